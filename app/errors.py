@@ -162,7 +162,7 @@ class SummaryNotFound(_RequestError):
 
 
 class MessagesNotKept(_RequestError):
-    """The operator wants no archive."""
+    """The operator wants no messages to be stored."""
 
     status, code = 404, "messages_not_kept"
 

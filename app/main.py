@@ -145,7 +145,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     secret = server_secret(settings)
     identity = Identity(secret)
     caches = Caches(settings.limits.cache_bytes)
-    store = open_store(settings, metrics.database_seconds.observe, caches, secret)
+    store = open_store(settings, metrics.database_seconds.observe, secret)
     providers = open_providers(settings, store, instance)
     tasks, work = OwnedTasks(), Work(afterwards=heap.give_back, waited=metrics.thread_waits.observe)
     ledger = Ledger(store.writes, tariffs_of(settings), metrics)
@@ -214,7 +214,7 @@ def sampler_of(
             metrics.database_writable: lambda: store.state == "ok" and store.not_written is None,
             waiting["requests"]: lambda: writes.requests,
             waiting["usage"]: lambda: writes.records,
-            waiting["messages"]: lambda: writes.messages,
+            waiting["histories"]: lambda: writes.histories.waiting,
             metrics.paused: lambda: summariser.paused,
             metrics.in_flight: lambda: in_flight.held_bytes,
             **{metrics.cache_bytes[name]: partial(caches.bytes_of, name) for name in CACHES},
@@ -222,7 +222,7 @@ def sampler_of(
         {
             dropped["requests"]: lambda: writes.dropped,
             dropped["usage"]: lambda: writes.dropped_records,
-            dropped["messages"]: lambda: writes.dropped_messages,
+            dropped["histories"]: lambda: writes.histories.dropped,
         },
     )
 
@@ -267,7 +267,6 @@ def open_tracer(settings: Settings) -> Tracer | None:
 def open_store(
     settings: Settings,
     took: Callable[[float], object] = lambda _: None,
-    caches: Caches | None = None,
     secret: bytes | None = None,
 ) -> Store:
     """Open the store. `took` is called with the seconds of each request's call. With `secret` it does not start on a
@@ -279,8 +278,8 @@ def open_store(
         statement_cache=storage.statement_cache,
         retention_days=storage.retention_days,
         scrub=storage.scrub,
+        largest_history=settings.limits.largest_body,
         took=took,
-        caches=caches,
         secret=secret,
     )
 

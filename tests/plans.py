@@ -18,7 +18,7 @@ from app.store import CalibrationKey, Lease, Store, tidying
 from app.store.calibration_rows import learn_calibrations, read_calibrations
 from app.store.learned_windows import read_learned_windows
 from app.store.tables import metadata
-from tests.integration.examples import SERIES, chain, chunk, seen, span, strand
+from tests.integration.examples import SERIES, chain, chunk, history_of, seen, span
 
 TENANTS = 1_000
 TENANT = "tenant 1"
@@ -38,7 +38,6 @@ _NAMED = {
     "series": f"'{SERIES}'",
     "level": "0",
     "upstream": "'default'",
-    "previous_id": "NULL",
     "forked_from": "NULL",
 }
 _EXPIRING = {
@@ -189,8 +188,9 @@ async def do_all_that_is_repeated(store: Store) -> None:
     # What requests leave behind, five times a second.
     for number in range(50):
         name = f"id {1 + number * TENANTS}"
-        store.writes.record(seen(name, tenant=TENANT, summaries=(name,)))
-        store.writes.record_messages(strand("one", "two", "three", tenant=TENANT, conversation_id=name))
+        history = history_of("one", "two", name, tenant=TENANT, conversation_id=name)
+        store.writes.record(seen(name, tenant=TENANT, summaries=(name,), heads=((history.digests[-1], 2),)))
+        store.writes.record_history(history)
     await store.flush()
     await store.writes._try_out()
     await store._ping()

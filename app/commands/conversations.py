@@ -18,10 +18,9 @@ from app.commands.terminal import on_terminal, print_json, say, say_row
 from app.main import open_store
 from app.rest import handoff
 from app.settings import Settings
-from app.store import Page, Store, StoredConversation, StoreUnavailable
+from app.store import Store, StoredConversation, StoreUnavailable
 from app.store.chunks import read_summaries
 from app.store.conversation_rows import find_conversation, read_conversations
-from app.store.message_rows import read_messages
 from app.store.pages import Paging
 from app.store.pins import find_pins
 from app.store.tenant_rows import read_tenants
@@ -91,23 +90,24 @@ async def delete(store: Store, conversation_id: str, tenant: str) -> None:
 
 
 async def content_of(store: Store, conversation_id: str, tenant: str) -> dict[str, Any]:
-    """Return all that is stored of it, as values for JSON; messages only if they were archived. Raises `NotFound`."""
+    """Return all that is stored of it, as values for JSON; messages only if they were kept. Raises `NotFound`."""
     found = await the_one(store, conversation_id, tenant)
     tenant, known = found.tenant, found.conversation
 
     every = partial(_all, store, tenant, known.id)
+    history = await store.history(tenant, known.id)
     return {
         "tenant": tenant,
         "conversation": _as_json(known),
         "summaries": await every(read_summaries),
         "pins": [msgspec.to_builtins(pin) for pin in await store.rest(find_pins, tenant, known.id)],
-        "messages": await every(read_messages),
+        "messages": [msgspec.to_builtins(each) for each in (history.messages if history else ())],
         "usage": await every(read_records),
     }
 
 
 async def handoff_of(store: Store, conversation_id: str, tenant: str) -> str:
-    """Return the document to go on from, with whatever messages were archived. Raises `NotFound`."""
+    """Return the document to go on from, with whatever messages were kept. Raises `NotFound`."""
     found = await the_one(store, conversation_id, tenant)
     write = await handoff.handoff_of(store, FORMATS, found.tenant, found.conversation)
     return write()
@@ -119,8 +119,7 @@ async def _all(
     rows: list[dict[str, Any]] = []
     after: str | None = None
     while True:
-        answered = await store.rest(query, tenant, conversation_id, Paging(PAGE, after=after))
-        page: Page[Any] = getattr(answered, "page", answered)
+        page = await store.rest(query, tenant, conversation_id, Paging(PAGE, after=after))
         rows += map(msgspec.to_builtins, page.data)
         if not page.has_more:
             return rows

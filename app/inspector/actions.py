@@ -15,12 +15,10 @@ from app.inspector.conversation import TheConversation, page_of, summary_page
 from app.inspector.curl import key_header
 from app.inspector.pages import address, segment
 from app.inspector.said import formats_of
-from app.inspector.timeline import Fates
 from app.inspector.visits import NoSuchPage, PageRoute, TheForm, TheVisit, Visit, redirected
 from app.inspector.why import meanings
 from app.rest import compact, conversations, edits, pins
 from app.store import StoredConversation
-from app.store.message_rows import read_stretch
 from app.store.pins import find_pins
 
 LONGEST_FOCUS = 2_000
@@ -45,7 +43,7 @@ async def pin_message(visit: TheVisit, conversation: TheConversation, form: TheF
 
 @router.post("/compact")
 async def compact_now(request: Request, visit: TheVisit, conversation: TheConversation, form: TheForm) -> Response:
-    """Compact as `POST /context/conversations/{id}/compact` without messages does, which takes them from the archive.
+    """Compact as `POST /context/conversations/{id}/compact` without messages does, which takes those that are stored.
     The key is for this one request."""
     services, id_ = visit.services, conversation.id
     asked: dict[str, Any] = {}
@@ -55,9 +53,8 @@ async def compact_now(request: Request, visit: TheVisit, conversation: TheConver
         asked["through"] = _index(through)
     headers: list[tuple[bytes, bytes]] = [(b"content-type", b"application/json")]
     if key := form.get("key", "").strip():
-        last = Fates(conversation.parts).number - 1
-        written = [message.format for message in await visit.find(read_stretch, id_, last, last)]
-        name, before = key_header(formats_of(services).get(written[0] if written else "", services.format))
+        history = await services.store.history(visit.tenant, id_)
+        name, before = key_header(formats_of(services).get(history.format if history else "", services.format))
         headers.append((name, before + key.encode()))
     asking = Request({**request.scope, "headers": headers}, request.receive)
     made = compact.compact_conversation(asking, services, visit.tenant, id_, msgspec.json.encode(asked))

@@ -15,25 +15,23 @@ from app.core.view.chunks import SummaryChunk
 from app.inspector.curl import curl_of
 from app.inspector.grid import grid_of
 from app.inspector.pages import HEADERS
-from app.inspector.payload import Place, entry_of, places_of, stretches_of
+from app.inspector.payload import entry_of, places_of
 from app.inspector.said import Formats, Said, formats_of, said_in
 from app.inspector.sawtooth import NARROW, WIDE, Tooth, plot_of
 from app.inspector.teeth import teeth_of
 from app.inspector.timeline import Fate, Fates
-from app.inspector.titles import titles_of
 from app.inspector.visits import NoSuchPage, PageRoute, TheVisit, Visit
 from app.inspector.why import explained, meanings
 from app.proxy.naming import name_in_path
 from app.proxy.record import REQUEST
 from app.rest import handoff
-from app.store import StoredConversation, StoredMessage, UsagePage
+from app.store import StoredConversation, StoredHistory, StoredMessage, UsagePage
 from app.store.chunks import chunks_named, find_summary, read_summaries
 from app.store.conversation_rows import find_conversation
-from app.store.message_rows import find_history, read_sources, read_stretch
+from app.store.histories import find_titles
 from app.store.pages import Paging
 from app.store.pins import find_pins
 from app.store.usage_records import read_latest_records
-from app.wire.types import BOUNDS
 
 TEETH = 200
 """Number of requests that the sawtooth shows, wide and on a narrow screen."""
@@ -143,7 +141,7 @@ async def page_of(
         "conversation.html",
         status=status,
         conversation=conversation,
-        title=(await titles_of(visit.services, visit.tenant, [conversation.id])).get(conversation.id),
+        title=(await visit.find(find_titles, [conversation.id])).get(conversation.id),
         done=done,
         problem=problem,
         through=through,
@@ -187,19 +185,20 @@ async def _timeline(
     if services.keeps_messages:
         leading = next((part["messages"] for part in parts if part["kind"] == "instructions"), 0)
         first = paging.first or -leading
-        found = await visit.find(read_stretch, conversation.id, first, paging.last)
+        history = await _latest_history(visit, conversation)
+        found = history.between(first, paging.last) if history else []
         rows = _rows(found, range(first, paging.last + 1), fates, pinned, formats_of(services))
     shown = [each for each in stretches if paging.first <= each.last and each.first <= paging.last]
     return {"paging": paging, "stretches": stretches, "shown_stretches": shown, "rows": rows, "pinned": pinned}
 
 
 def _rows(found: Sequence[StoredMessage], places: range, fates: Fates, pinned: set[int], formats: Formats) -> list[Row]:
-    by_place = {message.position: message for message in found}
+    by_index = {message.index: message for message in found}
     return [
         Row(
             index=index,
             fate=fates.of(index) if index >= 0 else None,
-            said=said_in(stored, formats) if (stored := by_place.get(index)) else None,
+            said=said_in(stored, formats) if (stored := by_index.get(index)) else None,
             tokens=stored.tokens if stored else None,
             pinned=index in pinned,
         )
@@ -229,53 +228,53 @@ async def show_payload(
     services, places = visit.services, places_of(conversation.parts)
     paging = page_at((page - 1) * MESSAGES, len(places))
     shown = places[paging.first : paging.last + 1]
-    archived = await _archived(visit, conversation, shown) if services.keeps_messages else {}
+    history = await _latest_history(visit, conversation)
+    stored = {message.index: message for message in history.messages} if history else {}
     named = [place.part["summary_id"] for place in shown if "summary_id" in place.part]
     chunks = {chunk.id: chunk for chunk in await services.store.request(chunks_named, visit.tenant, named)}
-    formats, shows_request = formats_of(services), bool(archived) and not paging.first
+    formats, shows_request = formats_of(services), bool(stored) and not paging.first
     return visit.page(
         "payload.html",
         conversation=conversation,
-        entries=[entry_of(place, archived, chunks, formats) for place in shown],
+        entries=[entry_of(place, stored, chunks, formats) for place in shown],
         paging=paging,
         page=paging.first // MESSAGES + 1,
         pages=max(paging.count - 1, 0) // MESSAGES + 1,
         keeps_messages=services.keeps_messages,
         has_request=shows_request,
-        command=await _command(visit, conversation) if shows_request else "",
+        command=_command(visit, conversation, history) if shows_request else "",
     )
 
 
-async def _archived(
-    visit: Visit, conversation: StoredConversation, places: Sequence[Place]
-) -> dict[int, StoredMessage]:
-    found: dict[int, StoredMessage] = {}
-    for first, last in stretches_of(places):
-        stored = await visit.find(read_stretch, conversation.id, first, last)
-        found |= {message.position: message for message in stored}
-    return found
+async def _latest_history(visit: Visit, conversation: StoredConversation) -> StoredHistory | None:
+    """Stored history of the conversation's latest request; None where it is not kept."""
+    if not visit.services.keeps_messages:
+        return None
+    history = await visit.services.store.history(visit.tenant, conversation.id)
+    return history if history and history.is_latest else None
 
 
 @router.get("/ui/conversations/{conversation_id}/request.sh")
 async def read_request(visit: TheVisit, conversation: TheConversation) -> Response:
-    """The client's latest request to Steno as a shell command, as far as the archive has it."""
-    command = await _command(visit, conversation, LONGEST_DOWNLOAD)
+    """The client's latest request to Steno as a shell command, where it is stored."""
+    history = await _latest_history(visit, conversation)
+    command = _command(visit, conversation, history, LONGEST_DOWNLOAD)
     if not command:
         raise NoSuchPage
     name = {"content-disposition": 'attachment; filename="request.sh"'}
     return PlainTextResponse(command, headers=HEADERS | name)
 
 
-async def _command(visit: Visit, conversation: StoredConversation, longest: int = LONGEST_COMMAND) -> str:
-    """Shell command that repeats a request; empty where it is too long, or the archive has not all of it."""
-    services = visit.services
-    if not services.keeps_messages:
+def _command(
+    visit: Visit, conversation: StoredConversation, history: StoredHistory | None, longest: int = LONGEST_COMMAND
+) -> str:
+    """Shell command that repeats a request; empty where it is too long, or not stored."""
+    if history is None or (spoken := formats_of(visit.services).get(history.format)) is None:
         return ""
-    kept = await visit.find(find_history, conversation.id, BOUNDS.messages, longest)
-    if kept is None or (spoken := formats_of(services).get(kept.format)) is None:
+    if sum(len(message.sent) for message in history.messages) > longest:
         return ""
     url = visit.request.base_url
-    sent = [message.encode("utf-8", "replace") for message in kept.sent]
+    sent = [message.sent.encode("utf-8", "replace") for message in history.messages]
     body = spoken.assembled(conversation.model, sent, OUTPUT)
     return curl_of(f"{url.scheme}://{url.netloc}", spoken, conversation.id, body)
 
@@ -322,7 +321,9 @@ async def summary_page(
     chunk = await visit.find(find_summary, conversation.id, summary_id)
     if chunk is None:
         raise NoSuchPage
-    kept = await visit.find(read_sources, chunk) if visit.services.keeps_messages and not chunk.level else []
+    history = await visit.services.store.history(visit.tenant, conversation.id) if not chunk.level else None
+    is_source = history is not None and chunk.through_digest in history.digests
+    kept = history.between(chunk.first_index, chunk.last_index) if history and is_source else []
     formats = formats_of(visit.services)
     ledger = await visit.find(read_latest_records, conversation.id, CALLS)
     return visit.page(
@@ -332,7 +333,7 @@ async def summary_page(
         chunk=chunk,
         carried=[chunk.first_index + offset for offset in chunk.carried],
         children=await visit.services.store.request(chunks_named, visit.tenant, chunk.children),
-        sources=[(message.position, said_in(message, formats)) for message in kept],
+        sources=[(message.index, said_in(message, formats)) for message in kept],
         call=_by_summary(ledger).get(chunk.id),
         keeps_messages=visit.services.keeps_messages,
         done=done,

@@ -9,10 +9,10 @@ from fastapi.responses import Response
 
 from app.core.stages.ladder import Status
 from app.inspector.pages import address
-from app.inspector.titles import titles_of
 from app.inspector.visits import PageRoute, TheVisit, redirected
 from app.store import Sorting, UnknownCursor, Wanted
 from app.store.conversation_lists import search_conversations
+from app.store.histories import find_titles
 from app.store.learned_windows import read_models_used
 
 PER_PAGE = 50
@@ -53,7 +53,7 @@ async def list_conversations(
     return visit.page(
         "conversations.html",
         found=found,
-        titles=await titles_of(visit.services, visit.tenant, (each.id for each in found.data)),
+        titles=await visit.find(find_titles, [each.id for each in found.data]),
         wanted=wanted,
         sort=sort,
         asked=asked,

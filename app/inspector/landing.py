@@ -10,7 +10,6 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from msgspec import Struct
 
-from app.inspector.titles import titles_of
 from app.inspector.visits import Instead, PageRoute, TheInspector, Visit, base_for_clients, visit_of
 from app.providers.discovery import ListingRefused, ModelListing
 from app.providers.providers import Provider
@@ -19,6 +18,7 @@ from app.settings import DEFAULT_UPSTREAM
 from app.settings.checks import Finding
 from app.store import StoreUnavailable, Wanted
 from app.store.conversation_lists import search_conversations
+from app.store.histories import find_titles
 from app.store.learned_windows import read_models_used
 
 LATEST = 6
@@ -128,7 +128,7 @@ async def _stored(visit: Visit) -> dict[str, Any]:
         used = await visit.find(read_models_used)
         wanted = Wanted(status="summarized")
         latest = await visit.find(search_conversations, wanted, "updated", limit=LATEST, after=None)
-        titles = await titles_of(visit.services, visit.tenant, (each.id for each in latest.data))
+        titles = await visit.find(find_titles, [each.id for each in latest.data])
     except StoreUnavailable:
         return {"windows": windows(visit, ()), "latest": [], "titles": {}}
     return {"windows": windows(visit, used), "latest": latest.data, "titles": titles}

@@ -1,6 +1,6 @@
-"""The payload: the messages of the latest request as they went out, put together again from archive and summaries.
+"""The payload: the messages of the latest request as they went out, put together from what is stored.
 
-The store knows the payload by its shape, which is the coverage. Where a part of it is in the archive or in a summary,
+The store knows the payload by its shape, which is the coverage. Where a part of it is a stored message or a summary,
 it is shown letter by letter. What Steno wrote for that one request, and what it left of a message that it cut, is
 stored nowhere: of these the shape is shown, and that it is no more than that.
 """
@@ -22,7 +22,7 @@ from app.store import StoredMessage
 _WHOLE = ("instructions", "verbatim", "carried", "pinned")
 """Kinds of parts whose messages went as they came."""
 _NOTES = {
-    "tools": "Tools, the response format and what the provider adds. The archive keeps messages, and none of these.",
+    "tools": "Tools, the response format and what the provider adds. Messages are stored, and none of these.",
     "stub": "A line of Steno's own that says messages were left out.",
     "pinned_text": "The operator's pinned text.",
     "client_instructions": (
@@ -91,13 +91,13 @@ def stretches_of(places: Sequence[Place]) -> list[tuple[int, int]]:
 
 
 def entry_of(
-    place: Place, archived: Mapping[int, StoredMessage], chunks: Mapping[str, SummaryChunk], formats: Formats
+    place: Place, messages: Mapping[int, StoredMessage], chunks: Mapping[str, SummaryChunk], formats: Formats
 ) -> Entry:
-    """Entry at a place. `archived`: what was kept, by index."""
+    """Entry at a place. `messages`: those that are stored, by index."""
     part, index = place.part, place.index
     kind = part["kind"]
     if index is not None:
-        shown = _archived(kind, index, archived, formats)
+        shown = _stored(kind, index, messages, formats)
         return shown if kind in _WHOLE else _cut(part, shown)
     if kind == "summarized":
         return _summary(part, chunks.get(part["summary_id"]))
@@ -125,11 +125,11 @@ def _cut(part: Mapping[str, Any], original: Entry) -> Entry:
     return replace(original, tokens=part["tokens"], note=note if original.said else _ONLY_SHAPE)
 
 
-_ONLY_SHAPE = "Only its shape is known: the archive does not hold this message."
+_ONLY_SHAPE = "Only its shape is known: this message is not stored."
 
 
-def _archived(kind: str, index: int, archived: Mapping[int, StoredMessage], formats: Formats) -> Entry:
-    stored = archived.get(index)
+def _stored(kind: str, index: int, messages: Mapping[int, StoredMessage], formats: Formats) -> Entry:
+    stored = messages.get(index)
     if stored is None:
         return Entry(kind, None, index, note=_ONLY_SHAPE)
     return Entry(kind, stored.tokens, index, said_in(stored, formats))

@@ -1,4 +1,4 @@
-"""Archived messages for people: their texts, calls and what else they hold, whatever their format."""
+"""Stored messages for people: their texts, calls and what else they hold, whatever their format."""
 
 from __future__ import annotations
 
@@ -52,10 +52,14 @@ def formats_of(services: Services) -> Formats:
 
 def said_in(stored: StoredMessage, formats: Formats) -> Said:
     """Message as a page shows it; one that cannot be read any more is shown as its JSON."""
-    kind = WORDS.get(stored.kind, stored.kind)
     if (message := message_in(stored.sent, formats.get(stored.format))) is None:
-        return _cut(kind, stored.sent)
-    return _cut(kind, _text_of(message), tuple(call.name for call in message.calls), _beside(message))
+        return _cut(WORDS["other"], stored.sent)
+    return _cut(
+        WORDS[message.kind.name.lower()],
+        _text_of(message),
+        tuple(call.name for call in message.calls),
+        _beside(message),
+    )
 
 
 def _cut(kind: str, text: str, calls: tuple[str, ...] = (), beside: str = "") -> Said:

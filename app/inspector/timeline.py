@@ -1,6 +1,6 @@
 """The timeline: what became of each message of the latest request.
 
-The coverage says it of every message, in runs; the archive, where it is on, knows each message's kind, size and text.
+The coverage says it of every message, in runs; where messages are kept, each message's kind, size and text are known.
 """
 
 from __future__ import annotations

@@ -40,7 +40,6 @@ from app.edge.relayed import EVENT_STREAM, Headers, media_type, value_of
 from app.edge.upstream import UpstreamAnswer
 from app.errors import StenoError
 from app.providers.providers import Provider
-from app.proxy.archiving import archive
 from app.proxy.caller import Caller
 from app.proxy.decoding import Encoded, plain_body
 from app.proxy.early import EarlyStream
@@ -52,7 +51,7 @@ from app.proxy.milestones import Milestones
 from app.proxy.options import keep_alive_seconds
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
-from app.proxy.report import bypassed, context_headers, editor_of, log_bypass, seen, unless_told, unread
+from app.proxy.report import bypassed, context_headers, editor_of, latest_history, log_bypass, seen, unless_told, unread
 from app.proxy.services import Services
 from app.telemetry.spans import Tracer
 from app.wire.members import Unreadable
@@ -456,7 +455,8 @@ def _note(services: Services, request: ChatRequest, milestones: Milestones) -> N
         observation.settle()
     if (decision := milestones.decision) is not None:
         services.store.writes.record(seen(request, decision))
-        archive(services, request)
+        if services.keeps_messages:
+            services.store.writes.record_history(latest_history(request))
 
 
 def _passes_where_it_fits(handed_off: Reason) -> bool:

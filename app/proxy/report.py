@@ -24,7 +24,7 @@ from app.edge import own_headers
 from app.edge.relayed import Headers, value_of
 from app.proxy.naming import encoded_name
 from app.runtime.repeats import Repeats
-from app.store import ConversationSeen
+from app.store import ConversationSeen, LatestHistory
 from app.wire.answers import AnswerEditor
 from app.wire.early import EarlyFrames
 from app.wire.format import WireFormat
@@ -166,6 +166,21 @@ def seen(request: ChatRequest, decision: Decision) -> ConversationSeen:
         ).decode(),
         plan=None if plan is None else msgspec.json.encode(plan).decode(),
         summaries=tuple(chunk.id for chunk in view.chunks) if view else (),
+    )
+
+
+def latest_history(request: ChatRequest) -> LatestHistory:
+    """The messages of a request, to be stored. An answer comes with the next request, which has it in its history."""
+    conversation, ratio = request.conversation, request.budget.line.ratio
+    return LatestHistory(
+        tenant=request.tenant,
+        conversation_id=request.conversation_id,
+        format=request.format.name,
+        leading=conversation.instructions,
+        messages=conversation.transcript.messages,
+        alone=request.format.alone,
+        digests=conversation.chain.digests[1:],
+        tokens=[round(ratio * tokens) for tokens in conversation.costs.messages],
     )
 
 

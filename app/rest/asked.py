@@ -1,4 +1,4 @@
-"""Requests for a compaction on demand: a request or the archived messages, what to look after, and how far."""
+"""Requests for a compaction on demand: a request or the stored messages, what to look after, and how far."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from app.core.view.view import Conversation
 from app.errors import InvalidRequest
 from app.proxy.services import Services
 from app.rest.dependencies import format_of, readable
-from app.store import StoredConversation, message_id
-from app.store.message_rows import find_history
+from app.store import StoredConversation
 from app.wire.format import WireFormat
 from app.wire.members import RawObject, Unreadable
 from app.wire.requests import read_focus
@@ -24,8 +23,8 @@ NO_MESSAGES = (
     ' {"model": "...", "messages": [...], "instructions": "..."}, as in a chat completions request.'
 )
 NOT_KEPT = (
-    "The archive does not have all messages of the conversation's latest request, their secrets were removed, or they"
-    " are more than 10,000 or than limits.body_bytes allows. Send them."
+    "The messages of the conversation's latest request are not stored as they were sent: they came before messages were"
+    " kept, their secrets were removed, or they are too many. Send them."
 )
 _THROUGH = ("through", "through_turn")
 
@@ -37,8 +36,8 @@ class Asked(Struct, frozen=True):
     """The last message that is to be summarised, counted after the instructions, from 0."""
     through_turn: int | None = None
     """The turn whose end is to be summarised, counted from 1."""
-    last_id: str | None = None
-    """Id of the last message, where the archive had the messages; else None."""
+    head: bytes | None = None
+    """Digest of the history, where it was stored; None where the body has the messages."""
 
 
 async def read_asked(services: Services, tenant: str, conversation: StoredConversation, body: bytes) -> Asked:
@@ -48,18 +47,17 @@ async def read_asked(services: Services, tenant: str, conversation: StoredConver
     if through is not None and through_turn is not None:
         raise InvalidRequest("Send through or through_turn, not both.", "through")
     if services.keeps_messages and members.keys().isdisjoint(("messages", "input")) and "broken" not in members:
-        format_, wire, last_id = await _archived(services, tenant, conversation, members)
+        format_, wire, head = await _stored(services, tenant, conversation, members)
     else:
-        format_, last_id = await format_of(services, tenant, body), None
+        format_, head = await format_of(services, tenant, body), None
         wire = await services.work.do(tenant, lambda: _read_forced(services, format_, body))
-    return Asked(format_, wire, through, through_turn, last_id)
+    return Asked(format_, wire, through, through_turn, head)
 
 
-def check_archived(asked: Asked, chat: ChatRequest) -> None:
-    """Refuse archived messages that the database could not keep letter by letter: their summary would fit no request.
+def check_history(asked: Asked, chat: ChatRequest) -> None:
+    """Refuse stored messages that are not letter by letter as they were sent: their summary would fit no request.
     Raises `InvalidRequest`."""
-    place = chat.heads[-1][0] if chat.heads else b""
-    if asked.last_id not in (None, message_id(chat.conversation_id, place)):
+    if asked.head not in (None, chat.conversation.chain.digests[-1]):
         raise InvalidRequest(NOT_KEPT, "messages")
 
 
@@ -108,20 +106,19 @@ def _whole(name: str, members: dict[str, Any], least: int) -> int | None:
     return given
 
 
-async def _archived(
+async def _stored(
     services: Services, tenant: str, conversation: StoredConversation, members: dict[str, Any]
-) -> tuple[WireFormat, WireRequest, str]:
-    """A request made of the archived messages of the latest one, in its format, and the id of its last message."""
-    limits = services.limits
-    kept = await services.store.rest(find_history, tenant, conversation.id, BOUNDS.messages, limits.largest_body)
-    format_ = next((each for each in services.formats if kept and each.name == kept.format), None)
-    if kept is None or format_ is None:
+) -> tuple[WireFormat, WireRequest, bytes]:
+    """A request made of the stored history, in its format, and the digest that the history had as it was sent."""
+    history = await services.store.history(tenant, conversation.id)
+    format_ = next((each for each in services.formats if history and each.name == history.format), None)
+    if history is None or history.head is None or format_ is None or len(history.messages) > BOUNDS.messages:
         raise InvalidRequest(NOT_KEPT, "messages")
     model = members.get("model")
     named = model if isinstance(model, str) else conversation.model
 
     def read() -> WireRequest:
-        body = format_.assembled(named, [sent.encode() for sent in kept.sent])
+        body = format_.assembled(named, [message.sent.encode() for message in history.messages])
         if context := members.get("context"):
             body = RawObject(body).spliced(add=b'"context":' + context)
         return format_.read(body)
@@ -129,7 +126,7 @@ async def _archived(
     with readable(format_):
         wire = await services.work.do(tenant, read)
     focus = read_focus(members.get("instructions"), "instructions")
-    return format_, wire.asking(focus=focus), kept.ids[-1]
+    return format_, wire.asking(focus=focus), history.head
 
 
 def _read_forced(services: Services, format_: WireFormat, body: bytes) -> WireRequest:

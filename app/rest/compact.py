@@ -21,14 +21,13 @@ from app.core.view.reading import build_view, paths, widest_path
 from app.core.view.view import Conversation
 from app.edge.own_headers import CONVERSATION_ID
 from app.errors import NothingToCompact
-from app.proxy.archiving import archive
 from app.proxy.caller import Caller
 from app.proxy.intake import count, read, take_in
 from app.proxy.naming import encoded_name
 from app.proxy.record import REQUEST, RequestRecord
-from app.proxy.report import context_of, seen
+from app.proxy.report import context_of, latest_history, seen
 from app.proxy.services import Services
-from app.rest.asked import Asked, check_archived, position_in, read_asked
+from app.rest.asked import Asked, check_history, position_in, read_asked
 from app.rest.dependencies import (
     REQUEST_BODY,
     Body,
@@ -97,7 +96,7 @@ async def compact_conversation(
 ) -> Response:
     """Summarises now what would be summarised when the window is full, or what stands before the end of `through`, a
     message, or of `through_turn`. The body is a request, in chat completions unless its `format` says otherwise;
-    without messages it is about those that the archive has. `context.instructions` says what the summary is to look
+    without messages it is about those that are stored. `context.instructions` says what the summary is to look
     after, and in chat completions `instructions`, too."""
     record: RequestRecord = request.scope[REQUEST]
     conversation = await known(services, tenant, conversation_id)
@@ -107,7 +106,7 @@ async def compact_conversation(
     caller = Caller(tenant, headers, asked.format, target=_target(request, asked.format))
     with readable(asked.format):
         chat = await take_in(services, asked.wire, caller, record.request_id)
-    check_archived(asked, chat)
+    check_history(asked, chat)
     await count(services, tenant, chat.conversation, chat.prompt)
     held = await _chunks(services, chat)
     through = None
@@ -196,7 +195,8 @@ async def _keep(services: Services, chat: ChatRequest, record: RequestRecord, de
     """Record and store what the request showed. `began` is the monotonic clock's."""
     record.decided(chat, decision, began, waited=False)
     services.store.writes.record(await chat.beside(services.work.do, lambda: seen(chat, decision)))
-    archive(services, chat)
+    if services.keeps_messages:
+        services.store.writes.record_history(latest_history(chat))
 
 
 def _compaction(chat: ChatRequest, decision: Decision) -> dict[str, Any]:

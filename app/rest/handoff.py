@@ -11,19 +11,16 @@ from app.core.history.messages import History, Kind, Message
 from app.core.summary.handoff import handoff, standing
 from app.core.view.chunks import SummaryChunk
 from app.rest.dependencies import ConversationId, Tenant, TheServices, known
-from app.store import Store, StoredConversation, message_id
+from app.store import Store, StoredConversation, StoredHistory
 from app.store.chunks import chunks_named, latest_summaries
-from app.store.message_rows import KeptHistory, find_history
 from app.wire.format import WireFormat
 from app.wire.members import Unreadable
 
 MOST_SUMMARIES = 500
-MOST_MESSAGES = 10_000
-MOST_CHARACTERS = 64 << 20
-"""Summaries, messages and characters of messages that are read for a document."""
+"""Summaries that are read for a document."""
 NOT_KEPT = (
-    "The messages are not stored: `storage.messages` is off, or was off at the latest request, or they are too many to"
-    " be read at once. Nothing but their summaries is known, nor whether all of these are of the latest branch."
+    "The messages are not stored: `storage.messages` is off, or was off at the latest request, or they are too large."
+    " Nothing but their summaries is known, nor whether all of these are of the latest branch."
 )
 
 router = APIRouter(prefix="/context", tags=["conversations"])
@@ -52,15 +49,13 @@ async def handoff_of(
     keeps_messages: bool = True,
 ) -> Callable[[], str]:
     """Read what is stored, and return what writes the document, which may take long. Raises `StoreUnavailable`."""
-    id_, kept = conversation.id, None
-    if keeps_messages:
-        kept = await store.rest(find_history, tenant, id_, MOST_MESSAGES, MOST_CHARACTERS)
+    id_ = conversation.id
+    kept = await store.history(tenant, id_) if keeps_messages else None
     shown = await store.rest(chunks_named, tenant, conversation.summaries)
     stored = await store.rest(latest_summaries, tenant, id_, MOST_SUMMARIES)
-    ids = frozenset(kept.ids) if kept else None
 
     def is_of_it(chunk: SummaryChunk) -> bool:
-        return ids is None or message_id(id_, chunk.through_digest) in ids
+        return kept is None or chunk.through_digest in kept.digests
 
     about = {
         "conversation": id_,
@@ -73,15 +68,15 @@ async def handoff_of(
     return lambda: handoff(about, chunks, _history(kept, formats) if kept else History(), NOT_KEPT)
 
 
-def _history(kept: KeptHistory, formats: Sequence[WireFormat]) -> History:
+def _history(kept: StoredHistory, formats: Sequence[WireFormat]) -> History:
     """Messages after the leading instructions."""
     format_ = next((each for each in formats if each.name == kept.format), None)
-    unread = ((message_in(sent, format_), sent) for sent in kept.sent)
+    unread = ((message_in(each.sent, format_), each.sent) for each in kept.messages)
     return History(message or Message(Kind.OTHER, "unread", (sent,), b"", b"") for message, sent in unread).rest
 
 
 def message_in(sent: str, format_: WireFormat | None) -> Message | None:
-    """Archived message as its format reads it; None where it cannot be read any more."""
+    """Stored message as its format reads it; None where it cannot be read any more."""
     if format_ is None:
         return None
     try:

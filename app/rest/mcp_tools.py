@@ -162,7 +162,7 @@ class Reader(Struct, frozen=True):
         last = asked.first if asked.last is None else asked.last
         if not 0 <= last - asked.first < MOST_MESSAGES:
             raise Refused(f"last is first ({asked.first}) or up to {MOST_MESSAGES - 1} more; it is {last}.")
-        part = {"first_index": asked.first - 1, "last_index": last - 1}
+        part: dict[str, str | int] = {"after": f"msg_{asked.first - 2}", "limit": last - asked.first + 1}
         answered = await self._get(f"{_at(asked.conversation_id)}/messages", part)
         found = _read(answered, Listed[FoundMessage]).data
         if not found:

@@ -1,45 +1,22 @@
-"""REST over the archive: the whole conversation as it was sent, with what became of each message."""
+"""REST over stored messages: the history of the latest request as it was sent, with what became of each message."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
-from app.errors import InvalidRequest, MessagesNotKept
-from app.proxy.services import Services
-from app.rest.dependencies import ConversationId, Listing, OldestFirst, Tenant, TheServices, known, listing, made_of
-from app.rest.usage import TotalsOut, totals_out
-from app.store import MessagePage, StoredMessage
-from app.store.message_rows import read_history, read_messages
+from app.errors import MessagesNotKept
+from app.rest.dependencies import ConversationId, Listing, OldestFirst, Tenant, TheServices, known, listing
+from app.rest.handoff import message_in
+from app.store import Page, Paging, StoredHistory, StoredMessage, UnknownCursor
+from app.wire.format import WireFormat
 
-MOST_AT_ONCE = 100
-"""Messages of a history that are read at once."""
-FirstIndex = Annotated[
-    int | None, Query(description="First message of a part of the latest request's history, without paging.")
-]
-LastIndex = Annotated[int | None, Query(description="Last message of that part; the first one if it is not named.")]
-
-
-class MessageOut(BaseModel):
-    """A message as it was sent."""
-
-    id: str
-    object: Literal["message"] = "message"
-    conversation_id: str
-    previous_id: str | None = Field(description="The message it follows; null for the first one.")
-    index: int = Field(description="After the leading instructions, from 0; those count from -1 back.")
-    role: str
-    kind: str = Field(description="instructions, user, assistant, result or other, whatever the format calls them.")
-    format: str
-    tokens: int = Field(description="Steno's estimate.")
-    request_id: str = Field(description="Of the request that brought it first.")
-    created_at: datetime
-    sent: Any = Field(description="Its JSON, letter by letter.")
+_ID = re.compile(r"msg_(-?\d{1,9})")
 
 
 class CoverageOfMessageOut(BaseModel):
@@ -47,78 +24,86 @@ class CoverageOfMessageOut(BaseModel):
     summary_id: str | None = Field(description="Of the summary that stands for it.")
 
 
-class ArchivedMessageOut(MessageOut):
+class MessageOut(BaseModel):
+    """A message as it was sent."""
+
+    id: str = Field(description="`msg_` and the index.")
+    object: Literal["message"] = "message"
+    conversation_id: str
+    index: int = Field(description="After the leading instructions, from 0; those count from -1 back.")
+    role: str
+    kind: str = Field(description="instructions, user, assistant, result or other, whatever the format calls them.")
+    format: str
+    tokens: int = Field(description="Steno's estimate.")
+    sent: Any = Field(description="Its JSON, letter by letter.")
     coverage: CoverageOfMessageOut | None = Field(
-        description="What became of it in the latest payload; null for leading instructions, and where the latest"
-        " request did not hold it."
+        description="What became of it in the latest payload; null for leading instructions."
     )
-    usage: TotalsOut | None = Field(description="What its request took; null where the ledger has nothing of it.")
 
 
 router = APIRouter(prefix="/context", tags=["conversations"])
 
 
-@router.get("/conversations/{conversation_id}/messages", response_model=Listing[ArchivedMessageOut])
+@router.get("/conversations/{conversation_id}/messages", response_model=Listing[MessageOut])
 async def list_messages(
-    services: TheServices,
-    tenant: Tenant,
-    conversation_id: ConversationId,
-    paging: OldestFirst,
-    first_index: FirstIndex = None,
-    last_index: LastIndex = None,
+    services: TheServices, tenant: Tenant, conversation_id: ConversationId, paging: OldestFirst
 ) -> Response:
-    """Everything that was said in a conversation, its branches too, in the order in which it came; or a part of the
-    latest request's history."""
-    refuse_unless_kept(services)
-    conversation = await known(services, tenant, conversation_id)
-    if first_index is None:
-        found = await services.store.rest(read_messages, tenant, conversation_id, paging)
-    else:
-        found = await services.store.rest(read_history, tenant, conversation_id, *_part(first_index, last_index))
-    parts = conversation.parts
-    return rendered(listing(found.page, lambda message: _archived(message, found, parts)))
-
-
-def _part(first: int, last: int | None) -> tuple[int, int]:
-    """Indexes of a part of a history. Raises `InvalidRequest`."""
-    last = first if last is None else last
-    if not 0 <= last - first < MOST_AT_ONCE:
-        raise InvalidRequest(
-            f"last_index is first_index ({first}) or up to {MOST_AT_ONCE - 1} more; it is {last}.", "last_index"
-        )
-    return first, last
-
-
-def refuse_unless_kept(services: Services) -> None:
-    """Raises `MessagesNotKept`."""
+    """The history of the conversation's latest request, leading instructions first. `after` may be `msg_` and any
+    index."""
     if not services.keeps_messages:
         raise MessagesNotKept("Steno keeps no messages here: storage.messages is off.")
+    conversation = await known(services, tenant, conversation_id)
+    history = await services.store.history(tenant, conversation_id)
+    page = _page(history, paging)
+    format_ = next((each for each in services.formats if history and each.name == history.format), None)
+    parts = conversation.parts if history and history.is_latest else ()
+
+    def shown() -> bytes:
+        return _rendered(listing(page, lambda message: _message_out(message, conversation_id, format_, parts)))
+
+    return Response(await services.work.do(tenant, shown), media_type="application/json")
 
 
-def message_out(message: StoredMessage) -> MessageOut:
-    return made_of(MessageOut, message, index=message.position)
+def _page(history: StoredHistory | None, paging: Paging) -> Page[StoredMessage]:
+    """Raises UnknownCursor."""
+    is_rising = paging.order == "asc"
+    messages = (history.messages if is_rising else history.messages[::-1]) if history else ()
+    if paging.after is not None:
+        if (named := _ID.fullmatch(paging.after)) is None:
+            raise UnknownCursor(f"The list holds no {paging.after!r:.100} to continue after.")
+        after = int(named[1])
+        messages = [each for each in messages if (each.index > after if is_rising else each.index < after)]
+    data = messages[: paging.limit]
+    first, last = (_id(data[0]), _id(data[-1])) if data else (None, None)
+    return Page(data, first, last, has_more=len(messages) > paging.limit)
 
 
-def rendered(page: Listing[Any]) -> Response:
-    """JSON answer with messages letter by letter as sent: no number, space or escape is written anew."""
-    shown = page.model_dump(mode="json", exclude={"data"})
-    data = [entry.model_dump(mode="json") for entry in page.data]
-    for entry in data:
-        if "sent" in entry:
-            entry["sent"] = msgspec.Raw(entry["sent"].encode())
-    return Response(msgspec.json.encode({**shown, "data": data}), media_type="application/json")
+def _id(message: StoredMessage) -> str:
+    return f"msg_{message.index}"
 
 
-def _archived(message: StoredMessage, found: MessagePage, parts: Sequence[Mapping[str, Any]]) -> ArchivedMessageOut:
-    sums = found.usage.get(message.request_id)
-    is_latest = message.id in found.latest
-    return made_of(
-        ArchivedMessageOut,
-        message,
-        index=message.position,
-        coverage=coverage_at(parts, message.position) if is_latest else None,
-        usage=sums and totals_out(sums),
+def _message_out(
+    message: StoredMessage, conversation_id: str, format_: WireFormat | None, parts: Sequence[Mapping[str, Any]]
+) -> MessageOut:
+    read = message_in(message.sent, format_)
+    return MessageOut(
+        id=_id(message),
+        conversation_id=conversation_id,
+        index=message.index,
+        role=read.role if read else "unread",
+        kind=read.kind.name.lower() if read else "other",
+        format=message.format,
+        tokens=message.tokens,
+        sent=message.sent,
+        coverage=coverage_at(parts, message.index),
     )
+
+
+def _rendered(page: Listing[MessageOut]) -> bytes:
+    """JSON with messages letter by letter as sent: no number, space or escape is written anew."""
+    shown = page.model_dump(mode="json", exclude={"data"})
+    data = [{**entry.model_dump(mode="json"), "sent": msgspec.Raw(entry.sent.encode())} for entry in page.data]
+    return msgspec.json.encode({**shown, "data": data})
 
 
 def coverage_at(parts: Sequence[Mapping[str, Any]], index: int) -> CoverageOfMessageOut | None:

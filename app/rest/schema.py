@@ -48,7 +48,7 @@ WITH_A_BODY: Errors = (BodyTooLarge, RequestTimedOut, UnsupportedMediaType)
 BY_PARAMETER: Mapping[str, Errors] = {"conversation_id": (ConversationNotFound,), "summary_id": (SummaryNotFound,)}
 OF_EDITS = ("edit_summary",)
 """Functions of the routes that count a summary's tokens."""
-OF_THE_ARCHIVE = ("list_messages",)
+OF_MESSAGES = ("list_messages",)
 """Functions of the routes that show messages."""
 OF_A_CHAT: Errors = (
     MissingCredentials,
@@ -155,7 +155,7 @@ def _errors_of(path: str, operation: Schema) -> Iterator[type[StenoError]]:
         yield from OF_A_TENANT
     if "requestBody" in operation:
         yield from WITH_A_BODY
-    if operation["operationId"] in OF_THE_ARCHIVE:
+    if operation["operationId"] in OF_MESSAGES:
         yield MessagesNotKept
     if operation["operationId"] in OF_EDITS:
         yield from (UnknownUpstream, FormatNotSpoken)

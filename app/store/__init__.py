@@ -1,6 +1,5 @@
 """The store: conversations, chunks, leases, calibrations, usage and more, in SQLite or PostgreSQL. All SQL is here."""
 
-from app.store.archive import Strand
 from app.store.calibration_rows import CalibrationKey, StoredCalibration
 from app.store.conversation_lists import ConversationList, ListedConversation, Sorting, Wanted
 from app.store.conversation_rows import ConversationSeen, Pulse, StoredConversation
@@ -17,9 +16,9 @@ from app.store.errors import (
     WrongSecret,
 )
 from app.store.facade import Check, Store
+from app.store.histories import LatestHistory, StoredHistory, StoredMessage
 from app.store.learned_windows import LearnedWindow
 from app.store.lease import Busy, Lease
-from app.store.message_rows import KeptHistory, MessagePage, StoredMessage, message_id
 from app.store.pages import Order, Page, Paging
 from app.store.pins import Pin
 from app.store.tenant_rows import SeenTenant

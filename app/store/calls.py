@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.history.secrets import Scrub
-from app.runtime.caches import Caches
 from app.store import schema, settings_check
 from app.store.database import MIGRATION_SECONDS, Database
 from app.store.errors import Queued, StoreUnavailable, WrongSecret
 from app.store.files import close_to_others
 from app.store.guard import Guard, Work
+from app.store.histories import HistoryQueue
 from app.store.readiness import Readiness
 from app.store.write_behind import WriteBehind
 
@@ -50,9 +49,8 @@ class Calls:
         database: Database,
         timeout: float,
         *,
-        scrub: Scrub,
+        histories: HistoryQueue,
         took: Callable[[float], object],
-        caches: Caches | None,
         secret: bytes | None = None,
     ) -> None:
         """`timeout` bounds a request's calls, in seconds; `took` is called with those of each. A database of another
@@ -64,7 +62,7 @@ class Calls:
         self.guard = Guard(self._ping, opened=database.doubt_idle)
         # Bounded, so that closing the store in the middle abandons the attempt: see `guard`.
         self.readiness = Readiness(lambda: self.guard.bounded(self.migrate, MIGRATION_SECONDS))
-        self.writes = WriteBehind(database, self.guard, scrub, caches)
+        self.writes = WriteBehind(database, self.guard, histories)
         """The queues of what is recorded and not stored yet, and how much was dropped."""
 
     async def migrate(self, decryption: Decryption | None = None) -> tuple[str | None, str]:

@@ -29,11 +29,10 @@ from app.store.chunks import delete_chunks_of, note_use
 from app.store.clock import moment, now_ms
 from app.store.database import Insert, insert_into
 from app.store.lease import is_under_way, revoke_leases
-from app.store.message_rows import message_id
 from app.store.pages import Page, Paging, read_page
 from app.store.pins import delete_pins
 from app.store.rows import members, owned, rows_of
-from app.store.tables import conversations, heads, masks, messages, usage_records
+from app.store.tables import conversations, heads, histories, masks, usage_records
 
 MOST_HEADS = 256
 """Most heads of a conversation between two flushes: the latest stay."""
@@ -216,7 +215,7 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
     await revoke_leases(connection, tenant, conversation_id)
     await _lock_as_flushes_do(connection, tenant, conversation_id)
     await delete_chunks_of(connection, tenant, conversation_id)
-    for table in (usage_records, heads, masks, messages):
+    for table in (usage_records, heads, masks, histories):
         await connection.execute(delete(table).where(owned(table, tenant, conversation_id=conversation_id)))
     deleted = await connection.execute(delete(conversations).where(owned(conversations, tenant, id=conversation_id)))
     # Last: whoever sets pins holds the conversation's row, so either they are there by now or it finds no conversation.
@@ -241,7 +240,7 @@ def _upsert_conversations(connection: AsyncConnection) -> Insert:
         set_={
             **{name: new[name] for name in latest},
             "summaries": new.summaries,
-            "last_message": new.last_message,
+            "head": new.head,
             "turns": case((new.turns > old.turns, new.turns), else_=old.turns),
             "requests": old.requests + new.requests,
             "forked_from": func.coalesce(old.forked_from, new.forked_from),
@@ -279,7 +278,7 @@ def _conversation_row(seen: UnwrittenRequests) -> dict[str, Any]:
         "id": latest.conversation_id,
         "turns": seen.turns,
         "requests": seen.requests,
-        "last_message": message_id(latest.conversation_id, latest.heads[-1][0]) if latest.heads else None,
+        "head": latest.heads[-1][0] if latest.heads else None,
     }
 
 
@@ -292,4 +291,4 @@ def _head_rows(seen: UnwrittenRequests) -> list[dict[str, Any]]:
 
 
 def _conversation(row: Row[Any]) -> StoredConversation:
-    return StoredConversation(**members(row, "tenant", "last_message"))
+    return StoredConversation(**members(row, "tenant", "head"))

@@ -11,13 +11,13 @@ from msgspec import Struct
 
 from app.core.history.recognition import Head
 from app.core.history.secrets import Scrub, without_secrets
-from app.runtime.caches import Caches
 from app.runtime.erased import Erased
 from app.store import conversation_rows, schema, tenant_rows
 from app.store.calls import REST_SECONDS, Calls
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, Database
 from app.store.errors import DATABASE_ERRORS, DatabaseUnusable, SchemaTooNew, StoreUnavailable
 from app.store.guard import REMEDY as UNREADABLE
+from app.store.histories import HistoryQueue, StoredHistory, read_history
 from app.store.lease import revoke_leases
 from app.store.lease_calls import LeaseCalls
 from app.store.remains import empty_log
@@ -27,6 +27,7 @@ from app.store.write_behind import REMEDY as UNWRITABLE
 log = structlog.get_logger("steno.store")
 
 FLUSH_SECONDS = 5.0
+LARGEST_HISTORY = 100 << 20
 ERASED_ROWS = 500
 
 
@@ -64,20 +65,22 @@ class Store(Calls):
         lease_ttl: float = 15.0,
         retention_days: int | None = None,
         scrub: Scrub = without_secrets,
+        largest_history: int = LARGEST_HISTORY,
         took: Callable[[float], object] = lambda _: None,
-        caches: Caches | None = None,
         secret: bytes | None = None,
     ) -> None:
         """Connects to nothing yet; raises DatabaseURLError. `timeout`, of a request's calls, and `lease_ttl` are
-        seconds; without `retention_days` everything is kept. `scrub` makes of a message what is archived of it. `took`
-        is called with the seconds of each request's call; what is remembered is among `caches`.
+        seconds; without `retention_days` everything is kept. `scrub` makes of a message what is stored of it, and
+        histories of more than `largest_history` bytes are not stored. `took` is called with the seconds of each
+        request's call.
 
         `statement_cache=False` is for PgBouncer in transaction mode. With `secret` the store does not start on a
         database of another one.
         """
         # Whoever is in the way, the database is well, and can say so before the request gives up.
         database = Database(url, statement_cache=statement_cache, lock_seconds=0.8 * timeout)
-        super().__init__(database, timeout, scrub=scrub, took=took, caches=caches, secret=secret)
+        histories = HistoryQueue(scrub, largest_history)
+        super().__init__(database, timeout, histories=histories, took=took, secret=secret)
         self.leases = LeaseCalls(self, lease_ttl)
         self.tidying = Tidying(self, retention_days)
         self._tidying_task: asyncio.Task[None] | None = None
@@ -153,6 +156,12 @@ class Store(Calls):
         # Taken before the database is read: what is flushed in between is then seen twice rather than not at all.
         unwritten = self.writes.heads(tenant, digests)
         return await self.request(conversation_rows.find_heads, tenant, digests, unwritten)
+
+    async def history(self, tenant: str, conversation_id: str) -> StoredHistory | None:
+        """The history of the conversation's latest request, what this process has not written yet included; None where
+        none is kept. Raises StoreUnavailable."""
+        self.writes.histories.hasten(tenant, conversation_id)
+        return await self.rest(read_history, tenant, conversation_id)
 
     async def flush(self) -> None:
         """Store what was recorded, within five seconds. Raises StoreUnavailable; the rest then still waits."""

@@ -18,9 +18,9 @@ from app.store.tables import (
     calibrations,
     conversations,
     heads,
+    histories,
     learned_windows,
     masks,
-    messages,
     pins,
     summary_chunks,
     usage_records,
@@ -29,22 +29,12 @@ from app.store.tables import (
 Removal = Callable[[AsyncConnection, int, int], Awaitable[int]]
 """Removes so many rows that are older than so many milliseconds, and says how many there were. Needs a transaction."""
 
-MESSAGES = 5_000
-"""Messages in the histories of conversations that are removed together, as each may be kept with its conversation."""
-
 
 async def remove_conversations(connection: AsyncConnection, kept_ms: int, most: int) -> int:
     """Remove conversations by their last request. Their chunks have a time of their own: other conversations may use
     them."""
-    held = 0
-    some = _oldest(conversations, conversations.c.updated_at, kept_ms, most)
-    found = await connection.execute(some.add_columns(conversations.c.messages))
-    gone: list[tuple[str, str]] = []
-    for row in found:
-        held += row.messages
-        if gone and held > MESSAGES:
-            break
-        gone.append((row.tenant, row.id))
+    found = await connection.execute(_oldest(conversations, conversations.c.updated_at, kept_ms, most))
+    gone: list[tuple[str, str]] = [(row.tenant, row.id) for row in found]
     if not gone:
         return 0
     owned = tuple_(heads.c.tenant, heads.c.conversation_id).in_(gone)
@@ -52,7 +42,7 @@ async def remove_conversations(connection: AsyncConnection, kept_ms: int, most: 
     await connection.execute(
         select(heads.c.digest).where(owned).order_by(heads.c.tenant, heads.c.digest).with_for_update()
     )
-    for table in (heads, masks, pins, messages):
+    for table in (heads, masks, pins, histories):
         await connection.execute(delete(table).where(tuple_(table.c.tenant, table.c.conversation_id).in_(gone)))
     await connection.execute(delete(conversations).where(tuple_(*conversations.primary_key).in_(gone)))
     return len(gone)

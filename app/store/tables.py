@@ -91,7 +91,7 @@ conversations = Table(
     _required("coverage", CleanText),
     _required("summaries", JSON),
     Column("plan", CleanText),  # Of the latest request whose payload was changed, or due to be.
-    Column("last_message", CleanText),  # Of the latest request, by its id in `messages`, where it may be.
+    Column("head", LargeBinary),  # Digest of the latest request's history.
     _required("created_at", Milliseconds),
     _required("updated_at", Milliseconds),
     PrimaryKeyConstraint("tenant", "id"),
@@ -222,25 +222,20 @@ masks = Table(
     Index(None, "tenant", "conversation_id"),
 )
 
-# The archive, which is empty unless the operator wants one: see `archive`. A message is its place in the history of a
-# conversation, so that a history that is sent again adds what is new, and branches keep their own.
-messages = Table(
-    "messages",
+# The history of each conversation's latest request, where the operator wants it to be kept: see `histories`.
+histories = Table(
+    "histories",
     metadata,
     _required("tenant", CleanText),
-    _required("id", CleanText),
     _required("conversation_id", CleanText),
-    Column("previous_id", CleanText),
-    _required("position", Count),  # From 0; what leads as instructions stands before it: -1 is the last of those.
-    _required("kind", CleanText),
-    _required("role", CleanText),
     _required("format", CleanText),
-    _required("sent", CleanText),
-    _required("tokens", Count),
-    _required("request_id", CleanText),
-    _required("created_at", Milliseconds),
-    PrimaryKeyConstraint("tenant", "id"),
-    Index(None, "tenant", "conversation_id", "created_at", "position", "id"),
+    _required("instructions", Count),  # Messages at its beginning that are instructions.
+    _required("title", CleanText),
+    Column("head", LargeBinary),
+    _required("digests", LargeBinary),
+    _required("content", LargeBinary),
+    _required("updated_at", Milliseconds),
+    PrimaryKeyConstraint("tenant", "conversation_id"),
 )
 
 # Messages need not be stored, so a pin is set by its position and bound to the history by the next request that shows

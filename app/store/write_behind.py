@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from msgspec import Struct
@@ -14,16 +14,13 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.history.recognition import Head
-from app.core.history.secrets import Scrub
-from app.runtime.caches import Caches
 from app.runtime.erased import Erased
 from app.runtime.repeats import Repeats
-from app.store.archive import Archive, Strand
 from app.store.conversation_rows import ConversationSeen, UnwrittenRequests, is_committed, write_conversations
 from app.store.database import Database
 from app.store.errors import DATABASE_ERRORS, Contended, StoreUnavailable, describe, is_away
 from app.store.guard import Guard
-from app.store.message_rows import MessageRow, write_messages
+from app.store.histories import HistoryQueue, LatestHistory, write_histories
 from app.store.usage_records import UsageRecord, write_usage
 
 log = structlog.get_logger("steno.store")
@@ -72,13 +69,13 @@ class Doubt(Struct, frozen=True):
 
 
 class WriteBehind:
-    """A bounded queue with one entry per conversation, one of usage records and one of messages (`archive`); all are
-    written every 0.2 s.
+    """Bounded queues: of requests with one entry per conversation, of usage records, and of histories. The
+    first two are written every 0.2 s.
 
     What waits here is already visible to this process: an agent's next request comes sooner than the next flush.
     """
 
-    def __init__(self, database: Database, guard: Guard, scrub: Scrub, caches: Caches | None = None) -> None:
+    def __init__(self, database: Database, guard: Guard, histories: HistoryQueue) -> None:
         self._database = database
         self._guard = guard
         self._queue: dict[Key, UnwrittenRequests] = {}
@@ -86,7 +83,7 @@ class WriteBehind:
         self._records: dict[str, UsageRecord] = {}
         self._records_in_flight: dict[str, UsageRecord] = {}
         self._doubt: Doubt | None = None
-        self._archive = Archive(scrub, caches)
+        self.histories = histories
         self._writing = asyncio.Lock()
         self._ready: asyncio.Event | None = None
         self._recorded = asyncio.Event()
@@ -141,17 +138,21 @@ class WriteBehind:
             self._recorded.set()
         self._records[record.id] = record
 
-    def record_messages(self, strand: Strand) -> None:
-        """Queue what is new of a strand; it is dropped and counted where the queue is full."""
-        self._archive.record(strand)
-        if self._archive.waiting:
-            self._recorded.set()
+    def record_history(self, history: LatestHistory) -> None:
+        """Queue a history; it is dropped and counted where the queue is full."""
+        self.histories.record(history)
+        self._recorded.set()
 
     @property
     def waiting(self) -> bool:
         """Whether anything is not stored yet."""
+        return bool(self._is_due or self.histories.waiting)
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether anything may be stored now."""
         self.catch_up()
-        return bool(any(self._waiting) or self.records or self._archive.waiting)
+        return bool(any(self._waiting) or self.records or self.histories.is_due)
 
     @property
     def requests(self) -> int:
@@ -162,16 +163,6 @@ class WriteBehind:
     def records(self) -> int:
         """Usage records that are not stored yet."""
         return len(self._records) + len(self._records_in_flight)
-
-    @property
-    def messages(self) -> int:
-        """Messages of the archive that are not stored yet."""
-        return self._archive.messages
-
-    @property
-    def dropped_messages(self) -> int:
-        """Messages that were not archived; what follows them brings them once more."""
-        return self._archive.dropped
 
     @property
     def _waiting(self) -> tuple[dict[Key, UnwrittenRequests], ...]:
@@ -189,30 +180,31 @@ class WriteBehind:
             self._task.cancel()
             await asyncio.wait({self._task})
 
-    async def flush(self) -> None:
-        """Write what was recorded before the call, and of many messages the first ones. If the database cannot be
-        reached, it raises and keeps the rest."""
+    async def flush(self, *, everything: bool = False) -> None:
+        """Write what was recorded before the call, and a batch of the histories that are due, or of all. If the
+        database cannot be reached, it raises and keeps the rest."""
         self.catch_up()
         async with self._writing:
             if self._ready is not None and not self._ready.is_set():
                 raise StoreUnavailable("the database is not ready")
             await self._settle()
+            # Before the conversations: what comes meanwhile may be of one that is not stored yet.
+            histories = self.histories.next_batch(everything=everything)
             self._in_flight, self._queue = self._queue, {}
             self._records_in_flight, self._records = self._records, {}
-            strands = self._archive.waiting  # Those that come meanwhile may be of conversations that are not stored.
             try:
                 while self._in_flight or self._records_in_flight:
                     await self._write_next()
                 # After their conversations, without which they are not taken.
-                await self._archive.flush(self._write_messages, strands)
+                await self.histories.flush(histories, self._write_histories)
             finally:
                 self._put_back()
 
     async def flush_all(self) -> None:
         """Flush until nothing waits any more."""
-        await self.flush()
-        while self._archive.waiting:
-            await self.flush()
+        await self.flush(everything=True)
+        while self.histories.waiting:
+            await self.flush(everything=True)
 
     async def erase(self, what: Erased, erase: Callable[[], Awaitable[bool]]) -> bool:
         """Erase while no flush is in flight, and with it what waits. Whether there was anything."""
@@ -228,7 +220,7 @@ class WriteBehind:
         for record in list(self._records.values()):
             if erased.covers(record.tenant, record.conversation_id):
                 del self._records[record.id]
-        self._archive.erase(erased)
+        self.histories.erase(erased)
         return bool(waiting)
 
     def heads(self, tenant: str, digests: Iterable[bytes]) -> list[Head]:
@@ -282,7 +274,7 @@ class WriteBehind:
             await asyncio.sleep(PAUSE_SECONDS)
             self._recorded.clear()
             try:
-                await self._guard.bounded(self.flush if self.waiting else self._try_out, FLUSH_SECONDS)
+                await self._guard.bounded(self.flush if self._is_due else self._try_out, FLUSH_SECONDS)
             except StoreUnavailable as error:
                 if not isinstance(error, Contended):
                     self.reason = error.reason
@@ -296,7 +288,7 @@ class WriteBehind:
                 self.reason = None
                 if (ended := self._repeats.over("flush")) is not None:
                     log.info("database written again", times=ended[0], seconds=ended[1])
-                if self._archive.waiting:
+                if self.histories.is_due:
                     self._recorded.set()
                 continue
             self._recorded.set()
@@ -324,19 +316,13 @@ class WriteBehind:
             self.dropped_records += not is_stored
             del self._records_in_flight[record]
 
-    async def _write_messages(self, rows: Sequence[MessageRow]) -> Sequence[MessageRow]:
-        """Store messages, and return those that were not stored."""
-        left: dict[str, MessageRow] = {}
+    async def _write_histories(self, rows: Mapping[Key, dict[str, Any]]) -> int:
+        """Store histories, and return how many of them the database refused."""
 
-        async def store(some: Mapping[str, MessageRow]) -> Exception | None:
-            async def write(connection: AsyncConnection) -> None:
-                left.update({row.id: row for row in await write_messages(connection, list(some.values()))})
+        async def store(some: Mapping[Key, dict[str, Any]]) -> Exception | None:
+            return await self._refusal(lambda connection: write_histories(connection, list(some.values())))
 
-            return await self._refusal(write)
-
-        waiting = {row.id: row for row in rows}
-        left.update({id_: waiting[id_] async for id_, is_stored in self._each(waiting, store) if not is_stored})
-        return list(left.values())
+        return [is_stored async for _, is_stored in self._each(rows, store)].count(False)
 
     async def _each(self, entries: Mapping[K, T], store: Write[K, T]) -> AsyncIterator[tuple[K, bool]]:
         """Yield each key as it is over, and whether it was stored: all in one transaction; one by one if the database

@@ -45,8 +45,8 @@ REPORTED = ("prompt", "completion", "cached", "reasoning", "written")
 OTHER_4XX, OTHER_5XX = "4xx", "5xx"
 ANSWERED = "answered"
 """Results of a summary call that brought an answer."""
-RECORDED = ("requests", "usage", "messages")
-CACHES = ("histories", "bodies", "recall", "tokens", "heads", "summaries", "archive")
+RECORDED = ("requests", "usage", "histories")
+CACHES = ("histories", "bodies", "recall", "tokens", "heads", "summaries")
 ENDS = (Outcome.MADE, Outcome.FAILED, Outcome.LEASE_LOST, Outcome.DELETED, Outcome.STORE_AWAY)
 """Ends of a compaction that was begun. The other outcomes are those of requests."""
 _ROUTES = ("chat", "passthrough", "own", "refused")

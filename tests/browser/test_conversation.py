@@ -154,7 +154,7 @@ def rest(steno: Steno, path: str, name: str = SHOP, key: str | None = None) -> A
     return httpx2.get(url, headers=headers).raise_for_status().json()
 
 
-def until_archived(steno: Steno, name: str) -> None:
+def until_stored(steno: Steno, name: str) -> None:
     """Messages are written after the answer."""
     deadline = time.monotonic() + 10
     while not rest(steno, "/messages", name)["data"]:
@@ -246,7 +246,7 @@ async def test_another_callers_conversation_is_not_there(shop: Shop, open_at: Op
     assert rest(shop.keeping, "", OTHERS, key="sk-other")["id"] == OTHERS
 
 
-async def test_without_an_archive_the_shape_is_shown_and_what_to_switch_on(shop: Shop, open_at: OpenAt) -> None:
+async def test_without_stored_messages_the_shape_is_shown_and_what_to_switch_on(shop: Shop, open_at: OpenAt) -> None:
     page = await open_at(shop.forgetting, shop.path())
     await expect(page.get_by_text("as plain text, for as long as its conversation")).to_be_visible()
     stretches = page.locator(".shapes .row")
@@ -384,7 +384,7 @@ async def test_everything_up_to_a_message_is_compacted(shop: Shop, open_at: Open
 
 async def test_what_cannot_be_compacted_is_said_on_the_page(shop: Shop, open_at: OpenAt) -> None:
     ask(shop.keeping, talk(0), name="nothing to do")
-    until_archived(shop.keeping, "nothing to do")
+    until_stored(shop.keeping, "nothing to do")
     page = await open_at(shop.keeping, shop.path("nothing to do"))
     await page.get_by_label("Key for the provider").fill(KEY)
     await page.get_by_role("button", name="Summarise what is before the tail").click()

@@ -415,7 +415,7 @@ def holding(path: Path, canary: str) -> set[tuple[str, str]]:
         }
 
 
-def test_an_archive_keeps_messages_where_they_belong_and_no_key(tmp_path: Path) -> None:
+def test_a_history_is_kept_where_it_belongs_and_no_key(tmp_path: Path) -> None:
     """Also where the database refuses them, and quotes what it refused."""
     path = tmp_path / "steno.db"
     with ScriptedProvider((answer(completion()),)) as default, ScriptedProvider((answer(completion(NOTES)),)) as other:
@@ -426,13 +426,13 @@ def test_an_archive_keeps_messages_where_they_belong_and_no_key(tmp_path: Path) 
             target = "/context/conversations/known/messages"
             commands.until(lambda: get(steno.url, target, *everybody()).json["data"])
             with sqlite3.connect(path) as database:
-                database.execute("create trigger no before insert on messages begin select raise(abort, 'no'); end")
+                database.execute("create trigger no before insert on histories begin select raise(abort, 'no'); end")
             run.ask("a refused one", short(f"{SAID} again"), b"x-conversation-id: refused")
-            commands.until(lambda: any(line["event"] == "messages not archived" for line in steno.log))
+            commands.until(lambda: any(line["event"] == "history not stored" for line in steno.log))
             assert [
                 line for line in (tmp_path / "stdout").read_text().splitlines() if found(line, (*SECRETS, SAID))
             ] == []
-            assert holding(path, SAID) == {("messages", "sent")}
+            assert holding(path, SAID) == {("histories", "title")}
             assert found(path.read_bytes()) == []
         finally:
             steno.kill()

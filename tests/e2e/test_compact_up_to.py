@@ -1,4 +1,4 @@
-"""Compaction on demand up to a place of one's own choice, and of the messages that the archive has."""
+"""Compaction on demand up to a place of one's own choice, and of stored messages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def compact(proxy: Steno, **members: Any) -> Answer:
     return post(proxy.url, {"model": MODEL, "messages": [RULES, *turns(8)], **members}, target=COMPACT)
 
 
-# From the archive
+# Of stored messages
 
 
 def speak(proxy: Steno, format_: str) -> None:
@@ -62,9 +62,7 @@ def speak(proxy: Steno, format_: str) -> None:
 
 
 @pytest.mark.parametrize("format_", ["chat_completions", "messages", "responses"])
-def test_without_messages_those_of_the_archive_are_compacted(
-    simulator: Simulator, steno: StartSteno, format_: str
-) -> None:
+def test_without_messages_the_stored_ones_are_compacted(simulator: Simulator, steno: StartSteno, format_: str) -> None:
     """As the client sends them: the summary fits its next request, which needs no other."""
     proxy = steno(storage={"messages": True})
     speak(proxy, format_)
@@ -81,19 +79,19 @@ def test_without_messages_those_of_the_archive_are_compacted(
     assert len(shown(get(proxy.url, f"{ONE}/messages?limit=100"))["data"]) == len(turns(8)) + 1
 
 
-def test_what_the_archive_gave_serves_the_clients_own_request(steno: StartSteno) -> None:
+def test_a_summary_of_stored_messages_serves_the_clients_own_request(steno: StartSteno) -> None:
     proxy = started(steno, storage={"messages": True})
     [made] = shown(post(proxy.url, {"through": 11}, target=COMPACT))["summaries"]
     said = post(proxy.url, chat(HISTORY, conversation_id="one"))
     assert made["id"] in said.json["context"]["chunks"]
 
 
-def test_what_the_archive_does_not_have_is_to_be_sent(steno: StartSteno, tmp_path: Path) -> None:
-    """Such as a conversation from before there was one."""
+def test_messages_that_are_not_stored_are_to_be_sent(steno: StartSteno, tmp_path: Path) -> None:
+    """Such as those of a conversation from before messages were kept."""
     url = f"sqlite:///{tmp_path}/steno.db"
     shown(get(started(steno, storage={"url": url}).url, ONE))
     proxy = steno(storage={"url": url, "messages": True})
     status, code, param, message = told(post(proxy.url, b"{}", target=COMPACT))
     assert (status, code, param) == (400, "invalid_request", "messages")
-    assert "does not have all messages" in message
+    assert "are not stored as they were sent" in message
     assert shown(compact(proxy, through=5))["summaries"]

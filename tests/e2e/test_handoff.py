@@ -33,7 +33,7 @@ def written(answered: Answer) -> str:
     return answered.body.decode()
 
 
-def test_with_the_archive_it_holds_summaries_rules_the_last_failure_and_the_latest_turns(
+def test_with_stored_messages_it_holds_summaries_rules_the_last_failure_and_the_latest_turns(
     steno: StartSteno, simulator: Simulator, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/steno.db"
@@ -58,7 +58,7 @@ def test_with_the_archive_it_holds_summaries_rules_the_last_failure_and_the_late
     assert (printed.stdout, printed.stderr) == (text, "")
 
 
-def test_without_the_archive_it_holds_summaries_and_says_why_there_are_no_turns(steno: StartSteno) -> None:
+def test_without_stored_messages_it_holds_summaries_and_says_why_there_are_no_turns(steno: StartSteno) -> None:
     started = steno()
     post(started.url, talk())
     text = written(get(started.url, HANDOFF))

@@ -19,7 +19,7 @@ from sqlalchemy import select, update
 from app.runtime.server import RunningServer
 from app.store import Store
 from app.store.clock import now_ms
-from app.store.tables import conversations, leases, messages, summary_chunks
+from app.store.tables import conversations, histories, leases, summary_chunks
 from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import ROOT, SECRET, Serving
@@ -91,7 +91,7 @@ class Rows:
     @property
     def texts(self) -> list[str]:
         """Names of the tables that have a text."""
-        tables = (conversations, summary_chunks, messages)
+        tables = (conversations, summary_chunks, histories)
         return [table.name for table in tables if self._do(select(table.c.tenant))]
 
     def let_leases_end(self) -> None:

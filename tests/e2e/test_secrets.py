@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from typing import Any
 
 from app.core.history.secrets import REMOVED
@@ -33,9 +34,9 @@ def talk(steno: StartSteno, simulator: Simulator, url: str, **storage: Any) -> S
 def stored(steno: Steno, url: str) -> str:
     get(steno.url, "/context/conversations")  # Answered once all that waits is stored.
     rows = stored_rows(url)
-    assert rows["messages"]
     assert rows["summary_chunks"]
-    return str(rows)
+    [content] = {row["conversation_id"]: row["content"] for row in rows["histories"]}.values()
+    return f"{rows} {zlib.decompress(content).decode()}"
 
 
 def edit(steno: Steno, text: str) -> Answer:
@@ -45,7 +46,7 @@ def edit(steno: Steno, text: str) -> Answer:
     return send(steno.url, request_bytes(body, *usual, method="PATCH", target=f"{SUMMARIES}/{summary['id']}"))
 
 
-def test_no_secret_is_in_an_archive_a_summary_or_what_a_summariser_is_quoted(
+def test_no_secret_is_in_a_stored_history_a_summary_or_what_a_summariser_is_quoted(
     steno: StartSteno, simulator: Simulator, shared_url: str
 ) -> None:
     proxy = talk(steno, simulator, shared_url)

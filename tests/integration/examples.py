@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from app.core.history.identity import Identity
 from app.core.history.messages import Kind, Message
 from app.core.view.chunks import ChunkRange, SummaryChunk
-from app.store import ConversationSeen, Lease, Store, Strand
+from app.store import ConversationSeen, LatestHistory, Lease, Store
 
 TENANT = "tenant-a"
 STRANGER = "tenant-b"
@@ -123,30 +123,29 @@ def said(text: str, kind: Kind = Kind.USER) -> Message:
     return Message(kind, kind.name.lower(), (text,), raw=raw, digest=blake2b(raw, digest_size=16).digest())
 
 
-def strand(*texts: str, tenant: str = TENANT, conversation_id: str = "c1", request_id: str = "r1") -> Strand:
+def history_of(
+    *texts: str, tenant: str = TENANT, conversation_id: str = "c1", leading: Sequence[str] = ()
+) -> LatestHistory:
     """A whole history of such texts, alternately the user's and the assistant's."""
     kinds = (Kind.USER, Kind.ASSISTANT)
     messages = [said(text, kinds[number % 2]) for number, text in enumerate(texts)]
-    chain = IDENTITY.chain(tenant, (message.digest for message in messages))
-    return Strand(
+    return LatestHistory(
         tenant=tenant,
         conversation_id=conversation_id,
-        request_id=request_id,
         format="chat_completions",
+        leading=[said(text, Kind.INSTRUCTIONS) for text in leading],
         messages=messages,
         alone=bytes,
-        places=chain.digests,
-        root=chain.digests[0],
-        tokens=[10] * len(messages),
-        ratio=1.0,
-        first=0,
-        marks=chain.digests[-1:],
+        digests=IDENTITY.chain(tenant, (message.digest for message in messages)).digests[1:],
+        tokens=[10] * (len(leading) + len(messages)),
     )
 
 
-def show(store: Store, *texts: str, tenant: str = TENANT, conversation_id: str = "c1", request_id: str = "r1") -> None:
+def show(
+    store: Store, *texts: str, tenant: str = TENANT, conversation_id: str = "c1", leading: Sequence[str] = ()
+) -> None:
     """A request with this history is recorded, as the proxy records one."""
-    shown = strand(*texts, tenant=tenant, conversation_id=conversation_id, request_id=request_id)
-    heads = (shown.places[-2], len(texts) // 2), (shown.places[-1], (len(texts) + 1) // 2)
+    shown = history_of(*texts, tenant=tenant, conversation_id=conversation_id, leading=leading)
+    heads = ((shown.digests[-1], (len(texts) + 1) // 2),)
     store.writes.record(seen(conversation_id, tenant=tenant, messages=len(texts), heads=heads))
-    store.writes.record_messages(shown)
+    store.writes.record_history(shown)

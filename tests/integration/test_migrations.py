@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -522,3 +523,61 @@ async def test_of_each_range_the_summary_in_use_stays(shared_url: str) -> None:
         kept = await connection.execute(text("SELECT id FROM summary_chunks ORDER BY id"))
         assert list(kept.scalars()) == ["alone", "edited", "newer"]
     await database.close()
+
+
+_CONVERSATION = (
+    "INSERT INTO conversations (tenant, id, model, turns, messages, requests, status, tokens_before, tokens_after,"
+    ' "window", coverage, summaries, last_message, created_at, updated_at)'
+    " VALUES ('t', :id, 'm', 1, 1, 1, 'full', 1, 1, 1, '[]', '[]', :last, 1, 1)"
+)
+_MESSAGE = (
+    "INSERT INTO messages (tenant, id, conversation_id, previous_id, position, kind, role, format, sent, tokens,"
+    " request_id, created_at)"
+    " VALUES ('t', :id, :talk, :before, :position, 'user', 'user', 'messages', :sent, 7, 'r', :at)"
+)
+
+
+async def test_chains_of_messages_become_the_latest_history_of_each_conversation(
+    open_store: OpenStore, shared_url: str
+) -> None:
+    """Where its last message was not stored, the branch that was stored last."""
+    database = Database(shared_url)
+    await migrations.upgrade(database, "0035")
+    head = bytes(range(16))
+    mac = blake2b(head, digest_size=12, person=b"steno-message")
+    mac.update(b"known")
+    last = f"msg_{mac.hexdigest()}"
+    told: list[dict[str, Any]] = [
+        {"id": "k0", "talk": "known", "before": None, "position": -1, "sent": '"old rules"', "at": 1},
+        {"id": "k1", "talk": "known", "before": None, "position": -1, "sent": '"rules"', "at": 2},
+        {"id": "k2", "talk": "known", "before": None, "position": 0, "sent": '"a \\ud800 ä"', "at": 1},
+        {"id": last, "talk": "known", "before": "k2", "position": 1, "sent": '"b"', "at": 2},
+        {"id": "k4", "talk": "known", "before": "k2", "position": 1, "sent": '"branch"', "at": 3},
+        {"id": "o1", "talk": "other", "before": None, "position": 0, "sent": '"first"', "at": 1},
+        {"id": "o2", "talk": "other", "before": "o1", "position": 1, "sent": '"second"', "at": 2},
+    ]
+    talks: list[dict[str, Any]] = [
+        {"id": "known", "last": last},
+        {"id": "other", "last": "gone"},
+        {"id": "empty", "last": None},
+    ]
+    async with database.writing() as connection:
+        await connection.execute(text(_CONVERSATION), talks)
+        await connection.execute(text(_MESSAGE), told)
+        heads = "INSERT INTO heads (tenant, digest, conversation_id, turn) VALUES ('t', :head, 'known', 1)"
+        await connection.execute(text(heads), [{"head": head}, {"head": b"another"}])
+    await database.close()
+    store = open_store(shared_url)
+    await store.start()
+    known = await store.history("t", "known")
+    assert known is not None
+    assert [(each.index, each.sent, each.tokens) for each in known.messages] == [
+        (-1, '"rules"', 7),
+        (0, '"a \\ud800 ä"', 7),
+        (1, '"b"', 7),
+    ]
+    assert (known.format, known.head, known.digests, known.is_latest) == ("messages", head, frozenset({head}), True)
+    other = await store.history("t", "other")
+    assert other is not None
+    assert ([each.sent for each in other.messages], other.head) == (['"first"', '"second"'], None)
+    assert await store.history("t", "empty") is None

@@ -31,7 +31,7 @@ from app.store.tables import (
     usage_records,
 )
 from app.store.tenant_rows import TABLES
-from tests.integration.examples import STRANGER, TENANT, OpenStore, chunk, digest, put, seen, strand, take
+from tests.integration.examples import STRANGER, TENANT, OpenStore, chunk, digest, history_of, put, seen, take
 
 DAYS = 30
 DAY = 24 * 3_600_000
@@ -83,9 +83,10 @@ async def live(store: Store, tenant: str = TENANT) -> None:
     await store.request_change(keep_mask, tenant, "m", digest(start), digest(0), "c1")
     for name in ("c1", "c2"):
         used_here = ("own", "others") if name == "c1" else ()
-        store.writes.record(seen(name, tenant=tenant, heads=((digest(ord(name[1])), 1),), summaries=used_here))
+        history = history_of("I am here.", f"So is {name}.", tenant=tenant, conversation_id=name)
+        store.writes.record(seen(name, tenant=tenant, heads=((history.digests[-1], 1),), summaries=used_here))
         store.writes.record_usage(used(f"u-{name}", tenant, name))
-        store.writes.record_messages(strand("I am here.", "So am I.", tenant=tenant, conversation_id=name))
+        store.writes.record_history(history)
     await store.flush()
     await store.rest_change(set_pins, tenant, "c1", [0, 3])
 

@@ -27,7 +27,7 @@ def sections(text: str) -> dict[str, str]:
     return {heading: below.strip() for heading, _, below in (part.partition("\n") for part in parts)}
 
 
-def test_without_an_archive_it_holds_summaries_rules_and_values_and_says_why_there_are_no_turns() -> None:
+def test_without_messages_it_holds_summaries_rules_and_values_and_says_why_there_are_no_turns() -> None:
     talk = conversation(*turns(4))
     first = chunk(talk, 0, 2, values=("ORD-1",), rules=("Never ship on Sundays.",), rules_left_out=2)
     text = written(chunks=[first, chunk(talk, 2, 4, values=("ORD-2", "ORD-1"))])
@@ -42,7 +42,7 @@ def test_without_an_archive_it_holds_summaries_rules_and_values_and_says_why_the
     assert found["Latest turns"] == ABSENT
 
 
-def test_with_an_archive_it_holds_what_no_summary_stands_for_and_new_rules() -> None:
+def test_with_messages_it_holds_what_no_summary_stands_for_and_new_rules() -> None:
     said = [*turns(3), message("user", "Never call before noon. Ship it."), message("assistant", "done")]
     found = sections(written(*said, chunks=[chunk(conversation(*said), 0, 4)]))
     assert found["Rules"].endswith("\n\n\tNever call before noon.")

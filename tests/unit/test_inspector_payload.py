@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -18,26 +17,13 @@ from app.wire.formats import FORMATS
 from tests.unit.conversations import chunk, conversation, turns
 
 BY_NAME = {each.name: each for each in FORMATS}
-AT = datetime(2026, 11, 22, tzinfo=UTC)
 TALK = conversation(*turns(8, size=100))
 CHUNK = chunk(TALK, 0, 4)
 
 
-def stored(index: int, sent: Any, kind: str = "user", format_: str = "chat_completions") -> StoredMessage:
+def stored(index: int, sent: Any, format_: str = "chat_completions") -> StoredMessage:
     text = sent if isinstance(sent, str) else json.dumps(sent)
-    return StoredMessage(
-        id=f"msg_{index}",
-        conversation_id="c",
-        previous_id=None,
-        position=index,
-        kind=kind,
-        role=kind,
-        format=format_,
-        sent=text,
-        tokens=7,
-        request_id="req_1",
-        created_at=AT,
-    )
+    return StoredMessage(index, format_, text, 7)
 
 
 def said(text: str, role: str = "user") -> dict[str, Any]:
@@ -53,9 +39,9 @@ PARTS: list[dict[str, Any]] = [
     {"kind": "verbatim", "first_index": 7, "last_index": 8, "tokens": 14},
 ]
 ARCHIVED = {
-    -1: stored(-1, said("Be brief.", "system"), "instructions"),
-    6: stored(6, {"role": "tool", "tool_call_id": "a", "content": "a long table"}, "result"),
-    7: stored(7, said("yes", "assistant"), "assistant"),
+    -1: stored(-1, said("Be brief.", "system")),
+    6: stored(6, {"role": "tool", "tool_call_id": "a", "content": "a long table"}),
+    7: stored(7, said("yes", "assistant")),
 }
 
 

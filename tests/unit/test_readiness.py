@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.store import StoreUnavailable
+from app.store.histories import HistoryQueue
 from app.store.readiness import LONGEST_PAUSE_SECONDS, Readiness
 from app.store.write_behind import WriteBehind
 
@@ -44,7 +45,7 @@ async def test_a_database_is_tried_less_and_less_often_and_no_error_is_the_last_
 
 async def test_nothing_is_written_before_the_database_is_ready() -> None:
     nothing: Any = None
-    writes, ready = WriteBehind(nothing, nothing, str), asyncio.Event()
+    writes, ready = WriteBehind(nothing, nothing, HistoryQueue(str, 1)), asyncio.Event()
     writes.start(ready)
     with pytest.raises(StoreUnavailable, match="not ready"):
         await writes.flush()

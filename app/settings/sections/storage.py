@@ -37,17 +37,17 @@ class StorageSettings(Section):
     retention_days: int | None = Field(30, ge=1, le=36_500)
     """Days after which what nobody used is deleted; null keeps it for ever.
 
-    Conversations count by their last request, with pins, masks and archived messages; summaries by the last payload
+    Conversations count by their last request, with pins, masks and stored messages; summaries by the last payload
     that they stood in; other records by their age. On PostgreSQL usage records stay a tenth and a day longer.
     """
     messages: bool = False
-    """Keep the messages of conversations as they were sent, to be [read and searched](archive.md).
+    """Keep the [history](archive.md) of each conversation's latest request as it was sent.
 
     They are plain text in the database, pictures and files too. What was kept stays when this is switched off again,
     until it is deleted or too old.
     """
     secrets: Literal["remove", "keep"] = "remove"
-    """Whether keys, tokens, passwords and private keys stay in summaries and archived messages.
+    """Whether keys, tokens, passwords and private keys stay in summaries and stored messages.
 
     `[secret removed]` stands in their place, in transcripts for the summariser, too. What the model gets is whole, and
     what a summariser reads as `prefix` (`summary.style`).

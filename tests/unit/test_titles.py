@@ -1,15 +1,13 @@
-"""Titles: the first words that the user himself wrote, in one line."""
+"""Titles: the first words that the user wrote, in one line."""
 
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from app.inspector.titles import LONGEST, title_in
-from app.store import StoredMessage
+from app.core.history.titles import LONGEST, title_of
 from app.wire.formats import FORMATS
 
 BY_NAME = {each.name: each for each in FORMATS}
@@ -19,12 +17,7 @@ AGENTS = "# AGENTS.md instructions for /work\n\n<INSTRUCTIONS>\nRun the tests.\n
 
 
 def title(content: Any, format_: str = "chat_completions") -> str:
-    return title_of(json.dumps({"role": "user", "content": content}), format_)
-
-
-def title_of(written: str, format_: str = "chat_completions") -> str:
-    at = datetime(2026, 11, 22, tzinfo=UTC)
-    return title_in(StoredMessage("msg_1", "c", None, 0, "user", "user", format_, written, 7, "req_1", at), BY_NAME)
+    return title_of([BY_NAME[format_].message(json.dumps({"role": "user", "content": content}).encode()).message])
 
 
 @pytest.mark.parametrize(
@@ -53,12 +46,12 @@ def test_where_the_user_wrote_nothing_there_is_no_title(content: str) -> None:
     assert title(content) == ""
 
 
-def test_what_cannot_be_read_has_no_title() -> None:
-    assert title_of('{"role": 3') == ""
-
-
-def test_what_is_of_a_format_of_a_later_release_has_no_title() -> None:
-    assert title(QUESTION, "of a later release") == ""
+def test_the_first_message_with_words_of_the_user_gives_the_title() -> None:
+    read = [
+        BY_NAME["chat_completions"].message(json.dumps({"role": "user", "content": content}).encode()).message
+        for content in (REMINDER, QUESTION, "Another one?")
+    ]
+    assert title_of(read) == QUESTION
 
 
 def test_a_long_title_is_cut_behind_a_word() -> None:
