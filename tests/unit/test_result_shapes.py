@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,268 +21,19 @@ def lines(*written: str) -> str:
     return "\n".join(written)
 
 
-SOURCE = lines(
-    "import os",
-    "",
-    "MAX_BYTES = 4_096",
-    "",
-    "",
-    "class Reader:",
-    '    """Reads parcels from a socket until it has a whole one of them."""',
-    "",
-    "    def __init__(self, socket, timeout=None):",
-    "        # It is not ours: whoever opened it closes it again.",
-    "        self._socket = socket",
-    "        self._timeout = timeout",
-    "",
-    "    def read(self, size):",
-    "        return self._socket.recv(min(size, MAX_BYTES))",
-    "",
-    "",
-    "def open_reader(path):",
-    "    return Reader(connect(path), timeout=30)",
+CASES: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("result_shapes.yaml").read_text("utf-8"))["shapes"]
+SHAPES = {name: {"text": CASES[case.get("text_of", name)]["text"], **case} for name, case in CASES.items()}
+SOURCE, TESTS, SEARCH, DIFF, TABLE, PAGE, RECORDS = (
+    next(case["text"] for name, case in CASES.items() if name.startswith(start))
+    for start in ("source, with numbers", "output: status", "a search: ", "a diff", "a table", "a page", "JSON")
 )
-NUMBERED = lines(*(f"{number:6}\t{line}" for number, line in enumerate(SOURCE.split("\n"), 120)))
-JAVA = lines(
-    "public class Parcels {",
-    "    private final List<Parcel> parcels = new ArrayList<>();",
-    "    public Parcel find(String id, int weight) {",
-    "        for (Parcel parcel : parcels) {",
-    "            if (parcel.getId().equals(id)) {",
-    "                return parcel;",
-    "            }",
-    "        }",
-    "        throw new NoSuchElementException(id);",
-    "    }",
-    "    static void send(Parcel parcel) throws IOException {",
-    "        connection.write(parcel.getBytes());",
-    "    }",
-    "}",
-)
-TESTS = lines(
-    "<returncode>1</returncode>",
-    "<output>",
-    "============ test session starts ============",
-    "platform linux -- Python 3.11.4, pytest-8.2.0, pluggy-1.5.0",
-    "rootdir: /srv/parcels",
-    "collected 48 items",
-    "",
-    *(
-        f"tests/test_area_{number}.py ..........                                [ {number * 20}%]"
-        for number in range(5)
-    ),
-    "Traceback (most recent call last):",
-    '  File "/srv/parcels/reader.py", line 31, in read',
-    "    return self._socket.recv(size)",
-    "E   OSError: [Errno 9] Bad file descriptor",
-    "FAILED tests/test_reader.py::test_reads_after_close - OSError",
-    "============ 1 failed, 47 passed in 2.31s ============",
-    "</output>",
-)
-SEARCH = lines(
-    *(
-        f"src/parcels/reader.py:{number}:    self._socket.recv({number}, flags=MSG_WAITALL)"
-        for number in (12, 45, 90, 91)
-    ),
-    "src/parcels/writer.py:7:from parcels.reader import Reader, open_reader",
-    "src/parcels/sender.py:88:    reader = open_reader(self.path)",
-    "--",
-    "src/parcels/index.py-3-# nothing but names",
-    "docs/reading.md:A parcel is read by a Reader.",
-)
-LISTING = lines(
-    ".:",
-    "total 12",
-    *(f"-rw-r--r-- 1 root root {size} Oct 24  2024 module_{size}.py" for size in range(1_000, 1_008)),
-    "drwxr-xr-x 2 root root 4096 Oct 24  2024 ..",
-    "lrwxrwxrwx 1 root root 9 Oct 24  2024 latest -> module_1.py",
-    "",
-    "./parcels:",
-    *(f"parcel_{number}.json" for number in range(12)),
-)
-DIFF = lines(
-    "diff --git a/parcels/reader.py b/parcels/reader.py",
-    "index 17da3cfd2c..2b855acaa2 100644",
-    "--- a/parcels/reader.py",
-    "+++ b/parcels/reader.py",
-    "@@ -85,5 +85,11 @@ class Reader:",
-    "     def read(self, size):",
-    "-        return self._socket.recv(size)",
-    "+        if self._closed:",
-    "+            raise ReaderClosed(self._path)",
-    "+        return self._socket.recv(size)",
-    "     # and so on, as it was before this change, with a few more words here",
-    "@@ -120,2 +126,2 @@ def open_reader(path):",
-    "     # and so on, as it was before this change, with a few more words here",
-    "     # and so on, as it was before this change, with a few more words here",
-)
-PAGE = lines(
-    "# Reading parcels",
-    "",
-    "A reader waits until a whole parcel is there, and gives it to whoever asked for it first.",
-    "",
-    "## Time limits",
-    "",
-    "Thirty seconds, unless somebody says otherwise in the settings of the depot; after them the reader gives up.",
-    "",
-    "## Errors",
-    "",
-    "Whoever reads from a closed reader gets an error that says so, and nothing is lost by it, since parcels are kept.",
-)
-TABLE = lines(
-    "parcel,weight,depot,arrived",
-    *(f"P{number:04},{number * 3},depot-{number % 7},2024-05-{number:02}" for number in range(1, 31)),
-)
-RECORDS: dict[str, Any] = {
-    "reservation_id": "VA5SGQ",
-    "user_id": "raj_brown_5782",
-    "note": "The customer asked twice whether the seat at the window can be kept for the way back: it can.",
-    "empty": None,
-    "flights": [
-        {"flight_number": "HAT035", "origin": "DTW", "date": "2024-05-17", "price": 152, "seats": []},
-        {"flight_number": "HAT211", "origin": "LGA", "date": "2024-05-19", "price": 103, "seats": []},
-        {"flight_number": "HAT138"},
-    ],
-    "payments": {"credit_card_8003957": {"id": "credit_card_8003957"}, "gift_card_77": {"id": "gift_card_77"}},
-    "tags": ["late", "window"],
-}
-
-SHAPES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
-    "source, with the numbers that it has": (
-        NUMBERED,
-        "nl -ba parcels/reader.py | sed -n '120,138p'",
-        "source, lines 120-138",
-        ("125 class Reader:", "128 def __init__(self, socket, timeout=None):", "137 def open_reader(path):"),
-    ),
-    "source, with numbers from the call": (
-        SOURCE,
-        'bash {"command": "sed -n \'40,58p\' parcels/reader.py"}',
-        "source, lines 40-58",
-        ("45 class Reader:", "53 def read(self, size):", "42 MAX_BYTES = 4_096"),
-    ),
-    "a whole file from its first line": (
-        SOURCE,
-        "I read it.\n\n```bash\ncat parcels/reader.py\n```",
-        "source, lines 1-19",
-        ("6 class Reader:",),
-    ),
-    "source of which nobody knows the numbers": (
-        SOURCE,
-        'read_file {"path": "parcels/reader.py", "offset": 7}',
-        "source, 19 lines",
-        ("class Reader:", "def open_reader(path):"),
-    ),
-    "source of which nobody says so": (SOURCE, 'fetch {"nr": 7}', "source, 19 lines", ("class Reader:",)),
-    "methods in braces": (
-        JAVA,
-        "cat Parcels.java",
-        "source, lines 1-14",
-        ("3 public Parcel find(String id, int weight) {", "11 static void send(Parcel parcel) throws IOException {"),
-    ),
-    "output: status, failure, and the last line": (
-        TESTS,
-        "pytest tests",
-        "output, 17 lines",
-        (
-            "<returncode>1</returncode>",
-            "E   OSError: [Errno 9] Bad file descriptor",
-            "FAILED tests/test_reader.py::test_reads_after_close - OSError",
-            "============ 1 failed, 47 passed in 2.31s ============",
-        ),
-    ),
-    "output: tests that failed, then errors, before warnings": (
-        lines(
-            "<returncode>1</returncode>",
-            *(f"src/parcels/old_{n}.py:{n}: DeprecationWarning: form {n} is deprecated" for n in range(1, 9)),
-            "SomeWarning: the first of all",
-            "sorter - 10:45 : WARNING : no scale",
-            *(f"E   AssertionError: {n} parcels were expected at the counter of the office" for n in range(1, 9)),
-            "FAILED tests/test_counter.py::test_parcels_are_counted_at_the_office - Assert...",
-            "============ 1 failed, 47 passed in 2.31s ============",
-        ),
-        "pytest tests",
-        "output, 21 lines",
-        (
-            "E   AssertionError: 1 parcels were expected at the counter of the office",
-            "FAILED tests/test_counter.py::test_parcels_are_counted_at_the_office - Assert...",
-        ),
-    ),
-    "output: tests that failed, whatever code their traces show": (
-        lines(
-            "<returncode>1</returncode>",
-            "<output_head>",
-            *(f"def test_parcel_{n}():\n    class Office:\n        def counted(self):" for n in range(30)),
-            "src/office.py:12: in counted",
-            "FAILED tests/test_office.py::test_parcel_0 - AssertionError",
-            "============ 1 failed, 47 passed in 2.31s ============",
-            "",
-            "</output_tail>",
-        ),
-        "pytest tests",
-        "output, 94 lines",
-        (
-            "<returncode>1</returncode>",
-            "FAILED tests/test_office.py::test_parcel_0 - AssertionError",
-            "============ 1 failed, 47 passed in 2.31s ============",
-        ),
-    ),
-    "output that tells no failure": (
-        lines(*(f"step {number}: copied parcel_{number}.json" for number in range(40)), "done"),
-        '{"command": "make copies"}',
-        "output, 41 lines",
-        ("done",),
-    ),
-    "a search: each path with its lines, and how many": (
-        SEARCH,
-        "grep -rn Reader .",
-        "search, 8 in 5 files",
-        ("src/parcels/reader.py:12,45,90,91 (4)", "src/parcels/sender.py:88: reader = open_reader(self.path)"),
-    ),
-    "a search in one file": (
-        lines(*(f"{number}:    self.recv_{number}(parcel, flags)" for number in range(3, 400, 40))),
-        "grep -n recv reader.py",
-        "search, 10 lines",
-        ("43: self.recv_43(parcel, flags)",),
-    ),
-    "a listing: folders with their numbers, and paths": (
-        LISTING,
-        "ls -lR",
-        "listing, 21 paths",
-        ("parcels/ (12)", "module_1000.py", "latest"),
-    ),
-    "a diff: files and heads of hunks": (
-        DIFF,
-        "git diff",
-        "diff, 2 hunks",
-        ("+++ b/parcels/reader.py", "@@ -85,5 +85,11 @@ class Reader:", "@@ -120,2 +126,2 @@ def open_reader(path):"),
-    ),
-    "a page: its headings": (PAGE, "fetch", "page, 11 lines", ("# Reading parcels", "## Time limits", "## Errors")),
-    "a table: its header, its size and its first rows": (
-        TABLE,
-        "query",
-        "table, 30 rows",
-        ("parcel,weight,depot,arrived", "P0001,3,depot-1,2024-05-01", "P0002,6,depot-2,2024-05-02"),
-    ),
-    "JSON: keys with what identifies, and how many": (
-        json.dumps(RECORDS),
-        "get_reservation {}",
-        "JSON, 16 values",
-        (
-            (
-                "reservation_id: VA5SGQ, user_id: raj_brown_5782, flights[3]: flight_number, date, origin, price:"
-                " HAT035, 2024-05-17, DTW, 152; HAT211, 2024-05-19, LGA, 103 | {flight_number: HAT138}, payments:"
-                " {credit_card_8003957, gift_card_77}, tags[2]: late; window"
-            ),
-        ),
-    ),
-}
 
 
 PLAIN: dict[str, tuple[str, str]] = {
     "prose": ("The reader waits for a parcel, and goes on. " * 20, "think"),
     "one long line": (" ".join(map(str, range(500))), "count"),
     "JSON in which nothing stands": (json.dumps([[], {}, None, "", *[[]] * 100]), "list"),
-    "JSON that is cut": (json.dumps(RECORDS)[:-40] + "x" * 100, "get"),
+    "JSON that is cut": (RECORDS[:-40] + "x" * 100, "get"),
     "JSON that is too deep": ("[" * 100_000, "get"),
     "JSON with more in a value than there is room for": (json.dumps({"k" * 400: 1}), "get"),
     "JSON that is deep": ("[" * 200 + "1" + "]" * 200, "get"),
@@ -304,12 +57,11 @@ def test_of_anything_else_head_and_tail_are_left(text: str, call: str) -> None:
     assert shaped(text, call, ROOM) == shorten(text, ROOM)
 
 
-@pytest.mark.parametrize(("text", "call", "shape", "kept"), SHAPES.values(), ids=SHAPES)
-def test_of_a_result_its_shape_is_left(text: str, call: str, shape: str, kept: tuple[str, ...]) -> None:
-    left = shaped(text, call, ROOM).split("\n")
-    assert shaped(text, call, ROOM).split("\n") == left
-    assert left[0] == f"[... {len(text)} characters in all, shortened: {shape} ...]"
-    assert [line for line in kept if line not in left] == []
+@pytest.mark.parametrize("case", SHAPES.values(), ids=SHAPES)
+def test_of_a_result_its_shape_is_left(case: dict[str, Any]) -> None:
+    left = shaped(case["text"], case["call"], ROOM).split("\n")
+    assert left[0] == f"[... {len(case['text'])} characters in all, shortened: {case['shape']} ...]"
+    assert [line for line in case["kept"] if line not in left] == []
 
 
 def test_a_short_result_is_whole() -> None:
@@ -328,7 +80,7 @@ WRITTEN = st.lists(
 )
 
 
-@given(WRITTEN, st.sampled_from([call for _, call, _, _ in SHAPES.values()]), st.integers(100, 400))
+@given(WRITTEN, st.sampled_from([case["call"] for case in SHAPES.values()]), st.integers(100, 400))
 def test_what_is_left_takes_no_more_room_than_head_and_tail_and_adds_no_word(
     written: list[str], call: str, longest: int
 ) -> None:
