@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from app.wire.formats import FORMATS
+
 APP = Path(__file__).parents[2] / "app"
 
 FORMULA = {"declared_tokens", "unit_tokens", "answer_tokens", "picture_tokens", "byte_bound"}
@@ -89,6 +91,19 @@ def test_the_names_of_stenos_own_headers_stand_in_one_place(trees: Mapping[str, 
         if isinstance(node, ast.Constant) and name.fullmatch(repr(node.value))
     }
     assert writers == {"edge/own_headers.py"}
+
+
+def test_nothing_but_the_formats_asks_which_one_it_is(trees: Mapping[str, ast.AST]) -> None:
+    names = {each.name for each in FORMATS}
+    asking = {
+        file
+        for file, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare)
+        and {each.attr for each in (node.left, *node.comparators) if isinstance(each, ast.Attribute)} & {"name"}
+        and {each.value for each in (node.left, *node.comparators) if isinstance(each, ast.Constant)} & names
+    }
+    assert asking == set()
 
 
 # One estimate: text becomes tokens in one place
