@@ -405,7 +405,7 @@ def holding(path: Path, canary: str) -> set[tuple[str, str]]:
     """The tables and columns in which it stands."""
     with sqlite3.connect(path) as database:
         tables = [name for (name,) in database.execute("select name from sqlite_master where type = 'table'")]
-        assert {"summary_chunks", "messages"} <= set(tables)
+        assert {"summary_chunks", "histories"} <= set(tables)
         return {
             (table, column)
             for table in tables
