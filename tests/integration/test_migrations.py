@@ -38,7 +38,7 @@ from structlog.testing import capture_logs
 from app.store import MigrationFailed, SchemaTooNew, migrations, schema
 from app.store.chunks import chunks_in
 from app.store.conversation_rows import find_conversation
-from app.store.database import Database, read_url
+from app.store.database import Database
 from app.store.tables import metadata
 from tests.databases import database_on
 from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, put, seen, take
@@ -356,20 +356,6 @@ async def test_sqlite_waits_for_the_process_that_migrates(open_store: OpenStore,
     assert await migrating == (None, REVISIONS[-1])
 
 
-async def test_alembics_own_commands_wait_for_the_process_that_migrates(tmp_path: Path) -> None:
-    """They take the lock that every start takes."""
-    database = Database(f"sqlite:///{tmp_path}/steno.db")
-    ran: list[Connection] = []
-    with (tmp_path / "steno.db.migrate.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        running = asyncio.ensure_future(migrations.run_alone(database, ran.append))
-        await asyncio.sleep(0.1)
-        assert not ran
-    await running
-    assert len(ran) == 1
-    await database.close()
-
-
 def alembic(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """The command as a developer types it in the checkout."""
     return subprocess.run(  # noqa: S603 - our own dependency
@@ -381,34 +367,6 @@ def alembic(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
         timeout=60,
         check=False,
     )
-
-
-@pytest.mark.slow
-async def test_alembics_own_command_line_works_beside_ours(open_store: OpenStore, shared_url: str) -> None:
-    """On the database that the settings name."""
-    upgraded = await asyncio.to_thread(alembic, "upgrade", "head", DATABASE_URL=shared_url)
-    assert upgraded.returncode == 0, upgraded.stderr
-    assert f"Database {read_url(shared_url).place}" in upgraded.stderr
-    assert await open_store(shared_url).migrate() == (REVISIONS[-1], REVISIONS[-1])
-    current = await asyncio.to_thread(alembic, "current", DATABASE_URL=shared_url)
-    assert (current.returncode, current.stdout) == (0, f"{REVISIONS[-1]} (head)\n")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "url", "said"),
-    [
-        (["current"], "mysql://user:hunter2@host/name", "FAILED: The database URL begins with 'mysql'"),
-        (["current"], "postgresql://user:hunter2@127.0.0.1:1/name", "FAILED: the database cannot be reached"),
-        (["downgrade", "base"], "memory", "FAILED: Migrations only go forward. To go back, restore a backup."),
-    ],
-)
-def test_what_alembics_command_line_cannot_do_is_one_line(arguments: list[str], url: str, said: str) -> None:
-    ended = alembic(*arguments, DATABASE_URL=url)
-    assert ended.returncode != 0
-    assert ended.stdout.strip().startswith(said)
-    assert "hunter2" not in ended.stdout + ended.stderr
-    assert "Traceback" not in ended.stderr
 
 
 # The files of a SQLite database

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from app.core.limits.budget import Line
 from app.core.tokens.calibration import (
     KEPT,
-    KNOWN,
     PICTURES,
     PROMPTS,
     SCALED,
@@ -74,36 +73,11 @@ def test_after_five_requests_80_000_tokens_are_right_within_one_percent(
         assert calibration.apply(80_000) == pytest.approx(ratio * 80_000 + overhead, rel=0.01), (ratio, overhead)
 
 
-@pytest.mark.parametrize("sizes", list(SIZES.values())[:3], ids=list(SIZES)[:3])
-@pytest.mark.parametrize("model", MODELS)
-def test_noise_of_one_percent_in_long_prompts_costs_little_more_than_that(model: str, sizes: list[int]) -> None:
-    noise = random.Random(7)
-    for ratio, overhead, _ in product((0.9, 1.0, 1.25, 1.6, 3.0), (0, 400, 1_500), range(5)):
-        samples = [(x, round(y * noise.uniform(0.99, 1.01))) for x, y in provider(ratio, overhead, sizes)]
-        calibration = learnt(fresh(model), samples)
-        assert calibration.apply(80_000) == pytest.approx(ratio * 80_000 + overhead, rel=0.025), (ratio, overhead)
-
-
 @pytest.mark.parametrize("model", MODELS)
 def test_the_fixed_part_of_short_prompts_does_not_become_a_ratio(model: str) -> None:
     calibration = learnt(fresh(model), [(60, 420), (75, 433), (90, 455), (64, 421)])
     assert calibration.offset == pytest.approx(360, abs=20)
     assert calibration.apply(80_000) == pytest.approx(fresh(model).apply(80_000), rel=0.05)
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_nor_does_it_in_the_first_prompt_alone(model: str) -> None:
-    for size in (100, 250, 400):
-        calibration = learnt(fresh(model), provider(1.25, 900, [size]))
-        assert calibration.ratio == fresh(model).ratio, size
-
-
-def test_tools_that_cost_half_as_much_again_become_an_offset() -> None:
-    """LibreChat's checklist: the instructions are learnt, the ratio stays near 1."""
-    samples = [(2_000 + history, 3_000 + history) for history in (0, 400, 900, 2_000, 3_500)]
-    calibration = learnt(fresh("gpt-4o", tools=True), samples)
-    assert calibration.ratio == pytest.approx(1.0, abs=0.01)
-    assert calibration.offset == pytest.approx(1_000, abs=10)
 
 
 def test_the_second_request_of_a_size_is_judged_as_the_first_was_reported() -> None:
@@ -133,11 +107,6 @@ def test_one_outlier_moves_nothing_that_others_agree_on(model: str, outlier: tup
 def test_a_calibration_that_begins_with_an_outlier_recovers(model: str, outlier: tuple[int, int]) -> None:
     calibration = learnt(fresh(model), [outlier, *provider(1.1, 100, [500, 3_000, 4_500, 6_000, 9_000])])
     assert calibration.apply(80_000) == pytest.approx(88_100, rel=0.01)
-
-
-def test_usage_of_a_server_side_tool_alone_leaves_the_calibration_usable() -> None:
-    calibration = learnt(fresh("gpt-4o"), [(27, 8_174)])
-    assert calibration.apply(80_000) == pytest.approx(80_000, rel=0.02)
 
 
 EIGHT = [5_000, 9_000, 14_000, 20_000, 30_000, 42_000, 60_000, 80_000]
@@ -196,10 +165,6 @@ def test_short_prompts_alone_lower_no_ratio(model: str) -> None:
     assert calibration.ratio == prior.ratio
 
 
-def test_what_raises_is_believed_at_once() -> None:
-    assert learnt(fresh("gpt-4o"), [(20_000, 40_000)]).apply(80_000) == 160_000
-
-
 @pytest.mark.parametrize("sample", [Sample(0, 10), Sample(10, 0), Sample(10, -3), Sample(10, 10**12)])
 def test_what_is_no_usage_is_rejected(sample: Sample) -> None:
     calibration = fresh()
@@ -218,10 +183,6 @@ def test_a_calibration_that_is_far_too_high_accepts_what_corrects_it() -> None:
     calibration = learnt(fresh(), provider(4.0, 0, [30_000, 30_000]))
     assert rejected(calibration, Sample(30_000, 30_000)) is None
     assert learnt(calibration, provider(1.0, 0, [31_000, 35_000, 40_000, 45_000])).ratio == pytest.approx(1, abs=0.05)
-
-
-def test_usage_above_all_expectation_is_no_reason_to_reject() -> None:
-    assert rejected(fresh("gpt-4o"), Sample(100_000, 900_000)) is None
 
 
 # Memory
@@ -349,36 +310,21 @@ def test_no_line_of_a_grid_is_better_than_the_one_that_is_found(model: str, tool
     ("model", "ratio", "offset", "with_tools"),
     [
         ("gpt-4o", 1.0, 0, 0),
-        ("openai/gpt-5-mini-2025-08-07", 1.0, 0, 0),
         ("ft:gpt-4o-mini:acme::8x", 1.0, 0, 0),
-        ("o3-mini", 1.0, 0, 0),
-        ("chatgpt-4o-latest", 1.0, 0, 0),
         ("gpt-oss:20b", 1.0, 60, 76),
-        ("openai.gpt-oss-120b-1:0", 1.0, 60, 76),
         ("anthropic/claude-sonnet-4.5", 1.08, 0, 570),
-        ("anthropic/claude-4.6-sonnet-20260217", 1.08, 0, 570),
         ("anthropic.claude-3-5-sonnet-20241022-v2:0", 1.08, 0, 350),
-        ("us.anthropic.claude-opus-4-20250514-v1:0", 1.08, 0, 410),
         ("claude-opus-4-7", 1.20, 5, 450),
-        ("claude-sonnet-5", 1.20, 5, 450),
-        ("claude-sonnet-latest", 1.20, 5, 450),
         ("gemini-2.5-pro", 1.03, 0, 0),
         ("meta-llama/Llama-3.3-70B-Instruct", 1.08, 20, 110),
-        ("us.meta.llama3-3-70b-instruct-v1:0", 1.08, 20, 110),
         ("meta-llama/llama-4-scout", 1.05, 0, 660),
-        ("llama-guard3:1b", 0.99, 190, 190),
         ("qwen2.5:7b", 1.01, 0, 130),
         ("deepseek-chat", 1.02, 0, 280),
-        ("deepseek-r1-distill-llama-70b", 1.02, 0, 280),
         ("mistralai/magistral-medium", 1.10, 0, 31),
         ("deepseek/deepseek-v4-flash", 1.10, 0, 265),
         ("x-ai/grok-4.1-fast", 1.0, 185, 235),
-        ("grok-3-mini", 1.0, 0, 145),
         ("z-ai/glm-4.6", 1.10, 0, 120),
-        ("moonshotai/kimi-k2", 1.10, 0, 10),
-        ("palmyra-x4", 1.0, 25, 130),
         ("house-model", 1.15, 0, 100),
-        ("jamba-1.5-mini", 1.15, 0, 100),
         ("", 1.15, 0, 100),
     ],
 )
@@ -392,22 +338,6 @@ def test_a_version_is_read_wherever_a_name_has_it() -> None:
     assert {name: claude_version(name) for name in versions} == versions
     assert claude_version("claude-3-5-sonnet-20241022-v2:0") == (3, 5)
     assert claude_version("claude-latest") == (99, 0)
-
-
-def test_without_samples_the_prior_is_the_line() -> None:
-    calibration = Calibration(Prior(1.25, 490, KNOWN))
-    assert (calibration.ratio, calibration.offset, calibration.note) == (1.25, 490, None)
-    assert (calibration.apply(1_000), calibration.line.estimate(1_740), calibration.line.estimate(400)) == (
-        1_740,
-        1_000,
-        0,
-    )
-
-
-def test_a_known_family_is_left_later_than_an_unknown_one() -> None:
-    one = [(3_000, 3_900)]
-    assert learnt(fresh("gpt-4o"), one).ratio == 1.0
-    assert learnt(fresh("house-model"), one).ratio > 1.25
 
 
 def test_a_name_of_megabytes_is_not_searched() -> None:

@@ -8,7 +8,6 @@ import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -19,12 +18,10 @@ from app.providers.discovery import MOST_ENTRIES, Discovery, ListingRefused
 from app.wire import sse
 from app.wire.chat_completions.answers import MOST_CHOICES, ChunkHead, CompletionEditor
 from app.wire.chat_completions.summaries import ChatSummaries
-from app.wire.provider_errors import error_body
 from app.wire.refusals import classify
-from app.wire.retries import LONGEST_PAUSE, is_repeatable, named_pause
+from app.wire.retries import LONGEST_PAUSE, named_pause
 from app.wire.sse import LONGEST_FRAME, FrameSplitter
 from app.wire.streamed import LARGEST_WHOLE
-from app.wire.summaries import read_answer
 from tests.unit.test_streamed import as_stream
 
 MEMBERS = ("id", "object", "created", "model", "choices", "usage", "error", "type", "context_status", "context")
@@ -114,24 +111,6 @@ def test_properties_a_stream_passes_whatever_its_chunks_hold(
     _ = editor.usage
 
 
-@given(st.lists(TEXTS, max_size=4), st.booleans())
-def test_properties_a_summary_is_read_or_not_whatever_its_chunks_hold(texts: list[str], whole: bool) -> None:
-    body = texts[0].encode() if whole and texts else b"".join(b"data: %b\n\n" % text.encode() for text in texts)
-    answer = read_answer(ChatSummaries(), body)
-    if answer is not None:
-        assert re.fullmatch("[A-Za-z0-9_-]*", answer.word)
-
-
-@given(TEXTS, st.sampled_from([200, 400, 413, 429, 500]), st.booleans())
-def test_properties_a_refusal_is_understood_or_not_whatever_it_holds(text: str, status: int, first: bool) -> None:
-    try:
-        body: object = msgspec.json.decode(text)
-    except ValueError:
-        body = text
-    classify(status, body, first_frame=first)
-    assert json.loads(error_body(status, [], text.encode(), 0.0))["error"]["type"] is not None or "type" in text
-
-
 @given(TEXTS, st.booleans())
 async def test_properties_an_answer_in_one_piece_becomes_a_stream_or_an_error(text: str, wants_usage: bool) -> None:
     async def chunks() -> AsyncIterator[bytes]:
@@ -142,17 +121,6 @@ async def test_properties_an_answer_in_one_piece_becomes_a_stream_or_an_error(te
     except UpstreamUnreadable:
         return
     assert b"".join(frames).endswith((b"data: [DONE]\n\n", b"}\n\n"))
-
-
-@given(
-    st.sampled_from([b"retry-after", b"retry-after-ms", b"x-should-retry"]),
-    st.binary(max_size=40)
-    | st.from_regex(rb"(Mon, )?[0-9]{1,30} Jan [0-9]{1,20} [0-9]{1,20}:00:00 ([+-][0-9]{1,12}|GMT)", fullmatch=True),
-)
-def test_properties_a_pause_is_a_time_or_none(name: bytes, value: bytes) -> None:
-    pause = named_pause([(name, value)], 0.0)
-    assert pause is None or pause >= 0
-    is_repeatable(400, [(name, value)])
 
 
 def test_an_endless_pause_is_a_long_one() -> None:

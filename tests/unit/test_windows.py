@@ -83,10 +83,6 @@ async def test_a_setting_comes_first_and_the_first_of_them_decides(build: Build,
     assert windows.of("gpt-5", TENANT).source == "bundled"
 
 
-async def test_a_setting_may_name_the_model_with_its_vendor(build: Build) -> None:
-    assert build(models=[{"match": "meta/*", "context_window": 5_000}]).of("meta/llama").context == 5_000
-
-
 async def test_the_providers_word_goes_before_the_registry(build: Build, upstream: MockedUpstream) -> None:
     upstream.answers[MODELS] = VLLM
     windows = build()
@@ -113,16 +109,6 @@ async def test_a_list_that_tells_the_context_alone_is_completed_where_it_is_the_
     assert windows.of("gpt-5-mini", TENANT) == Window(128_000, "provider")
     assert windows.of("gpt-4o", TENANT) == Window(128_000, "provider", None, 4_096)
     assert windows.of("mine", TENANT) == Window(400_000, "provider")
-
-
-async def test_a_model_is_sized_as_its_base_model(build: Build) -> None:
-    windows = build(models=[{"match": "chat-prod", "base_model": "gpt-4o", "max_output_tokens": 2_000}])
-    window = windows.of("chat-prod", TENANT)
-    assert (window.context, window.source, window.max_output) == (128_000, "bundled", 2_000)
-
-
-async def test_a_name_that_is_shortened_says_so(build: Build) -> None:
-    assert build().of("openai/gpt-4o-2024-08-06").note == "taken for gpt-4o"
 
 
 async def test_an_unknown_model_gets_a_guess_that_is_flagged(build: Build) -> None:
@@ -171,17 +157,6 @@ def test_a_learnt_limit_lowers_what_is_said_and_wins_over_what_is_guessed(
     assert (window.context, window.source, window.max_input) == expected
 
 
-async def test_a_refusal_is_read_and_its_limit_kept(build: Build) -> None:
-    windows = build()
-    body = b'{"error": {"message": "prompt is too long: 40000 tokens > 32768 maximum", "code": 400}}'
-    found = overflow_in(400, [(b"content-type", b"application/json")], body)
-    assert found is not None
-    windows.learn(TENANT, "gpt-4o", found)
-    assert windows.of("gpt-4o", TENANT).context == 32_768
-    assert windows.of("gpt-4o", TENANT).source == "learnt"
-    assert windows.of("gpt-4.1", TENANT).source == "bundled"
-
-
 @pytest.mark.parametrize(
     ("status", "headers", "body"),
     [
@@ -199,13 +174,6 @@ async def test_a_refusal_that_tells_no_window_teaches_none(
     if found is not None:
         windows.learn(TENANT, "gpt-4o", found)
     assert windows.of("gpt-4o", TENANT).source == "bundled"
-
-
-async def test_an_error_in_the_first_frame_of_a_stream_is_read_too() -> None:
-    frame = b'{"error": {"message": "prompt is too long: 40000 tokens > 32768 maximum"}}'
-    found = overflow_in(200, [], frame, first_frame=True)
-    assert found is not None
-    assert found.limit == 32_768
 
 
 async def test_a_window_that_headers_ask_for_is_one_of_its_own(build: Build) -> None:
@@ -284,13 +252,6 @@ async def test_a_limit_below_the_output_that_was_asked_for_is_not_learnt(build: 
     assert windows.of("gpt-4o", TENANT).source == "bundled"
     windows.learn(TENANT, "gpt-4o", overflow(8_192), 8_192)
     assert windows.of("gpt-4o", TENANT).context == 8_192
-
-
-async def test_what_is_no_prompt_of_a_model_proves_nothing(build: Build) -> None:
-    windows = build()
-    windows.succeeded(TENANT, "x" * 1_000, 9_000)
-    windows.succeeded(TENANT, "small", 999)
-    assert not list(windows.learnt._prompts)
 
 
 async def test_a_learnt_limit_is_forgotten_after_a_day(build: Build, clock: Clock) -> None:
@@ -480,15 +441,6 @@ async def test_a_provider_that_hangs_delays_only_the_first_moment(
     began = asyncio.get_running_loop().time()
     await windows.listings.settled("gpt-4o")
     assert asyncio.get_running_loop().time() - began < 0.04
-
-
-async def test_a_model_of_the_settings_waits_for_nothing(build: Build, upstream: MockedUpstream) -> None:
-    upstream.delay = 30.0
-    windows = build(models=[{"match": "gpt-4o", "context_window": 9_000}])
-    windows.start()
-    began = asyncio.get_running_loop().time()
-    await windows.listings.settled("gpt-4o", TENANT, KEY)
-    assert asyncio.get_running_loop().time() - began < 0.1
 
 
 async def test_a_provider_is_not_asked_where_that_is_switched_off(build: Build, upstream: MockedUpstream) -> None:
