@@ -73,13 +73,6 @@ def flow(
     return compact(talk, "conv", plan, limits, settings, count)
 
 
-def test_the_client_is_told_before_the_summary_is_asked_for() -> None:
-    effects, compaction = play(flow(), notes())
-    assert [type(effect) for effect in effects] == [Announce, Summarise, StoreChunk]
-    assert effects[0] == Announce(messages=14)
-    assert compaction.is_whole
-
-
 def test_the_chunk_is_addressed_by_its_range_and_text() -> None:
     _, compaction = play(flow(), notes())
     (made,) = compaction.made
@@ -91,59 +84,6 @@ def test_the_chunk_is_addressed_by_its_range_and_text() -> None:
     assert made.tokens > 30
     again, other = play(flow(), notes())[1].made[0], play(flow(), notes(31))[1].made[0]
     assert again.id == made.id != other.id
-
-
-def test_the_summariser_is_shown_every_message_and_only_those_it_replaces() -> None:
-    effects, _ = play(flow(), notes())
-    asked = next(effect for effect in effects if isinstance(effect, Summarise)).request
-    assert all(m.text in asked.transcript for m in TALK.transcript.messages[:14])
-    assert not any(m.text in asked.transcript for m in TALK.transcript.messages[14:])
-    assert "rules" not in asked.transcript
-
-
-def test_a_refused_answer_is_asked_for_once_more_with_more_room() -> None:
-    effects, compaction = play(flow(), SummaryAnswer("short"), notes())
-    first, second = (effect.request for effect in effects if isinstance(effect, Summarise))
-    assert second.max_tokens == 2 * first.max_tokens
-    assert "summary_too_short" in second.instructions
-    assert len(compaction.made) == 1
-
-
-def test_two_refused_answers_are_a_failure_and_store_nothing() -> None:
-    effects, compaction = play(flow(), SummaryAnswer("short"), SummaryAnswer("I'm sorry, but I cannot do that."))
-    assert not any(isinstance(effect, StoreChunk) for effect in effects)
-    assert compaction.made == ()
-    assert joined(compaction.why) == "summary_refused"
-
-
-def test_instructions_that_are_repeated_are_no_summary() -> None:
-    first = next(effect for effect in play(flow(), notes())[0] if isinstance(effect, Summarise)).request
-    effects, _ = play(flow(), SummaryAnswer(first.instructions), notes())
-    _, second = (effect.request for effect in effects if isinstance(effect, Summarise))
-    assert "summary_refused" in second.instructions
-
-
-def test_a_failed_call_is_not_repeated() -> None:
-    effects, compaction = play(flow(), Failure(because(Code.SUMMARISER_STATUS, "500")))
-    assert len([effect for effect in effects if isinstance(effect, Summarise)]) == 1
-    assert joined(compaction.why) == "summariser_status_500"
-
-
-@pytest.mark.parametrize(
-    ("outcome", "told"),
-    [
-        (Outcome.MADE, None),
-        (Outcome.AWAITED, None),
-        (Outcome.LEASE_LOST, "lease_lost"),
-        (Outcome.DELETED, "conversation_deleted"),
-        (Outcome.STORE_AWAY, "storage"),
-        (Outcome.TAKES_TOO_LONG, "summary_takes_too_long"),
-        (Outcome.NOTHING_TO_SUMMARISE, "nothing_to_summarise"),
-    ],
-)
-def test_what_is_told_follows_from_the_outcome_where_nobody_knows_more(outcome: Outcome, told: str | None) -> None:
-    assert joined(Compaction((), outcome).reasons) == told
-    assert Compaction((), outcome, WHY).reasons == WHY
 
 
 async def test_the_two_drivers_do_the_same_and_one_takes_each_step_where_it_is_told_to() -> None:
@@ -397,13 +337,6 @@ def shown(request: SummaryRequest) -> tuple[Part, ...]:
     return request.shown.parts
 
 
-def test_the_conversation_itself_is_shown_where_it_can_be_read() -> None:
-    effects, _ = play(flow(settings=PREFIX), notes())
-    (request,) = requests(effects)
-    assert shown(request) == (Verbatim(0, 14),)
-    assert request.closing.startswith("Summarise.")
-
-
 def test_what_is_shown_may_be_larger_than_what_can_be_quoted() -> None:
     """It fitted a turn ago, and is in the provider's cache; quoted text is new, and its size a guess."""
     small = replace(PREFIX, input_tokens=300, part_tokens=200)
@@ -515,44 +448,6 @@ def test_what_a_client_left_unpaired_is_not_shown() -> None:
     talk = conversation(*turns(5, size=40), *orphans, *turns(4, size=40, first=5), QUESTION)
     effects, _ = play(flow(talk, settings=PREFIX), notes())
     assert shown(requests(effects)[0])[1:3] == (Pruned(10, 11, "repaired"), Pruned(11, 12, "repaired"))
-
-
-def test_the_second_summary_of_everything_reads_the_first_and_all_messages() -> None:
-    stored = chunk(TALK, 0, 6)
-    effects, _ = play(flow(TALK, (stored,), settings=PREFIX, trigger=400), notes())
-    (request,) = requests(effects)
-    assert request.closing.startswith("Update.")
-    assert stored.text in request.closing
-    assert shown(request) == (Verbatim(0, 14),)
-
-
-@pytest.mark.parametrize("strategy", ["checkpoint", "rolling"])
-def test_other_strategies_go_on_from_the_last_summary_and_what_it_carried(strategy: Strategy) -> None:
-    agent = conversation(
-        message("user", "do it"),
-        *(message("assistant", f"step-{n}: {words(48)}") for n in range(14)),
-        *turns(1),
-        QUESTION,
-    )
-    stored = chunk(agent, 0, 6, carried=(0,))
-    settings = replace(SETTINGS, strategy=strategy, update_prompt="Update.")
-    effects, compaction = play(flow(agent, (stored,), settings=settings, trigger=400), notes())
-    (request,) = requests(effects)
-    assert stored.text in request.transcript
-    assert "do it" in request.transcript
-    assert agent.transcript.messages[2].text not in request.transcript
-    assert agent.transcript.messages[8].text in request.transcript
-    assert [(made.first_index, made.carried) for made in compaction.made] == [(0, ())]
-
-
-def test_failed_results_stand_once_after_a_summary_that_goes_on_from_another() -> None:
-    failing = [message("assistant", calls=["f"], tokens=9), message("tool", "Error: no disk", answers="f", tokens=30)]
-    talk = conversation(message("user", "go"), *failing, *turns(9, size=40), QUESTION)
-    listed = "\n\nTool calls that failed:\n- tool_f: Error: no disk"
-    stored = chunk(talk, 0, 5, text=f"notes{listed}")
-    effects, compaction = play(flow(talk, (stored,), settings=PREFIX, trigger=400), notes())
-    assert listed not in requests(effects)[0].instructions
-    assert compaction.made[0].text == notes().text + listed
 
 
 def test_a_summary_of_everything_whose_lease_was_lost_is_none() -> None:
@@ -745,12 +640,6 @@ def test_a_plan_without_spans_only_folds() -> None:
     effects, compaction = play(flow(talk, stored), notes(20))
     assert [type(effect) for effect in effects] == [Announce, Summarise, StoreChunk]
     assert [made.level for made in compaction.made] == [1]
-
-
-@pytest.mark.parametrize("thinking", ["<think>so many words here</think>", "\n<thinking>\nhm\n</thinking>\n"])
-def test_reasoning_before_the_summary_is_left_out(thinking: str) -> None:
-    _, compaction = play(flow(), SummaryAnswer(thinking + notes().text))
-    assert compaction.made[0].text == notes().text
 
 
 def test_one_large_old_chunk_is_not_folded_by_itself() -> None:

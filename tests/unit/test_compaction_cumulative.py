@@ -13,14 +13,13 @@ from app.core.quoting import fence_of
 from app.core.stages.policy import Strategy
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.compaction import compact
-from app.core.summary.flow import Announce, Compaction, Effect, Failure, Flow, Outcome, StoreChunk, Summarise
+from app.core.summary.flow import Announce, Effect, Flow, Summarise
 from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
 from app.core.view.chunks import SummaryChunk
 from app.core.view.view import Conversation, Summary, Verbatim, View
 from tests.unit.conversations import (
     SETTINGS,
-    TOO_LARGE,
     budget,
     chunk,
     conversation,
@@ -57,16 +56,6 @@ def asked(effects: Sequence[Effect]) -> list[SummaryRequest]:
 
 def holds(text: str, *messages: Message) -> list[bool]:
     return [message.text in text for message in messages]
-
-
-@pytest.mark.parametrize("settings", [ROLLING, FULL, CHECKPOINT])
-def test_the_first_summary_is_made_with_the_usual_prompt(settings: SummaryBrief) -> None:
-    effects, compaction = play(flow(settings=replace(settings, update_prompt="Renew.")), notes())
-    assert [type(effect) for effect in effects] == [Announce, Summarise, StoreChunk]
-    assert [(made.first_index, made.last_index, made.level) for made in compaction.made] == [(0, 13, 0)]
-    [request] = asked(effects)
-    assert request.instructions.startswith("Summarise.")
-    assert all(holds(request.transcript, *TALK.transcript.messages[:14]))
 
 
 @pytest.mark.parametrize("settings", [ROLLING, CHECKPOINT])
@@ -116,31 +105,6 @@ def test_a_user_message_that_still_stays_is_carried_on() -> None:
     effects, compaction = play(flow(agent, (stored,), ROLLING), notes())
     assert compaction.made[0].carried == (0, 1)
     assert "do all of it" not in asked(effects)[0].transcript
-
-
-def test_recent_messages_are_marked_for_a_checkpoint_only() -> None:
-    for settings, marked in ((CHECKPOINT, 4), (ROLLING, 0), (FULL, 0)):
-        [request] = asked(play(flow(settings=settings), notes())[0])
-        assert request.transcript.count(", recent>") == marked
-        assert ("marked as recent" in request.instructions) is bool(marked)
-
-
-def test_of_several_parts_each_goes_on_from_the_one_before_and_the_last_is_kept() -> None:
-    settings = replace(ROLLING, input_tokens=300, part_tokens=200)
-    answers = [notes(30 + number) for number in range(4)]
-    effects, compaction = play(flow(settings=settings, **SMALL_CALLS), *answers)
-    assert [type(effect) for effect in effects] == [Announce, *[Summarise] * 4, StoreChunk]
-    assert [(made.first_index, made.last_index, made.text) for made in compaction.made] == [(0, 15, answers[3].text)]
-    for request, before in zip(asked(effects)[1:], answers, strict=False):
-        assert f"\n{before.text}\n" in request.transcript
-
-
-def test_a_part_that_overflows_is_read_in_two() -> None:
-    overflow = Failure(TOO_LARGE, overflow=True)
-    effects, compaction = play(flow(settings=ROLLING), overflow, notes(31), notes(32))
-    assert [(made.first_index, made.last_index, made.text) for made in compaction.made] == [(0, 13, notes(32).text)]
-    assert notes(31).text in asked(effects)[2].transcript
-    assert play(flow(settings=ROLLING), *[overflow] * 4)[1] == Compaction((), Outcome.FAILED, TOO_LARGE)
 
 
 # The conversation itself in place of a transcript
