@@ -116,34 +116,10 @@ def test_conversations_that_go_on_alike_after_different_beginnings_are_all_summa
     assert len(played.summarised) >= number
 
 
-@pytest.mark.parametrize("order", [one_after_the_other, interleaved])
-def test_nor_does_it_matter_that_they_share_one_name(order: Callable[[list[Iterator[Asked]]], Iterator[Asked]]) -> None:
-    """A gateway that calls all of them the same."""
-    assert Played().play(order([told(each, "gateway") for each in PEOPLE])).spared == []
-
-
-def test_nor_that_something_is_added_to_the_last_message_each_turn() -> None:
-    """As clients do with what they found for it, and leave out of it a turn later."""
-
-    def searched(talk: Iterator[Asked]) -> Iterator[Asked]:
-        for asked in talk:
-            *before, last = asked.messages
-            yield Asked([*before, message("user", f"{last.text} Found: nothing.")])
-
-    played = Played(again_after=2).play(one_after_the_other([searched(told(each, None)) for each in PEOPLE]))
-    assert played.spared == []
-
-
 @pytest.mark.parametrize("name", [None, "evaluation"])
 def test_long_histories_that_are_asked_once_each_are_all_summarised(name: str | None) -> None:
     """An evaluation: one history, a different beginning, nothing seen of them before."""
     assert Played().play(one_after_the_other([told(each, name, [LAST]) for each in PEOPLE])).spared == []
-
-
-def test_a_context_that_grows_from_trial_to_trial_is_no_conversation() -> None:
-    """It grows by more than a few turns: each summary could have served a conversation for a while."""
-    trials = [told(each, None, [DUE + 5 * trial]) for trial, each in enumerate(PEOPLE)]
-    assert Played().play(one_after_the_other(trials)).spared == []
 
 
 def test_conversations_that_were_long_when_they_were_first_seen_are_left_in_peace_after_a_few_turns() -> None:
@@ -168,21 +144,6 @@ def test_a_date_in_the_first_message_costs_two_summaries(
     played = Played(again_after).play(dated(1, name, lengths))
     assert len(played.summarised) == 2
     assert len(played.spared) == LAST - DUE - 2
-
-
-@pytest.mark.parametrize("name", ["one", None])
-@pytest.mark.parametrize("turns_a_minute", [2, 3])
-def test_a_clock_that_changes_every_few_turns_costs_two_summaries(turns_a_minute: int, name: str | None) -> None:
-    played = Played().play(dated(turns_a_minute, name, range(1, 40)))
-    assert len(played.summarised) == 2
-    assert played.spared
-
-
-@pytest.mark.parametrize("name", ["one", None])
-def test_a_summary_that_serves_more_than_three_turns_is_worth_its_price(name: str | None) -> None:
-    played = Played().play(dated(4, name, range(1, 40)))
-    assert played.spared == []
-    assert len(played.summarised) == 7
 
 
 @pytest.mark.parametrize("name", ["one", None])
@@ -231,12 +192,6 @@ def test_an_agent_whose_history_changes_every_few_steps_is_noticed(name: str | N
     assert played.spared[-1] == 28
 
 
-def test_names_tell_conversations_apart_where_nothing_else_does() -> None:
-    """First seen long, each longer than the one before, and each once."""
-    talks = [told(each, each, [DUE + place]) for place, each in enumerate(PEOPLE)]
-    assert Played().play(one_after_the_other(talks)).spared == []
-
-
 def test_a_single_change_ends_no_summaries() -> None:
     """An edit of the first message, in a conversation whose summaries are made anew again and again."""
     before, after = range(1, 30), range(30, 40)
@@ -244,13 +199,6 @@ def test_a_single_change_ends_no_summaries() -> None:
     played = Played(again_after=4).play(edited)
     assert len([request for request in played.spared if request > 32]) == 0
     assert [request for request in played.summarised if request >= 30]
-
-
-def test_the_growth_of_another_conversation_is_no_change_of_this_one() -> None:
-    """Of one that is summarised anew every turn, before this one is first seen; no name tells them apart."""
-    others = [*told("Ann", None), *told("Bob", None, [LAST + 1])]
-    played = Played(again_after=2).play(others)
-    assert played.summarised[-1] == len(others) - 1
 
 
 def test_only_what_this_history_was_before_it_changed_is_evidence() -> None:

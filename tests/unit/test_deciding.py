@@ -13,7 +13,6 @@ from app.core.deciding.attempt import (
     Answer,
     Attempt,
     Compact,
-    CompactionStart,
     Imagine,
     Recover,
     StepDown,
@@ -24,7 +23,6 @@ from app.core.deciding.effects import (
     Background,
     Brief,
     Effect,
-    Freed,
     Lately,
     LookAhead,
     LookBack,
@@ -34,7 +32,6 @@ from app.core.deciding.effects import (
     Read,
     ReadHeads,
     ReadRewritten,
-    Recall,
     Remember,
     ShapeRefusals,
     ShapeRefused,
@@ -644,16 +641,6 @@ def test_a_mask_that_will_be_too_dear_is_no_reason_to_wait() -> None:
 # Recall and ties
 
 
-def test_passages_are_recalled_beside_a_view_and_no_more_than_once() -> None:
-    quoted = View((Pruned(0, 1),), 5)
-    policy = replace(asked(LONG).policy, recall=RecallPolicy())
-    world = World({Recall: quoted})
-    assert world.decide(asked(LONG, policy=policy)).view == quoted
-    assert world.names[-1] == "Recall"
-    same = World()
-    assert same.decide(asked(LONG, policy=policy)).status == "summarized"
-
-
 @pytest.mark.parametrize(
     ("changes", "why"),
     [({"recalls": False}, ()), ({"policy": RecallPolicy(history_tokens=10)}, because(Code.RECALL_TOO_LONG))],
@@ -714,20 +701,3 @@ def test_a_compaction_that_failed_or_could_not_be_stored_says_nothing_of_its_his
         world = World({Make: made})
         world.decide(asked(LONG))
         assert "Freed" not in world.names
-
-
-def test_what_was_freed_is_told_in_tokens_of_the_widest_views() -> None:
-    world = World()
-    decision = world.decide(asked(LONG))
-    (freed,) = (effect for effect in world.effects if isinstance(effect, Freed))
-    assert decision.view is not None
-    assert (freed.before, freed.after) == (LONG.tokens, decision.view.tokens)
-
-
-def test_a_start_is_named_by_the_place_where_the_summary_ends() -> None:
-    world = World()
-    world.decide(asked(LONG))
-    (made,) = (effect for effect in world.effects if isinstance(effect, Make))
-    start = CompactionStart.by(made.plan)
-    assert start.id == f"cmp_{made.plan.range.through_digest.hex()[:24]}"
-    assert start.messages == made.plan.messages

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.core.limits.budget import Line
 from app.core.reasons import Code, Reason, Reasons, because
 from app.core.stages.ladder import Decision, settle, step_down, untouched
 from app.core.stages.policy import Policy
@@ -32,11 +31,6 @@ def without_its_way(decision: Decision | None) -> Decision | None:
     return decision and replace(decision, steps=(), budget=None)
 
 
-def test_at_the_trigger_the_clients_bytes_go() -> None:
-    assert untouched(conversation(*turns(7, size=50)), Policy(), budget(), "m") == Decision(None)
-    assert untouched(TALK, Policy(), budget(), "m") is None
-
-
 def test_a_floor_over_the_limit_is_named_with_its_numbers() -> None:
     talk = conversation(*turns(2), QUESTION, fixed=1_000)
     decision = sure(untouched(talk, Policy(), budget(), "gpt-4"))
@@ -44,14 +38,6 @@ def test_a_floor_over_the_limit_is_named_with_its_numbers() -> None:
         "floor_exceeds_limit: the instructions take about 0 tokens, tools and format 1000, the last user message 3;"
         " gpt-4 leaves room for 1000"
     )
-
-
-def test_a_stored_summary_that_fits_needs_no_reason() -> None:
-    stored = chunk(TALK, 0, 10)
-    decision = settled(TALK, stored, why=WHY)
-    assert (decision.status, decision.actions, decision.reason) == ("summarized", ("summarized",), None)
-    assert decision.view is not None
-    assert decision.view.chunks == (stored,)
 
 
 def test_between_trigger_and_limit_every_chunk_in_use_stays_in_use() -> None:
@@ -110,13 +96,6 @@ def test_without_its_summaries_a_history_is_masked_as_far_as_it_was() -> None:
     assert case(talk, chunk(talk, 0, 8)).bare_view == whole(talk)
 
 
-def test_a_history_that_fits_without_its_summaries_goes_as_it_came() -> None:
-    talk = conversation(message("system", words(600)), *turns(4, size=40), QUESTION)
-    decision = settle(case(talk, chunk(talk, 0, 6, tokens=500), policy=Policy(fit=False)), WHY)
-    assert decision.view is None
-    assert decision.why == (*WHY, Reason(Code.SUMMARIES_LEFT_OUT))
-
-
 def test_coverage_tells_each_part_in_order() -> None:
     agent = conversation(
         message("system", "rules"), *turns(2), message("user", "do it"), message("assistant", "a"), QUESTION
@@ -129,13 +108,6 @@ def test_coverage_tells_each_part_in_order() -> None:
         {"kind": "carried", "first_index": 4, "last_index": 4, "tokens": 2},
         {"kind": "verbatim", "first_index": 6, "last_index": 6, "tokens": 3},
     ]
-
-
-def test_the_parts_add_up_to_what_the_provider_will_count() -> None:
-    talk = conversation(message("system", "be kind"), *turns(5), fixed=40)
-    for line in (Line(), Line(offset=120, ratio=1.37)):
-        parts = coverage_of(talk, None, line)
-        assert sum(part["tokens"] for part in parts) == line.reported(talk.tokens)
 
 
 def test_coverage_names_copies_notes_and_what_is_left_out() -> None:
@@ -240,23 +212,6 @@ def test_from_its_pressure_on_all_that_can_be_masked_is_under_the_trigger_too(pr
     assert decision.reason is None
     widest = case(talk, policy=Policy(mask=settings), masking=masking).widest_view
     assert [part.index for part in widest.parts if isinstance(part, Altered)] == [2, 5]
-
-
-def test_where_even_an_emergency_does_not_help_the_clients_bytes_go() -> None:
-    talk = conversation(message("user", "do it"), message("assistant", "w " * 2_000), QUESTION)
-    for prune in (False, True):
-        decision = settle(case(talk, policy=Policy(strategy="none", mask=None, prune=prune)))
-        assert (decision.view is None) == (not prune)
-    alone = conversation(message("user", "do it"), message("assistant", "w " * 2_000))
-    decision = settle(case(alone, policy=Policy(strategy="none", mask=None)), WHY)
-    assert without_its_way(decision) == Decision(None, (), (*WHY, Reason(Code.OVER_THE_LIMIT)))
-
-
-def test_an_orphan_is_taken_out_where_that_alone_makes_the_prompt_fit() -> None:
-    """What was left as it came is repaired too where it cannot be sent as it came."""
-    orphan = message("tool", words(150), answers="nobody", tokens=2_000)
-    decision = settled(conversation(*turns(2), orphan, QUESTION))
-    assert (decision.actions, decision.reason) == (("repaired",), None)
 
 
 REFUSED = because(Code.PAYLOAD_REFUSED, "roles must alternate")

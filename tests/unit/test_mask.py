@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from app.core.history.messages import Message, ToolCall
 from app.core.limits.trigger import Trigger
-from app.core.stages.ladder import settle
 from app.core.view.chunks import SummaryChunk
 from app.core.view.coverage import coverage_of
 from app.core.view.mask import Boundary, Masking, MaskPolicy, Masks
@@ -20,10 +19,8 @@ from app.core.view.reading import Path, build_view, whole
 from app.core.view.verify import problems
 from app.core.view.view import Altered, Conversation, Verbatim, View
 from tests.unit.conversations import (
-    WHY,
     agent,
     budget,
-    case,
     chunk,
     conversation,
     cost,
@@ -201,12 +198,6 @@ def test_parallel_results_are_masked_side_by_side() -> None:
     assert kinds == ["instructions", "verbatim", "masked", "masked", "verbatim"]
 
 
-def test_a_history_that_ends_with_a_masked_result_has_nothing_behind_it() -> None:
-    said = steps(1, RESULT, answer="I see.")
-    talk = conversation(*said, message("tool", RESULT, answers="c0"), message("assistant", "ok"))
-    assert build_view(talk, Path(), masks(talk), len(talk.transcript)).parts[-1] == Verbatim(4, 5)
-
-
 BEHIND = chunk(TALK, 0, 4)
 READ: dict[str, tuple[list[SummaryChunk], int, Masking, View]] = {
     "no boundary that is not needed": ([], 2_000, masking(TALK, 4, 7), whole(TALK)),
@@ -269,13 +260,3 @@ def test_masks_go_only_as_far_as_the_target_needs_unless_under_pressure() -> Non
         assert build_view(LONG, Path(), masks(LONG), found.position).tokens <= target
         assert build_view(LONG, Path(), masks(LONG), found.position - 1).tokens > target
     assert plan_mask(LONG, [], budget(8_000, target=4_000), masking(LONG), PRESSED) == Boundary(61, 0)
-
-
-def test_a_decision_names_masking_and_its_status_is_trimmed() -> None:
-    decision = settle(case(TALK, limits=budget(1_000), masking=masking(TALK, 10)))
-    assert (decision.actions, decision.status) == (("masked",), "trimmed")
-
-
-def test_between_trigger_and_limit_the_masks_stay_in_use() -> None:
-    decision = settle(case(TALK, limits=budget(600, trigger=100), masking=masking(TALK, 4, 10)), WHY)
-    assert (decision.view, decision.why) == (masked_up_to(10), WHY)

@@ -17,26 +17,12 @@ def made(clock: Clock | None = None, **options: object) -> Sightings[str, int]:
     return Sightings(DAY, clock or Clock(), **options)  # type: ignore[arg-type]
 
 
-def test_a_first_sighting_holds_for_its_tenant_alone() -> None:
-    seen = made()
-    seen.saw("a", "m", 1)
-    assert (seen.own("a", "m"), seen.holding("a", "m"), seen.holding("b", "m")) == (1, 1, None)
-    assert seen.confirmed("m") == []
-
-
 def test_a_second_tenant_confirms_it_for_all() -> None:
     seen = made()
     seen.saw("a", "m", 1)
     seen.saw("b", "m", 1)
     assert seen.holding("c", "m") == 1
     assert seen.holding("c", "another") is None
-
-
-def test_a_tenant_that_saw_it_twice_confirms_nothing() -> None:
-    seen = made()
-    seen.saw("a", "m", 1)
-    seen.saw("a", "m", 1)
-    assert seen.holding("b", "m") is None
 
 
 def test_a_tenants_own_sighting_goes_before_what_others_agree_on() -> None:
