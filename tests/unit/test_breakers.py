@@ -50,13 +50,6 @@ def test_calls_that_were_made_for_one_thing_fail_once() -> None:
     assert breaker.admits("m", TENANT)
 
 
-def test_an_answer_in_between_begins_the_count_anew() -> None:
-    breaker = failed(2, Clock())
-    breaker.answered("m", TENANT)
-    breaker.failed("m", TENANT, WHY)
-    assert breaker.admits("m", TENANT)
-
-
 def test_after_thirty_seconds_one_caller_is_the_probe() -> None:
     clock = Clock()
     breaker = failed(3, clock)

@@ -116,43 +116,12 @@ def test_a_turn_costs_only_its_new_messages() -> None:
     assert set(tables.counted) == {"assistant", "you are welcome"}
 
 
-def test_a_result_that_comes_later_makes_its_unit_count_anew() -> None:
-    estimator = Estimator(Tables())
-    asked = sum(prompt(estimator, read(TALK[:3])).costs().messages)
-    answered = prompt(estimator, read(TALK[:5])).costs()
-    assert sum(answered.messages) > asked
-    assert answered == prompt(Estimator(Tables()), read(TALK[:5])).costs()
-
-
-def test_a_result_that_comes_after_other_turns_makes_all_that_it_joins_count_anew() -> None:
-    reader, estimator = MessageReader(IDENTITY, read_message), Estimator(Tables())
-    late = [*TALK[:3], TALK[5], {"role": "assistant", "content": "wait"}, TALK[3], TALK[4]]
-    raw = [json.dumps(message).encode() for message in late]
-    prompt(estimator, reader.read(raw[:5])).costs()
-    assert prompt(estimator, reader.read(raw)).costs() == prompt(Estimator(Tables()), read(late)).costs()
-
-
-def test_each_models_rules_are_remembered_apart() -> None:
-    estimator = Estimator(Tables())
-    for model in ("gpt-4o", "gpt-5", "o3", "gpt-4"):
-        remembered = prompt(estimator, read(TALK), model=model).costs()
-        assert remembered == prompt(Estimator(Tables()), read(TALK), model=model).costs(), model
-
-
 @pytest.mark.parametrize("change", [{"content": "be kind and brief"}, {"role": "developer"}])
 def test_the_instructions_the_tools_stand_behind_are_part_of_what_is_remembered(change: dict[str, Any]) -> None:
     estimator = Estimator(Tables())
     prompt(estimator, read(TALK)).costs()
     changed = read([{**TALK[0], **change}, *TALK[1:]])
     assert prompt(estimator, changed).costs() == prompt(Estimator(Tables()), changed).costs()
-
-
-def test_volatile_text_that_digests_leave_out_still_costs_its_tokens() -> None:
-    estimator, ignore = Estimator(Tables()), (r"<memory>.*</memory>",)
-    for memory in ("", "<memory>one two three</memory>"):
-        messages = read([{"role": "user", "content": f"hello {memory}"}], ignore)
-        costs = prompt(estimator, messages).costs()
-        assert costs == prompt(Estimator(Tables()), messages).costs()
 
 
 def test_the_memory_is_bounded() -> None:
@@ -197,14 +166,6 @@ def test_tools_that_were_never_counted_have_no_bound_and_are_much_work() -> None
     again = prompt(estimator, read(TALK))
     assert again.bound is not None
     assert again.uncounted == 0
-
-
-def test_the_formula_names_version_and_encoding() -> None:
-    estimator = Estimator(Tables())
-    assert [estimator.formula(model).partition("/")[2] for model in ("gpt-4", "gpt-4o")] == [
-        "cl100k_base",
-        "o200k_base",
-    ]
 
 
 def forgetting(model: str, host: str = "") -> CountingRules:
@@ -289,20 +250,6 @@ def test_a_table_is_loaded_when_the_first_text_is_counted_and_not_before() -> No
     assert (one.is_ready, tables.loaded) == (True, ["o200k_base"])
     estimator.prompt("gpt-4o", read(TALK), b"", Declarations).costs()
     assert tables.loaded == ["o200k_base"]
-
-
-def test_what_is_counted_of_a_history_holds_for_a_longer_one_and_its_model_alone() -> None:
-    tables = Tables()
-    estimator = Estimator(tables, Caches(1))
-    beginning = History(read(TALK[:2]))
-    estimator.prompt("gpt-4o", beginning, b"", Declarations).costs()
-    longer = beginning.grown(read(TALK[2:]))
-    tables.counted.clear()
-    counted = estimator.prompt("gpt-4o", longer, b"", Declarations).costs()
-    assert not tables.counted["be kind"]
-    assert counted == Estimator(Tables()).prompt("gpt-4o", read(TALK), b"", Declarations).costs()
-    other = estimator.prompt("gpt-5", longer, b"", Declarations).costs()
-    assert other == Estimator(Tables()).prompt("gpt-5", read(TALK), b"", Declarations).costs()
 
 
 @pytest.mark.parametrize("beginning", [2, 3, 5])

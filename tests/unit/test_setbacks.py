@@ -54,24 +54,6 @@ def test_an_answer_that_could_not_be_kept_is_paid_for_and_waits_at_once() -> Non
     assert pauses == [30, 60, 120, 240, 300, 300]
 
 
-def test_the_pause_doubles_up_to_five_minutes() -> None:
-    clock = Clock()
-    setbacks = Setbacks(clock)
-    setbacks.failed(A, WHY)
-    pauses = []
-    for _ in range(6):
-        setbacks.failed(A, WHY)
-        start = clock.now
-        while setbacks.pauses(A):
-            clock.now += 1.0
-        pauses.append(clock.now - start)
-    assert pauses == [30, 60, 120, 240, 300, 300]
-
-
-def test_a_pause_names_what_failed_the_last_time() -> None:
-    assert failed_twice(A).pauses(A) == WHY_TOO
-
-
 def test_a_pause_holds_while_the_history_grows_and_for_no_other_one() -> None:
     """Nor for another one under the same name, nor for the next part of the same."""
     setbacks = failed_twice(history("a", "b"))

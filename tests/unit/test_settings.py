@@ -283,10 +283,6 @@ def test_secret_is_read_from_the_file_that_is_named(tmp_path: Path, monkeypatch:
     assert secret.get_secret_value() == "sixteen bytes or more"
 
 
-def test_session_headers_are_found_in_any_case() -> None:
-    assert load(identity={"session_headers": ["X-My-Chat"]}).identity.session_headers == ("x-my-chat",)
-
-
 # Steno as its own upstream
 
 
@@ -392,12 +388,6 @@ def test_the_environments_preset_stands_in_place_of_the_files(tmp_path: Path, mo
     settings = load()
     assert (settings.compaction.tail.turns, settings.compaction.trigger.tokens) == (4, 0)
     assert settings.summary == Settings.model_fields["summary"].default.model_copy(update={"style": "transcript"})
-
-
-def test_what_is_set_of_a_trigger_wins_over_the_preset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STENO_COMPACTION__TRIGGER__TOKEN_RATIO", "0.6")
-    trigger = load(compaction={"preset": "librechat-checkpoint"}).compaction.trigger
-    assert (trigger.token_ratio, trigger.tokens) == (0.6, 0)
 
 
 @pytest.mark.parametrize(("given", "cap"), [({}, 160_000), ({"tokens": 0}, None), ({"tokens": 90_000}, 90_000)])
@@ -511,23 +501,6 @@ def test_the_presets_of_other_systems_make_nothing_in_the_background(
     summarising: tuple[PresetName, ...] = ("default", "lightspeed", "librechat", "librechat-checkpoint", "rolling")
     rules = {name: policies.of(settings.upstream, "m", preset=name) for name in summarising}
     assert {name for name, each in rules.items() if each.compaction.background.enabled} == expected
-
-
-def test_a_model_is_counted_and_sized_as_its_base_model() -> None:
-    settings = load(
-        models=[
-            {"match": "chat-prod", "base_model": "gpt-4o"},
-            {"match": "chat-*", "base_model": "o3"},
-            {"match": "large", "context_window": 9_000},
-        ]
-    )
-    names = ("chat-prod", "azure/chat-prod", "chat-test", "large", "other")
-    assert [settings.base_model(name) for name in names] == ["gpt-4o", "gpt-4o", "o3", "large", "other"]
-
-
-def test_parameters_of_summary_calls_are_json_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STENO_SUMMARY__PARAMETERS", '{"temperature": 0.2, "stop": ["###"]}')
-    assert load().summary.parameters == {"temperature": 0.2, "stop": ["###"]}
 
 
 @pytest.mark.parametrize(

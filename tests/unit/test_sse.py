@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.wire.chat_completions.answers import ChunkHead, CompactionEvents, CompletionEditor
+from app.wire.chat_completions.answers import ChunkHead, CompletionEditor
 from app.wire.sse import LONGEST_FRAME, FrameSplitter, data_of, event, first_end, frames_in, last_end
 from app.wire.usage import LONGEST_USAGE, usage_of
 
@@ -32,15 +32,6 @@ def passed(editor: CompletionEditor, stream: bytes = STREAM) -> bytes:
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=8))
-def test_frames_are_the_same_however_the_stream_is_cut(places: list[int]) -> None:
-    cuts = [0, *sorted(places), len(STREAM)]
-    splitter = FrameSplitter()
-    frames = [f for a, b in pairwise(cuts) for f in splitter.feed(STREAM[a:b])]
-    assert b"".join(frames) == STREAM
-    assert sum(frame.strip() != b"" for frame in frames) == 6
-
-
-@given(st.lists(st.integers(0, len(STREAM)), max_size=8))
 def test_frames_that_come_together_are_edited_as_each_for_itself(places: list[int]) -> None:
     """Whatever passes unseen is what would pass unchanged, and what is counted on the way is the same."""
     cuts = [0, *sorted(places), len(STREAM)]
@@ -57,15 +48,6 @@ def test_frames_that_come_together_are_edited_as_each_for_itself(places: list[in
             edited, place = edited + all_of_them.edit(frames[place:end]), end
     assert edited + splitter.flush() == expected
     assert all_of_them == one
-
-
-@given(st.lists(st.sampled_from([b"\n", b"\r", b"data: a", b"data: b", b": c"]), max_size=30), st.integers(0, 60))
-def test_no_byte_is_lost_between_frames_whatever_ends_their_lines(pieces: list[bytes], cut: int) -> None:
-    stream, splitter = b"".join(pieces), FrameSplitter()
-    together = [splitter.together(stream[:cut]), splitter.together(stream[cut:])]
-    assert b"".join((*together, splitter.flush())) == stream
-    assert all(b"".join(frames_in(frames)) == frames for frames in together)
-    assert all(frames == b"" or frames.splitlines()[-1] == b"" for frames in together)
 
 
 def events(stream: bytes) -> list[bytes]:
@@ -187,35 +169,11 @@ def test_what_passes_unseen_says_nothing_however_it_is_written(spelt: list[bytes
     assert stop == len(frames) or loud != frames[stop : first_end(frames, stop)] or quiet != edited
 
 
-def test_the_text_of_many_frames_that_come_together_is_told_by_the_first_of_them() -> None:
-    editor = begun()
-    frame = event(b'{"choices":[{"index":0,"delta":{"content":"hello"},"finish_reason":null}]}')
-    assert editor.quiet(frame * 1_000, 0) == 1_000 * len(frame)
-    assert editor.text_bytes == 1_000 * len(b"hello")
-
-
 def test_what_is_left_of_a_frame_is_kept_until_it_is_asked_for() -> None:
     splitter = FrameSplitter()
     assert list(splitter.feed(b"data: 1\n\ndata: 2")) == [b"data: 1\n\n"]
     assert splitter.flush() == b"data: 2"
     assert splitter.flush() == b""
-
-
-def test_only_the_first_chunk_and_the_finishing_one_get_members() -> None:
-    editor = CompletionEditor(FIRST, FINISH)
-    expected = STREAM.replace(b'"finish_reason":null}]}\n\n', b'"finish_reason":null}],' + FIRST + b"}\n\n", 1)
-    expected = expected.replace(b'"x":1.0}', b'"x":1.0,' + FINISH + b"}")
-    assert passed(editor) == expected
-    assert editor.finished
-    assert editor.ended
-    assert editor.complete
-
-
-def test_a_single_chunk_gets_each_member_once() -> None:
-    frame = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
-    edited = CompletionEditor(FIRST, FINISH).edit(frame)
-    assert edited.count(b"context_status") == 1
-    assert json.loads(edited[6:])["context"] == {"a": 1}
 
 
 def test_after_our_own_chunk_the_role_goes_and_the_head_stays_ours() -> None:
@@ -245,11 +203,6 @@ def test_what_the_provider_called_its_answer_is_told_once() -> None:
     assert {(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks} == {("ours", 5, "m")}
 
 
-def test_where_no_members_are_told_none_are() -> None:
-    editor = CompletionEditor(b"", b"", sent=OURS)
-    assert "context" not in json.loads(editor.edit(event(b'{"id":"u","choices":[{"finish_reason":"stop"}]}'))[6:])
-
-
 def test_a_frame_that_is_no_chunk_is_given_no_head() -> None:
     assert CompletionEditor(b"", b"", sent=OURS).edit(event(b'{"ping":1}')) == event(b'{"ping":1}')
 
@@ -259,59 +212,6 @@ def test_other_choices_keep_their_role() -> None:
     frame = event(json.dumps({"id": "u", "choices": given}).encode())
     choices = json.loads(CompletionEditor(b"", b"", sent=OURS).edit(frame)[6:])["choices"]
     assert choices == [{"index": 1, "delta": {"role": "assistant"}}, {"index": 0, "delta": {}}, {"index": 0}]
-
-
-def test_what_steno_cannot_read_passes_as_it_is() -> None:
-    editor = CompletionEditor(FIRST, FINISH, sent=OURS)
-    for frame in (
-        b": comment\n\n",
-        b"event: x\n\n",
-        b"data: oops\n\n",
-        b"data: [1]\n\n",
-        b"data: a\ndata: b\n\n",
-        b"\n\n",
-    ):
-        assert editor.edit(frame) == frame
-    assert not editor.begun
-
-
-def test_an_error_frame_ends_the_stream_and_passes_as_it_is() -> None:
-    editor = CompletionEditor(FIRST, FINISH)
-    frame = b'data: {"error":{"message":"no"}}\n\n'
-    assert editor.edit(frame) == frame
-    assert editor.failed
-    assert editor.complete
-
-
-def test_a_stream_without_any_end_is_not_complete() -> None:
-    editor = CompletionEditor(FIRST, FINISH)
-    passed(editor, STREAM[: STREAM.index(b'data: {"id":"up","choices":[{"index":0,"delta":{},"finish')])
-    assert not editor.complete
-
-
-def test_events_have_the_measured_shapes() -> None:
-    def events(shape: str) -> CompactionEvents:
-        return CompactionEvents(shape, "cmp_1", OURS)  # type: ignore[arg-type]
-
-    started = events("chunk").started({"messages": 3})
-    assert started.startswith(b"data: {")
-    chunk = json.loads(started[6:])
-    assert chunk["choices"] == [{"index": 0, "delta": {"role": "assistant", "content": None}, "finish_reason": None}]
-    assert chunk["compaction"] == {"type": "compaction_started", "id": "cmp_1", "messages": 3}
-    completed = json.loads(events("chunk").completed({}, b'"context_status":"full"')[6:])
-    assert completed["choices"][0]["delta"] == {}
-    assert completed["context_status"] == "full"
-    heads = [(told["id"], told["created"], told["model"]) for told in (chunk, completed)]
-    assert heads == [("ours", 5, "m")] * 2
-    assert events("chunk").sent == OURS
-    assert json.loads(events("chunk").keep_alive()[6:])["choices"][0]["delta"] == {}
-    assert events("named").failed({}) == (
-        b'event: compaction_failed\ndata: {"type":"compaction_failed","id":"cmp_1"}\n\n'
-    )
-    assert events("comment").started({}) == b': compaction_started {"type":"compaction_started","id":"cmp_1"}\n\n'
-    assert events("comment").sent is None
-    assert events("comment").keep_alive() == b": keep-alive\n\n"
-    assert event(b"x") == b"data: x\n\n"
 
 
 def usage_frames() -> list[bytes]:
@@ -325,23 +225,6 @@ def usage_frames() -> list[bytes]:
         event(usage),
         b"data: [DONE]\n\n",
     ]
-
-
-def test_a_usage_that_only_we_asked_for_is_read_and_taken_out() -> None:
-    editor = CompletionEditor(b'"a":1', b'"b":2', hides_usage=True)
-    sent = b"".join(map(editor.edit, usage_frames()))
-    assert b"usage" not in sent
-    assert sent.count(b"data: ") == 4
-    assert editor.usage == usage_of({"prompt_tokens": 7})
-    assert editor.complete
-
-
-def test_a_usage_the_client_asked_for_is_read_and_stays() -> None:
-    editor = CompletionEditor(b'"a":1', b'"b":2')
-    sent = [editor.edit(frame) for frame in usage_frames()]
-    assert sent[1] == usage_frames()[1]
-    assert sent[3] == usage_frames()[3]
-    assert editor.usage == usage_of({"prompt_tokens": 7})
 
 
 @pytest.mark.parametrize("usage", [b'{"prompt_tokens":7}', b"{}", b"0", b"null"])
@@ -392,10 +275,3 @@ def test_a_usage_of_no_plausible_length_is_not_read_of_a_whole_answer() -> None:
     body = b'{"choices":[],"usage":{"prompt_tokens":7,"more":"' + b"a" * LONGEST_USAGE + b'"}}'
     assert editor.whole(body) == body[:-1] + b"," + FINISH + b"}"
     assert editor.usage is None
-
-
-@pytest.mark.parametrize("body", [b"[]", b"{", b'{"a":1,"a":2}', b"nothing"])
-def test_a_whole_answer_that_cannot_be_read_passes_as_it_came(body: bytes) -> None:
-    editor = CompletionEditor(FIRST, FINISH)
-    assert editor.whole(body) == body
-    assert (editor.usage, editor.complete) == (None, False)

@@ -8,18 +8,11 @@ from typing import Any
 import pytest
 
 from app.core.summary.gate import Ending, SummaryAnswer
-from app.core.summary.prompts import summary_request
 from app.core.tokens.usage import Tokens
 from app.wire.chat_completions.summaries import STREAMED, ChatSummaries
 from app.wire.summaries import STRING_BYTES, read_answer
 
 DIALECT = ChatSummaries()
-
-
-def test_the_summary_call_quotes_and_sends_no_tools() -> None:
-    body = json.loads(DIALECT.quoting(summary_request("Do.", "said", 10, 20), "m", {"max_tokens": 20, **STREAMED}))
-    assert set(body) == {"model", "messages", "max_tokens", "stream", "stream_options"}
-    assert [m["role"] for m in body["messages"]] == ["system", "user"]
 
 
 def test_a_prefix_call_continues_the_conversation_byte_for_byte() -> None:
@@ -150,14 +143,6 @@ def test_an_error_frame_leaves_no_answer(before: bytes, error: bytes) -> None:
     assert (reader.answer, reader.done) == (None, True)
     assert reader.error == json.loads(error)
     assert reader.error_is_first is (not before)
-
-
-def test_an_error_in_one_piece_with_status_200_is_no_answer() -> None:
-    reader = DIALECT.reader()
-    reader.feed(b'{"error": {"message": "No."}}')
-    reader.end()
-    assert reader.answer is None
-    assert reader.error_is_first
 
 
 def test_a_garbled_frame_would_leave_a_hole_in_the_text() -> None:

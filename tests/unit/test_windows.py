@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from app.core.limits.budget import Window
 from app.core.limits.overflow import Overflow
-from app.providers.known_windows import GUESSED, MOST_CACHED
+from app.providers.known_windows import GUESSED
 from app.providers.learnt_limits import LEARNT_SECONDS, lowered, overflow_in
 from app.providers.listings import REFRESH_CHANGING_SECONDS, REFRESH_SECONDS, RETRY_SECONDS, WAIT_SECONDS
 from app.providers.windows import Windows
@@ -125,13 +125,6 @@ async def test_a_conversations_policy_guesses_for_itself_and_overrules_nobody_wh
     assert windows.of("my-model", TENANT, 64_000).context == 32_000
 
 
-async def test_what_clients_ask_for_does_not_fill_the_memory(build: Build) -> None:
-    windows = build()
-    for number in range(MOST_CACHED + 10):
-        windows.of(f"model {number}", TENANT)
-    assert len(windows._known._cache) <= MOST_CACHED
-
-
 # What a refusal told
 
 
@@ -189,20 +182,6 @@ async def test_a_window_that_headers_ask_for_is_one_of_its_own(build: Build) -> 
     windows.learn(TENANT, "claude-sonnet-4-5", overflow(asked // 2), asked=asked)
     assert windows.of("claude-sonnet-4-5", TENANT, asked=asked).context == asked // 2
     assert windows.of("claude-sonnet-4-5", TENANT).context == 90_000
-
-
-async def test_headers_ask_for_no_less_than_there_is_and_for_no_more_than_is_set(build: Build) -> None:
-    assert build().of("gpt-4o", TENANT, asked=1_000) == build().of("gpt-4o", TENANT)
-    assert build(models=[{"match": "m", "context_window": 9_000}]).of("m", TENANT, asked=99_000).context == 9_000
-
-
-async def test_of_two_limits_the_smaller_holds(build: Build) -> None:
-    windows = build()
-    for limit in (32_768, 65_536):
-        windows.learn(TENANT, "m", overflow(limit))
-        assert windows.of("m", TENANT).context == 32_768
-    windows.learn(TENANT, "m", overflow(16_384))
-    assert windows.of("m", TENANT).context == 16_384
 
 
 async def test_a_limit_that_lowers_what_was_set_is_logged_once(build: Build) -> None:
