@@ -47,7 +47,6 @@ from app.proxy.counting import Counting
 from app.proxy.exchange import ChatEndpoint
 from app.proxy.gate import Gate
 from app.proxy.measuring import Measuring
-from app.proxy.naming import Naming
 from app.proxy.passthrough import PassthroughEndpoint
 from app.proxy.services import Services
 from app.rest.error_handlers import add_error_handlers
@@ -181,7 +180,6 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         in_flight=in_flight,
         work=work,
         limits=limits,
-        naming=Naming.by(settings.identity),
         events=settings.events,
         calibration=settings.calibration,
         base_model=settings.base_model,
@@ -275,7 +273,6 @@ def open_store(
     return Store(
         storage.address,
         timeout=storage.timeout_seconds,
-        statement_cache=storage.statement_cache,
         retention_days=storage.retention_days,
         scrub=storage.scrub,
         largest_history=settings.limits.largest_body,

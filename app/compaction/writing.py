@@ -24,6 +24,8 @@ from app.providers.providers import Provider, Providers
 INPUT_SHARE = 0.85
 """Share of the summariser's room that one call may read: the rest is for wrong estimates."""
 PART_SHARE = 0.50
+VALUES_SHARE = 0.4
+"""Share of a summary that exact values, which code copies after it, may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class Writing:
             # What is shown as it came can be read in its own format alone.
             style=style if format_ is request.format else "transcript",
             alternates=alternates,
-            values_share=summary.values,
+            values_share=VALUES_SHARE,
             folds_in=rules.policy.folds_in,
             failed_results=rules.policy.failed_results,
             scrub=self.scrub,

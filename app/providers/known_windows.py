@@ -55,18 +55,14 @@ class KnownWindows:
     def _resolve(self, model: str) -> Window:
         entry = entry_of(model, self._models)
         if entry is not None and entry.context_window is not None:
-            return Window(entry.context_window, "config", entry.max_input_tokens, entry.max_output_tokens)
+            return Window(entry.context_window, "config", entry.max_input_tokens)
         sized_as = (entry and entry.base_model) or model
         listed, there = self.listing.of(model) if self.listing else None, known(sized_as)
         guess = Window(self._guess, "default", note=GUESSED)
         window = completed(listed, there) if listed else there or guess
         if entry is None:
             return window
-        return replace(
-            window,
-            max_input=entry.max_input_tokens or window.max_input,
-            max_output=entry.max_output_tokens or window.max_output,
-        )
+        return replace(window, max_input=entry.max_input_tokens or window.max_input)
 
 
 def known(model: str) -> Window | None:

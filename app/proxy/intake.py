@@ -99,7 +99,7 @@ async def take_in(
     """
     measured = await services.measuring.of(wire, caller, remember=remember)
     rules = measured.rules
-    named = name_of(services.naming, services.repeats, wire, caller)
+    named = name_of(services.repeats, wire, caller)
     events = event_shape(wire, caller, services.events.stream)
     conversation, prompt = await digest(services, wire, caller, measured)
     if not (is_left_alone := measured.surely_leaves_alone(conversation)):

@@ -68,7 +68,7 @@ class Measuring:
         provider = self._providers.of(model, format_.name, tenant)
         counted_as = self._base_model(model)
         formula = self._estimator.formula(counted_as, format_.token_rules)
-        rules = self._policies.of(provider.settings, model)
+        rules = self._policies.of(model)
         window = provider.windows.of(model, tenant, rules.guessed_window)
         line = provider.calibrations.of(tenant, model, formula, tools=False).line
         count = self._estimator.counter(format_.token_rules(counted_as, provider.host))
@@ -87,7 +87,7 @@ class Measuring:
         tools = wire.has_tools and not hidden
         line = provider.calibrations.of(tenant, model, formula, tools).line
         caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as, token_rules) else 1.0
-        rules = rules_of(self._policies, provider.settings, wire, caller)
+        rules = rules_of(self._policies, wire, caller)
         asked = caller.window_asked
         window = provider.windows.of(model, tenant, rules.guessed_window, asked)
         if window.source == "default":

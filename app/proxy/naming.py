@@ -9,14 +9,12 @@ from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 import structlog
-from msgspec import Struct
 
 from app.core.history.recognition import LONGEST_NAME, read_name
 from app.edge.own_headers import CONVERSATION_ID
 from app.errors import InvalidRequest
 from app.proxy.caller import Caller
 from app.runtime.repeats import Repeats
-from app.settings import IdentitySettings
 from app.wire.surrogates import decoded
 from app.wire.types import WireRequest
 
@@ -30,28 +28,30 @@ PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 """Characters that a header holds as they are: visible ASCII and spaces."""
 _decode_name = msgspec.json.Decoder(str | None).decode
 IN_PATH = "/c/{id}/v1"
+HEADERS = (
+    CONVERSATION_ID,
+    b"x-conversation-id",
+    b"x-session-id",
+    b"x-session-affinity",
+    b"x-openwebui-chat-id",
+    b"x-litellm-session-id",
+    b"helicone-session-id",
+    b"x-opencode-session",
+    b"x-claude-code-session-id",
+    b"session-id",
+    b"session_id",
+)
+"""Headers that name the conversation, the first choice first: Steno's own, and the session headers of known tools."""
+_HEADER_SET = frozenset(HEADERS)
 
 
-class Naming(Struct, frozen=True):
-    """Places where a conversation's name may stand."""
-
-    headers: tuple[bytes, ...]
-    """Headers, the first choice first."""
-    headers_set: frozenset[bytes]
-
-    @classmethod
-    def by(cls, settings: IdentitySettings) -> Naming:
-        headers = (CONVERSATION_ID, b"x-conversation-id", *(name.encode() for name in settings.session_headers))
-        return cls(headers, frozenset(headers))
-
-
-def name_of(naming: Naming, repeats: Repeats, wire: WireRequest, caller: Caller) -> str | None:
+def name_of(repeats: Repeats, wire: WireRequest, caller: Caller) -> str | None:
     """Return the conversation's name, from the first place that has a usable one.
 
     Raises `InvalidRequest` for an unusable one in `x-context-conversation-id`. Clients fill the other places for other
     purposes, too: an unusable name is ignored there, and logged once for each place.
     """
-    for read in _places(naming, wire, caller):
+    for read in _places(wire, caller):
         try:
             if (name := read()) is not None:
                 return name
@@ -63,10 +63,10 @@ def name_of(naming: Naming, repeats: Repeats, wire: WireRequest, caller: Caller)
     return None
 
 
-def _places(naming: Naming, wire: WireRequest, caller: Caller) -> Iterator[Callable[[], str | None]]:
+def _places(wire: WireRequest, caller: Caller) -> Iterator[Callable[[], str | None]]:
     """Readers of the places for a name, the first choice first."""
-    if caller.sent_any(naming.headers_set):
-        for header in naming.headers:
+    if caller.sent_any(_HEADER_SET):
+        for header in HEADERS:
             if (value := caller.header(header)) is not None:
                 yield partial(name_in_header, header.decode(), value)
     for member, given in wire.names:

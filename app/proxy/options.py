@@ -5,7 +5,6 @@ from __future__ import annotations
 from app.edge import own_headers
 from app.errors import InvalidRequest
 from app.proxy.caller import Caller
-from app.settings import UpstreamSettings
 from app.settings.policies import AppliedPolicy, Policies
 from app.settings.presets import PRESET_NAMES, PresetName
 from app.wire.early import EVENT_SHAPES, EventShape
@@ -21,12 +20,12 @@ LEAST_SILENCE = 1.0
 """Seconds between keep-alives, whatever a client announces."""
 
 
-def rules_of(policies: Policies, at: UpstreamSettings, wire: WireRequest, caller: Caller) -> AppliedPolicy:
+def rules_of(policies: Policies, wire: WireRequest, caller: Caller) -> AppliedPolicy:
     """Return the rules of its compaction. Raises `InvalidRequest` for a preset that is none."""
     options = wire.wishes.options
     in_header = caller.header(own_headers.PRESET)
     preset = read_preset(options.get("preset")) or read_preset(in_header, own_headers.PRESET.decode())
-    return policies.of(at, wire.model, preset)
+    return policies.of(wire.model, preset)
 
 
 def read_preset(name: object, param: str = "context.preset") -> PresetName | None:

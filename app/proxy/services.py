@@ -16,7 +16,6 @@ from app.providers.providers import Providers
 from app.proxy.caller_identity import Authenticator
 from app.proxy.conversations import Conversations
 from app.proxy.measuring import Measuring
-from app.proxy.naming import Naming
 from app.runtime.erased import Erased
 from app.runtime.owned import OwnedTasks
 from app.runtime.repeats import Repeats
@@ -51,7 +50,6 @@ class Services:
     in_flight: BytesInFlight
     work: Work
     limits: LimitSettings
-    naming: Naming
     events: EventSettings
     calibration: CalibrationSettings
     base_model: Callable[[str], str]

@@ -48,6 +48,12 @@ REMOVED: Mapping[str, str] = {
     "summary.prompts": "Set summary.prompt: one for all models and tenants.",
     "summary.rules": "Standing rules are always kept, and found without patterns of yours.",
     "identity.body_names": "Send the name in x-context-conversation-id.",
+    "identity.session_headers": "Send the name in x-context-conversation-id.",
+    "models.*.max_output_tokens": "The provider or the bundled table says it.",
+    "summary.values": "Exact values are always kept.",
+    "upstreams.*.preset": "Set the preset of an entry in models.",
+    "limits.in_flight_bytes": "It is four times limits.body_bytes.",
+    "storage.statement_cache": "Behind PgBouncer put ?prepared_statement_cache_size=0 into the database URL.",
 }
 """Advice on what to do instead, by key; `*` stands for any name."""
 

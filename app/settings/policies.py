@@ -11,11 +11,9 @@ from app.core.stages.policy import Policy
 from app.core.view.mask import MaskPolicy
 from app.settings import (
     CompactionSettings,
-    NamedUpstreamSettings,
     Settings,
     SummarySettings,
     TriggerSettings,
-    UpstreamSettings,
 )
 from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
 
@@ -62,12 +60,10 @@ class Policies:
         self._presets[chosen] = (settings.compaction, settings.summary)
         self._rules = {name: self._rules_of(name, None) for name in PRESET_NAMES}
 
-    def of(self, at: UpstreamSettings, model: str, preset: PresetName | None = None) -> AppliedPolicy:
-        """Policy of a request by its own choice, else its model's, else its upstream's, else the operator's."""
+    def of(self, model: str, preset: PresetName | None = None) -> AppliedPolicy:
+        """Policy of a request by its own choice, else its model's, else the operator's."""
         of_model = self._settings.of_model(model)
-        of_upstream = at if isinstance(at, NamedUpstreamSettings) else None
-        chosen = next((each.preset for each in (of_model, of_upstream) if each and each.preset), None)
-        name = preset or chosen or self._settings.compaction.preset
+        name = preset or (of_model and of_model.preset) or self._settings.compaction.preset
         trigger = of_model.trigger if of_model and preset is None else None
         return self._rules[name] if trigger is None else self._rules_of(name, trigger)
 

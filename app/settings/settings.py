@@ -67,7 +67,7 @@ class Settings(BaseSettings):
     hides it. Each entry needs `context_window`, `base_model`, `preset` or `trigger`, and applies to all upstreams. If a
     window is too large, Steno compacts too late and the provider refuses. For example:
 
-        - {match: "my-model*", context_window: 32768, max_input_tokens: 30000, max_output_tokens: 4096}
+        - {match: "my-model*", context_window: 32768, max_input_tokens: 30000}
         - {match: "chat-prod", base_model: "gpt-4o"}
     """
     prices: tuple[PriceSettings, ...] | None = ()

@@ -64,6 +64,8 @@ class Address(Struct, frozen=True):
     path: Path | None
     shown: str
     """The URL without its password."""
+    prepares: bool = True
+    """False behind PgBouncer in transaction mode: `?prepared_statement_cache_size=0`."""
 
     @property
     def place(self) -> str:
@@ -114,8 +116,9 @@ def _of_postgresql(url: str, shown: str) -> Address:
     options = {"sslmode" if name == "ssl" else name: value for name, value in parse_qsl(parts.query)}
     if "direct" in options:
         raise DatabaseURLError("Steno needs no way past a pooler any more: take ?direct= out of the database URL.")
+    prepares = options.pop("prepared_statement_cache_size", "") != "0"
     query = f"?{urlencode(options)}" if options else ""
-    return Address("postgresql", f"postgresql://{parts.netloc}{parts.path}{query}", None, shown)
+    return Address("postgresql", f"postgresql://{parts.netloc}{parts.path}{query}", None, shown, prepares)
 
 
 def _without_options(shown: str) -> str:
@@ -139,9 +142,9 @@ class _Session(asyncpg.Connection[asyncpg.Record] if TYPE_CHECKING else asyncpg.
 class Database:
     """The engine and its two kinds of transaction. Nothing connects before the first one."""
 
-    def __init__(self, url: str, *, statement_cache: bool = True, lock_seconds: float = LOCK_SECONDS) -> None:
+    def __init__(self, url: str, *, lock_seconds: float = LOCK_SECONDS) -> None:
         self.address = read_url(url)
-        self._statement_cache = statement_cache
+        self._statement_cache = self.address.prepares
         self._lock_seconds = min(lock_seconds, PATIENT_LOCK_SECONDS)
         self._writer = asyncio.Lock() if self.address.kind != "postgresql" else None
         self._driver_connections: WeakSet[Any] = WeakSet()

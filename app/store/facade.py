@@ -61,7 +61,6 @@ class Store(Calls):
         url: str,
         *,
         timeout: float = 0.25,
-        statement_cache: bool = True,
         lease_ttl: float = 15.0,
         retention_days: int | None = None,
         scrub: Scrub = without_secrets,
@@ -74,11 +73,10 @@ class Store(Calls):
         histories of more than `largest_history` bytes are not stored. `took` is called with the seconds of each
         request's call.
 
-        `statement_cache=False` is for PgBouncer in transaction mode. With `secret` the store does not start on a
-        database of another one.
+        With `secret` the store does not start on a database of another one.
         """
         # Whoever is in the way, the database is well, and can say so before the request gives up.
-        database = Database(url, statement_cache=statement_cache, lock_seconds=0.8 * timeout)
+        database = Database(url, lock_seconds=0.8 * timeout)
         histories = HistoryQueue(scrub, largest_history)
         super().__init__(database, timeout, histories=histories, took=took, secret=secret)
         self.leases = LeaseCalls(self, lease_ttl)

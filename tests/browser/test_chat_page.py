@@ -57,7 +57,7 @@ def steno(provider: Simulator) -> Iterator[Steno]:
     with pytest.MonkeyPatch.context() as patch, provider.serve() as server:
         running.forget_environment(patch)
         compaction = {"trigger": {"tokens": 2_000}, "background": {"enabled": False}}
-        models = [{"match": "*", "context_window": WINDOW, "max_output_tokens": 200}]
+        models = [{"match": "*", "context_window": WINDOW}]
         started = running.start(server.url, {"models": models, "compaction": compaction})
         yield started
         started.stop()

@@ -242,7 +242,7 @@ async def _fleet(simulator: Provider, seed: int) -> AsyncIterator[Fleet]:
         await database.start(ports)
         provider = stack.enter_context(simulator.serve())
         url = stack.enter_context(pgbouncer(database.url, connections=20))
-        given = {**settings(provider.url), "storage": {"timeout_seconds": LEASE_SECONDS, "statement_cache": False}}
+        given = {**settings(provider.url), "storage": {"timeout_seconds": LEASE_SECONDS}}
         replicas = []
         for number, port in enumerate(ports):
             replicas.append(Replica(number, given, url, folder, port=port))

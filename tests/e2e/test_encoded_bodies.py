@@ -150,7 +150,7 @@ def test_the_limit_is_one_of_decoded_bytes(before_scripted: StartSteno, scripted
 
 
 def test_decoded_bytes_count_as_bytes_in_flight(before_scripted: StartSteno) -> None:
-    steno = before_scripted(limits={"in_flight_bytes": 20_000})
+    steno = before_scripted(limits={"body_bytes": 20_000})
     body = gzip.compress(chat(long_history()))
     assert len(body) < 20_000
     assert post(steno.url, body, encoding("gzip")).status == 503

@@ -147,7 +147,7 @@ def test_body_over_the_limit_is_refused_before_it_is_sent(before_scripted: Start
 @pytest.mark.parametrize("target", ["/v1/chat/completions", "/context/plan", "/context/conversations/c-1/pins"])
 def test_too_many_bytes_in_flight_are_refused_for_now(before_scripted: StartSteno, target: str) -> None:
     """What is still arriving counts too, on the routes of our own as well."""
-    steno = before_scripted(limits={"in_flight_bytes": 5_000})
+    steno = before_scripted(limits={"body_bytes": 5_000})
     method = "PUT" if target.endswith("pins") else "POST"
     arriving = request_bytes(chat(padding="x" * 4_500), target=target, method=method)[:-100]
     # The server may be slow to take in what arrives.

@@ -15,9 +15,9 @@ async def open_store() -> AsyncIterator[OpenStore]:
     """Opens stores that are closed at the end, also when the test fails."""
     opened: list[Store] = []
 
-    def open_one(url: str, timeout: float = 5.0, *, statement_cache: bool = True, lease_ttl: float = 15.0) -> Store:
+    def open_one(url: str, timeout: float = 5.0, *, lease_ttl: float = 15.0) -> Store:
         # A generous bound: most tests are not about a busy test machine.
-        opened.append(Store(url, timeout=timeout, statement_cache=statement_cache, lease_ttl=lease_ttl))
+        opened.append(Store(url, timeout=timeout, lease_ttl=lease_ttl))
         return opened[-1]
 
     yield open_one

@@ -23,9 +23,12 @@ IDENTITY = Identity(b"a secret for the integration tests")
 class OpenStore(Protocol):
     """The fixture `open_store`: a store that is closed when the test ends."""
 
-    def __call__(
-        self, url: str, timeout: float = 5.0, *, statement_cache: bool = True, lease_ttl: float = 15.0
-    ) -> Store: ...
+    def __call__(self, url: str, timeout: float = 5.0, *, lease_ttl: float = 15.0) -> Store: ...
+
+
+def unprepared(url: str) -> str:
+    """The URL of a PostgreSQL, for a store that prepares no statements."""
+    return f"{url}{'&' if '?' in url else '?'}prepared_statement_cache_size=0"
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> bool:

@@ -16,7 +16,7 @@ from app.store.conversation_rows import find_conversation
 from app.store.database import Address, read_url
 from app.store.tables import conversations
 from tests.faults.pgbouncer import pgbouncer
-from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, digest, seen, span, take
+from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, digest, seen, span, take, unprepared
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ async def test_reads_do_not_wait_for_a_writer(open_store: OpenStore, shared_url:
 
 async def test_store_works_without_prepared_statements(open_store: OpenStore, postgres_url: str) -> None:
     """Behind PgBouncer in transaction mode nothing prepared can be relied on."""
-    store = open_store(postgres_url, statement_cache=False)
+    store = open_store(unprepared(postgres_url))
     await store.start()
     for end in (1, 2):
         await store.leases.release(await take(store, 0, end))
@@ -185,7 +185,7 @@ async def test_store_works_without_prepared_statements(open_store: OpenStore, po
 async def pooled(postgres_url: str, open_store: OpenStore) -> AsyncIterator[Store]:
     """On a PgBouncer with two connections, without prepared statements."""
     with pgbouncer(postgres_url) as url:
-        store = open_store(url, statement_cache=False)
+        store = open_store(unprepared(url))
         await store.start()
         yield store
 

@@ -34,6 +34,7 @@ from tests.integration.examples import (
     set_within,
     span,
     take,
+    unprepared,
 )
 
 Call = Callable[[Store], Awaitable[object]]
@@ -309,7 +310,7 @@ async def test_replica_cut_off_in_a_transaction_is_in_the_way_of_one_conversatio
 async def test_limits_of_a_transaction_end_with_it_behind_a_pooler(open_store: OpenStore, postgres_url: str) -> None:
     """There a session is nobody's."""
     seen = []
-    store = open_store(postgres_url, 0.25, statement_cache=False)
+    store = open_store(unprepared(postgres_url), 0.25)
     for opened in (store.database.writing(), store.database.writing(patient=True), store.database.reading()):
         async with opened as connection:
             seen.append((await connection.exec_driver_sql(ASK_LIMITS)).scalar_one())

@@ -174,18 +174,18 @@ def test_pods_have_the_memory_that_sizing_says_they_take() -> None:
     """By the figures of docs/operations.md: what a process takes, its caches, and large bodies at once."""
     page = (ROOT / "docs" / "operations.md").read_text()
     process = re.search(r"A process takes (\d+) MB, `limits.cache_bytes`", page)
-    times = re.search(r"up to ([\d.]+) times\s+`limits.in_flight_bytes`", page)
+    times = re.search(r"up to ([\d.]+) times\s+what bodies may take", page)
     assert process is not None
     assert times is not None
     for name, (_, steno) in zip(("gateway", "sidecar"), pods(), strict=True):
         text = KUBERNETES[name]
-        cached, in_flight = (
+        cached, body = (
             int(re.search(rf"{setting}\W+(?:value\W+)?(\d+)", text, re.IGNORECASE)[1])  # type: ignore[index]
-            for setting in ("cache_bytes", "in_flight_bytes")
+            for setting in ("cache_bytes", "body_bytes")
         )
         used, memory = int(process[1]) * 1_000_000 + cached, steno["resources"]
         assert used <= bytes_of(memory["requests"]["memory"]), name
-        assert used + float(times[1]) * in_flight <= bytes_of(memory["limits"]["memory"]), name
+        assert used + float(times[1]) * 4 * body <= bytes_of(memory["limits"]["memory"]), name
 
 
 def bytes_of(memory: str) -> int:

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from app.core.history.recognition import LONGEST_NAME
 from app.errors import InvalidRequest
-from app.proxy.naming import Naming, encoded_name, name_in_header, name_in_json, name_in_path, name_of
+from app.proxy.naming import encoded_name, name_in_header, name_in_json, name_in_path, name_of
 from app.runtime.repeats import Repeats
 from app.wire.format import WireFormat
 from app.wire.formats import FORMATS
@@ -116,11 +116,11 @@ UNUSABLE: list[Any] = [7, True, [], ["a"], {}, {"id": "a"}, "x" * (LONGEST_NAME 
 def test_unusable_names_in_a_body_are_ignored_and_logged_once(format_: WireFormat, unusable: Any) -> None:
     """Clients and other tools keep values of their own there. A usable name in a later place counts."""
     history = {format_.request.HISTORY: [{"role": "user", "content": "Hello."}], "model": "m"}
-    repeats, naming = Repeats(), Naming((), frozenset())
+    repeats = Repeats()
     caller: Any = SimpleNamespace(sent_any=lambda _: False, conversation=None, continues=None)
 
     def named(**members: Any) -> str | None:
-        return name_of(naming, repeats, format_.read(json.dumps({**history, **members}).encode()), caller)
+        return name_of(repeats, format_.read(json.dumps({**history, **members}).encode()), caller)
 
     everywhere = {"conversation_id": unusable, "session_id": unusable, "user_id": unusable}
     with capture_logs() as logged:
@@ -140,5 +140,4 @@ def test_unusable_names_in_a_body_are_ignored_and_logged_once(format_: WireForma
 def test_metadata_of_any_form_is_read(format_: WireFormat, metadata: Any) -> None:
     body = {"model": "m", format_.request.HISTORY: [{"role": "user", "content": "Hello."}], "metadata": metadata}
     caller: Any = SimpleNamespace(sent_any=lambda _: False, conversation=None, continues=None)
-    naming = Naming((), frozenset())
-    assert name_of(naming, Repeats(), format_.read(json.dumps(body).encode()), caller) is None
+    assert name_of(Repeats(), format_.read(json.dumps(body).encode()), caller) is None

@@ -15,7 +15,6 @@ from app.errors import FormatNotSpoken, UnknownUpstream
 from app.main import open_providers
 from app.providers.providers import Provider, Providers
 from app.settings import ConfigurationError, load
-from app.settings.policies import Policies
 from app.store import Store
 from tests.e2e import running
 from tests.unit.providers import answer, listing
@@ -171,15 +170,6 @@ def test_the_address_of_the_api_is_told_where_another_one_is_set(url: str) -> No
 def test_a_format_that_does_not_exist_is_refused() -> None:
     assert "upstream.formats" in refusal(upstream={"formats": ["chat"]})
     assert "upstream.formats" in refusal(upstream={"formats": []})
-
-
-def test_an_upstream_has_a_preset_of_its_own() -> None:
-    settings = load(upstreams={"near": {**HERE, "preset": "off"}})
-    policies, near = Policies(settings), settings.upstreams["near"]
-    of_near, of_others = policies.of(near, "gpt-4o"), policies.of(settings.upstream, "gpt-4o")
-    assert of_near.preset == "off"
-    assert of_others.preset == "default"
-    assert of_others.compaction.trigger == settings.compaction.trigger
 
 
 def test_a_model_may_have_a_preset_or_a_trigger_and_no_window() -> None:

@@ -132,8 +132,7 @@ def test_what_could_not_be_sent_is_not() -> None:
 
 
 def test_only_the_default_recalls() -> None:
-    at = load().upstream
-    found = {name: Policies(load()).of(at, "m", name).policy.recall for name in PRESETS}
+    found = {name: Policies(load()).of("m", name).policy.recall for name in PRESETS}
     assert found.pop("default") is not None
     assert found.pop("off") is not None, "nothing to recall: it compacts nothing"
     assert set(found.values()) == {None}

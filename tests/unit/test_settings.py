@@ -212,7 +212,7 @@ def test_no_share_is_no_recall(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_an_operators_prompt_is_for_updates_too(settings: dict[str, Any], expected: str) -> None:
     loaded = load(**settings)
-    assert Policies(loaded).of(loaded.upstream, "gpt-4o").update_prompt == expected
+    assert Policies(loaded).of("gpt-4o").update_prompt == expected
 
 
 @pytest.mark.parametrize(("tokenizer", "state"), [({}, "warning"), ({"directory": "/tables"}, "fatal")])
@@ -393,7 +393,7 @@ def test_the_environments_preset_stands_in_place_of_the_files(tmp_path: Path, mo
 @pytest.mark.parametrize(("given", "cap"), [({}, 160_000), ({"tokens": 0}, None), ({"tokens": 90_000}, 90_000)])
 def test_the_triggers_tokens_are_a_cap_and_zero_is_none(given: dict[str, Any], cap: int | None) -> None:
     settings = load(compaction={"trigger": given})
-    assert Policies(settings).of(settings.upstream, "m").shares.cap == cap
+    assert Policies(settings).of("m").shares.cap == cap
 
 
 def test_a_models_trigger_replaces_the_usual_one() -> None:
@@ -401,8 +401,8 @@ def test_a_models_trigger_replaces_the_usual_one() -> None:
         models=[{"match": "m", "trigger": {"tokens": 90_000}}], compaction={"trigger": {"token_ratio": 0.6}}
     )
     of = Policies(settings).of
-    assert (of(settings.upstream, "m").shares.cap, of(settings.upstream, "m").shares.trigger) == (90_000, 0.7)
-    assert of(settings.upstream, "n").shares.trigger == 0.6
+    assert (of("m").shares.cap, of("m").shares.trigger) == (90_000, 0.7)
+    assert of("n").shares.trigger == 0.6
 
 
 @pytest.mark.parametrize("name", PRESET_NAMES)
@@ -499,7 +499,7 @@ def test_the_presets_of_other_systems_make_nothing_in_the_background(
     settings = load(compaction=compaction)
     policies = Policies(settings)
     summarising: tuple[PresetName, ...] = ("default", "lightspeed", "librechat", "librechat-checkpoint", "rolling")
-    rules = {name: policies.of(settings.upstream, "m", preset=name) for name in summarising}
+    rules = {name: policies.of("m", preset=name) for name in summarising}
     assert {name for name, each in rules.items() if each.compaction.background.enabled} == expected
 
 

@@ -10,19 +10,6 @@ from app.edge.credentials import CREDENTIALS
 from app.settings.types import Section
 from app.wire.early import EventShape
 
-SESSION_HEADERS = (
-    "x-session-id",
-    "x-session-affinity",
-    "x-openwebui-chat-id",
-    "x-litellm-session-id",
-    "helicone-session-id",
-    "x-opencode-session",
-    "x-claude-code-session-id",
-    "session-id",
-    "session_id",
-)
-
-
 _NO_NAMES = CREDENTIALS | {b"host", b"cookie", b"forwarded", b"x-forwarded-for", b"content-type", b"content-length"}
 _HEADER = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
@@ -61,16 +48,6 @@ class IdentitySettings(Section):
     Messages that differ only in such text count as the same. After a change, summaries of conversations with it are not
     found any more.
     """
-    session_headers: tuple[str, ...] = SESSION_HEADERS
-    """Request headers that name the conversation, first found, after `x-context-conversation-id`.
-
-    A name never decides which summaries apply. A value that cannot be an id is ignored.
-    """
-
-    @field_validator("session_headers")
-    @classmethod
-    def _in_lower_case(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(name.lower() for name in names)  # as they are on the wire's side of the server
 
     @field_validator("ignore")
     @classmethod

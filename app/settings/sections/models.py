@@ -23,12 +23,10 @@ class ModelSettings(Section):
     """Tokens that the model accepts, prompt and completion together."""
     max_input_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """Tokens that the prompt may have, if that is less than the window."""
-    max_output_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """Tokens that an answer may have."""
     base_model: str | None = Field(None, min_length=1)
     """Model that it is counted and sized as, such as gpt-4o for an Azure deployment called chat-prod."""
     preset: Preset | None = None
-    """Preset of requests for the model; null means that of the upstream."""
+    """Preset of requests for the model; null means compaction.preset."""
     trigger: TriggerSettings | None = None
     """Trigger of requests for the model; null means compaction.trigger."""
 

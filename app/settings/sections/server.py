@@ -106,13 +106,9 @@ class LimitSettings(Section):
     body_bytes: int | None = Field(None, ge=1_000)
     """Largest chat request body; null means 100 MB.
 
-    A larger one gets 413; a compressed one counts decompressed. Pictures and files give
+    A larger one gets 413; a compressed one counts decompressed. While four times as much is being served, requests get
+    503 with `retry-after`; Steno needs some multiple of it as memory. Pictures and files give
     way at 0.8 of what the provider takes: 32 MB in Messages, else 50 MB (Bedrock 20 MB, Vertex 30 MB).
-    """
-    in_flight_bytes: int = Field(400_000_000, ge=1_000)
-    """Largest sum of the chat request bodies being served; beyond it requests get 503 with `retry-after`.
-
-    Steno needs some multiple of it as memory. Workers share it equally, with room for one body each.
     """
     cache_bytes: int = Field(CACHE_BYTES, ge=1_000_000)
     """Memory for what is remembered of conversations; what was used longest ago goes first.
@@ -145,11 +141,15 @@ class LimitSettings(Section):
         """Bytes that a chat request's body may have."""
         return self.body_bytes or LARGEST_BODY
 
+    @property
+    def in_flight_bytes(self) -> int:
+        """Largest sum of the chat request bodies being served; beyond it requests get 503 with `retry-after`."""
+        return IN_FLIGHT_BODIES * self.largest_body
+
     def of_each(self, workers: int) -> Self:
         """Limits of each of so many processes: together they keep to what is set, as memory is the machine's."""
         return self.model_copy(
             update={
-                "in_flight_bytes": max(self.in_flight_bytes // workers, min(self.in_flight_bytes, self.largest_body)),
                 "cache_bytes": self.cache_bytes // workers,
                 "connections": max(self.connections // workers, 1),
             }
@@ -186,3 +186,7 @@ class LogSettings(Section):
     """Least severe level that is logged: debug, info, warning or error."""
     format: Literal["auto", "json", "text"] = "auto"
     """Shape of log lines on standard output; `auto` is text on a terminal and JSON anywhere else."""
+
+
+IN_FLIGHT_BODIES = 4
+"""Largest bodies that may be served at once."""

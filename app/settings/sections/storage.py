@@ -20,6 +20,7 @@ class StorageSettings(Section):
     As `postgresql://user:password@host/name` or `sqlite:///path/steno.db`; an absolute path has four slashes, any other
     starts at the working directory. Write `@ : / ?` in a password as `%40 %3A %2F %3F`, and set the URL by the
     environment: everybody on the machine can see a command line. PostgreSQL needs `STENO_SECRET`.
+    Behind PgBouncer in transaction mode add `?prepared_statement_cache_size=0`.
 
     Steno's folder is `$STENO_HOME`, else `$XDG_DATA_HOME/steno`, else `~/.local/share/steno`; `make run` and `make
     doctor` use `.run/` of the checkout. A SQLite file's secret lies beside it as `steno.secret`: back up both.
@@ -28,11 +29,6 @@ class StorageSettings(Section):
     """Seconds that a request waits for one database call before it goes on without stored summaries.
 
     Time in which the process itself is busy does not count.
-    """
-    statement_cache: bool = True
-    """Use prepared statements on PostgreSQL.
-
-    Turn it off behind PgBouncer in transaction mode.
     """
     retention_days: int | None = Field(30, ge=1, le=36_500)
     """Days after which what nobody used is deleted; null keeps it for ever.

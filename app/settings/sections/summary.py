@@ -72,8 +72,6 @@ class SummarySettings(Section):
     Where an earlier summary is updated (full, checkpoint, rolling), a note that says so follows them; preset
     `librechat` has instructions for that, which give way to yours, too. Stored summaries stay as they are.
     """
-    values: float = Field(0.4, ge=0, le=0.5)
-    """Share of a summary that [exact values](exact-values.md), which code copies after it, may take; 0 for none."""
     parameters: dict[str, JsonValue] = Field({}, max_length=20)
     """Further members of each summary call, such as `temperature`; one that a provider refuses is left out.
 

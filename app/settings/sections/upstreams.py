@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from app.settings.addresses import VISIBLE, is_address
-from app.settings.types import Preset, Seconds, Section, fits
+from app.settings.types import Seconds, Section, fits
 from app.wire.paths import FORMAT_NAMES, FormatName
 
 DEFAULT_UPSTREAM = "default"
@@ -132,8 +132,6 @@ class NamedUpstreamSettings(UpstreamSettings):
 
     models: tuple[str, ...] = ()
     """Models that are sent there, as names or globs such as `llama-*`; if empty, only a base URL chooses it."""
-    preset: Preset | None = None
-    """Preset of requests that go there; null means compaction.preset."""
 
     @model_validator(mode="before")
     @classmethod
