@@ -30,7 +30,7 @@ from lab.simulator.messages.binding import seal as seal_thought
 from lab.simulator.messages.blocks import BETAS
 from lab.simulator.refusals import Rejection
 from lab.simulator.responses import judge as responses
-from lab.simulator.responses.sealing import seal as seal_item
+from lab.simulator.responses.items import seal as seal_item
 
 ANY_SIZE = 1 << 60
 _TOOLS = [{"name": "any", "input_schema": {"type": "object"}}]

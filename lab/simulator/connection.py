@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import http
 import socket
 import struct
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
@@ -76,28 +75,16 @@ class Connection:
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope = scope
         self._send = send
-        self._until_eof = False
         self.ended = False
         self.severed = False
 
-    async def start(self, status: int, headers: HeaderPairs, until_eof: bool = False) -> None:
-        """Send the head. `until_eof`: the answer ends where the connection does."""
-        self._until_eof = until_eof
-        if until_eof:
-            self._transport.write(_raw_head(status, headers))
-        else:
-            await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
+    async def start(self, status: int, headers: HeaderPairs) -> None:
+        await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
 
     async def write(self, data: bytes) -> None:
-        if self._until_eof:
-            self._transport.write(data)
-        else:
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def finish(self) -> None:
-        if self._until_eof:
-            await self.sever("close")
-            return
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
         self.ended = True
 
@@ -128,9 +115,3 @@ def _reset(transport: asyncio.Transport) -> None:
     # With a linger time of 0 the kernel sends RST instead of FIN.
     transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     transport.abort()
-
-
-def _raw_head(status: int, headers: HeaderPairs) -> bytes:
-    lines = [f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}".encode()]
-    lines += [name + b": " + value for name, value in (*headers, (b"connection", b"close"))]
-    return b"\r\n".join(lines) + b"\r\n\r\n"

@@ -41,7 +41,7 @@ class Answer(Protocol):
     def text(self) -> str | None: ...
 
     @property
-    def usage(self) -> Mapping[str, Any] | None: ...
+    def usage(self) -> Mapping[str, Any]: ...
 
     def whole(self) -> Mapping[str, Any]:
         """The body in one piece."""
@@ -84,10 +84,6 @@ class Format(Protocol[AcceptedT]):
     def identified(self, error: Mapping[str, Any], request_id: str) -> Mapping[str, Any]:  # noqa: ARG002 - Anthropic does
         """The body of an error, with the request's id where the provider names it there."""
         return error
-
-    def error_frame(self, error: Mapping[str, Any], sent: int) -> Frame:
-        """Frame of an error after so many frames."""
-        ...
 
     def headers(self, request_id: str, status: int) -> Mapping[str, str]:
         """Headers that the provider always sends."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -135,6 +135,18 @@ def out_of_range(path: str, value: float, least: float, most: float) -> Refusal:
     message = f"Invalid '{path}': {kind} {side} value. Expected a value {sign} {bound:g}, but got {value} instead."
     code = f"{kind}_{'below_min' if value < least else 'above_max'}_value"
     return Refusal(message, path, code)
+
+
+_EXPECTED = {bool: "a boolean", str: "a string", dict: "an object", list: "an array"}
+
+
+def check_types(values: Mapping[str, Any], types: Mapping[type, Sequence[str]], path: str = "") -> None:
+    """Raise what OpenAI says to the first of the members named in `types` that has another type; null has none.
+    `path`: what stands before their names."""
+    for kind, names in types.items():
+        for name in names:
+            if values.get(name) is not None and not isinstance(values[name], kind):
+                raise Refused(wrong_type(path + name, _EXPECTED[kind], values[name]))
 
 
 def check_number(name: str, value: Any, least: float, most: float) -> None:

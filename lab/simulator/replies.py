@@ -51,7 +51,7 @@ def summary_of(messages: Sequence[Any], max_words: int, max_tokens: int | None, 
 
 def spoken(fault: Fault, text: str, max_tokens: int | None, count: Count) -> tuple[str | None, bool]:
     """The text as the fault wants it and within the caller's token limit, and whether that cut it."""
-    if fault.refusal is not None or (fault.tool_calls and fault.text is None):
+    if fault.tool_calls and fault.text is None:
         return None, False
     whole = text if fault.words is None else _of_length(text, fault.words)
     said = whole if max_tokens is None else cut_to_tokens(whole, max_tokens, count)

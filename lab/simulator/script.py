@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from lab.simulator.log import Kind, Record
@@ -39,9 +39,6 @@ class Fault:
     """The error object of a status from 400 on; None: OpenAI's own for that status."""
     body: bytes | None = None
     """Exactly these bytes as the answer, whatever was asked for."""
-    gzip: bool | None = None
-    """Compress if the caller accepts it; None: JSON answers yes, streams no."""
-
     # Time, in seconds
     delay: float = 0.0
     """Before the headers."""
@@ -57,8 +54,6 @@ class Fault:
     """None: the simulator's reply, or a summary."""
     words: int | None = None
     """Bring the text to so many words: cut, or filled up."""
-    refusal: str | None = None
-    """Given instead of the text."""
     thinking: str | None = None
     """Thinking before the answer, where the format shows that; None: what the model usually does."""
     tool_calls: Sequence[ScriptedCall] = ()
@@ -66,25 +61,11 @@ class Fault:
     finish_reason: str | None = None
     usage: Mapping[str, Any] | None = None
     """Members in place of the counted ones."""
-    omit_usage: bool = False
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    """Unknown members, added to the completion and to every chunk."""
-
     # How a stream is written
     chunk_size: int = 16
     """Characters for each content chunk."""
-    role: Literal["first", "every", "never"] = "first"
-    """The deltas that carry the role."""
-    preamble: bytes = b""
-    """Raw bytes before the first frame, such as a comment."""
-    newline: bytes = b"\n"
-    """End of a line in the stream."""
-    framing: Literal["chunked", "eof"] = "chunked"
-    """eof: `connection: close` and neither a length nor chunks, so that a cut looks like an end."""
     cut: Cut | None = None
     """Break off after `after` frames of a stream, or after `after` bytes of another answer."""
-    error_frame: Mapping[str, Any] | bytes | None = None
-    """An error object, or raw bytes, sent in the stream after `after` frames; then a clean end without `[DONE]`."""
     after: int = 0
 
 

@@ -129,44 +129,6 @@ def test_messages_tells_a_models_window_and_what_a_request_would_cost(
     assert counted == {"input_tokens": message(http).json()["usage"]["input_tokens"]}
 
 
-def test_messages_faults_are_in_its_own_shape(simulator: Simulator, http: httpx2.Client) -> None:
-    simulator.next_chat(status=529)
-    overloaded = message(http)
-    assert overloaded.status_code == 529
-    assert overloaded.json()["error"] == {"type": "overloaded_error", "message": "Overloaded"}
-    simulator.next_chat(error_frame={"type": "overloaded_error", "message": "Overloaded"}, after=2)
-    assert events(message(http, stream=True))[-1] == {"type": "error", "error": overloaded.json()["error"]}
-
-
-def test_messages_compacts_itself_and_reads_its_block_from_there_on(http: httpx2.Client) -> None:
-    edit = {"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 5}}
-    beta = "compact-2026-01-12"
-    answer = message(http, beta=beta, stream=True, context_management={"edits": [edit]})
-    started = [event["content_block"] for event in events(answer) if event["type"] == "content_block_start"]
-    assert [block["type"] for block in started] == ["compaction", "text"]
-    usage = events(answer)[-2]["usage"]
-    assert [each["type"] for each in usage["iterations"]] == ["compaction", "message"]
-    assert events(answer)[0]["message"]["usage"]["input_tokens"] > usage["input_tokens"]
-    block = next(event["delta"] for event in events(answer) if event.get("delta", {}).get("type") == "compaction_delta")
-    kept = {"role": "assistant", "content": [{"type": "compaction", "content": block["content"]}]}
-    long = {"role": "user", "content": "word " * 500}
-    behind = message(http, long, kept, USER, beta=beta).json()["usage"]["input_tokens"]
-    assert behind < 100
-
-
-def test_messages_thread_is_kept_and_goes_on_once(http: httpx2.Client) -> None:
-    beta = "message-threads-2026-08-12"
-    first = message(http, beta=beta, thread={"type": "create"}).json()
-    again = {"type": "continue", "previous_message_id": first["id"]}
-    second = message(http, USER, beta=beta, thread=again)
-    assert second.json()["content"][0]["text"].startswith("Answer 2:")
-    assert message(http, USER, beta=beta, thread=again).json()["error"]["details"] == {
-        "error_code": "thread_already_continued"
-    }
-    lost = message(http, USER, beta=beta, thread={**again, "previous_message_id": "msg_x"})
-    assert lost.json()["error"]["details"] == {"error_code": "thread_not_found"}
-
-
 # Responses
 
 
@@ -216,38 +178,6 @@ def test_responses_overflow_is_a_status_or_an_event_of_a_stream_that_began(
     assert events(begun)[-1] == {"type": "error", "sequence_number": 2, "error": OVERFLOW}
 
 
-def test_responses_keeps_what_is_stored_and_only_that(client: openai.OpenAI) -> None:
-    kept = client.responses.create(model="gpt-x", input="Hello")
-    again = client.responses.create(model="gpt-x", input="And?", previous_response_id=kept.id)
-    assert again.output_text.startswith("Answer 2:")
-    lost = client.responses.create(model="gpt-x", input="Hello", store=False)
-    with pytest.raises(openai.BadRequestError) as refused:
-        client.responses.create(model="gpt-x", input="And?", previous_response_id=lost.id)
-    assert refused.value.code == "previous_response_not_found"
-    conversation = client.conversations.create()
-    turns = [client.responses.create(model="gpt-x", input="Hello", conversation=conversation.id) for _ in range(2)]
-    assert turns[-1].output_text.startswith("Answer 2:")
-
-
-def test_responses_in_the_background_is_queued_and_then_done(client: openai.OpenAI) -> None:
-    queued = client.responses.create(model="gpt-x", input="Hello", background=True)
-    assert (queued.status, queued.output) == ("queued", [])
-    assert client.responses.retrieve(queued.id).output_text.startswith("Answer 1:")
-
-
-def test_responses_compacts_itself_in_three_ways(http: httpx2.Client) -> None:
-    said = {"role": "assistant", "content": "The cart holds two lamps and a chair for 120 euros."}
-    compacted = http.post("/v1/responses/compact", json={"model": "gpt-x", "input": [USER, said, USER]}).json()
-    assert [item["type"] for item in compacted["output"]] == ["message", "message", "compaction"]
-    answer = response(http, USER, said, {"type": "compaction_trigger"}, stream=True)
-    assert kinds(answer)[2:-1] == ["response.output_item.added", "response.output_item.done"]
-    assert [item["type"] for item in events(answer)[-1]["response"]["output"]] == ["compaction"]
-    entries = [{"type": "compaction", "compact_threshold": 10}]
-    behind = response(http, USER, said, USER, context_management=entries).json()["output"]
-    assert [item["type"] for item in behind] == ["message", "compaction"]
-    assert response(http, behind[-1], USER).status_code == 200
-
-
 def test_responses_tells_what_a_request_would_cost(client: openai.OpenAI) -> None:
     counted = client.responses.input_tokens.count(model="gpt-x", input="Hello")
     asked = client.responses.create(model="gpt-x", input="Hello")
@@ -292,16 +222,6 @@ def test_half_of_a_surrogate_pair_is_no_json_or_one_odd_character(
     assert http.post("/v1/messages", content=body.encode()).status_code == 200
     read = simulator.chats[-1].payload["messages"][0]["content"]
     assert read in ("a\ufffd", "ab\ufffd", "a\ufffd\U0001f600")
-
-
-def test_summary_calls_are_known_in_every_format(simulator: Simulator, http: httpx2.Client) -> None:
-    headers = {"x-context-call": "summary"}
-    chat = {"model": "m", "messages": [USER]}
-    http.post("/v1/chat/completions", json=chat, headers=headers)
-    http.post("/v1/messages", json={**chat, "max_tokens": 99}, headers=headers)
-    http.post("/v1/responses", json={"model": "m", "input": [USER]}, headers=headers)
-    assert [record.status for record in simulator.summaries] == [200, 200, 200]
-    assert len({record.text for record in simulator.summaries}) == 1
 
 
 # The SDKs' own loops

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, count
 from random import Random
 
-from lab.simulator.responses.items import PREFIXES, SAID, item_id
+from lab.simulator.responses.items import PREFIXES, SAID, item_id, seal
 from lab.simulator.responses.judge import refusal_of
-from lab.simulator.responses.sealing import seal
 from tests.histories.talks import MOST_REQUESTS
 from tests.histories.wires import Asked, Json, Said
 from tests.unit.test_responses_properties import written

@@ -23,9 +23,8 @@ from app.core.view.verify import problems
 from app.core.view.view import Conversation, Costs, View
 from app.wire.reader import MessageReader
 from app.wire.responses.format import RESPONSES
-from lab.simulator.responses.items import OUTPUTS, PREFIXES, item_id
+from lab.simulator.responses.items import OUTPUTS, PREFIXES, item_id, seal
 from lab.simulator.responses.judge import refusal_of
-from lab.simulator.responses.sealing import seal
 from tests.unit.conversations import IDENTITY, count, words
 from tests.unit.test_view_properties import BUDGET, Shelf
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.simulator.messages.binding import seal, sign_compaction, whole_prefix
+from lab.simulator.messages.binding import seal, whole_prefix
 from lab.simulator.messages.judge import refusal_of
 
 TOOL = {"name": "look_up", "input_schema": {"type": "object"}}
@@ -15,7 +15,6 @@ USER: Any = {"role": "user", "content": "Hello"}
 MARK: Any = {"cache_control": {"type": "ephemeral"}}
 LONG_MARK: Any = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 BINDING = "thinking-binding-controls-2026-08-01"
-COMPACT = "compact-2026-09-04"
 
 
 def text(words: str = "Hello", **more: Any) -> dict[str, Any]:
@@ -273,35 +272,3 @@ def test_what_is_to_become_of_misplaced_thinking_needs_a_beta() -> None:
     asked = continued(thinking={"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "error"}})
     assert refused(asked) == "thinking.adaptive.block_binding: Extra inputs are not permitted"
     assert refused(asked, BINDING) == ""
-
-
-# Compaction
-
-BLOCK = {
-    "type": "compaction",
-    "content": "All of it.",
-    "signature": sign_compaction(whole_prefix(continued()), "All of it."),
-}
-
-
-def test_signed_compaction_stands_for_the_prefix_it_replaced() -> None:
-    """Thinking that was made behind all of it goes on being valid."""
-    asked = continued()
-    kept = [assistant(thinking(asked), text()), USER]
-    assert refused({**asked, "messages": [assistant(BLOCK), *kept]}, COMPACT) == ""
-    assert "bound to a different" in refused({**asked, "messages": [user(text("All of it.")), *kept]}, COMPACT)
-
-
-@pytest.mark.parametrize(
-    ("messages", "code"),
-    [
-        ([assistant({**BLOCK, "content": "Other."}), USER], "compaction_signature_invalid"),
-        ([assistant({**BLOCK, "signature": "stn1.abc"}), USER], "compaction_signature_invalid"),
-        ([USER, assistant(BLOCK), USER], "compaction_block_misplaced"),
-    ],
-    ids=["altered", "foreign", "misplaced"],
-)
-def test_compaction_is_refused_with_its_code(messages: Any, code: str) -> None:
-    rejection = refusal_of(request(*messages), [COMPACT])
-    assert rejection is not None
-    assert rejection.body["error"]["details"] == {"error_code": code}

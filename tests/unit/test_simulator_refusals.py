@@ -109,17 +109,12 @@ AT, CALLED = "messages[1]", "messages[1].tool_calls[0]"
 WITHOUT_TOOLS = "Invalid value for '{0}': '{0}' is only allowed when 'tools' are specified."
 BAD: Mapping[str, tuple[Any, Said]] = {
     "not JSON": (b'{"model": ', NOT_JSON),
-    "not UTF-8": (b'{"model": "m", "messages": [{"role": "user", "content": "\xff"}]}', NOT_JSON),
     "too deep": (b'{"model": "m", "messages": [' + b"[" * 5_000 + b"]" * 5_000 + b"]}", NOT_JSON),
-    "lone surrogate": (rb'{"model": "m", "messages": [{"role": "user", "content": "\ud800"}]}', NOT_JSON),
     "not an object": ([1], NOT_JSON),
     "no model": (request(model=UNSET), ("you must provide a model parameter", None, None)),
-    "model type": (request(model=1), wrong_type("model", "a string", "an integer")),
     "model": (request(model="x"), ("The model `x` does not exist", None, "model_not_found")),
     "stranger": (request(context={}), ("Unrecognized request argument supplied: context", None, None)),
-    "strangers": (request(context={}, x=1), ("Unrecognized request arguments supplied: context, x", None, None)),
     "no messages": (request(UNSET), missing("messages")),
-    "messages type": (request("hi"), wrong_type("messages", "an array of objects", "a string")),
     "empty messages": (request([]), empty("messages")),
     "many messages": (
         request([USER] * 2_049),
@@ -132,21 +127,12 @@ BAD: Mapping[str, tuple[Any, Said]] = {
     ),
     "empty tools": (request(tools=[]), empty("tools")),
     "tool without name": (request(tools=[{"type": "function", "function": {}}]), missing("tools[0].function.name")),
-    "tool type": (request(tools=[{"type": "magic"}]), wrong_value("tools[0].type", "magic", "'function' and 'custom'")),
     "choice without tools": (request(tool_choice="auto"), (WITHOUT_TOOLS.format("tool_choice"), "tool_choice", None)),
-    "parallel without tools": (
-        request(parallel_tool_calls=True),
-        (WITHOUT_TOOLS.format("parallel_tool_calls"), "parallel_tool_calls", None),
-    ),
     "choice of no tool": (
         request(tools=[TOOL], tool_choice={"type": "function", "function": {"name": "fly"}}),
         ("Tool choice 'fly' not found in 'tools' parameter.", "tool_choice", None),
     ),
     "zero tokens": (request(max_tokens=0), too_small("max_tokens")),
-    "text for tokens": (
-        request(max_completion_tokens="9"),
-        wrong_type("max_completion_tokens", "an integer", "a string"),
-    ),
     "both limits": (
         request(max_tokens=1, max_completion_tokens=1),
         (
@@ -155,26 +141,9 @@ BAD: Mapping[str, tuple[Any, Said]] = {
             "invalid_parameter_combination",
         ),
     ),
-    "limit unsupported": (
-        request(model="o", max_tokens=1),
-        (
-            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' ",
-            "max_tokens",
-            "unsupported_parameter",
-        ),
-    ),
-    "no choices": (request(n=0), too_small("n")),
-    "stream type": (request(stream="yes"), wrong_type("stream", "a boolean", "a string")),
     "stream options alone": (
         request(stream_options={"include_usage": True}),
         only_with("stream_options", "'stream' is enabled"),
-    ),
-    "stream option": (request(stream=True, stream_options={"x": True}), unknown("stream_options.x")),
-    "temperature": (
-        request(temperature=3),
-        bad(
-            "temperature", "decimal above maximum value", "a value <= 2, but got 3 instead.", "decimal_above_max_value"
-        ),
     ),
     "metadata unstored": (request(metadata={"conversation_id": "a"}), only_with("metadata", "'store' is enabled")),
     "JSON unmentioned": (
@@ -185,7 +154,6 @@ BAD: Mapping[str, tuple[Any, Said]] = {
             None,
         ),
     ),
-    "message type": (request([USER, "hi"]), wrong_type(AT, "an object", "a string")),
     "no role": (with_message(content="hi"), missing(f"{AT}.role")),
     "role": (
         with_message(role="robot", content="hi"),
@@ -195,38 +163,13 @@ BAD: Mapping[str, tuple[Any, Said]] = {
     "no content": (with_message(role="user"), missing(f"{AT}.content")),
     "null content": (with_message(role="system", content=None), NO_TEXT),
     "assistant says nothing": (with_message(role="assistant", content=None), NO_TEXT),
-    "content type": (
-        with_message(role="user", content=7),
-        wrong_type(f"{AT}.content", "one of a string or array of objects", "an integer"),
-    ),
-    "empty parts": (with_message(role="user", content=[]), empty(f"{AT}.content")),
-    "part of another role": (
-        with_message(role="system", content=[{"type": "image_url", "image_url": {"url": "data:"}}]),
-        wrong_value(f"{AT}.content[0].type", "image_url", "'text'"),
-    ),
-    "part without text": (with_message(role="user", content=[{"type": "text"}]), missing(f"{AT}.content[0].text")),
     "key of another provider": (
         with_message(role="user", content=[{"type": "text", "text": "hi", "cache_control": {}}]),
         unknown(f"{AT}.content[0].cache_control"),
     ),
-    "image without url": (
-        with_message(role="user", content=[{"type": "image_url", "image_url": {}}]),
-        missing(f"{AT}.content[0].image_url.url"),
-    ),
     "speaker": (with_message(role="user", content="hi", name="Jo Ann"), pattern(f"{AT}.name", r"^[^\s<|\\/>]+$")),
     "no calls": (with_message(role="assistant", content="hi", tool_calls=[]), empty(f"{AT}.tool_calls")),
-    "call without id": (with_call(id=None), missing(f"{CALLED}.id")),
-    "call type": (with_call(type="magic"), wrong_value(f"{CALLED}.type", "magic", "'function' and 'custom'")),
     "function name": (with_name("look up"), pattern(f"{CALLED}.function.name", "^[a-zA-Z0-9_-]+$")),
-    "long function name": (
-        with_name("x" * 65),
-        bad(
-            f"{CALLED}.function.name",
-            "string too long",
-            "a string with maximum length 64, but got a string with length 65 instead.",
-            "string_above_max_length",
-        ),
-    ),
     "parsed arguments": (
         with_call(function={"name": "look_up", "arguments": {}}),
         wrong_type(f"{CALLED}.function.arguments", "a string", "an object"),
@@ -273,59 +216,6 @@ def test_bad_payload_is_refused_in_the_providers_words(payload: Any, said: Said)
 
 LACKS, TYPE, LONG = "missing_required_parameter", "invalid_type", "string_above_max_length"
 FUNCTION, FILE = {"type": "function"}, f"{AT}.content[0].file"
-
-
-def with_part(part: Any) -> dict[str, Any]:
-    return with_message(role="user", content=[part])
-
-
-def spoken(**message: Any) -> dict[str, Any]:
-    return with_message(**{"role": "assistant", "content": None, **message})
-
-
-@pytest.mark.parametrize(
-    ("payload", "param", "code"),
-    [
-        (request(stream=True, stream_options=1), "stream_options", TYPE),
-        (request(stream=True, stream_options={"include_usage": 1}), "stream_options.include_usage", TYPE),
-        (request(tools={}), "tools", TYPE),
-        (request(tools=[1]), "tools[0]", TYPE),
-        (request(tools=[{}]), "tools[0].type", LACKS),
-        (request(tools=[FUNCTION]), "tools[0].function", LACKS),
-        (request(tools=[{**FUNCTION, "function": 1}]), "tools[0].function", TYPE),
-        (request(tools=[TOOL] * 129), "tools", "array_above_max_length"),
-        (request(tools=[TOOL], tool_choice="always"), "tool_choice", "invalid_value"),
-        (request(tools=[TOOL], tool_choice=FUNCTION), "tool_choice.function", LACKS),
-        (request(functions=[{"name": "f", "parameters": []}]), "functions[0].parameters", TYPE),
-        (request(function_call="auto"), "function_call", None),
-        (request(metadata=[]), "metadata", TYPE),
-        (request(metadata={"a": 1}, store=True), "metadata.a", TYPE),
-        (request(response_format="json"), "response_format", TYPE),
-        (request(response_format={}), "response_format.type", LACKS),
-        (request(response_format={"type": "xml"}), "response_format.type", "invalid_value"),
-        (request(response_format={"type": "json_schema"}), "response_format.json_schema", LACKS),
-        (with_message(role=1, content="hi"), f"{AT}.role", TYPE),
-        (with_message(role="user", content="hi", name="x" * 65), f"{AT}.name", LONG),
-        (with_part("hi"), f"{AT}.content[0]", TYPE),
-        (with_part({"type": "file"}), FILE, LACKS),
-        (with_part({"type": "file", "file": 1}), FILE, TYPE),
-        (
-            with_part({"type": "input_audio", "input_audio": {"data": "x"}}),
-            f"{AT}.content[0].input_audio.format",
-            LACKS,
-        ),
-        (with_message(role="user", content="x" * 10_485_761), f"{AT}.content", LONG),
-        (spoken(content="hi", tool_calls=1), f"{AT}.tool_calls", TYPE),
-        (spoken(content="hi", tool_calls=[1]), CALLED, TYPE),
-        (spoken(refusal=1), f"{AT}.refusal", TYPE),
-        (spoken(function_call={"name": "f"}), f"{AT}.function_call.arguments", LACKS),
-        (with_call(function=None), f"{CALLED}.function", LACKS),
-        (with_call(function=1), f"{CALLED}.function", TYPE),
-    ],
-)
-def test_malformed_member_is_named(payload: Any, param: str, code: str | None) -> None:
-    refused = refusal(payload)
-    assert (refused.param, refused.code, refused.status) == (param, code, 400)
 
 
 @pytest.mark.parametrize("case", BAD_PAIRS.values(), ids=BAD_PAIRS.keys())

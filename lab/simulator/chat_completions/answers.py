@@ -23,13 +23,49 @@ class Answer:
     text: str | None
     tool_calls: Sequence[Mapping[str, Any]]
     finish_reason: str
-    usage: Mapping[str, Any] | None
+    usage: Mapping[str, Any]
 
     def whole(self) -> Mapping[str, Any]:
-        return completion(self)
+        message: dict[str, Any] = {"role": "assistant", "content": self.text, "refusal": None, "annotations": []}
+        if self.tool_calls:
+            message["tool_calls"] = list(self.tool_calls)
+        choices = [
+            {"index": index, "message": message, "logprobs": None, "finish_reason": self.finish_reason}
+            for index in range(self.request.choices)
+        ]
+        return {**self._head("chat.completion"), "choices": choices, "usage": self.usage}
 
     def frames(self) -> Iterator[Frame]:
-        return (Frame(None, chunk) for chunk in chunks(self))
+        """Chunks: role, content, finish, and usage if it was asked for."""
+        asked = self.request.include_usage
+        head = {**self._head("chat.completion.chunk"), **({"usage": None} if asked else {})}
+        for delta, reason in self._deltas():
+            for index in range(self.request.choices):
+                choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
+                yield Frame(None, {**head, "choices": [choice]})
+        if asked:
+            yield Frame(None, {**head, "choices": [], "usage": self.usage})
+
+    def _deltas(self) -> Iterator[tuple[dict[str, Any], str | None]]:
+        yield {"role": "assistant", "content": None if self.text is None else "", "refusal": None}, None
+        for piece in pieces(self.text or "", self.fault.chunk_size):
+            yield {"content": piece}, None
+        for index, call in enumerate(self.tool_calls):
+            function = call["function"]
+            yield {"tool_calls": [{**call, "index": index, "function": {**function, "arguments": ""}}]}, None
+            for piece in pieces(function["arguments"], self.fault.chunk_size):
+                yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}, None
+        yield {}, self.finish_reason
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {
+            "id": f"chatcmpl-{self.sequence:012d}",
+            "object": kind,
+            "created": EPOCH + self.sequence,
+            "model": self.request.model,
+            "service_tier": "default",
+            "system_fingerprint": "fp_simulator",
+        }
 
 
 def compose(sequence: int, request: AcceptedRequest, fault: Fault, text: str, count: Count) -> Answer:
@@ -44,83 +80,9 @@ def compose(sequence: int, request: AcceptedRequest, fault: Fault, text: str, co
     ]
     said, cut = spoken(fault, text, request.max_tokens, count)
     reason = "tool_calls" if calls else "length" if cut else "stop"
-    tokens = count("".join((said or "", fault.refusal or ""))) + sum(
-        count(part) for call in fault.tool_calls for part in (call.name, call.arguments)
-    )
-    usage = None if fault.omit_usage else {**_usage(request, tokens), **(fault.usage or {})}
+    tokens = count(said or "") + sum(count(part) for call in fault.tool_calls for part in (call.name, call.arguments))
+    usage = {**_usage(request, tokens), **(fault.usage or {})}
     return Answer(sequence, request, fault, said, calls, fault.finish_reason or reason, usage)
-
-
-def completion(answer: Answer) -> dict[str, Any]:
-    """The answer in one piece."""
-    message: dict[str, Any] = {
-        "role": "assistant",
-        "content": answer.text,
-        "refusal": answer.fault.refusal,
-        "annotations": [],
-    }
-    if answer.tool_calls:
-        message["tool_calls"] = list(answer.tool_calls)
-    choices = [
-        {"index": index, "message": message, "logprobs": None, "finish_reason": answer.finish_reason}
-        for index in range(answer.request.choices)
-    ]
-    whole = {**_head(answer, "chat.completion"), "choices": choices}
-    if answer.usage is not None:
-        whole["usage"] = answer.usage
-    return {**whole, **_tail(), **answer.fault.extra}
-
-
-def chunks(answer: Answer) -> Iterator[dict[str, Any]]:
-    """The answer as a stream's chunks: role, content, finish, and usage if it was asked for."""
-    for delta, reason in _deltas(answer):
-        for index in range(answer.request.choices):
-            choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
-            yield _chunk(answer, [choice], None)
-    if answer.request.include_usage and answer.usage is not None:
-        yield _chunk(answer, [], answer.usage)
-
-
-def _deltas(answer: Answer) -> Iterator[tuple[dict[str, Any], str | None]]:
-    role = {"role": "assistant"}
-    first: dict[str, Any] = {"content": None if answer.text is None else "", "refusal": None}
-    yield (first if answer.fault.role == "never" else {**role, **first}), None
-    for delta in _content_deltas(answer):
-        yield ({**role, **delta} if answer.fault.role == "every" else delta), None
-    yield {}, answer.finish_reason
-
-
-def _content_deltas(answer: Answer) -> Iterator[dict[str, Any]]:
-    size = answer.fault.chunk_size
-    for piece in pieces(answer.text or "", size):
-        yield {"content": piece}
-    for piece in pieces(answer.fault.refusal or "", size):
-        yield {"refusal": piece}
-    for index, call in enumerate(answer.tool_calls):
-        function = call["function"]
-        yield {"tool_calls": [{**call, "index": index, "function": {**function, "arguments": ""}}]}
-        for piece in pieces(function["arguments"], size):
-            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
-
-
-def _chunk(answer: Answer, choices: list[Any], usage: Mapping[str, Any] | None) -> dict[str, Any]:
-    chunk = {**_head(answer, "chat.completion.chunk"), **_tail(), "choices": choices}
-    if answer.request.include_usage:
-        chunk["usage"] = usage
-    return {**chunk, **answer.fault.extra}
-
-
-def _head(answer: Answer, kind: str) -> dict[str, Any]:
-    return {
-        "id": f"chatcmpl-{answer.sequence:012d}",
-        "object": kind,
-        "created": EPOCH + answer.sequence,
-        "model": answer.request.model,
-    }
-
-
-def _tail() -> dict[str, Any]:
-    return {"service_tier": "default", "system_fingerprint": "fp_simulator"}
 
 
 def _usage(request: AcceptedRequest, completion_tokens: int) -> dict[str, Any]:

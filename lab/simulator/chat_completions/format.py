@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from app.core.tokens.estimate import Count
 from lab.simulator import openai
 from lab.simulator.chat_completions.answers import Answer, compose
 from lab.simulator.chat_completions.requests import AcceptedRequest, Reader
-from lab.simulator.format import Frame
 from lab.simulator.log import Record
 from lab.simulator.rules import RequestRules
 from lab.simulator.script import Fault
@@ -29,6 +27,3 @@ class ChatCompletions(openai.OpenAI[AcceptedRequest]):
 
     def answer(self, sequence: int, request: AcceptedRequest, fault: Fault, text: str, count: Count) -> Answer:
         return compose(sequence, request, fault, text, count)
-
-    def error_frame(self, error: Mapping[str, Any], sent: int) -> Frame:
-        return Frame(None, {"error": error})

@@ -1,12 +1,83 @@
-"""The judge of a request: what OpenAI would refuse in it, but for its size. Pure: tests judge with it."""
+"""The judge of a request: what OpenAI would refuse in it, but for its size. Pure: tests judge with it, too."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
-from lab.simulator.chat_completions.arguments import check_arguments
-from lab.simulator.chat_completions.messages import check_alternation, check_array, check_message, check_tool_pairs
-from lab.simulator.refusals import Refusal, Refused, missing, unreadable
+from lab.simulator.refusals import (
+    ANY_INDEX,
+    Refusal,
+    Refused,
+    check_number,
+    check_types,
+    empty_array,
+    long_array,
+    missing,
+    only_when,
+    only_with,
+    roles_do_not_alternate,
+    too_long,
+    unknown,
+    unreadable,
+    wrong_pattern,
+    wrong_type,
+    wrong_value,
+)
+
+Json = Mapping[str, Any]
+
+# fmt: off
+ACCEPTED = frozenset({
+    "audio", "frequency_penalty", "function_call", "functions", "logit_bias", "logprobs", "max_completion_tokens",
+    "max_tokens", "messages", "metadata", "modalities", "model", "moderation", "n", "parallel_tool_calls",
+    "prediction", "presence_penalty", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
+    "reasoning_effort", "response_format", "safety_identifier", "seed", "service_tier", "stop", "store", "stream",
+    "stream_options", "temperature", "tool_choice", "tools", "top_logprobs", "top_p", "user", "verbosity",
+    "web_search_options",
+})
+# fmt: on
+"""The arguments of POST /v1/chat/completions in the official SDK (openai 3.52)."""
+
+MOST_TOOLS = 128
+LONGEST_TEXT = 10_485_760
+LONGEST_NAME = 64
+_ANY_SIZE = 2**63
+_TYPES = {bool: ("stream", "store", "parallel_tool_calls", "logprobs"), dict: ("stream_options", "metadata")}
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "max_tokens": (1, _ANY_SIZE),
+    "max_completion_tokens": (1, _ANY_SIZE),
+    "n": (1, 128),
+    "temperature": (0.0, 2.0),
+    "top_p": (0.0, 1.0),
+    "frequency_penalty": (-2.0, 2.0),
+    "presence_penalty": (-2.0, 2.0),
+}
+_KINDS_OF_TOOLS = ("function", "custom")
+_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+_SPEAKER = re.compile(r"[^\s<|\\/>]+")
+
+ROLES = ("system", "assistant", "user", "function", "tool", "developer")
+_KEYS: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(("system", "developer", "user", "function"), frozenset({"role", "content", "name"})),
+    # annotations: the SDKs' messages carry it, and the provider takes its own answers back.
+    "assistant": frozenset(
+        {"role", "content", "name", "refusal", "tool_calls", "function_call", "audio", "annotations"}
+    ),
+    "tool": frozenset({"role", "content", "name", "tool_call_id"}),
+}
+_PARTS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("system", "developer", "tool", "function"), ("text",)),
+    "user": ("text", "image_url", "input_audio", "file"),
+    "assistant": ("text", "refusal"),
+}
+_IN_PARTS = {"image_url": ("url",), "input_audio": ("data", "format")}
+"""Required members of what a part holds."""
+_INSTEAD_OF_CONTENT = ("tool_calls", "function_call", "refusal", "audio")
+_PATH = f"messages[{ANY_INDEX}]"
+_OLD_PATH = f"messages.[{ANY_INDEX}]"
 
 
 def refusal_of(request: Any, alternating: bool = False) -> Refusal | None:
@@ -27,12 +98,264 @@ def _check(request: Any, alternating: bool) -> None:
         if name not in request:
             raise Refused(missing(name))
     check_arguments({**request, "messages": None})
-    check_array("messages", request["messages"])
-    for index, message in enumerate(request["messages"]):
+    messages = request["messages"]
+    _check_array("messages", messages)
+    for index, message in enumerate(messages):
         try:
             check_message(message, lenient=False)
         except Refused as refused:
             raise Refused(refused.refusal.at(index)) from None
-    check_tool_pairs(request["messages"])
-    if alternating:
-        check_alternation(request["messages"])
+    check_order(messages, alternating)
+
+
+# Arguments
+
+
+def check_arguments(arguments: Json, unsupported: Collection[str] = ()) -> None:
+    """Raise what the provider would say to these arguments. Null counts as left out."""
+    if strangers := [name for name in arguments if name not in ACCEPTED]:
+        plural = "s" if len(strangers) > 1 else ""
+        raise Refused(Refusal(f"Unrecognized request argument{plural} supplied: {', '.join(strangers)}"))
+    given = {name: value for name, value in arguments.items() if value is not None}
+    for name in unsupported:
+        if name in given:
+            hint = " Use 'max_completion_tokens' instead." if name == "max_tokens" else ""
+            text = f"Unsupported parameter: '{name}' is not supported with this model.{hint}"
+            raise Refused(Refusal(text, name, "unsupported_parameter"))
+    check_types(given, _TYPES)
+    _check_numbers(given)
+    _check_options(given)
+    for plural, check in (("tools", _check_tool), ("functions", _check_function)):
+        if plural in given:
+            _check_array(plural, given[plural])
+            if len(given[plural]) > MOST_TOOLS:
+                raise Refused(long_array(plural, MOST_TOOLS, len(given[plural])))
+            for index, value in enumerate(given[plural]):
+                check(f"{plural}[{index}]", value)
+    _check_tool_choice(given)
+
+
+def _check_numbers(given: Json) -> None:
+    if "max_tokens" in given and "max_completion_tokens" in given:
+        text = "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported."
+        raise Refused(Refusal(text, "max_tokens", "invalid_parameter_combination"))
+    for name, (least, most) in _RANGES.items():
+        if name in given:
+            check_number(name, given[name], least, most)
+
+
+def _check_options(given: Json) -> None:
+    """Check members that are only allowed together with another one."""
+    for name, other in (("stream_options", "stream"), ("metadata", "store")):
+        if name in given and not given.get(other):
+            raise Refused(only_when(name, other))
+    for name in given.get("stream_options", ()):
+        if name not in ("include_usage", "include_obfuscation"):
+            raise Refused(unknown(f"stream_options.{name}"))
+    for name, other in (("tool_choice", "tools"), ("parallel_tool_calls", "tools"), ("function_call", "functions")):
+        if name in given and other not in given:
+            raise Refused(only_with(name, other))
+
+
+def _check_tool(path: str, tool: Any) -> None:
+    _check_object(path, tool)
+    kind = tool.get("type")
+    _check_kind(f"{path}.type", kind, _KINDS_OF_TOOLS)
+    if kind not in tool:
+        raise Refused(missing(f"{path}.{kind}"))
+    _check_function(f"{path}.{kind}", tool[kind])
+
+
+def _check_function(path: str, function: Any) -> None:
+    _check_object(path, function)
+    _check_function_name(f"{path}.name", function.get("name"))
+    check_types(function, {dict: ("parameters",)}, f"{path}.")
+
+
+def _check_tool_choice(given: Json) -> None:
+    choice = given.get("tool_choice")
+    if isinstance(choice, dict) and choice.get("type") == "function":
+        name = (choice.get("function") or {}).get("name")
+        if name not in {tool["function"]["name"] for tool in given["tools"] if tool["type"] == "function"}:
+            raise Refused(Refusal(f"Tool choice '{name}' not found in 'tools' parameter.", "tool_choice"))
+
+
+# Messages
+
+
+def check_message(message: Any, lenient: bool) -> None:
+    """Raise what the provider would say to this message, wherever it stands. `lenient` lets unknown keys pass."""
+    _check_object(_PATH, message)
+    role = message.get("role")
+    _check_kind(f"{_PATH}.role", role, ROLES)
+    if not lenient:
+        _check_keys(_PATH, message, _KEYS[role])
+    if message.get("name") is not None:
+        _check_name(f"{_PATH}.name", message["name"], _SPEAKER)
+    _check_content(role, message, lenient)
+    if role == "assistant":
+        _check_spoken(message)
+    if role == "tool":
+        _check_string(f"{_PATH}.tool_call_id", message.get("tool_call_id"))
+    if role == "function" and not isinstance(message.get("name"), str):
+        text = "Missing parameter 'name': messages with role 'function' must have a 'name'."
+        raise Refused(Refusal(text, f"{_OLD_PATH}.name"))
+
+
+def _check_content(role: str, message: Json, lenient: bool) -> None:
+    path = f"{_PATH}.content"
+    content = message.get("content")
+    if content is None:
+        if role == "assistant" and any(message.get(key) for key in _INSTEAD_OF_CONTENT):
+            return
+        if role == "function" and "content" in message:
+            return
+        no_content = Refusal("Invalid value for 'content': expected a string, got null.", f"{_OLD_PATH}.content")
+        raise Refused(no_content if "content" in message else missing(path))
+    if isinstance(content, str):
+        _check_length(path, content)
+    elif not isinstance(content, list):
+        raise Refused(wrong_type(path, "one of a string or array of objects", content))
+    elif not content:
+        raise Refused(empty_array(path))
+    else:
+        for index, part in enumerate(content):
+            _check_part(f"{path}[{index}]", part, _PARTS[role], lenient)
+
+
+def _check_part(path: str, part: Any, allowed: tuple[str, ...], lenient: bool) -> None:
+    _check_object(path, part)
+    kind = part.get("type")
+    _check_kind(f"{path}.type", kind, allowed)
+    if not lenient:
+        _check_keys(path, part, ("type", kind, "prompt_cache_breakpoint"))
+    inside, value = f"{path}.{kind}", part.get(kind)
+    if kind in ("text", "refusal"):
+        _check_string(inside, value)
+        _check_length(inside, part[kind])
+        return
+    if value is None:
+        raise Refused(missing(inside))
+    _check_object(inside, value)
+    for name in _IN_PARTS.get(kind, ()):
+        _check_string(f"{inside}.{name}", value.get(name))
+
+
+def _check_spoken(message: Json) -> None:
+    """Check members that only an assistant message holds."""
+    if message.get("refusal") is not None:
+        _check_string(f"{_PATH}.refusal", message["refusal"])
+    if message.get("function_call") is not None:
+        _check_called(f"{_PATH}.function_call", message["function_call"], "arguments")
+    if message.get("tool_calls") is None:
+        return
+    _check_array(f"{_PATH}.tool_calls", message["tool_calls"])
+    for index, call in enumerate(message["tool_calls"]):
+        path = f"{_PATH}.tool_calls[{index}]"
+        _check_object(path, call)
+        _check_string(f"{path}.id", call.get("id"))
+        kind = call.get("type")
+        _check_kind(f"{path}.type", kind, _KINDS_OF_TOOLS)
+        if call.get(kind) is None:
+            raise Refused(missing(f"{path}.{kind}"))
+        _check_called(f"{path}.{kind}", call[kind], "arguments" if kind == "function" else "input")
+
+
+def _check_called(path: str, called: Any, argument: str) -> None:
+    _check_object(path, called)
+    _check_function_name(f"{path}.name", called.get("name"))
+    _check_string(f"{path}.{argument}", called.get(argument))
+
+
+# Order
+
+
+def check_order(messages: Sequence[Json], alternating: bool) -> None:
+    """Each tool result answers a call of the assistant message before it, and each call is answered. `alternating`:
+    instructions stand only at the start, and no two user messages in a row."""
+    calls: list[str] = []
+    answered: set[str] = set()
+    for index, message in enumerate(messages):
+        if message["role"] == "tool":
+            _check_tool_result(index, message["tool_call_id"], calls, answered)
+            continue
+        _check_all_answered(index, calls, answered)
+        calls = [call["id"] for call in message.get("tool_calls") or ()]
+        answered = set()
+    _check_all_answered(len(messages), calls, answered)
+    roles = ["system" if message["role"] == "developer" else message["role"] for message in messages]
+    for before, after in pairwise(roles if alternating else ()):
+        if (before, after) == ("user", "user") or (after == "system" and before != "system"):
+            raise Refused(roles_do_not_alternate())
+
+
+def _check_tool_result(index: int, call_id: str, calls: Sequence[str], answered: set[str]) -> None:
+    member, text = "tool_call_id", ""
+    if not calls:
+        member = "role"
+        text = "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
+    elif call_id not in calls:
+        text = f"'tool_call_id' of '{call_id}' not found in 'tool_calls' of previous message."
+    elif call_id in answered:
+        text = f"Duplicate value for 'tool_call_id' of '{call_id}'."
+    if text:
+        raise Refused(Refusal(f"Invalid parameter: {text}", f"messages.[{index}].{member}"))
+    answered.add(call_id)
+
+
+def _check_all_answered(index: int, calls: Sequence[str], answered: Collection[str]) -> None:
+    if unanswered := [call_id for call_id in calls if call_id not in answered]:
+        text = "An assistant message with 'tool_calls' must be followed by tool messages responding to each"
+        left = f"The following tool_call_ids did not have response messages: {', '.join(unanswered)}"
+        raise Refused(Refusal(f"{text} 'tool_call_id'. {left}", f"messages.[{index}].role"))
+
+
+# Values
+
+
+def _check_object(path: str, value: Any) -> None:
+    if not isinstance(value, dict):
+        raise Refused(wrong_type(path, "an object", value))
+
+
+def _check_array(path: str, value: Any) -> None:
+    if not isinstance(value, list):
+        raise Refused(wrong_type(path, "an array of objects", value))
+    if not value:
+        raise Refused(empty_array(path))
+
+
+def _check_string(path: str, value: Any) -> None:
+    if value is None:
+        raise Refused(missing(path))
+    if not isinstance(value, str):
+        raise Refused(wrong_type(path, "a string", value))
+
+
+def _check_kind(path: str, value: Any, supported: tuple[str, ...]) -> None:
+    _check_string(path, value)
+    if value not in supported:
+        raise Refused(wrong_value(path, value, supported))
+
+
+def _check_name(path: str, name: Any, pattern: re.Pattern[str]) -> None:
+    _check_string(path, name)
+    if not pattern.fullmatch(name):
+        raise Refused(wrong_pattern(path, f"^{pattern.pattern}$"))
+    if len(name) > LONGEST_NAME:
+        raise Refused(too_long(path, LONGEST_NAME, len(name)))
+
+
+def _check_function_name(path: str, name: Any) -> None:
+    _check_name(path, name, _NAME)
+
+
+def _check_keys(path: str, value: Json, known: Collection[str]) -> None:
+    for key in value:
+        if key not in known:
+            raise Refused(unknown(f"{path}.{key}"))
+
+
+def _check_length(path: str, text: str) -> None:
+    if len(text) > LONGEST_TEXT:
+        raise Refused(too_long(path, LONGEST_TEXT, len(text)))

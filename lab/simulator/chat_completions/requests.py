@@ -10,10 +10,8 @@ from typing import Any
 import msgspec
 
 from app.core.tokens.estimate import Count
-from lab.simulator.chat_completions.arguments import check_arguments
 from lab.simulator.chat_completions.counting import ChatCounting
-from lab.simulator.chat_completions.messages import check_alternation, check_message, check_tool_pairs
-from lab.simulator.chat_completions.refusals import no_json_word, over_the_window
+from lab.simulator.chat_completions.judge import check_arguments, check_message, check_order
 from lab.simulator.log import NOT_JSON
 from lab.simulator.prompt_cache import BreakpointCache, PromptCache, blocks_at_breakpoints, has_breakpoints
 from lab.simulator.refusals import (
@@ -150,18 +148,48 @@ def _accepted(seen: Iterable[_Seen]) -> list[Any]:
 
 
 def _check_sequence(messages: Sequence[Any], arguments: Mapping[str, Any], rules: RequestRules) -> None:
-    check_tool_pairs(messages)
-    if rules.strict_roles:
-        check_alternation(messages)
+    check_order(messages, rules.strict_roles)
     if (arguments.get("response_format") or {}).get("type") == "json_object":
         texts = (text for message in messages for text in texts_of(message))
         if not any("json" in text.lower() for text in texts):
-            raise Refused(no_json_word())
+            text = "'messages' must contain the word 'json' in some form, to use 'response_format' of type"
+            raise Refused(Refusal(f"{text} 'json_object'.", "messages"))
 
 
 def _check_window(total: int, functions: int, completion: int | None, window: int) -> None:
     if total + (completion or 0) > window:
-        raise Refused(over_the_window(window, total - functions, functions, completion))
+        raise Refused(_over_the_window(window, total - functions, functions, completion))
+
+
+def _over_the_window(window: int, messages: int, functions: int, completion: int | None) -> Refusal:
+    """The prompt, or the prompt and the completion asked for, exceed the context window."""
+    parts = [f"{messages} in the messages"]
+    nouns = ["messages"]
+    if functions:
+        parts.append(f"{functions} in the functions")
+        nouns.append("functions")
+    if completion is None:
+        detail = f" ({', '.join(parts)})" if functions else ""
+        demand = f"your messages resulted in {messages + functions} tokens{detail}"
+    else:
+        parts.append(f"{completion} in the completion")
+        nouns.append("completion")
+        demand = f"you requested {messages + functions + completion} tokens ({_series(parts, 'and')})"
+    return Refusal(
+        f"This model's maximum context length is {window} tokens. However, {demand}. "
+        f"Please reduce the length of the {_series(nouns, 'or')}.",
+        "messages",
+        "context_length_exceeded",
+    )
+
+
+def _series(words: list[str], conjunction: str) -> str:
+    """a; a or b; a, b, or c. OpenAI writes no conjunction between two counts."""
+    if len(words) == 1:
+        return words[0]
+    if len(words) == 2:
+        return f"{words[0]}, {words[1]}" if conjunction == "and" else f"{words[0]} {conjunction} {words[1]}"
+    return f"{', '.join(words[:-1])}, {conjunction} {words[-1]}"
 
 
 def _max_tokens(arguments: Mapping[str, Any]) -> int | None:

@@ -1,8 +1,7 @@
 """Thinking bound to its prefix: a block is sealed over system, tools and every block before it.
 
 A prefix is a chain of digests, one link for each block with the role that says it: so neighbours of one role are one
-message, and a string is one text block. What marks the cache is no part of it. A compaction block that the provider
-signed carries the state of the chain behind what it stands for, so that thinking goes on being valid behind it.
+message, and a string is one text block. What marks the cache is no part of it.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import base64
 import hmac
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -19,6 +18,14 @@ import msgspec
 
 from lab.formats.messages import THINKING, blocks_of
 from lab.simulator.messages.blocks import CACHED
+from lab.simulator.messages.refusals import (
+    Refusal,
+    bound_elsewhere,
+    changed_thinking,
+    no_thinking_first,
+    wrong_signature,
+)
+from lab.simulator.refusals import Refused
 
 _KEY = b"the simulator signs"
 _HEAD = struct.Struct("8s8s16sH")
@@ -41,8 +48,6 @@ class Prefix:
     """Number of thinking blocks in the prefix."""
 
     def then(self, role: str, block: Json) -> Prefix:
-        if block.get("type") == "compaction":
-            return replace(self, state=_compacted(block), thoughts=0)
         link = _digest(self.state + msgspec.json.encode([role, unmarked(block)], order="deterministic"), 16)
         return replace(self, state=link, thoughts=self.thoughts + (block.get("type") in THINKING))
 
@@ -51,7 +56,7 @@ class Prefix:
         return _HEAD.pack(self.system, self.tools, self.state, self.thoughts)
 
     def matches(self, packed: bytes) -> bool:
-        """Whether another is the same; a compaction forgets how many thoughts it stands for."""
+        """Whether another is the same."""
         return packed[:_BOUND] == self.packed[:_BOUND]
 
     def difference(self, packed: bytes) -> str:
@@ -98,32 +103,6 @@ def opened(sealed: str, text: str) -> tuple[bytes | None, bool]:
     return head, hmac.compare_digest(second, _mac(head + text.encode()))
 
 
-def sign_compaction(prefix: Prefix, summary: str) -> str:
-    """The signature of a compaction block: it keeps what the chain had come to."""
-    return _MARK + base64.b64encode(prefix.state + _mac(prefix.state + summary.encode())).decode()
-
-
-def is_signed_compaction(block: Json) -> bool:
-    return _compaction_state(block) is not None
-
-
-def _compacted(block: Json) -> bytes:
-    kept = _compaction_state(block)
-    return kept if kept is not None else _digest(str(block.get("content")).encode(), 16)
-
-
-def _compaction_state(block: Json) -> bytes | None:
-    signature = block.get("signature")
-    if not isinstance(signature, str) or not signature.startswith(_MARK):
-        return None
-    try:
-        raw = base64.b64decode(signature.removeprefix(_MARK).encode("ascii", "strict"), validate=True)
-    except ValueError:
-        return None
-    signed = hmac.compare_digest(raw[16:], _mac(raw[:16] + str(block.get("content")).encode()))
-    return raw[:16] if signed else None
-
-
 def unmarked(value: Any) -> Any:
     """Value without the marks of the cache; a result's string is one text block too."""
     if isinstance(value, list):
@@ -136,20 +115,70 @@ def unmarked(value: Any) -> Any:
     return kept
 
 
-def behind_compaction(messages: Sequence[Json]) -> Iterator[Json]:
-    """Messages that the model still reads: the last compaction block that says anything, and all behind it."""
-    start, first = 0, 0
-    for index, message in enumerate(messages):
-        for place, block in enumerate(blocks_of(message["content"])):
-            if block.get("type") == "compaction" and block.get("content") is not None:
-                start, first = index, place
-    for index, message in enumerate(messages[start:]):
-        yield {**message, "content": blocks_of(message["content"])[first:]} if first and not index else message
-
-
 def _digest(data: bytes, size: int) -> bytes:
     return blake2b(data, digest_size=size).digest()
 
 
 def _mac(data: bytes) -> bytes:
     return blake2b(data, key=_KEY, digest_size=_MAC).digest()
+
+
+# What is refused
+
+
+def is_bound(model: str) -> bool:
+    """Whether a model reads its thinking only behind the prefix it was made behind."""
+    return "-bind" in model
+
+
+def check_thinking(request: Json) -> None:
+    """Thinking is never last, first where a call was just answered, as it was sealed, and behind what it was sealed
+    over."""
+    messages: Sequence[Json] = request["messages"]
+    latest = max((index for index, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
+    for index, message in enumerate(messages):
+        blocks = blocks_of(message["content"])
+        if blocks and blocks[-1]["type"] in THINKING:
+            raise Refused(Refusal(f"messages.{index}: The final block in an assistant message cannot be `thinking`."))
+    if (request.get("thinking") or {}).get("type") == "enabled":
+        _check_open_turn(messages)
+    prefix = prefix_of(request)
+    for index, message in enumerate(messages):
+        for place, block in enumerate(blocks_of(message["content"])):
+            if block["type"] in THINKING:
+                path = f"messages.{index}.content.{place}"
+                packed = _checked_seal(path, block, is_latest=index == latest)
+                if is_bound(str(request["model"])) and not prefix.matches(packed):
+                    raise Refused(bound_elsewhere(path, block["type"], prefix.difference(packed)))
+            prefix = prefix.then(message["role"], block)
+
+
+def _check_open_turn(messages: Sequence[Json]) -> None:
+    """A turn whose calls were just answered is given with the thinking that it began with."""
+    if not any(block["type"] == "tool_result" for block in blocks_of(messages[-1]["content"])):
+        return
+    spoken = [
+        index
+        for index, message in enumerate(messages[:-1])
+        if message["role"] == "user" and any(block["type"] != "tool_result" for block in blocks_of(message["content"]))
+    ]
+    start = next(
+        index
+        for index, message in enumerate(messages)
+        if message["role"] == "assistant" and index > max(spoken, default=-1)
+    )
+    first = blocks_of(messages[start]["content"])[0]["type"]
+    if first not in THINKING | {"compaction"}:
+        raise Refused(no_thinking_first(start, first))
+
+
+def _checked_seal(path: str, block: Json, *, is_latest: bool) -> bytes:
+    """The prefix that a block was sealed over."""
+    kind = str(block["type"])
+    sealed, text = (block["data"], "") if kind == "redacted_thinking" else (block["signature"], block["thinking"])
+    packed, whole = opened(str(sealed), str(text))
+    if packed is None or (not whole and not is_latest):
+        raise Refused(wrong_signature(path, kind))
+    if not whole:
+        raise Refused(changed_thinking(path))
+    return packed

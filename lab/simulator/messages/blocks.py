@@ -7,58 +7,40 @@ from collections.abc import Mapping
 from lab.formats.messages import THINKING
 
 CACHED = "cache_control"
-_RESULT = ("content", "tool_use_id", CACHED)
 
-# fmt: off
+_WRITTEN: Mapping[str, str] = {
+    "text": "text! citations cache_control",
+    "image": "source! transformations cache_control",
+    "document": "source! title context citations cache_control",
+    "search_result": "source! title! content! citations cache_control",
+    "container_upload": "file_id! cache_control",
+    "tool_use": "id! name! input! caller toolset_name cache_control",
+    "tool_result": "tool_use_id! content is_error toolset_name cache_control",
+    "thinking": "thinking! signature!",
+    "redacted_thinking": "data!",
+    "server_tool_use": "id! name! input! caller cache_control",
+    "web_search_tool_result": "content tool_use_id caller cache_control",
+    "web_fetch_tool_result": "content tool_use_id caller cache_control",
+    "advisor_tool_result": "content tool_use_id cache_control",
+    "code_execution_tool_result": "content tool_use_id cache_control",
+    "bash_code_execution_tool_result": "content tool_use_id cache_control",
+    "text_editor_code_execution_tool_result": "content tool_use_id cache_control",
+    "tool_search_tool_result": "content tool_use_id cache_control",
+    "mcp_tool_use": "id! name! server_name! input! cache_control",
+    "mcp_tool_result": "tool_use_id! content is_error cache_control",
+    "mcp_tool_listing": "mcp_server_name! tools!",
+    "compaction": "content encrypted_content signature tool_changes cache_control",
+    "fallback": "from! to! trigger",
+    "tool_addition": "tool! cache_control",
+    "tool_removal": "tool! cache_control",
+}
+"""Members by type of block; `!` stands behind those that are required."""
 MEMBERS: Mapping[str, frozenset[str]] = {
-    kind: frozenset(("type", *members)) for kind, members in {
-        "text": ("text", "citations", CACHED),
-        "image": ("source", "transformations", CACHED),
-        "document": ("source", "title", "context", "citations", CACHED),
-        "search_result": ("source", "title", "content", "citations", CACHED),
-        "container_upload": ("file_id", CACHED),
-        "tool_use": ("id", "name", "input", "caller", "toolset_name", CACHED),
-        "tool_result": (*_RESULT, "is_error", "toolset_name"),
-        "thinking": ("thinking", "signature"),
-        "redacted_thinking": ("data",),
-        "server_tool_use": ("id", "name", "input", "caller", CACHED),
-        "web_search_tool_result": (*_RESULT, "caller"),
-        "web_fetch_tool_result": (*_RESULT, "caller"),
-        "advisor_tool_result": _RESULT,
-        "code_execution_tool_result": _RESULT,
-        "bash_code_execution_tool_result": _RESULT,
-        "text_editor_code_execution_tool_result": _RESULT,
-        "tool_search_tool_result": _RESULT,
-        "mcp_tool_use": ("id", "name", "server_name", "input", CACHED),
-        "mcp_tool_result": (*_RESULT, "is_error"),
-        "mcp_tool_listing": ("mcp_server_name", "tools"),
-        "compaction": ("content", "encrypted_content", "signature", "tool_changes", CACHED),
-        "fallback": ("from", "to", "trigger"),
-        "tool_addition": ("tool", CACHED),
-        "tool_removal": ("tool", CACHED),
-    }.items()
+    kind: frozenset(("type", *names.replace("!", "").split())) for kind, names in _WRITTEN.items()
 }
-"""Members by type of block."""
-
 REQUIRED: Mapping[str, tuple[str, ...]] = {
-    "text": ("text",),
-    "image": ("source",),
-    "document": ("source",),
-    "search_result": ("source", "title", "content"),
-    "container_upload": ("file_id",),
-    "tool_use": ("id", "name", "input"),
-    "tool_result": ("tool_use_id",),
-    "thinking": ("thinking", "signature"),
-    "redacted_thinking": ("data",),
-    "server_tool_use": ("id", "name", "input"),
-    "mcp_tool_use": ("id", "name", "server_name", "input"),
-    "mcp_tool_result": ("tool_use_id",),
-    "mcp_tool_listing": ("mcp_server_name", "tools"),
-    "fallback": ("from", "to"),
-    "tool_addition": ("tool",),
-    "tool_removal": ("tool",),
+    kind: tuple(name[:-1] for name in names.split() if name.endswith("!")) for kind, names in _WRITTEN.items()
 }
-# fmt: on
 
 SERVER_RESULTS = frozenset(
     kind for kind in MEMBERS if kind.endswith("_tool_result") and kind not in ("tool_result", "mcp_tool_result")

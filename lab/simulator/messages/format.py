@@ -7,12 +7,11 @@ from typing import Any
 
 from app.core.tokens.estimate import Count
 from lab.simulator.content import Content, json_content
-from lab.simulator.format import Format, Frame
+from lab.simulator.format import Format
 from lab.simulator.log import Record
 from lab.simulator.messages.answers import Answer, compose
 from lab.simulator.messages.refusals import no_such_model
 from lab.simulator.messages.requests import AcceptedRequest, Reader, betas_of, window_of
-from lab.simulator.messages.threads import Threads
 from lab.simulator.refusals import Refused
 from lab.simulator.rules import Model, RequestRules
 from lab.simulator.script import Fault
@@ -39,16 +38,13 @@ class Messages(Format[AcceptedRequest]):
     closing = b""
 
     def __init__(self, count: Count) -> None:
-        self._threads = Threads()
-        self._reader = Reader(count, self._threads)
+        self._reader = Reader(count)
 
     def read(self, record: Record, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedRequest:
         return self._reader.read(record, rules, counted)
 
     def answer(self, sequence: int, request: AcceptedRequest, fault: Fault, text: str, count: Count) -> Answer:
-        answer = compose(sequence, request, fault, text, count)
-        self._threads.keep(request.request, answer.message_id, answer.blocks)
-        return answer
+        return compose(sequence, request, fault, text, count)
 
     def owns(self, record: Record) -> bool:
         asks_here = record.path.startswith("/v1/models") and record.header(VERSION_HEADER) is not None
@@ -71,9 +67,6 @@ class Messages(Format[AcceptedRequest]):
 
     def identified(self, error: Mapping[str, Any], request_id: str) -> Mapping[str, Any]:
         return {**error, "request_id": request_id}
-
-    def error_frame(self, error: Mapping[str, Any], sent: int) -> Frame:
-        return Frame("error", {"type": "error", "error": error})
 
     def headers(self, request_id: str, status: int) -> Mapping[str, str]:
         return {

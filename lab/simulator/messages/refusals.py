@@ -14,13 +14,10 @@ class Refusal:
     message: str
     type: str = "invalid_request_error"
     status: int = 400
-    error_code: str | None = None
-    """Code by which SDKs choose the type of their error."""
 
     @property
     def body(self) -> Mapping[str, Any]:
-        details = {} if self.error_code is None else {"details": {"error_code": self.error_code}}
-        return {"type": "error", "error": {"type": self.type, "message": self.message, **details}}
+        return {"type": "error", "error": {"type": self.type, "message": self.message}}
 
 
 def missing(path: str) -> Refusal:
@@ -34,10 +31,6 @@ def unknown(path: str) -> Refusal:
 def wrong_tag(path: str, tag: str, expected: list[str]) -> Refusal:
     known = ", ".join(f"'{each}'" for each in expected)
     return Refusal(f"{path}: Input tag '{tag}' found using 'type' does not match any of the expected tags: {known}")
-
-
-def wrong_pattern(path: str, pattern: str) -> Refusal:
-    return Refusal(f"{path}: String should match pattern '{pattern}'")
 
 
 def no_such_model(name: str) -> Refusal:
@@ -64,28 +57,6 @@ def answer_too_long(tokens: int, max_tokens: int, window: int) -> Refusal:
     return Refusal(
         f"input length and `max_tokens` exceed context limit: {tokens} + {max_tokens} > {window}, "
         "decrease input length or `max_tokens` and try again"
-    )
-
-
-def unanswered(index: int, ids: list[str]) -> Refusal:
-    return Refusal(
-        f"messages.{index}: `tool_use` ids were found without `tool_result` blocks immediately after: "
-        f"{', '.join(ids)}. "
-        "Each `tool_use` block must have a corresponding `tool_result` block in the next message."
-    )
-
-
-def stray_result(path: str, kind: str, use: str, call_id: str) -> Refusal:
-    where = "in the previous message" if use == "tool_use" else "before it"
-    return Refusal(
-        f"{path}: unexpected `tool_use_id` found in `{kind}` blocks: {call_id}. "
-        f"Each `{kind}` block must have a corresponding `{use}` block {where}."
-    )
-
-
-def repeated_result(path: str, call_id: str) -> Refusal:
-    return Refusal(
-        f"{path}: each tool_use must have a single result. Found multiple `tool_result` blocks with id: {call_id}"
     )
 
 

@@ -14,11 +14,9 @@ from lab.formats.known import MESSAGES
 from lab.formats.messages import blocks_of
 from lab.simulator.counting import OF_A_PROMPT, Counting
 from lab.simulator.log import Record
-from lab.simulator.messages.arguments import has_beta
-from lab.simulator.messages.binding import behind_compaction, unmarked
+from lab.simulator.messages.binding import is_bound, unmarked
 from lab.simulator.messages.blocks import CACHED
-from lab.simulator.messages.judge import check
-from lab.simulator.messages.order import is_old
+from lab.simulator.messages.judge import check, has_beta, is_old
 from lab.simulator.messages.refusals import (
     answer_too_long,
     no_such_method,
@@ -27,8 +25,6 @@ from lab.simulator.messages.refusals import (
     too_many_bytes,
     unreadable,
 )
-from lab.simulator.messages.thoughts import is_bound
-from lab.simulator.messages.threads import Threads
 from lab.simulator.prompt_cache import LOOKBACK, Block, BreakpointCache, Cached
 from lab.simulator.refusals import Refused
 from lab.simulator.rules import Model, RequestRules
@@ -37,8 +33,6 @@ MOST_BYTES = 32 * 1024 * 1024
 LONG_WINDOW = 1_000_000
 LONG_WINDOW_BETA = "context-1m-"
 STOPS_AT_WINDOW_BETA = "model-context-window-exceeded-"
-USUAL_TRIGGER = 150_000
-"""Usual trigger of `compact_20260112`, in tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +47,6 @@ class AcceptedRequest:
     cache_written: int
     cache_written_hour: int
     """Tokens of those written that are kept for an hour."""
-    compaction: Mapping[str, Any] | None
-    """Member that asks for the provider's own compaction now."""
 
     @property
     def model(self) -> str:
@@ -101,9 +93,8 @@ def _unsealed(message: Mapping[str, Any]) -> dict[str, Any]:
 class Reader:
     """Turns bodies into requests. Not for several threads."""
 
-    def __init__(self, count: Count, threads: Threads) -> None:
+    def __init__(self, count: Count) -> None:
         self._counting = Counting(count)
-        self._threads = threads
         self._recent = BreakpointCache(LOOKBACK)
 
     def read(self, record: Record, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedRequest:
@@ -123,7 +114,6 @@ class Reader:
             cache_read=cached.read,
             cache_written=cached.written,
             cache_written_hour=hour,
-            compaction=_compaction(request, sum(tokens)),
         )
 
     def count(self, record: Record, rules: RequestRules) -> int:
@@ -146,14 +136,13 @@ class Reader:
         request = record.payload
         if not isinstance(request, dict):
             raise Refused(unreadable())
-        request = self._threads.whole(request)
         check(request, betas, required, rules.strict_roles)
         return request
 
     def _parts(self, request: Mapping[str, Any], rules: RequestRules) -> tuple[list[Any], list[int]]:
-        """Tools and system, then each message that the model still reads; and the tokens of each."""
+        """Tools and system, then each message that the model reads; and the tokens of each."""
         head = [request.get("tools"), request.get("system")]
-        messages = list(shown(list(behind_compaction(request["messages"]))))
+        messages = list(shown(request["messages"]))
         costs = [OF_A_PROMPT + sum(self._counting.texts(each) for each in head)]
         costs += [self._counting.part(message["content"]) for message in messages]
         scaled = [round(rules.skew * cost) for cost in costs]
@@ -227,16 +216,6 @@ def _check_window(tokens: int, asked: int, window: int) -> None:
         raise Refused(prompt_too_long(tokens, window))
     if tokens + asked > window:
         raise Refused(answer_too_long(tokens, asked, window))
-
-
-def _compaction(request: Mapping[str, Any], tokens: int) -> Mapping[str, Any] | None:
-    if (whole := request.get("compaction")) is not None:
-        return dict(whole)
-    for edit in (request.get("context_management") or {}).get("edits") or ():
-        trigger = (edit.get("trigger") or {}).get("value", USUAL_TRIGGER)
-        if edit["type"] == "compact_20260112" and tokens > trigger:
-            return dict(edit)
-    return None
 
 
 def _raw(value: Any) -> bytes:

@@ -1,88 +1,59 @@
-"""Items: which there are, and what they may hold (the official SDK's types, openai 3.54)."""
+"""Items: which there are, what they may hold (the official SDK's types, openai 3.54), their ids, and sealed content."""
 
 from __future__ import annotations
 
+import base64
+import hmac
 import re
 from collections.abc import Mapping
+from hashlib import blake2b
 
 from lab.formats.responses import CALLS as READ_CALLS
 
 PASSTHROUGH = "internal_chat_message_metadata_passthrough"
 """Member that Codex puts on every item."""
 
-# fmt: off
+_WRITTEN: Mapping[str, str] = {
+    "message": "role! content! status phase",
+    "reasoning": "summary! content encrypted_content status",
+    "function_call": "call_id! name! arguments! namespace caller async status",
+    "function_call_output": "output! call_id name namespace caller status",
+    "custom_tool_call": "call_id! name! input! namespace caller async status",
+    "custom_tool_call_output": "call_id! output! caller status",
+    "local_shell_call": "call_id! action! status",
+    "local_shell_call_output": "id! output! status",
+    "shell_call": "call_id! action! caller environment status",
+    "shell_call_output": "call_id! output! caller max_output_length status",
+    "apply_patch_call": "call_id! operation! status! caller",
+    "apply_patch_call_output": "call_id! status! output caller",
+    "computer_call": "call_id! action actions pending_safety_checks status",
+    "computer_call_output": "call_id! output! acknowledged_safety_checks status",
+    "tool_search_call": "arguments! call_id execution status",
+    "tool_search_output": "tools! call_id execution status",
+    "program": "id! call_id! code! fingerprint!",
+    "program_output": "id! call_id! result! status!",
+    "web_search_call": "id! status! action",
+    "file_search_call": "id! queries! status! results",
+    "code_interpreter_call": "id! container_id! status! code outputs",
+    "image_generation_call": "id! status! result action background error output_format quality revised_prompt size"
+    " svg_usage",
+    "mcp_list_tools": "id! server_label! tools! error",
+    "mcp_approval_request": "id! server_label! name! arguments!",
+    "mcp_approval_response": "approval_request_id! approve! reason",
+    "mcp_call": "id! server_label! name! arguments! approval_request_id error output status",
+    "additional_tools": "role! tools!",
+    "configuration_update": "reasoning text",
+    "item_reference": "id!",
+    "compaction": "encrypted_content!",
+    "compaction_trigger": "",
+}
+"""Members by type of item; `!` stands behind those that are required."""
 MEMBERS: Mapping[str, frozenset[str]] = {
-    kind: frozenset(("type", "id", PASSTHROUGH, *members)) for kind, members in {
-        "message": ("role", "content", "status", "phase"),
-        "reasoning": ("summary", "content", "encrypted_content", "status"),
-        "function_call": ("call_id", "name", "arguments", "namespace", "caller", "async", "status"),
-        "function_call_output": ("call_id", "output", "name", "namespace", "caller", "status"),
-        "custom_tool_call": ("call_id", "name", "input", "namespace", "caller", "async", "status"),
-        "custom_tool_call_output": ("call_id", "output", "caller", "status"),
-        "local_shell_call": ("call_id", "action", "status"),
-        "local_shell_call_output": ("output", "status"),
-        "shell_call": ("call_id", "action", "caller", "environment", "status"),
-        "shell_call_output": ("call_id", "output", "caller", "max_output_length", "status"),
-        "apply_patch_call": ("call_id", "operation", "caller", "status"),
-        "apply_patch_call_output": ("call_id", "output", "caller", "status"),
-        "computer_call": ("call_id", "action", "actions", "pending_safety_checks", "status"),
-        "computer_call_output": ("call_id", "output", "acknowledged_safety_checks", "status"),
-        "tool_search_call": ("call_id", "arguments", "execution", "status"),
-        "tool_search_output": ("call_id", "tools", "execution", "status"),
-        "program": ("call_id", "code", "fingerprint"),
-        "program_output": ("call_id", "result", "status"),
-        "web_search_call": ("action", "status"),
-        "file_search_call": ("queries", "results", "status"),
-        "code_interpreter_call": ("code", "container_id", "outputs", "status"),
-        "image_generation_call": (
-            "result", "action", "background", "error", "output_format", "quality", "revised_prompt", "size",
-            "svg_usage", "status",
-        ),
-        "mcp_list_tools": ("server_label", "tools", "error"),
-        "mcp_approval_request": ("server_label", "name", "arguments"),
-        "mcp_approval_response": ("approval_request_id", "approve", "reason"),
-        "mcp_call": ("server_label", "name", "arguments", "approval_request_id", "error", "output", "status"),
-        "additional_tools": ("role", "tools"),
-        "configuration_update": ("reasoning", "text"),
-        "item_reference": (),
-        "compaction": ("encrypted_content",),
-        "compaction_trigger": (),
-    }.items()
+    kind: frozenset(("type", "id", PASSTHROUGH, *names.replace("!", "").split())) for kind, names in _WRITTEN.items()
 }
-"""Members by type of item."""
-
 REQUIRED: Mapping[str, tuple[str, ...]] = {
-    "message": ("role", "content"),
-    "reasoning": ("summary",),
-    "function_call": ("call_id", "name", "arguments"),
-    "function_call_output": ("output",),
-    "custom_tool_call": ("call_id", "name", "input"),
-    "custom_tool_call_output": ("call_id", "output"),
-    "local_shell_call": ("call_id", "action"),
-    "local_shell_call_output": ("id", "output"),
-    "shell_call": ("call_id", "action"),
-    "shell_call_output": ("call_id", "output"),
-    "apply_patch_call": ("call_id", "operation", "status"),
-    "apply_patch_call_output": ("call_id", "status"),
-    "computer_call": ("call_id",),
-    "computer_call_output": ("call_id", "output"),
-    "tool_search_call": ("arguments",),
-    "tool_search_output": ("tools",),
-    "program": ("id", "call_id", "code", "fingerprint"),
-    "program_output": ("id", "call_id", "result", "status"),
-    "web_search_call": ("id", "status"),
-    "file_search_call": ("id", "queries", "status"),
-    "code_interpreter_call": ("id", "container_id", "status"),
-    "image_generation_call": ("id", "status"),
-    "mcp_list_tools": ("id", "server_label", "tools"),
-    "mcp_approval_request": ("id", "server_label", "name", "arguments"),
-    "mcp_approval_response": ("approval_request_id", "approve"),
-    "mcp_call": ("id", "server_label", "name", "arguments"),
-    "additional_tools": ("role", "tools"),
-    "item_reference": ("id",),
-    "compaction": ("encrypted_content",),
+    kind: tuple(name[:-1] for name in names.split() if name.endswith("!")) for kind, names in _WRITTEN.items()
 }
-# fmt: on
 
 PREFIXES: Mapping[str, str] = {
     "message": "msg",
@@ -163,3 +134,33 @@ def required_reasoning(own_id: object) -> str | None:
 def is_own(own_id: object) -> bool:
     """Whether the simulator made this id."""
     return isinstance(own_id, str) and _OWN.fullmatch(own_id) is not None
+
+
+# Encrypted content: a text that only the provider reads, and that no client can alter
+
+_KEY = b"the simulator seals"
+_MARK = "gAAAAAB"
+_MAC = 16
+
+
+def seal(kind: str, text: str) -> str:
+    """`kind`: the type of item that holds it."""
+    data = f"{kind}:{text}".encode()
+    return _MARK + base64.urlsafe_b64encode(_mac(data) + data).decode()
+
+
+def opened(kind: str, sealed: str) -> str | None:
+    """None: the provider did not seal it for this type of item."""
+    try:
+        raw = base64.b64decode(sealed.removeprefix(_MARK).encode("ascii"), b"-_", validate=True)
+    except ValueError:
+        return None
+    mac, data = raw[:_MAC], raw[_MAC:]
+    if not sealed.startswith(_MARK) or not hmac.compare_digest(mac, _mac(data)):
+        return None
+    head, _, text = data.decode().partition(":")
+    return text if head == kind else None
+
+
+def _mac(data: bytes) -> bytes:
+    return blake2b(data, key=_KEY, digest_size=_MAC).digest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -14,15 +14,18 @@ from lab.formats.responses import kind_of
 from lab.simulator.counting import OF_A_PROMPT, Counting
 from lab.simulator.log import Record
 from lab.simulator.prompt_cache import BreakpointCache, PromptCache, blocks_at_breakpoints, has_breakpoints
-from lab.simulator.refusals import Refused, no_such_method, unreadable
+from lab.simulator.refusals import Refusal, Refused, no_such_method, unreadable
+from lab.simulator.responses.items import opened
 from lab.simulator.responses.judge import check
-from lab.simulator.responses.refusals import OVERFLOW, no_such_conversation, no_such_response
-from lab.simulator.responses.sealing import opened
-from lab.simulator.responses.store import Store
 from lab.simulator.rules import RequestRules, model_of
 
 Json = Mapping[str, Any]
-_FOR_COMPACTING = frozenset({"model", "input", "instructions", "previous_response_id", "prompt_cache_key"})
+
+OVERFLOW = Refusal(
+    "Your input exceeds the context window of this model. Please adjust your input and try again.",
+    "input",
+    "context_length_exceeded",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +34,10 @@ class AcceptedRequest:
 
     request: Json
     items: Sequence[Json]
-    """All of them, also those that the provider kept."""
-    conversation_id: str | None
     prompt_tokens: int
     cached_tokens: int
     written_tokens: int
     """Tokens that a model which matches at breakpoints writes to the cache."""
-    compaction: Literal["alone", "behind"] | None
-    """The provider's own: in place of an answer, or after it."""
     overflows: bool
     """The stream begins, and then says that the prompt was too long."""
 
@@ -55,64 +54,42 @@ class AcceptedRequest:
         return self.request.get("max_output_tokens")
 
     @property
-    def stores(self) -> bool:
-        return self.request.get("store") is not False
-
-    @property
     def conversation(self) -> Sequence[Any]:
-        return conversation_of(self.request.get("instructions"), self.items)
-
-
-def conversation_of(instructions: Any, items: Sequence[Json]) -> Sequence[Any]:
-    """Texts of a history by role."""
-    said: list[Json] = [{"role": "system", "content": instructions}] if instructions else []
-    for item in items:
-        kind, read = kind_of(item), RESPONSES.reading(dict(item))
-        if kind == "compaction":
-            said.append({"role": "system", "content": opened("compaction", item["encrypted_content"])})
-        elif kind == "message" or read.calls or read.answers:
-            said.append({"role": read.role, "content": read.text})
-    return said
+        """Texts of the history by role."""
+        instructions = self.request.get("instructions")
+        said: list[Json] = [{"role": "system", "content": instructions}] if instructions else []
+        for item in self.items:
+            read = RESPONSES.reading(dict(item))
+            if kind_of(item) == "message" or read.calls or read.answers:
+                said.append({"role": read.role, "content": read.text})
+        return said
 
 
 class Reader:
     """Turns bodies into requests. Not for several threads."""
 
-    def __init__(self, count: Count, store: Store) -> None:
+    def __init__(self, count: Count) -> None:
         self._counting = Counting(count)
         self._recent = PromptCache()
         self._marked = BreakpointCache()
-        self._store = store
 
     def read(self, record: Record, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedRequest:
         """Raise `Refused` as the provider would; `counted` is given the prompt tokens before the window is checked."""
         request = _object(record)
-        items, conversation = self._items(request, rules.strict_roles)
-        triggered = bool(items) and kind_of(items[-1]) == "compaction_trigger"
-        items = items[:-1] if triggered else items
+        items = check(request, rules.strict_roles)
+        for name, text in _STATES.items():
+            if request.get(name) is not None:
+                raise Refused(Refusal(text, name, f"{name.removesuffix('_id')}_not_found"))
         model = model_of(request, rules)
-        window = rules.window_of(model)
         parts, tokens = self._parts(request, items, rules)
-        if request.get("truncation") == "auto":
-            while sum(tokens) > window and len(tokens) > 2:
-                del parts[1], tokens[1]
         total = sum(tokens)
         counted(total)
-        late = rules.late_overflow and bool(request.get("stream"))
-        overflows = total + rules.asked_of(model, request.get("max_output_tokens"), usual=False) > window
-        if overflows and not late:
+        asked = rules.asked_of(model, request.get("max_output_tokens"), usual=False)
+        overflows = total + asked > rules.window_of(model)
+        if overflows and not (rules.late_overflow and request.get("stream")):
             raise Refused(OVERFLOW)
         cached, written = self._cached(request, parts, tokens)
-        return AcceptedRequest(
-            request=request,
-            items=items,
-            conversation_id=conversation,
-            prompt_tokens=total,
-            cached_tokens=cached,
-            written_tokens=written,
-            compaction="alone" if triggered else "behind" if _is_due(request, total) else None,
-            overflows=overflows,
-        )
+        return AcceptedRequest(request, items, total, cached, written, overflows)
 
     def _cached(self, request: Json, parts: Sequence[Any], tokens: Sequence[int]) -> tuple[int, int]:
         """Tokens read from the cache and written to it, as far as that is told."""
@@ -124,49 +101,27 @@ class Reader:
         shared = self._recent.shared_parts(msgspec.json.encode(part) for part in parts)
         return sum(tokens[:shared]) if shared > 1 else 0, 0
 
-    def compact(self, record: Record, rules: RequestRules) -> AcceptedRequest:
-        """A request to `/responses/compact`."""
-        request = _object(record)
-        items, _ = self._items({name: value for name, value in request.items() if name in _FOR_COMPACTING})
-        window = rules.window_of(model_of(request, rules))
-        _, tokens = self._parts(request, items, rules)
-        if sum(tokens) > window:
-            raise Refused(OVERFLOW)
-        return AcceptedRequest(request, items, None, sum(tokens), 0, 0, "alone", overflows=False)
-
     def count(self, record: Record, rules: RequestRules) -> int:
         """Tokens that `/responses/input_tokens` answers, whatever the window is."""
         request = _object(record)
-        items, _ = self._items(request)
+        items = check(request)
         model_of(request, rules)
         return sum(self._parts(request, items, rules)[1])
 
-    def _items(self, request: Json, alternating: bool = False) -> tuple[list[Json], str | None]:
-        """Items with those that the provider kept, and the conversation's id."""
-        earlier: Sequence[Json] = ()
-        if (before := request.get("previous_response_id")) is not None:
-            kept = self._store.response(str(before))
-            if kept is None:
-                raise Refused(no_such_response(str(before)))
-            earlier = kept.items
-        named = request.get("conversation")
-        conversation = named.get("id") if isinstance(named, dict) else named
-        if conversation is not None:
-            found = self._store.conversation(conversation)
-            if found is None:
-                raise Refused(no_such_conversation(str(conversation)))
-            earlier = found
-        return check(request, self._store.items, earlier, alternating), conversation
-
     def _parts(self, request: Json, items: Sequence[Json], rules: RequestRules) -> tuple[list[Any], list[int]]:
-        """Tools and instructions, then each item that the model still reads; and the tokens of each."""
+        """Tools and instructions, then each item; and the tokens of each."""
         head = [request["model"], request.get("tools"), request.get("instructions")]
-        start = max((index for index, item in enumerate(items) if kind_of(item) == "compaction"), default=0)
-        read = [_unsealed(item) for item in items[start:]]
         costs = [OF_A_PROMPT + sum(self._counting.texts(each) for each in head[1:])]
-        costs += [self._counting.part(item) for item in read]
+        costs += [self._counting.part(_unsealed(item)) for item in items]
         scaled = [round(rules.skew * cost) for cost in costs]
-        return [head, *items[start:]], [scaled[0] + rules.offset, *scaled[1:]]
+        return [head, *items], [scaled[0] + rules.offset, *scaled[1:]]
+
+
+_STATES = {
+    "previous_response_id": "Previous response not found.",
+    "conversation": "Conversation not found.",
+}
+"""Members that name what the provider keeps, of which there is nothing here."""
 
 
 def _object(record: Record) -> Json:
@@ -181,15 +136,3 @@ def _unsealed(item: Json) -> Json:
     """Item as the provider reads it, with what it sealed as text."""
     sealed = item.get("encrypted_content")
     return item if sealed is None else {"text": opened(kind_of(item), sealed)}
-
-
-def _is_due(request: Json, tokens: int) -> bool:
-    return any(
-        entry.get("compact_threshold") is not None and tokens > entry["compact_threshold"]
-        for entry in request.get("context_management") or ()
-    )
-
-
-def users_of(items: Sequence[Json]) -> list[Json]:
-    """The user's messages, whole: they stay beside a compaction."""
-    return [item for item in items if kind_of(item) == "message" and item["role"] == "user"]
