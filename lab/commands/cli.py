@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import typer
 from typer.main import get_command
 
-from app.commands.cli import LEAST_WINDOW, DatabaseURL, Upstream, fail, failing_on, keep_quiet, of_lab
+from app.commands.cli import LEAST_WINDOW, Upstream, fail, failing_on, keep_quiet, of_lab
 
 cli = typer.Typer(
     rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]}, add_completion=False
@@ -26,7 +26,6 @@ Presets = Annotated[str | None, typer.Option(help="Compare presets in one table:
 ONLY_FOR_MEASURES = "Several windows and --recall-ratio are for --recall and --survival."
 MODEL_IS_NEEDED = "--upstream needs --model, such as gpt-4o-mini."
 NO_MARKDOWN = "--markdown is for the tables of --presets, --recall and --survival, and excludes --json."
-FRESH_DATABASES = "--database-url is for a plain replay: in a table each preset has a fresh database."
 
 
 def run(context: typer.Context) -> None:
@@ -62,27 +61,13 @@ def _ratios(written: str) -> tuple[float, ...]:
 
 
 @cli.command()
-def demo(
-    upstream: Upstream = None,
-    model: Model = None,
-    window: Annotated[int, typer.Option(min=1_000, help="Context window to keep to, in tokens.")] = 8_000,
-) -> None:
-    """Hold a long conversation with and without Steno, against a simulated provider: no key, no network.
-
-    With --upstream eight long prompts go to a real provider instead, with the key in OPENAI_API_KEY; exit 1 if no
-    summary was made.
-    """
+def demo() -> None:
+    """Hold a long conversation with and without Steno, against a simulated provider: no key, no network."""
     keep_quiet()
     from app.settings import ConfigurationError
 
-    refuse((upstream and not model, MODEL_IS_NEEDED))
-    demo = of_lab("commands.demo")
     with failing_on(ConfigurationError):
-        if upstream and model:
-            status = demo.hold_long_prompts(upstream, model, window)
-        else:
-            status = demo.hold_conversation(window=window)
-    sys.exit(status)
+        sys.exit(of_lab("commands.demo").hold_conversation())
 
 
 @cli.command()
@@ -96,10 +81,8 @@ def replay(
     ] = None,
     chain: Annotated[int, typer.Option(min=1, help="Join so many conversations into one.")] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="Replay so many conversations of each file.")] = None,
-    stream: Annotated[bool | None, typer.Option("--stream/--no-stream", help="Otherwise alternating.")] = None,
     upstream: Upstream = None,
     model: Model = None,
-    database_url: DatabaseURL = None,
     preset: Annotated[str | None, typer.Option(help="Replay with this preset.")] = None,
     presets: Presets = None,
     recall: Annotated[bool, typer.Option("--recall", help="Measure what the files' questions could reach.")] = False,
@@ -121,34 +104,35 @@ def replay(
     refuse(
         (upstream and not model, MODEL_IS_NEEDED),
         (preset and presets, "--preset and --presets exclude each other."),
-        (one_table and database_url, FRESH_DATABASES),
         (recall and chain > 1, "--recall needs conversations as they are, without --chain."),
         (recall and survival, "--recall and --survival exclude each other."),
         (not measured and (len(windows) > 1 or ratios), ONLY_FOR_MEASURES),
         (questions and not recall, "--questions is for --recall."),
         (markdown and (as_json or not one_table), NO_MARKDOWN),
     )
-    playing, replaying = of_lab("commands.playing"), of_lab("commands.replay")
+    replaying = of_lab("commands.replay")
     unreadable = of_lab("replay.recordings").UnreadableRecording
     from app.settings import ConfigurationError
-    from app.store import StoreError
 
-    options = playing.Options(
-        windows=windows,
-        stream=stream,
-        upstream=upstream,
-        model=model,
-        database_url=database_url,
-        format="json" if as_json else "markdown" if markdown else "table",
-        written=written,
+    options = replaying.Options(
+        files,
+        windows,
+        presets or preset,
+        ratios,
+        chain,
+        limit,
+        upstream,
+        model,
+        "json" if as_json else "markdown" if markdown else "table",
+        written,
     )
-    with failing_on(unreadable, ConfigurationError, StoreError):
+    with failing_on(unreadable, ConfigurationError):
         if recall:
-            status = of_lab("commands.recall").measure(files, limit, presets or preset, ratios, questions, options)
+            status = replaying.measure_recall(options, questions)
         elif survival:
-            status = of_lab("commands.survival").measure(files, chain, limit, presets or preset, ratios, options)
+            status = replaying.measure_survival(options)
         elif presets is not None:
-            status = replaying.compare_presets(files, chain, limit, presets, options)
+            status = replaying.compare_presets(options)
         else:
-            status = replaying.replay_files(files, chain, limit, preset, options)
+            status = replaying.replay_files(options)
     sys.exit(status)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,9 +22,6 @@ from lab.simulator import Simulator
 MODEL = "gpt-4o"
 WINDOW = 8_000
 TURNS = 60
-LONG_PROMPTS = 8
-LONG_PROMPT_SHARE = 0.16
-"""Size of a long prompt as a share of the window: the fifth does not fit under the trigger any more."""
 CHAT = "/v1/chat/completions"
 ANSWER_SECONDS = 300.0
 LISTED_SECONDS = 5.0
@@ -64,30 +60,6 @@ def hold_conversation(turns: int = TURNS, window: int = WINDOW) -> int:
         return _sum_up(direct, through, turns, window)
 
 
-def hold_long_prompts(upstream: str, model: str, window: int = WINDOW) -> int:
-    """Holds eight long prompts against a real provider, and checks status and summary after each. The exit status."""
-    key = os.environ.get("OPENAI_API_KEY")
-    count = _counter(model)
-    with _steno(upstream, model, window) as steno, _client(steno, key) as client:
-        through = Chat(client, model)
-        say(f"{LONG_PROMPTS} long prompts to {model} at {upstream}, as if its window were {window:,} tokens.\n")
-        _line("turn", "direct", "Steno", "status", "what happened", bold=True)
-        for turn in range(1, LONG_PROMPTS + 1):
-            answer = through.say(long_prompt(turn, int(LONG_PROMPT_SHARE * window), count))
-            if problem := answer.error or through.contradiction():
-                _line(turn, "-", "-", answer.status or "failed", "", fg="red")
-                say(f"\n{problem}", fg="red")
-                return 1
-            event = through.news()
-            _line(turn, f"{answer.before:,}", f"{answer.tokens:,}", answer.status, event, **_style(event))
-    if not through.summaries:
-        say("\nNo summary was made.", fg="red")
-        return 1
-    say(f"\n{LONG_PROMPTS} of {LONG_PROMPTS} prompts answered, {_counted(len(through.summaries))} made. The latest:")
-    say(f"\n{through.summaries[-1]['text'].strip()[:600]}", dim=True)
-    return 0
-
-
 def question(turn: int, last: int = TURNS) -> str:
     """Text of the user: a stop of a voyage, with a berth to remember; at the end, a question for the first one."""
     if turn == last:
@@ -103,17 +75,6 @@ def question(turn: int, last: int = TURNS) -> str:
         "Please enter all that in the logbook, and tell me what is still to be "
         "done before we leave again."
     )
-
-
-def long_prompt(turn: int, tokens: int, count: Callable[[str], int]) -> str:
-    """Text of `tokens` tokens of a logbook, and a short question on them."""
-    asked = "Read these pages of the logbook. Then say in one sentence which berth was booked first on them."
-    pages: list[str] = []
-    stop = turn * 1_000
-    while count("\n\n".join(pages)) < tokens:
-        stop += 1
-        pages.append(question(stop, 0))
-    return "\n\n".join((asked, *pages))
 
 
 def reply(messages: Sequence[Mapping[str, Any]]) -> str:
@@ -139,8 +100,6 @@ class DemoAnswer:
 
     tokens: int = 0
     """Tokens of the prompt, as the provider counted them."""
-    before: int = 0
-    """Tokens of the whole history, as Steno estimates them."""
     status: str = ""
     text: str = ""
     error: str | None = None
@@ -178,8 +137,7 @@ class Chat:
         self._used = tuple(body.get("context", {}).get("chunks", ()))
         reported = (body.get("usage") or {}).get("prompt_tokens")
         tokens = int(reported or headers.get("x-context-tokens-after") or 0)
-        before = int(headers.get("x-context-tokens-before") or 0)
-        answer = DemoAnswer(tokens, before, body.get("context_status", ""), text)
+        answer = DemoAnswer(tokens, body.get("context_status", ""), text)
         self.answers.append(answer)
         return answer
 
@@ -194,15 +152,6 @@ class Chat:
         parts = [f"summarised up to turn {s['summarized_through_turn']}" for s in new if not s["level"]]
         parts += ["older summaries folded into one" for s in new if s["level"]]
         return ", ".join(parts)
-
-    def contradiction(self) -> str | None:
-        """Contradiction between status and stored summaries, or None."""
-        status = self.answers[-1].status
-        if (status == "summarized") != bool(self._used):
-            return f"The status is {status!r}, but {_counted(len(self._used))} stand in the prompt."
-        listed = {summary["id"]: summary["text"] for summary in self._listed()} if self._used else {}
-        missing = [chunk for chunk in self._used if not listed.get(chunk)]
-        return f"The summaries {', '.join(missing)} are used but cannot be read." if missing else None
 
     def _listed(self) -> list[Mapping[str, Any]]:
         """The conversation's summaries by the REST interface, once those in use are among them."""
@@ -233,9 +182,8 @@ def _counter(model: str) -> Callable[[str], int]:
     return Tokenizer(load().tokenizer.folder).counter(rules_for(model).encoding)
 
 
-def _client(url: str, key: str | None = None) -> httpx2.Client:
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    return httpx2.Client(base_url=url, headers=headers, timeout=ANSWER_SECONDS, trust_env=False)
+def _client(url: str) -> httpx2.Client:
+    return httpx2.Client(base_url=url, timeout=ANSWER_SECONDS, trust_env=False)
 
 
 def _direct_turn(direct: Chat, prompt: str) -> tuple[str, str]:

@@ -74,14 +74,12 @@ def _none(_: Played) -> Iterable[Aside]:
 
 @dataclass
 class Player:
-    """Plays against a Steno and judges by the log of the provider behind it."""
+    """Plays against a Steno, every other request as a stream, and judges by the log of the provider behind it."""
 
     base_url: str
     provider: LoggingProvider
     model: str
     count: Callable[[str], int]
-    stream: bool | None = None
-    """None: every other request."""
     api_key: str = "sk-replay"
     calls: SummaryCalls = field(default_factory=SummaryCalls)
     """Kept over several replays where they share a database."""
@@ -137,7 +135,7 @@ class Player:
     ) -> Played:
         self.provider.clear_log()
         body = {**recording.beside, recording.format.history: messages}
-        answer = client.ask(body, stream=number % 2 == 0 if self.stream is None else self.stream)
+        answer = client.ask(body, stream=number % 2 == 0)
         records = self.provider.log
         history = self._readers[recording.format.name].split(self._sent)
         verdict = judge.judge(number, self._sent, records, self._report(answer, len(history)))

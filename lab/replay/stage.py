@@ -18,7 +18,7 @@ from lab.simulator import Record, Simulator
 STORE_SECONDS = 5.0
 """Bound of a database call: a busy machine must not make Steno do without its store, as it would in earnest."""
 DIGEST_KEY = "digests of a replay are the same each time"
-"""The server secret where the database ends with the replay."""
+"""The server secret: the database ends with the replay."""
 
 
 class LoggingProvider(Protocol):
@@ -50,7 +50,6 @@ def stage(
     model: str,
     window: int,
     upstream: str | None = None,
-    database_url: str | None = None,
     compaction: Mapping[str, Any] | None = None,
     summary_edit: Callable[[str], str] = str,
     settings: Mapping[str, Any] | None = None,
@@ -59,15 +58,12 @@ def stage(
 
     `compaction` are settings of that section and `settings` those of others, before those of the environment;
     `summary_edit` is what is made of the simulator's summaries.
-    Raises `ConfigurationError` or `StoreError` where the environment or the database does not allow it.
+    Raises `ConfigurationError` where the environment does not allow it.
     """
     count = counter(model)
     simulator = Simulator(window=window, models="any", count=count)
     simulator.summary_edit = summary_edit
     provider: LoggingProvider = Recorder(upstream, count) if upstream else simulator
-    storage: dict[str, Any] = {"storage": {"url": database_url or "memory", "timeout_seconds": STORE_SECONDS}}
-    if database_url is None:
-        storage["secret"] = DIGEST_KEY
     with provider.serve() as behind:
         loaded = load(
             # The replay has a key of its own, and one provider: not those of the settings in effect.
@@ -75,7 +71,8 @@ def stage(
             models=[{"match": "*", "context_window": window}],
             # What a request led to is judged with it: nothing is made beside the requests unless that is asked for.
             compaction={"background": {"enabled": False}, **(compaction or {})},
-            **storage,
+            storage={"url": "memory", "timeout_seconds": STORE_SECONDS},
+            secret=DIGEST_KEY,
             **(settings or {}),
         )
         steno = create_app(loaded.model_copy(update={"upstreams": {}}))

@@ -16,20 +16,13 @@ import msgspec
 from lab.formats.known import FORMATS
 from lab.formats.sent import INSTRUCTION_ROLES, SentMessage
 from lab.replay.evidence import SentMessages
-from lab.replay.player import Aside, Played
+from lab.replay.player import Played
 from lab.replay.recordings import Recording
 from lab.replay.survival_meaning import Meanings
 
 FAR = 12
 """A value is far where so many messages, or fewer, say it for the last time before it is used again."""
-CYCLES = 5
-"""Compactions after which it is looked for what the first one took."""
-MOST_NAMED = 20
-"""Values of one kind that are asked for in one conversation after each compaction, taken evenly from all of it."""
-WORDS_BEFORE, WORDS_AFTER = 6, 3
-"""Numbers of words beside a value, where it was said first, that name its subject."""
-
-Kind = Literal["files", "ids", "amounts", "dates", "decisions"]
+Kind = Literal["files", "ids", "amounts", "dates"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _KINDS: Mapping[str, Kind] = {kind: kind for kind in KINDS}
 IDENTIFIERS: Sequence[Kind] = ("files", "ids", "dates")
@@ -55,15 +48,6 @@ _LEAST_ID = 4
 """Characters: `2x` and `A1` are no ids."""
 _COUNTED = re.compile(r"\d{1,3}(?:st|[nr]d|th|-[a-z]+)|\d+[a-z]")
 """An ordinal, or a number and what it counts or what is done to it: `24th`, `24-hour` and `420p` are no ids."""
-_DECISION = re.compile(
-    r"\b(?:I want|I.d (?:like|prefer)|I would (?:like|prefer)|I.ll|I will|I agree|please|let.s|go ahead|proceed"
-    r"|decided?|prefer|instead)\b",
-    re.IGNORECASE,
-)
-_SENTENCE = re.compile(r"[^.!?\n]+(?:[.!?]|$)", re.MULTILINE)
-_LEAST_DECISION = 5
-"""Words."""
-_WORD = re.compile(r"\w+")
 _AS_LETTERS = str.maketrans("0123456789", "ghijklmnop")
 
 
@@ -74,8 +58,6 @@ class Value:
 
     def stands_in(self, text: str) -> bool:
         """True where the text has the value letter by letter, and not as a part of a longer one."""
-        if self.kind == "decisions":
-            return self.text in text
         end = r"(?!\d)" if self.kind == "dates" else "(?![A-Za-z0-9])"  # A time may follow.
         return re.search(rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])){re.escape(self.text)}{end}", text) is not None
 
@@ -98,13 +80,6 @@ def without_values(summary: str) -> str:
     return _VALUE.sub(
         lambda value: f"so{blake2b(value[0].encode(), digest_size=2).hexdigest().translate(_AS_LETTERS)}", summary
     )
-
-
-def decisions_in(text: str) -> list[Value]:
-    """Sentences in which somebody says what they want or will do."""
-    sentences = (match[0].strip() for match in _SENTENCE.finditer(text))
-    stated = (each for each in sentences if len(each.split()) >= _LEAST_DECISION and _DECISION.search(each))
-    return list(dict.fromkeys(Value("decisions", sentence) for sentence in stated))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,31 +118,6 @@ class Needed:
         return {**at, "in_the_payload": self.stands, "labelled": self.labelled, "owned": self.owned}
 
 
-@dataclass(frozen=True, slots=True)
-class Lasting:
-    """A value that the first compaction took, looked for after another one."""
-
-    cycle: int
-    """1 for the first compaction."""
-    value: Value
-    stands: bool
-    """True where the value stands in the conversation's own payload."""
-    named: bool
-    """True where it stands there, or in the payload of a request whose user names its subject."""
-
-    def as_json(self) -> Mapping[str, Any]:
-        value = {"kind": self.value.kind, "value": self.value.text}
-        return {"after": self.cycle, **value, "in_the_payload": self.stands, "when_named": self.named}
-
-
-@dataclass(frozen=True, slots=True)
-class _Fact:
-    """A value, and what is beside it where it was said first."""
-
-    value: Value
-    subject: str
-
-
 @dataclass
 class _Conversation:
     """How far one has come."""
@@ -176,22 +126,25 @@ class _Conversation:
     messages: list[SentMessage]
     last_said: dict[Value, int] = field(default_factory=dict)
     read: int = 0
-    compactions: int = 0
-    looked_after: int = 0
-    """The last compaction after which it was looked for the facts."""
-    facts: list[_Fact] = field(default_factory=list)
     meanings: Meanings = field(default_factory=lambda: Meanings(_of_kinds(IDENTIFIERS), _of_kinds(OWNERS)))
 
 
 class Survival:
-    """Sees the requests of conversations in order, and asks beside them for what the first compaction took."""
+    """Sees the requests of conversations in order."""
 
     def __init__(self) -> None:
         self.used: list[Used] = []
         self.needed: list[Needed] = []
-        self.lasting: list[Lasting] = []
         self._readers = {name: SentMessages(written) for name, written in FORMATS.items()}
         self._conversation: _Conversation | None = None
+
+    def as_json(self) -> Mapping[str, Any]:
+        return {
+            "used": len(self.used),
+            "in_the_payload": sum(each.stands for each in self.used),
+            "absent": [each.as_json() for each in self.used if not each.stands],
+            "needed": [each.as_json() for each in self.needed],
+        }
 
     def see(self, played: Played) -> None:
         conversation = self._of(played.recording)
@@ -205,36 +158,6 @@ class Survival:
             if ago > FAR:
                 stands = value.stands_in(payload)
                 self.used.append(Used(played.recording.name, played.request, value, ago, stands))
-        conversation.compactions += played.verdict.compaction
-        if played.verdict.compaction and conversation.compactions == 1:
-            conversation.facts = _taken(conversation.messages[:end], played)
-
-    def asides(self, played: Played) -> Iterator[Aside]:
-        """After each of the first compactions, when the user speaks next: whether the facts are there, and if not,
-        whether they are when the user names their subject."""
-        conversation = self._of(played.recording)
-        end = played.recording.requests[played.request - 1]
-        new = conversation.looked_after < conversation.compactions <= CYCLES
-        if not new or conversation.messages[end - 1].role != "user" or not played.verdict.accepted:
-            return
-        cycle = conversation.looked_after = conversation.compactions
-        payload = _text(played.verdict.payload)
-        verbatim = _text(played.verdict.places.values())
-        for fact in conversation.facts:
-            if fact.value.stands_in(verbatim):
-                continue  # It was said again, and is not compacted.
-            if fact.value.stands_in(payload):
-                self.lasting.append(Lasting(cycle, fact.value, stands=True, named=True))
-                continue
-            asked = {"role": "user", "content": f"Once more about {fact.subject}: what was it exactly?"}
-            yield Aside((*played.recording.messages[: end - 1], asked), self._heard(cycle, fact))
-
-    def _heard(self, cycle: int, fact: _Fact) -> Callable[[Played], None]:
-        def heard(played: Played) -> None:
-            named = played.verdict.accepted and fact.value.stands_in(_text(played.verdict.payload))
-            self.lasting.append(Lasting(cycle, fact.value, stands=False, named=named))
-
-        return heard
 
     def _of(self, recording: Recording) -> _Conversation:
         if self._conversation is None or self._conversation.recording is not recording:
@@ -263,19 +186,6 @@ def _answer(messages: Sequence[SentMessage], start: int) -> Iterator[SentMessage
 
 def _values_of(messages: Iterable[SentMessage]) -> list[Value]:
     return list(dict.fromkeys(value for message in messages for piece in message.pieces for value in values_in(piece)))
-
-
-def _taken(messages: Sequence[SentMessage], played: Played) -> list[_Fact]:
-    """Texts of messages that are no longer whole in the payload, however they left it."""
-    whole = _whole(messages, played)
-    gone = [i for i, message in enumerate(messages) if message.role not in INSTRUCTION_ROLES and i not in whole]
-    facts: dict[Value, _Fact] = {}
-    for message in (messages[index] for index in gone):
-        for piece in message.pieces[: message.texts]:
-            decisions = decisions_in(piece) if message.role == "user" else []
-            for value in (*values_in(piece), *decisions):
-                facts.setdefault(value, _Fact(value, _subject(value, piece)))
-    return [fact for kind in KINDS for fact in _evenly([f for f in facts.values() if f.value.kind == kind])]
 
 
 def _whole(messages: Sequence[SentMessage], played: Played) -> set[int]:
@@ -310,22 +220,6 @@ def _needed(
 
 def _of_kinds(kinds: Sequence[Kind]) -> Callable[[str], Sequence[str]]:
     return lambda text: [value.text for value in values_in(text) if value.kind in kinds]
-
-
-def _subject(value: Value, text: str) -> str:
-    """The words beside a value; of a decision those that are longest."""
-    if value.kind == "decisions":
-        words = sorted(set(_WORD.findall(value.text)), key=len, reverse=True)
-        return " ".join(words[:WORDS_BEFORE])
-    start = text.index(value.text)
-    before, after = _WORD.findall(text[:start]), _WORD.findall(text[start + len(value.text) :])
-    return " ".join((*before[-WORDS_BEFORE:], *after[:WORDS_AFTER]))
-
-
-def _evenly(facts: Sequence[_Fact]) -> list[_Fact]:
-    if len(facts) <= MOST_NAMED:
-        return list(facts)
-    return [facts[place * len(facts) // MOST_NAMED] for place in range(MOST_NAMED)]
 
 
 def _text(messages: Iterable[SentMessage]) -> str:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lab.replay.recall import Distribution, Reached, Way, shares_by_kind
-from lab.replay.survival import FAR, KINDS, Lasting, Needed, Used
+from lab.replay.survival import FAR, KINDS, Needed, Used
 from lab.replay.tally import Tally
 
 
@@ -137,25 +137,6 @@ def values_needed(lines: Sequence[tuple[str, Sequence[Needed]]], windows: Sequen
         rows.append((name, f"{len(needed):,}", *shares))
     title = f"Identifiers used again that no whole message has, {_title(files, windows)}"
     return Grid(title, ("preset", "used", "in the payload", "labelled", "owned"), rows)
-
-
-def values_lasting(lines: Sequence[tuple[str, Sequence[Lasting]]], windows: Sequence[int], files: str) -> Grid:
-    """Table of what the first compaction took: how much stood in the payload after each, and when the user named it."""
-    kinds = [kind for kind in KINDS if any(each.value.kind == kind for _, lasting in lines for each in lasting)]
-    header = (
-        "preset",
-        "compactions",
-        "values",
-        *(f"{each}{way}" for each in ("all", *kinds) for way in ("", ", named")),
-    )
-    rows = []
-    for name, lasting in lines:
-        for cycle in sorted({each.cycle for each in lasting}):
-            found = [each for each in lasting if each.cycle == cycle]
-            parts = (found, *([each for each in found if each.value.kind == kind] for kind in kinds))
-            cells = (_share(ways) for part in parts for ways in ([e.stands for e in part], [e.named for e in part]))
-            rows.append((name, f"{cycle}", f"{len(found):,}", *cells))
-    return Grid(f"What the first compaction took, {_title(files, windows)}", header, rows)
 
 
 def _share(found: Sequence[bool]) -> str:

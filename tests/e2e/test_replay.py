@@ -301,7 +301,7 @@ def test_command_prints_a_table(tmp_path: Path) -> None:
 
 def test_command_prints_json_and_says_in_lines_how_far_it_is_where_there_is_no_terminal(tmp_path: Path) -> None:
     recordings = agents(tmp_path, 9, 9)
-    status, result, said = replay(tmp_path, "--chain", "9", "--window", "4000", "--no-stream")
+    status, result, said = replay(tmp_path, "--chain", "9", "--window", "4000")
     assert status == 0
     assert (result["file"], result["window"], result["conversations"]) == ("agents.jsonl", 4_000, 1)
     assert result["compactions"] == result["prefix_breaks"] >= 1
@@ -468,9 +468,7 @@ def test_command_measures_what_outlives_compactions(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert without["used"] == recalled["used"]
     assert len(without["absent"]) == without["used"] - without["in_the_payload"]
-    assert {each["after"] for each in without["lasting"]} >= {1, 2, 3}
-    named = [sum(each["when_named"] for each in line["lasting"]) for line in (without, recalled)]
-    assert named[0] < named[1]
+    assert without["in_the_payload"] <= recalled["in_the_payload"]
 
     printed = commands.run(["replay", file, *measured, "--markdown"], tmp_path)
     assert "Values used again after more than 12 messages, agents.jsonl, window 5,000." in printed.stdout
@@ -483,7 +481,6 @@ def test_command_measures_what_outlives_compactions(tmp_path: Path) -> None:
         (["--preset", "roling"], "There is no preset 'roling'"),
         (["--presets", ","], "No preset is named"),
         (["--preset", "off", "--presets", "all"], "exclude each other"),
-        (["--presets", "all", "--database-url", "memory"], "fresh database"),
         (["--recall", "--chain", "2"], "without --chain"),
         (["--recall", "--survival"], "exclude each other"),
         (["--window", "8000,16000"], "Several windows"),

@@ -14,8 +14,8 @@ from lab.replay.evidence import SentMessages
 from lab.replay.judge import Verdict
 from lab.replay.player import Played
 from lab.replay.recordings import Recording
-from lab.replay.survival import FAR, MOST_NAMED, Lasting, Survival, Used, Value, decisions_in, values_in, without_values
-from lab.replay.tables import values_lasting, values_used
+from lab.replay.survival import FAR, Survival, Used, Value, values_in, without_values
+from lab.replay.tables import values_used
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "ship", "arguments": '{"parcel": "PCL-204"}'}}
 
@@ -72,14 +72,6 @@ def test_values_are_told_by_their_form(text: str, values: set[tuple[str, str]]) 
     found = values_in(text)
     assert len(found) == len(set(found))
     assert {(value.kind, value.text) for value in found} == values
-
-
-def test_decisions_are_sentences_that_say_what_somebody_wants() -> None:
-    text = "Hello there, how are you today? I'd like to send it back.\nPlease wait! Go ahead with the blue one, then"
-    assert [each.text for each in decisions_in(text)] == [
-        "I'd like to send it back.",
-        "Go ahead with the blue one, then",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -171,86 +163,8 @@ def test_values_are_the_same_in_every_format(written: str) -> None:
     assert [used.value for used in used_in(other)] == [used.value for used in used_in(recording)]
 
 
-# Taken by the first compaction
-
-
-def compacted(recording: Recording, request: int, *places: int, payload: str = "Notes.") -> Played:
-    """A request after which only these messages are whole in the payload."""
-    reader = SentMessages()
-    whole = {index: reader.read(json.dumps(recording.messages[index]).encode()) for index in places}
-    read = (reader.read(json.dumps(said("user", payload)).encode()), *whole.values())
-    end = recording.requests[request - 1]
-    verdict = Verdict(accepted=True, messages=end, places=whole, payload=read, compaction=True)
-    return Played(recording, request, verdict, 1)
-
-
-TALK = talk(ASKED, said("assistant", "It is at gate 4711 in Turku."), small=8)
-
-
-def test_what_the_first_compaction_took_is_looked_for_when_the_user_speaks() -> None:
-    survival = Survival()
-    survival.see(first := compacted(TALK, 3, 4, payload="It is about PCL-204."))
-    asides = list(survival.asides(first))
-    assert [each.value.text for each in survival.lasting] == ["PCL-204"]
-    assert [each.stands for each in survival.lasting] == [True]
-    assert len(asides) == 2
-    asked = [aside.messages[-1]["content"] for aside in asides]
-    assert "It is at gate in Turku" in asked[1]
-    assert not any("300" in text or "4711" in text for text in asked)
-    assert all(aside.messages[:-1] == TALK.messages[:4] for aside in asides)
-
-
-def test_value_counts_as_named_where_naming_its_subject_brings_it() -> None:
-    survival = Survival()
-    survival.see(first := compacted(TALK, 3, 4, payload="PCL-204 and 300."))
-    [aside] = survival.asides(first)
-    aside.heard(played(TALK, 3, said("user", "Quoted: gate 4711")))
-    aside.heard(played(TALK, 3, said("user", "Quoted: gate 4712")))
-    assert [(each.stands, each.named) for each in survival.lasting[-2:]] == [(False, True), (False, False)]
-
-
-def test_it_is_looked_once_after_each_compaction_for_the_same_values() -> None:
-    survival = Survival()
-    survival.see(first := compacted(TALK, 1, 0))
-    assert list(survival.asides(first)) == []  # Nothing was said yet that is gone.
-    survival = Survival()
-    survival.see(first := compacted(TALK, 2, 2))
-    assert len(list(survival.asides(first))) == 3
-    survival.see(plain := played(TALK, 3, said("user", "Notes.")))
-    assert list(survival.asides(plain)) == []
-    survival.see(second := compacted(TALK, 4, 6, payload="PCL-204"))
-    assert len(list(survival.asides(second))) == 2
-    assert [(each.cycle, each.value.text) for each in survival.lasting] == [(2, "PCL-204")]
-
-
-def test_what_is_said_again_is_not_looked_for() -> None:
-    recording = talk(ASKED, said("assistant", "Hm."), said("user", "PCL-204!"), said("assistant", "Yes."), small=4)
-    survival = Survival()
-    survival.see(first := compacted(recording, 3, 2, 4))
-    assert len(list(survival.asides(first))) == 1  # The amount.
-
-
-def test_of_many_values_some_are_asked_for_from_all_over() -> None:
-    many = " ".join(f"PCL-{number}" for number in range(100, 100 + 10 * MOST_NAMED))
-    recording = talk(said("user", many), said("assistant", "Hm."), small=4)
-    survival = Survival()
-    survival.see(first := compacted(recording, 2, 2))
-    asked = [aside.messages[-1]["content"] for aside in survival.asides(first)]
-    assert len(asked) == MOST_NAMED
-
-
-# Tables
-
-
-def test_tables_have_a_line_for_each_setting_and_cycle() -> None:
+def test_table_has_a_line_for_each_setting() -> None:
     parcel, amount = Value("ids", "PCL-204"), Value("amounts", "300")
     used = [Used("talk", 1, parcel, 20, True), Used("talk", 2, parcel, 20, False), Used("talk", 2, amount, 20, False)]
     grid = values_used([("off", []), ("default", used)], (8_000,), "talks.jsonl")
     assert grid.rows == [("off", "0", "-", "-", "-"), ("default", "3", "33.3%", "50.0%", "0.0%")]
-    lasting = [Lasting(1, parcel, True, True), Lasting(1, parcel, False, True), Lasting(3, amount, False, False)]
-    grid = values_lasting([("default", lasting)], (8_000,), "talks.jsonl")
-    assert grid.header[:5] == ("preset", "compactions", "values", "all", "all, named")
-    assert [row[:5] for row in grid.rows] == [
-        ("default", "1", "2", "50.0%", "100.0%"),
-        ("default", "3", "1", "0.0%", "0.0%"),
-    ]
