@@ -22,11 +22,11 @@ from lab.formats.known import FORMATS, MESSAGES
 from lab.replay.converting import converted
 from lab.replay.player import Aside, Played, Player
 from lab.replay.presets import MAY_REFUSE, chosen, settings_of
-from lab.replay.recall import Distribution, Recall, shares_by_kind
+from lab.replay.recall import Recall
 from lab.replay.recordings import Recording, UnreadableRecording, chain, read_recordings, with_questions
 from lab.replay.stage import Stage, stage
 from lab.replay.survival import Survival, Used, without_values
-from lab.replay.tables import Grid, by_kind, compared, recalled, values_needed, values_used
+from lab.replay.tables import Grid, by_kind, compared, values_needed, values_used
 from lab.replay.tally import Tally
 
 SHOWN = 20
@@ -36,16 +36,6 @@ NO_KEY = "sk-replay"
 """The client wants one; the simulator takes any."""
 AS_SET = "as set"
 """The line of a table for the settings in effect, where no preset is named."""
-STRATEGIES_ONLY = (
-    "This measures the strategies and not a model's summaries: the simulator's summariser copies first sentences and"
-    " names, has at most 400 words and never sees the questions. `by chance` is how often answers are found in the"
-    " summaries of another conversation. --upstream asks a real model for the summaries."
-)
-REAL_SUMMARIES = (
-    "The summaries are those of {model}, which never saw the questions; answers are looked for word by word."
-    " `by chance` is how often they are found in the summaries of another conversation."
-)
-
 Printed = Literal["table", "json", "markdown"]
 
 
@@ -159,25 +149,13 @@ def measure_recall(options: Options, questions: Path | None) -> int:
     for variant in options.variants():
         recall = Recall()
         tally = _played(asked, variant, options, asides=recall.asides)
-        found.append((variant, recall.reached(), tally))
-    note = REAL_SUMMARIES.format(model=options.model) if options.upstream else STRATEGIES_ONLY
+        found.append((variant, recall, tally))
     if options.printed == "json":
-        lines = []
-        for variant, reached, tally in found:
-            spread = Distribution.of(reached)
-            kinds = shares_by_kind(reached).items()
-            lines.append({
-                **variant.as_json(),
-                "mean": round(spread.mean, 4),
-                "min_quartiles_max": [round(share, 4) for share in spread.five],
-                "kinds": {kind: {"questions": many, "to_the_letter": round(share, 4)} for kind, (many, share) in kinds},
-                "conversations": [each.as_json() for each in reached],
-                "replay": tally.as_json(),
-            })  # fmt: skip
-        print_json({"measures": note, "presets": lines})
+        print_json(
+            [{**variant.as_json(), **recall.as_json(), "replay": tally.as_json()} for variant, recall, tally in found]
+        )
     else:
-        named = [(variant.name, reached, tally) for variant, reached, tally in found]
-        _print(recalled([(name, reached) for name, reached, _ in named], options.windows, options.names, note), options)
+        named = [(variant.name, recall.outcomes, tally) for variant, recall, tally in found]
         _print(by_kind(named, options.windows, options.names), options)
         _print_compared([(variant, tally) for variant, _, tally in found], options)
     return _status(tally for _, _, tally in found)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import get_args
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
-from lab.replay.recall import Distribution, Reached, Way, shares_by_kind
+from lab.replay.recall import Outcome, shares_by_kind
 from lab.replay.survival import FAR, KINDS, Needed, Used
 from lab.replay.tally import Tally
+
+MOST_COLUMNS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,48 +22,23 @@ class Grid:
     title: str
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
-    note: str = ""
 
     def markdown(self) -> str:
         ruler = ("---", *("---:" for _ in self.header[1:]))
         lines = [f"| {' | '.join(cells)} |" for cells in (self.header, ruler, *self.rows)]
-        return "\n".join((f"{self.title}.", "", *lines, *(("", self.note) if self.note else ())))
-
-    @property
-    def width(self) -> int:
-        """Width on a terminal: only the names of columns may be wrapped, between words."""
-        columns = zip(self.header, *self.rows, strict=True)
-        return 1 + sum(3 + max(map(len, (*name.split(), *cells))) for name, *cells in columns)
+        return "\n".join((f"{self.title}.", "", *lines))
 
     def show(self) -> None:
-        """Show in the width of the output. Where the columns do not fit, they become lines, and the lines columns."""
-        console = Console()
-        for grid in (self,) if self.width <= console.width else self._turned(console.width):
-            console.print(grid.table())
-        if self.note:
-            console.print(self.note, highlight=False)
-
-    def _turned(self, width: int) -> list[Grid]:
-        """Grids of as many lines each as fit beside each other."""
-        parts: list[list[tuple[str, ...]]] = []
-        for row in self.rows:
-            if parts and self._of_columns([*parts[-1], row]).width <= width:
-                parts[-1].append(row)
-            else:
-                parts.append([row])
-        return [self._of_columns(part) for part in parts]
-
-    def _of_columns(self, rows: Sequence[tuple[str, ...]]) -> Grid:
-        header, *turned = zip(self.header, *rows, strict=True)
-        return Grid(self.title, header, turned)
-
-    def table(self) -> Table:
-        table = Table(title=self.title, title_justify="left")
-        for place, name in enumerate(self.header):
-            table.add_column(name, justify="right" if place else "left", overflow="fold")
-        for row in self.rows:
-            table.add_row(*row)
-        return table
+        """Print a column for each line; as Markdown where so many do not fit the output."""
+        console, table = Console(), Table(title=self.title, title_justify="left")
+        for name in (self.header[0], *(name for name, *_ in self.rows)):
+            table.add_column(name, justify="right" if table.columns else "left")
+        for cells in list(zip(self.header, *self.rows, strict=True))[1:]:
+            table.add_row(*cells)
+        if Measurement.get(console, console.options.update(width=MOST_COLUMNS), table).minimum > console.width:
+            console.out(self.markdown(), highlight=False)
+        else:
+            console.print(table)
 
 
 def compared(tallies: Sequence[tuple[str, Tally]], windows: Sequence[int], files: str) -> Grid:
@@ -87,28 +64,15 @@ def compared(tallies: Sequence[tuple[str, Tally]], windows: Sequence[int], files
     return Grid(_title(files, windows), header, [(name, *_cells(tally)) for name, tally in tallies])
 
 
-def recalled(
-    presets: Sequence[tuple[str, Sequence[Reached]]], windows: Sequence[int], files: str, summariser: str
-) -> Grid:
-    """Table of what the questions could reach, and how."""
-    spread_over = "min", "lower quartile", "median", "upper quartile", "max"
-    header = ("preset", "mean", *spread_over, "verbatim", "recalled", "in a summary", "by chance")
-    rows = []
-    for name, reached in presets:
-        spread = Distribution.of(reached)
-        rows.append((name, *(f"{share:.1%}" for share in (spread.mean, *spread.five)), *_parts(reached)))
-    return Grid(f"Reachable question evidence, {_title(files, windows)}", header, rows, summariser)
-
-
-def by_kind(presets: Sequence[tuple[str, Sequence[Reached], Tally]], windows: Sequence[int], files: str) -> Grid:
+def by_kind(presets: Sequence[tuple[str, Sequence[Outcome], Tally]], windows: Sequence[int], files: str) -> Grid:
     """Table of the questions whose evidence all stood in the payload letter by letter, and of what that cost."""
-    kinds = {kind: many for _, reached, _ in presets for kind, (many, _) in shares_by_kind(reached).items()}
+    kinds = {kind: many for _, outcomes, _ in presets for kind, (many, _) in shares_by_kind(outcomes).items()}
     costs = "recalled tokens per question", "recalled tokens per request", "prefix kept"
     header = ("preset", *(f"{kind} ({many:,})" for kind, many in kinds.items()), *costs)
     rows = []
-    for name, reached, tally in presets:
-        shares = shares_by_kind(reached)
-        tokens = fmean(outcome.tokens for each in reached for outcome in each.outcomes)
+    for name, outcomes, tally in presets:
+        shares = shares_by_kind(outcomes)
+        tokens = fmean(outcome.tokens for outcome in outcomes)
         on_the_way = tally.recalled_tokens / max(1, tally.requests)
         spent = f"{tokens:,.0f}", f"{on_the_way:,.0f}", f"{tally.prefix_kept:.1%}"
         rows.append((name, *(f"{shares[kind][1]:.1%}" for kind in kinds), *spent))
@@ -161,11 +125,3 @@ def _cells(tally: Tally) -> tuple[str, ...]:
         *(f"{tally.share(messages):.1%}" for messages in shares),
         f"{len(tally.violations):,}",
     )
-
-
-def _parts(reached: Sequence[Reached]) -> tuple[str, ...]:
-    """Over all questions, whichever conversation they are about."""
-    questions = sum(each.questions for each in reached)
-    chance = [each.by_chance for each in reached if each.by_chance is not None]
-    ways = (sum(each.by(way) for each in reached) for way in get_args(Way))
-    return (*(f"{part / questions:.1%}" for part in ways), f"{sum(chance) / questions:.1%}" if chance else "-")

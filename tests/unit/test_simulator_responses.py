@@ -28,7 +28,6 @@ SAID: Any = {
 }
 COMPACTION: Any = {"type": "compaction", "encrypted_content": seal("compaction", "All of it.")}
 TRIGGER: Any = {"type": "compaction_trigger"}
-LOST = {name: value for name, value in REASONING.items() if name != "encrypted_content"}
 
 
 def request(*items: Any, **more: Any) -> dict[str, Any]:
@@ -142,7 +141,7 @@ def test_request_is_refused_in_openais_words(asked: Any, expected: Refusal) -> N
     assert refusal(asked) == expected
 
 
-@pytest.mark.parametrize("item", [LOST, {"type": "item_reference", "id": REASONING["id"]}, {"id": REASONING["id"]}])
+@pytest.mark.parametrize("item", [{"type": "item_reference", "id": REASONING["id"]}, {"id": REASONING["id"]}])
 def test_nothing_is_stored(item: Any) -> None:
     assert refusal(request(item, SAID)).status == 404
 

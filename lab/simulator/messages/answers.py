@@ -60,7 +60,7 @@ class Answer:
                 yield {"type": "content_block_delta", "index": index, "delta": delta}
             yield {"type": "content_block_stop", "index": index}
         delta = {"stop_reason": self.stop_reason, "stop_sequence": self.stop_sequence}
-        yield {"type": "message_delta", "delta": delta, "usage": self.usage}
+        yield {"type": "message_delta", "delta": delta, "usage": self.usage, **self._managed()}
         yield {"type": "message_stop"}
 
     def _head(self, blocks: Sequence[Json], reason: str | None, sequence: str | None) -> dict[str, Any]:
@@ -72,7 +72,13 @@ class Answer:
             "content": list(blocks),
             "stop_reason": reason,
             "stop_sequence": sequence,
+            **(self._managed() if reason is not None else {}),
         }
+
+    def _managed(self) -> Json:
+        """What is told of edits of the context: none was due."""
+        managed = self.request.request.get("context_management")
+        return {} if managed is None else {"context_management": {"applied_edits": []}}
 
 
 def compose(sequence: int, request: AcceptedRequest, fault: Fault, text: str, count: Count) -> Answer:

@@ -126,15 +126,14 @@ def _reasoning(sequence: int, request: AcceptedRequest, fault: Fault) -> list[Js
         return []
     text = fault.thinking or THOUGHT
     summary = (request.request.get("reasoning") or {}).get("summary")
-    return [
-        {
-            "id": item_id("reasoning", sequence, 0, bound=False),
-            "type": "reasoning",
-            "summary": [{"type": "summary_text", "text": text}] if summary else [],
-            # Always, not only where it is included: nothing is stored.
-            "encrypted_content": seal("reasoning", text),
-        }
-    ]
+    item = {
+        "id": item_id("reasoning", sequence, 0, bound=False),
+        "type": "reasoning",
+        "summary": [{"type": "summary_text", "text": text}] if summary else [],
+    }
+    if "reasoning.encrypted_content" in (request.request.get("include") or ()):
+        item["encrypted_content"] = seal("reasoning", text)
+    return [item]
 
 
 def _message(own_id: str, text: str, cut: bool) -> Json:

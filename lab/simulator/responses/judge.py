@@ -224,15 +224,15 @@ def _check_part(path: str, part: Any, allowed: tuple[str, ...]) -> None:
 
 
 def _check_kept(kind: str, item: Json) -> None:
-    """Check what needs the provider's store, which is empty here, and what it sealed."""
+    """Check what the provider would have to store, and what it sealed. Reasoning with an id alone passes."""
     sealed = item.get("encrypted_content")
-    if kind == "item_reference" or (kind == "reasoning" and sealed is None):
+    if kind == "item_reference":
         text = (
             f"Item with id '{item.get('id')}' not found. Items are not persisted when `store` is set to false. "
             "Try again with `store` set to true, or remove this item from your input."
         )
         raise Refused(Refusal(text, "input", None, 404))
-    if kind == "reasoning" and (not isinstance(sealed, str) or opened(kind, sealed) is None):
+    if kind == "reasoning" and sealed is not None and (not isinstance(sealed, str) or opened(kind, sealed) is None):
         text = f"The encrypted content {str(sealed)[:4]}...{str(sealed)[-4:]} could not be verified. "
         reason = "Reason: Encrypted content could not be decrypted or parsed."
         raise Refused(Refusal(text + reason, None, "invalid_encrypted_content"))
