@@ -41,7 +41,7 @@ Printed = Literal["table", "json", "markdown"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is played, and how the result is printed."""
+    """Recordings to play, and the form of the result."""
 
     files: Sequence[Path]
     windows: tuple[int, ...]

@@ -13,7 +13,7 @@ from lab.replay.player import Aside, Played
 from lab.replay.recordings import Question, Recording
 
 Way = Literal["verbatim", "recalled"]
-"""Where all evidence stands: in messages of the payload, or some of it in passages that are recalled in it."""
+"""Place of all evidence: messages of the payload, or for some of it passages that are recalled in it."""
 
 ALL_KINDS, SEVERAL, NO_KIND = "all questions", "of several remarks", "of no kind"
 

@@ -76,7 +76,7 @@ class Answer:
         }
 
     def _managed(self) -> Json:
-        """What is told of edits of the context: none was due."""
+        """The report on edits of the context: none was due."""
         managed = self.request.request.get("context_management")
         return {} if managed is None else {"context_management": {"applied_edits": []}}
 

@@ -327,7 +327,7 @@ def _check_cache_marks(request: Json) -> None:
 
 
 def _holders(request: Json) -> Iterator[tuple[str, Json]]:
-    """What may be marked, in the order of processing; a mark on the whole request stands for one on its last block."""
+    """Holders of marks in the order of processing; a mark on the whole request stands for one on its last block."""
     for member in ("tools", "system"):
         for index, block in enumerate(blocks_of(request.get(member))):
             yield f"{member}.{index}", block
