@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lab.formats.format import ReplayFormat
-from lab.formats.known import MESSAGES, RESPONSES, format_at
+from lab.formats.known import MESSAGES, RESPONSES
 from lab.replay.evidence import Report, SentMessages, split_pairs
 from lab.replay.judge import Judge, SummaryCalls, Verdict
 from lab.simulator import Record
@@ -117,14 +117,6 @@ def test_reasoning_is_quoted_to_nobody_and_what_stood_behind_it_may_lose_its_id(
     assert (verdict.violations, verdict.summarised) == ((), 3)
 
 
-def test_a_payload_that_would_begin_with_the_assistant_may_have_a_note_before_it() -> None:
-    note = {"role": "user", "content": [{"type": "text", "text": "[Left out.]"}]}
-    pruned = [{"kind": "pruned", "first_index": 0, "last_index": 2}]
-    report = Report(frozenset({"pruned"}), lambda: pruned)
-    assert not judged(MESSAGES, BLOCKS, [note, *BLOCKS[3:]], report=report).violations
-    assert kinds(judged(MESSAGES, BLOCKS, [note, *BLOCKS])) == {"changed"}
-
-
 @pytest.mark.parametrize(
     ("items", "split"),
     [
@@ -143,8 +135,3 @@ def test_all_results_of_one_message_have_to_be_there() -> None:
     calls = {"role": "assistant", "content": [USE, {**USE, "id": "toolu_2"}]}
     reader = SentMessages(MESSAGES)
     assert split_pairs(reader.split(body(MESSAGES, [BLOCKS[0], calls, BLOCKS[2]]))) == {"toolu_2"}
-
-
-def test_a_format_is_known_by_its_path() -> None:
-    assert format_at("/v1/messages?beta=true") is MESSAGES
-    assert format_at("/v1/responses") is RESPONSES

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lab.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
+from lab.formats.known import MESSAGES, RESPONSES
 from lab.replay.converting import OPENING, converted
 from lab.replay.recordings import Recording, UnreadableRecording, chain, read_recordings, with_questions
 
@@ -43,11 +43,6 @@ def test_json_lines_of_messages(tmp_path: Path) -> None:
     assert second.name == "talks-2"
 
 
-def test_one_json_object_over_several_lines(tmp_path: Path) -> None:
-    [only] = read_recordings(written(tmp_path, json.dumps({"messages": AGENT}, indent=2)))
-    assert (only.name, only.messages) == ("talks", tuple(AGENT))
-
-
 def test_dialogue_has_roles_for_speakers_and_dates_for_sessions(tmp_path: Path) -> None:
     [talk] = read_recordings(written(tmp_path, DIALOGUE))
     assert talk.messages == (
@@ -56,10 +51,6 @@ def test_dialogue_has_roles_for_speakers_and_dates_for_sessions(tmp_path: Path) 
         {"role": "assistant", "content": "Good."},
     )
     assert talk.requests == (2,)  # Nobody asked for the first one.
-
-
-def test_requests_stand_before_each_answer_agent_steps_too() -> None:
-    assert Recording("a", tuple(AGENT)).requests == (2, 4)
 
 
 def test_chain_drops_later_instructions_and_renames_tool_calls() -> None:
@@ -84,11 +75,6 @@ def test_chain_drops_later_instructions_and_renames_tool_calls() -> None:
 def test_line_that_is_no_recording_is_named(tmp_path: Path, line: str, problem: str) -> None:
     with pytest.raises(UnreadableRecording, match=problem):
         read_recordings(written(tmp_path, {"messages": AGENT}, line))
-
-
-def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableRecording, match=r"nothing\.jsonl"):
-        read_recordings(tmp_path / "nothing.jsonl")
 
 
 # Other formats
@@ -137,11 +123,6 @@ def test_chained_calls_of_other_formats_get_ids_of_their_own(
     assert [told.count(f'"{ids}_{number}"') for number in (0, 1)] == [2, 2]
 
 
-def test_recordings_of_two_formats_make_no_chain(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableRecording, match="two formats"):
-        chain(read_recordings(written(tmp_path, {"messages": AGENT}, {"input": ITEMS})), 2)
-
-
 def test_chat_completions_as_messages() -> None:
     said = converted(Recording("a", tuple(AGENT)), MESSAGES)
     assert said.beside == {"system": "Be brief.", "tools": [{"name": "find", "input_schema": {"type": "object"}}]}
@@ -180,19 +161,6 @@ def test_chat_completions_as_items() -> None:
         "message",
     ]
     assert said.requests == (1, 3)
-
-
-def test_only_chat_completions_are_converted(tmp_path: Path) -> None:
-    [items] = read_recordings(written(tmp_path, {"input": ITEMS}))
-    assert converted(items, RESPONSES) is items
-    for format_ in (MESSAGES, CHAT_COMPLETIONS):
-        with pytest.raises(UnreadableRecording, match="is of responses"):
-            converted(items, format_)
-
-
-def test_instructions_in_the_middle_cannot_be_said_in_messages() -> None:
-    with pytest.raises(UnreadableRecording, match="behind the beginning"):
-        converted(Recording("a", (*AGENT, {"role": "developer", "content": "Stop."})), MESSAGES)
 
 
 # Questions of a file

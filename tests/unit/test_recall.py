@@ -11,10 +11,8 @@ import pytest
 from lab.replay.evidence import SentMessages
 from lab.replay.judge import Verdict
 from lab.replay.player import Played
-from lab.replay.recall import ALL_KINDS, NO_KIND, SEVERAL, Outcome, Recall, Way, shares_by_kind
-from lab.replay.recordings import ONE_MORE, Recording, read_recordings
-from lab.replay.tables import by_kind
-from lab.replay.tally import Tally
+from lab.replay.recall import ALL_KINDS, SEVERAL, Outcome, Recall, Way, shares_by_kind
+from lab.replay.recordings import Recording, read_recordings
 
 SAID = ("Ada keeps bees.", "Where?", "Near Turku, since May 2021.", "How many hives?", "Seven of them.")
 QUESTIONS = [
@@ -63,14 +61,6 @@ def test_questions_without_evidence_in_the_conversation_are_left_out(tmp_path: P
     assert questions[1].evidence == ("D1:4", "D1:5")
 
 
-def test_last_request_has_everything_that_was_said_as_history(tmp_path: Path) -> None:
-    talk = recording(tmp_path)
-    asked = talk.followed_by_a_question()
-    assert asked.messages[: asked.requests[-1]] == talk.messages  # It ends with a user's message as it is.
-    shorter = Recording("shorter", talk.messages[:2]).followed_by_a_question()
-    assert shorter.messages[: shorter.requests[-1]] == (*talk.messages[:2], {"role": "user", "content": ONE_MORE})
-
-
 def test_each_question_is_asked_at_the_end_as_the_next_user_message(tmp_path: Path) -> None:
     talk = recording(tmp_path).followed_by_a_question()
     recall = Recall()
@@ -80,14 +70,6 @@ def test_each_question_is_asked_at_the_end_as_the_next_user_message(tmp_path: Pa
         {"role": "user", "content": text} for text in ("Where are the bees?", "How many hives?", "Does she keep bees?")
     ]
     assert all(messages[:-1] == talk.messages for messages in asked)
-
-
-def test_what_the_assistant_said_last_is_the_questions_own(tmp_path: Path) -> None:
-    qa = [{"question": "Yes, there.", "answer": "", "evidence": ["D1:3"], "before": "You mean Turku?"}]
-    talk = recording(tmp_path, qa=qa).followed_by_a_question()
-    [aside] = Recall().asides(Played(talk, len(talk.requests), Verdict(), 1))
-    said = {"role": "assistant", "content": "You mean Turku?"}, {"role": "user", "content": "Yes, there."}
-    assert aside.messages == (*talk.messages[:-1], *said)
 
 
 # Found
@@ -134,19 +116,3 @@ def test_shares_by_kind_have_the_names_of_the_data_set(tmp_path: Path) -> None:
         "plain": (1, 0),
         SEVERAL: (1, 1),
     }
-
-
-def test_a_remark_named_twice_is_one(tmp_path: Path) -> None:
-    qa = [{"question": "?", "answer": "", "evidence": ["D1:3", "D1:3"]}]
-    assert shares_by_kind(found(payload(recording(tmp_path, qa=qa)))) == {ALL_KINDS: (1, 0), NO_KIND: (1, 0)}
-
-
-def test_table_says_what_it_cost(tmp_path: Path) -> None:
-    tally = Tally("talk", 8_000, requests=4, recalled_tokens=100, previous_bytes=200, kept_bytes=190)
-    outcomes = found(payload(recording(tmp_path), passages={2: (SAID[2],)}, tokens=30))
-    grid = by_kind([("default", outcomes, tally)], (8_000,), "talk.jsonl")
-    row = dict(zip(grid.header, grid.rows[0], strict=True))
-    assert row["all questions (3)"] == "33.3%"
-    assert row["recalled tokens per question"] == "30"
-    assert row["recalled tokens per request"] == "25"
-    assert row["prefix kept"] == "95.0%"

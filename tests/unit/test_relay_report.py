@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab.benchmarks.relay.bodies import NUMBER, TURN, body, write_body
+from lab.benchmarks.relay.bodies import NUMBER, TURN, write_body
 from lab.benchmarks.relay.charts import dots, sizes
 from lab.benchmarks.relay.report import (
     BEGIN,
@@ -17,8 +17,6 @@ from lab.benchmarks.relay.report import (
     columns,
     figures,
     markdown,
-    noise,
-    ratio,
     table,
     with_section,
 )
@@ -78,39 +76,9 @@ def test_what_is_added_is_what_a_subject_has_beyond_the_direct_median() -> None:
     assert figures(measured)[ADDED] == {"nginx": 90.0, "steno": 270.0}
 
 
-def test_what_adds_less_than_nothing_has_no_figure() -> None:
-    measured = results(run("direct", "c1", 10.0), run("nginx", "c1", 9.0))
-    assert figures(measured)[ADDED] == {}
-
-
-def test_a_run_without_an_answer_has_no_figure() -> None:
-    assert figures(results({"subject": "steno", "scenario": "sat", "asked": 0, "errors": 1}))[RATE] == {}
-
-
-@pytest.mark.parametrize(
-    ("value", "base", "shown"),
-    [(30.0, 1.0, "30"), (2.25, 1.0, "2.2"), (1.0, 1.0, "1.0"), (0.1, 1.0, "0.10"), (4.0, 100.0, "1/25")],
-)
-def test_a_ratio_is_shown_with_two_figures_and_as_a_part_below_a_tenth(value: float, base: float, shown: str) -> None:
-    assert ratio(value, base) == shown
-
-
 def test_a_table_gives_each_figure_as_a_multiple_of_one_subjects() -> None:
     found = figures(everything())
     assert f"| {ADDED} | 3.0 | 1.0 |" in table(found, "nginx", ["steno", "nginx"])
-
-
-def test_a_table_has_no_line_for_what_its_base_was_not_measured_in() -> None:
-    lines = table(figures(results(run("steno", "sat", 10.0))), "nginx", ["steno"])
-    assert not any(line.startswith(f"| {RATE}") for line in lines)
-
-
-def test_another_checkout_stands_before_the_usual_subjects() -> None:
-    assert columns(everything()) == ["before", "steno", "nginx"]
-
-
-def test_noise_is_the_share_of_the_time_in_which_others_had_the_core() -> None:
-    assert noise(results(run("steno", "sat", 1.0, waiting_us=500_000.0))) == 0.25
 
 
 def test_the_documentation_gets_every_row_and_says_what_was_left_out() -> None:
@@ -126,11 +94,6 @@ def test_a_section_replaces_what_stood_between_its_marks() -> None:
     assert with_section(once, "new") == once
 
 
-def test_a_page_without_marks_is_not_written_to() -> None:
-    with pytest.raises(ValueError, match="lacks"):
-        with_section("a page", "new")
-
-
 def test_charts_show_every_subject_in_every_measure() -> None:
     found, subjects = figures(everything()), columns(everything())
     for chart, marks in ((dots(found, subjects), 16 * 3), (sizes(found, subjects), 5 * 3)):
@@ -143,7 +106,3 @@ def test_a_body_is_about_as_large_as_asked_for_and_ends_with_a_turn_of_its_own(t
     request = json.loads(history + turn + turn + end)
     assert [NUMBER in str(message) for message in request["messages"][-4:]] == [False, True, False, True]
     assert 0.9 * size < len(history + turn + end) < 1.5 * size
-
-
-def test_the_history_is_the_same_for_one_seed() -> None:
-    assert body(4_096, "bench-text200", stream=False) == body(4_096, "bench-text200", stream=False)

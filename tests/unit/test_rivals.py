@@ -71,22 +71,6 @@ def test_what_an_agent_saw_changed_and_failed_at_is_read_from_either(run: Record
     assert [step.error for step in steps] == [None, None, None, "ValueError: side 4711"]
 
 
-def test_a_tool_with_a_name_of_its_own_reads_and_writes() -> None:
-    def call(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        function = {"name": name, "arguments": '{"path": "a/b/c.py"}'}
-        made = {"role": "assistant", "tool_calls": [{"id": name, "type": "function", "function": function}]}
-        return made, {"role": "tool", "tool_call_id": name, "content": "1\n2\n3\n4"}
-
-    read, wrote = steps_of((*call("read_file"), *call("str_replace")))
-    assert (set(read.changes), read.shown, set(read.files)) == (set(), "1\n2\n3\n4", {"b/c.py"})
-    assert (set(wrote.changes), wrote.shown) == ({"b/c.py"}, "")
-
-
-def test_a_file_that_is_read_is_no_failure_whatever_it_says() -> None:
-    [step] = steps_of((asks("cat -n notes.md"), told(FAILED)))
-    assert (step.error, step.shown) == (None, FAILED)
-
-
 def test_a_view_is_known_whole_or_by_half_of_the_names_it_defines() -> None:
     view = View("shapes/square.py", SHOWN)
     assert view.is_known_from(f"before {SHOWN} after")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ from app.wire.members import RawObject
 from app.wire.reader import MessageReader
 from lab.simulator.chat_completions.counting import ChatCounting, ChatWords
 from lab.simulator.chat_completions.requests import AcceptedRequest, Reader
-from lab.simulator.prompt_cache import Block, BreakpointCache, Cached, PromptCache
+from lab.simulator.prompt_cache import Block, BreakpointCache, Cached
 from lab.simulator.refusals import Refusal, Refused
 from lab.simulator.rules import RequestRules
 from tests.conformance.chat_completions import MESSAGES
@@ -81,12 +80,6 @@ def test_steno_and_the_simulator_count_alike_though_each_has_its_own_reading(
     assert (list(counted.messages), counted.fixed) == (list(expected.messages), expected.fixed)
 
 
-def test_image_is_never_counted_as_text() -> None:
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}
-    message = {"role": "user", "content": [image]}
-    assert read(Reader(one_each), [message], replace(RULES, window=2_000)).prompt_tokens < 800
-
-
 def test_prompt_that_fills_the_window_is_accepted_and_one_more_word_is_not() -> None:
     assert read(Reader(one_each), [user(93)]).prompt_tokens == 100
     refused = refusal([user(94)])
@@ -107,32 +100,6 @@ def test_requested_output_counts_against_the_window() -> None:
         "This model's maximum context length is 100 tokens. However, you requested 101 tokens (50 in the messages, "
         "51 in the completion). Please reduce the length of the messages or completion."
     )
-
-
-def test_tools_are_named_in_the_overflow() -> None:
-    tools = [{"type": "function", "function": {"name": "f", "description": "d " * 19}}]
-    assert refusal([user(93)], tools=tools).message == (
-        "This model's maximum context length is 100 tokens. However, your messages resulted in 140 tokens "
-        "(100 in the messages, 40 in the functions). Please reduce the length of the messages or functions."
-    )
-    assert refusal([user(93)], tools=tools, max_tokens=5).message == (
-        "This model's maximum context length is 100 tokens. However, you requested 145 tokens (100 in the messages, "
-        "40 in the functions, and 5 in the completion). Please reduce the length of the messages, functions, "
-        "or completion."
-    )
-
-
-def test_skewed_provider_counts_otherwise_than_the_tokenizer() -> None:
-    assert read(Reader(one_each), [user(33)], replace(RULES, skew=2.0, offset=5)).prompt_tokens == 85
-    assert "resulted in 105 tokens" in refusal([user(43)], replace(RULES, skew=2.0, offset=5)).message
-
-
-def test_refused_prompt_still_tells_its_tokens() -> None:
-    counted: list[int] = []
-    body = msgspec.json.encode({"model": "m", "messages": [user(94)]})
-    with pytest.raises(Refused):
-        Reader(one_each).read(body, RULES, counted.append)
-    assert counted == [101]
 
 
 def test_known_messages_are_not_counted_again() -> None:
@@ -158,11 +125,6 @@ def test_cached_tokens_are_those_of_the_shared_leading_messages() -> None:
     assert read(reader, [first, other]).cached_tokens == 14
     assert read(reader, [other, first]).cached_tokens == 0
     assert read(reader, [first], tools=[{"type": "function", "function": {"name": "f"}}]).cached_tokens == 0
-
-
-def test_only_recent_prompts_are_cached() -> None:
-    cache = PromptCache(remembered=2)
-    assert [cache.shared_parts([part]) for part in (b"a", b"b", b"a", b"c", b"d", b"a")] == [0, 0, 1, 0, 0, 0]
 
 
 def blocks(*texts: str) -> list[Block]:

@@ -15,7 +15,6 @@ from lab.replay.judge import Verdict
 from lab.replay.player import Played
 from lab.replay.recordings import Recording
 from lab.replay.survival import FAR, Survival, Used, Value, values_in, without_values
-from lab.replay.tables import values_used
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "ship", "arguments": '{"parcel": "PCL-204"}'}}
 
@@ -82,21 +81,6 @@ def test_value_stands_letter_by_letter_and_as_a_whole(text: str, stands: bool) -
     assert Value("ids", "PCL-20").stands_in(text) is stands
 
 
-def test_date_stands_before_a_time_and_a_value_behind_an_escaped_line_end() -> None:
-    assert Value("dates", "2026-11-22").stands_in("at 2026-11-22T10:00")
-    assert not Value("dates", "2026-11-22").stands_in("at 2026-11-221")
-    assert Value("ids", "python3").stands_in(r"EOF\npython3")
-    assert not Value("ids", "python3").stands_in("EOFnpython3")
-
-
-def test_summaries_of_other_values_stay_different() -> None:
-    assert (
-        without_values("PCL-204 was sent.")
-        == without_values("PCL-204 was sent.")
-        != without_values("PCL-205 was sent.")
-    )
-
-
 def test_summary_without_values_has_none() -> None:
     text = "She paid 1,250 for PCL-204 on 2026-11-22, see a/b.py. She was glad."
     assert not values_in(without_values(text))
@@ -126,12 +110,6 @@ def test_what_was_said_of_late_is_not_far(small: int, uses: int) -> None:
     assert len(used_in(recording)) == uses
 
 
-def test_last_time_counts() -> None:
-    again = said("user", "PCL-204, I mean.")
-    recording = talk(ASKED, small=FAR + 1, last=[again, ANSWERED])
-    assert used_in(recording) == []
-
-
 def test_arguments_of_calls_are_used_and_said() -> None:
     called = {"role": "assistant", "content": None, "tool_calls": [CALL]}
     recording = talk(ASKED, small=FAR + 1, last=[said("user", "Well?"), called])
@@ -141,30 +119,9 @@ def test_arguments_of_calls_are_used_and_said() -> None:
     assert [used.value.text for used in used_in(recording)] == ["PCL-204"]
 
 
-def test_what_the_instructions_say_is_no_matter_of_memory() -> None:
-    rule = said("system", "Your number is PCL-204.")
-    recording = talk(rule, said("user", "Hello."), small=FAR + 2, last=[ANSWERED])
-    assert used_in(recording) == []
-
-
-def test_payload_that_was_refused_has_nothing() -> None:
-    recording = talk(ASKED, small=FAR + 1, last=[said("user", "Well?"), ANSWERED])
-    survival = Survival()
-    for request in range(1, len(recording.requests) + 1):
-        survival.see(Played(recording, request, Verdict(payload=played(recording, 1, ASKED).verdict.payload), 1))
-    assert [used.stands for used in survival.used] == [False]
-
-
 @pytest.mark.parametrize("written", ["messages", "responses"])
 def test_values_are_the_same_in_every_format(written: str) -> None:
     called = {"role": "assistant", "content": "I ship it.", "tool_calls": [CALL]}
     recording = talk(said("system", "Be brief."), ASKED, small=FAR + 2, last=[said("user", "Well?"), called])
     other = converted(recording, FORMATS[written])
     assert [used.value for used in used_in(other)] == [used.value for used in used_in(recording)]
-
-
-def test_table_has_a_line_for_each_setting() -> None:
-    parcel, amount = Value("ids", "PCL-204"), Value("amounts", "300")
-    used = [Used("talk", 1, parcel, 20, True), Used("talk", 2, parcel, 20, False), Used("talk", 2, amount, 20, False)]
-    grid = values_used([("off", []), ("default", used)], (8_000,), "talks.jsonl")
-    assert grid.rows == [("off", "0", "-", "-", "-"), ("default", "3", "33.3%", "50.0%", "0.0%")]
