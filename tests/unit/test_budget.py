@@ -140,9 +140,3 @@ def test_what_was_not_summarised_is_measured_without_the_offset() -> None:
     trigger = trigger_of(Shares(None, since_checkpoint=0.10), line=Line(offset=900, ratio=1.25))
     assert not trigger.fires(50_000, since=8_000)
     assert trigger.fires(50_000, since=8_001)
-
-
-def test_the_target_is_never_over_the_trigger() -> None:
-    assert budget_for(SIZES, 10_000, Shares(None)).target == 45_000
-    assert budget_for(SIZES, 10_000, Shares(None, cap=20_000)).target == 10_000
-    assert budget_for(SIZES, 10_000, Shares(0.3)).target == 27_000

@@ -32,16 +32,6 @@ def weighed(caches: Caches, name: str = "one") -> Cache[str, int]:
     return caches.cache(name, lambda _, size: size - ENTRY_BYTES)
 
 
-def test_the_latest_entry_stays_however_large_it_is() -> None:
-    caches = Caches(10)
-    one, other = weighed(caches), weighed(caches)
-    one.keep("a", 5)
-    other.keep("b", 100)
-    assert (len(one), other.items()) == (0, [("b", 100)])
-    one.keep("c", 10)
-    assert (one.items(), len(other)) == ([("c", 10)], 0)
-
-
 def test_somebody_is_told_of_what_is_pushed_out_and_of_nothing_else() -> None:
     caches, gone = Caches(20), list[tuple[str, int]]()
     told: Cache[str, int] = caches.cache(

@@ -16,7 +16,6 @@ from app.store import UsageRecord
 from app.telemetry.metrics import Metrics
 
 PRICE = Price(prompt=15, completion=75)
-CACHING = Price(prompt=15, completion=75, cached=1.5)
 
 
 class Kept:

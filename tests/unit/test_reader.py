@@ -43,14 +43,6 @@ def test_of_a_history_that_goes_on_only_what_is_new_is_read() -> None:
     assert counting.decoded == [raw(text) for text in texts]
 
 
-def test_a_history_goes_on_from_each_of_its_latest_turns() -> None:
-    counting = Counting()
-    first = counting.reader.read([raw("a")])
-    for text in ("b", "c", "d"):
-        assert counting.reader.read([raw("a"), raw(text)])[0] is first[0]
-    assert counting.reader.unread_bytes([raw("a"), raw("e")]) == len(raw("e"))
-
-
 def test_what_was_read_before_the_latest_turn_is_the_beginning_of_others() -> None:
     """Such as those of several agents who begin alike, or an answer that is asked for anew."""
     counting = Counting()
@@ -73,12 +65,6 @@ def test_a_history_to_which_much_was_added_is_read_message_by_message() -> None:
     counting.read(texts[:1])
     assert counting.read(texts) == texts
     assert len(counting.decoded) == len(texts)
-
-
-def test_no_messages_are_no_history_of_anybody() -> None:
-    counting = Counting()
-    assert counting.reader.read([]) == ()
-    assert counting.reader.read([]) is not counting.reader.read([])
 
 
 def test_a_reader_holds_no_more_than_it_may() -> None:
