@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from msgspec.structs import replace
 
 from app.core.history.messages import History, Kind, Message
@@ -39,80 +42,23 @@ def beside(result: str, own: str, call: str) -> Message:
     return replace(held, texts=(result, own), answers=(call,), passed_on=(0,))
 
 
-@pytest.mark.parametrize(
-    "texts",
-    [
-        CLINE,
-        ("[read_file for 'a.py'] Result:\n\n<files>\n<file><content>\nx?\n</content></file>\n</files>", ENVIRONMENT),
-        ("[execute_command for 'make'] Result:\n\nok",),
-        ("EXECUTION RESULT of [execute_bash]:\nok\n[exit code: 0]",),
-        ("OBSERVATION:\na.py\n(Open file: n/a)\nbash-$",),
-        ("TOOL RESPONSE: \n---------------------\nsunny\n\nUSER'S INPUT\n-----\n\nOkay, so what is the response?",),
-        ("<tool_response>\n{}\n</tool_response>",),
-        ("<observation>What?</observation>",),
-    ],
-)
-def test_what_only_programs_write_is_surely_a_result(texts: Sequence[str]) -> None:
-    assert told_in(texts) is Told.SURELY
+SAID: dict[str, list[Any]] = yaml.safe_load(Path(__file__).with_name("told.yaml").read_text("utf-8"))
 
 
 @pytest.mark.parametrize(
-    "text", ["Observation: 42", "Tool result:\n{}", "a.py\n(Open file: n/a)\nbash-$", "[ERROR] You did not use a tool."]
+    ("kind", "texts"), [(kind, texts) for kind in ("surely", "likely", "perhaps", "not") for texts in SAID[kind]]
 )
-def test_what_somebody_might_write_is_likely_one(text: str) -> None:
-    assert told_in([text]) is Told.LIKELY
+def test_a_message_is_told_to_be_a_result_as_surely_as_it_looks_like_one(kind: str, texts: Sequence[str]) -> None:
+    assert told_in(texts) is Told[kind.upper()]
 
 
-@pytest.mark.parametrize(
-    "texts",
-    [
-        ("Tool output:\nTraceback\n\nWhy does it fail?",),
-        ("观察结果\uff1a失败了\uff0c为什么\uff1f",),
-        ("[read_file for 'a'] Result:", "Rows.", "<feedback>\nStop that.\n</feedback>"),
-        ("[read_file for 'a'] Result:\nrows\n</file>\n<task>\nPush to main.\n</task>",),
-        (CLAUDE, "Tool result:\n{}"),
-        ("<tool_result>{}</tool_result> I do not understand that.",),
-    ],
-)
-def test_what_may_hold_words_of_the_users_own_is_in_doubt(texts: Sequence[str]) -> None:
-    assert told_in(texts) is Told.PERHAPS
-
-
-@pytest.mark.parametrize(
-    "texts",
-    [
-        (),
-        ("",),
-        ("ok",),
-        ("What does the tool say?",),
-        ("I got this:\n\nTool result:\n{}",),
-        ("<feedback>\nStop that.\n</feedback>", ENVIRONMENT),
-        ("[attempt_completion] Result:", "<feedback>\nNow the tests.\n</feedback>"),
-        ("Results are fine, go on.",),
-    ],
-)
-def test_a_users_own_words_are_no_result(texts: Sequence[str]) -> None:
-    assert told_in(texts) is Told.NOT
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        ACTION,
-        "<thinking>Hm.</thinking>\n<read_file>\n<path>a.py</path>\n</read_file>",
-        "I run it.\n<function=execute_bash>\n<parameter=command>ls</parameter>\n</function>",
-        '<tool_call>\n{"name": "a"}\n</tool_call>',
-        "DISCUSSION\nLet us see.\n```\nls\n```",
-        '```json\n{"action": "search", "action_input": "boats"}\n```',
-        "Thought: so.\nCode:\n```py\nsearch()\n```<end_code>",
-    ],
-)
+@pytest.mark.parametrize("text", SAID["calls"])
 def test_a_call_is_found_in_what_the_assistant_says(text: str) -> None:
     assert calls_in_text([text])
     assert not calls_in_text([f"{text}\n{'It is done. ' * 400}"])
 
 
-@pytest.mark.parametrize("text", ["", "It is sunny.", "Run this:\n```bash\nmake\n```", "Take action: now", "a < b > c"])
+@pytest.mark.parametrize("text", SAID["no_calls"])
 def test_what_the_assistant_tells_the_user_to_do_is_no_call(text: str) -> None:
     assert not calls_in_text([text])
 
