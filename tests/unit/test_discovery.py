@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import msgspec
 import pytest
+import yaml
 
 from app.core.limits.budget import Window
 from app.providers.discovery import Discovery, ListingRefused, ModelListing, announced
@@ -15,6 +17,7 @@ from tests.unit.providers import MockedUpstream, listing
 
 pytestmark = pytest.mark.usefixtures("network")
 
+ENTRIES = yaml.safe_load(Path(__file__).with_name("discovery.yaml").read_text("utf-8"))["entries"]
 MODELS = "/v1/models"
 
 
@@ -25,51 +28,8 @@ async def ask(upstream: MockedUpstream, root: str = "") -> ModelListing:
 @pytest.mark.parametrize(
     ("entry", "window"),
     [
-        ({"max_model_len": 32_768}, (32_768, None, None)),
-        ({"context_window": 131_072, "max_completion_tokens": 32_768}, (131_072, None, 32_768)),
-        ({"context_window": 131_072, "max_completion_tokens": 131_072}, (131_072, None, None)),
-        ({"max_context_length": 32_000, "capabilities": {"completion_chat": True}}, (32_000, None, None)),
-        ({"context_length": "200000"}, (200_000, None, None)),
-        (
-            {"context_length": 1_000_000, "top_provider": {"context_length": 200_000, "max_completion_tokens": 64_000}},
-            (200_000, None, 64_000),
-        ),
-        ({"context_length": 8_192, "top_provider": None}, (8_192, None, None)),
-        (
-            {
-                "capabilities": {
-                    "limits": {
-                        "max_context_window_tokens": 400_000,
-                        "max_prompt_tokens": 272_000,
-                        "max_output_tokens": 128_000,
-                    }
-                }
-            },
-            (400_000, 272_000, 128_000),
-        ),
-        ({"max_input_tokens": 200_000}, (200_000, None, None)),
-        ({"context_size": 163_840, "max_output_tokens": 32_768}, (163_840, None, 32_768)),
-        (
-            {"model_spec": {"availableContextTokens": 131_072, "maxCompletionTokens": 24_000, "pricing": {}}},
-            (131_072, None, 24_000),
-        ),
-        ({"metadata": {"context_length": 163_840, "max_tokens": 163_840, "tags": ["fp8"]}}, (163_840, None, None)),
-        ({"context_window": {"context_length": 200_000, "max_output_tokens": 64_000}}, (200_000, None, 64_000)),
-        ({"parameters": {"max_seq_len": 32_768, "cache_size": 65_536}}, (32_768, None, None)),
-        ({"model_info": {"max_input_tokens": 200_000, "max_output_tokens": 64_000}}, (200_000, None, 64_000)),
-        ({"inputTokenLimit": 1_048_576, "outputTokenLimit": 65_536}, (1_048_576, None, 65_536)),
-        ({"meta": {"n_ctx_train": 131_072, "n_ctx": 8_192}}, (8_192, None, None)),
-        ({"meta": {"n_ctx_train": 131_072}}, None),
-        ({"context_length": 0}, None),
-        ({"context_length": True}, None),
-        ({"context_length": 100_000_000}, (100_000_000, None, None)),
-        ({"context_length": 100_000_001}, None),
+        *ENTRIES,
         ({"context_length": 2**63, "max_model_len": "9" * 5_000, "max_context_length": 8_192}, (8_192, None, None)),
-        ({"context_length": 8_192, "max_completion_tokens": 2**63, "max_prompt_tokens": 10**30}, (8_192, None, None)),
-        ({"context_length": "\u0668\u0661\u0669\u0662"}, None),
-        ({"context_length": "many"}, None),
-        ({"context_length": None, "top_provider": [5_000]}, None),
-        ({}, None),
     ],
 )
 def test_an_entry_tells_its_window_by_many_names(
