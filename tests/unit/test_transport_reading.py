@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -33,43 +37,9 @@ def read(*pieces: bytes, ends: bool = True, to_head: bool = False) -> Verdict:
     return outcome, reading.status, reading.headers, body, outcome == "complete" and reading.reusable
 
 
-ANSWERS = {
-    "with a length": (WHOLE, b"hi", True),
-    "without a reason": (b"HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nhi", b"hi", True),
-    "in chunks": (CHUNKED + b"2\r\nhi\r\n1\r\n!\r\n0\r\n\r\n", b"hi!", True),
-    "in chunks with extensions and trailers": (CHUNKED + b'2;a=b;c="d"\r\nhi\r\n0\r\nX: y\r\n\r\n', b"hi", True),
-    "until the connection closes": (OK + b"\r\nhi", b"hi", False),
-    "of HTTP/1.0": (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi", b"hi", False),
-    "of HTTP/1.0, kept": (b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nhi", b"hi", True),
-    "with close": (OK + b"Connection: close\r\nContent-Length: 2\r\n\r\nhi", b"hi", False),
-    "after interim ones": (b"HTTP/1.1 103 Early\r\nLink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" + WHOLE, b"hi", True),
-    "without a body": (b"HTTP/1.1 204 None\r\n\r\n", b"", True),
-    "without the body it tells of": (b"HTTP/1.1 304 None\r\nContent-Length: 9\r\n\r\n", b"", True),
-    "with more behind it": (WHOLE + b"HTTP/1.1 200 OK\r\n", b"hi", False),
-    "with one byte behind it": (WHOLE + b"x", b"hi", False),
-    "with a body that may not be": (b"HTTP/1.1 204 None\r\nContent-Length: 2\r\n\r\nhi", b"", False),
-    "with a length twice": (OK + b"Content-Length: 2\r\nA: b\r\ncontent-length:2 \r\n\r\nhi", b"hi", True),
-    "with a list of equal lengths": (OK + b"Content-Length: 2, 2,2\r\nA: b\r\n\r\nhi", b"hi", True),
-    "with lengths and lists of them": (
-        OK + b"Content-Length: 2,2\r\nContent-Length: 2\r\nContent-Length: 2 , 2\r\n\r\nhi",
-        b"hi",
-        True,
-    ),
-    "with a length twice in the interim one": (
-        b"HTTP/1.1 103 Early\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n" + WHOLE,
-        b"hi",
-        True,
-    ),
-    "with a length twice and more behind it": (
-        OK + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\nhiHTTP/1.1 200 OK\r\n",
-        b"hi",
-        False,
-    ),
-    "with an upgrade nobody asked for": (
-        OK + b"Upgrade: h2c\r\nConnection: upgrade\r\nContent-Length: 2\r\n\r\nhi",
-        b"hi",
-        True,
-    ),
+CASES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("transport_reading.yaml").read_text("utf-8"))
+ANSWERS: dict[str, tuple[bytes, bytes, bool]] = {
+    kind: (data.encode("latin-1"), body.encode(), again) for kind, (data, body, again) in CASES["answers"].items()
 }
 
 
@@ -80,64 +50,14 @@ def test_an_answer_ends_where_it_says_and_spoils_no_other(kind: str) -> None:
     assert (outcome, came, again) == ("complete", body, reusable)
 
 
-REFUSED = {
-    "a length and an encoding": OK + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
-    "an encoding and a length": OK + b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
-    "two lengths": OK + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\nhi",
-    "lengths that are spelt in two ways": OK + b"Content-Length: 2\r\nContent-Length: 02\r\n\r\nhi",
-    "a list of lengths": OK + b"Content-Length: 2, 3\r\n\r\nhi",
-    "a list of lengths that ends early": OK + b"Content-Length: 2,\r\n\r\nhi",
-    "a list of lengths beside another length": OK + b"Content-Length: 2, 2\r\nContent-Length: 3\r\n\r\nhi",
-    "a length twice, and one that is none": OK + b"Content-Length: 2\r\n" * 2 + b"Content-Length: +2\r\n\r\nhi",
-    "a list of signed lengths": OK + b"Content-Length: +2, +2\r\n\r\nhi",
-    "a list of no lengths": OK + b"Content-Length: ,\r\n\r\nhi",
-    "a length twice and an encoding": OK
-    + b"Content-Length: 2\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
-    "a length twice behind an interim answer": b"HTTP/1.1 103 Early\r\n\r\n"
-    + OK
-    + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\nhi",
+REFUSED: dict[str, bytes] = {kind: data.encode("latin-1") for kind, data in CASES["refused"].items()} | {
     "a length twice in a head without an end": OK + b"Content-Length: 2\r\n" * (LONGEST_HEAD // 19 + 1),
-    "a negative length": OK + b"Content-Length: -2\r\n\r\nhi",
-    "a signed length": OK + b"Content-Length: +2\r\n\r\nhi",
-    "an endless length": OK + b"Content-Length: 99999999999999999999999\r\n\r\nhi",
-    "no length": OK + b"Content-Length:\r\n\r\nhi",
-    "a length that is too long": OK + b"Content-Length: 3\r\n\r\nhi",
-    "an encoding before chunked": OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
-    "an encoding after chunked": OK + b"Transfer-Encoding: chunked, identity\r\n\r\nhi",
-    "no encoding by name": OK + b"Transfer-Encoding: identity\r\n\r\nhi",
-    "an encoding that resembles it": OK + b"Transfer-Encoding: xchunked\r\n\r\nhi",
-    "chunked twice": OK + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
-    "a folded header": OK + b"A: b\r\n c\r\nContent-Length: 2\r\n\r\nhi",
-    "line feeds alone": b"HTTP/1.1 200 OK\nContent-Length: 2\n\nhi",
-    "a line feed alone": OK + b"A: b\nContent-Length: 2\r\n\r\nhi",
-    "a carriage return alone": OK + b"A: b\rX: y\r\nContent-Length: 2\r\n\r\nhi",
-    "NUL": OK + b"A: b\0c\r\nContent-Length: 2\r\n\r\nhi",
-    "a space before a colon": OK + b"Content-Length : 2\r\n\r\nhi",
-    "no colon": OK + b"Ab\r\n\r\nhi",
-    "no name": OK + b": b\r\n\r\nhi",
-    "HTTP/2": b"HTTP/2.0 200 OK\r\nContent-Length: 2\r\n\r\nhi",
-    "HTTP/0.9": b"HTTP/0.9 200 OK\r\nContent-Length: 2\r\n\r\nhi",
-    "another protocol": b"SSH-2.0-OpenSSH_9.9\r\n",
-    "a request": b"POST / HTTP/1.1\r\n\r\n",
-    "a status of two digits": b"HTTP/1.1 20 OK\r\n\r\nhi",
-    "a switch of protocols": b"HTTP/1.1 101 Go\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\nxyz",
-    "a switch to nothing": b"HTTP/1.1 101 Go\r\n\r\n" + WHOLE,
     "interim answers without an end": b"HTTP/1.1 103 Early\r\n\r\n" * (MOST_INTERIM + 1) + WHOLE,
     "headers without an end": OK + b"X-A: b\r\n" * (LONGEST_HEAD // 8 + 1),
     "a header without an end": OK + b"X-A: " + b"b" * (LONGEST_HEAD + 1),
     "long headers in one piece": OK + b"X-A: " + b"b" * (LONGEST_HEAD + 1) + b"\r\nContent-Length: 2\r\n\r\nhi",
     "an extension without an end": CHUNKED + b"2;" + b"a" * (LONGEST_HEAD + 1),
     "trailers without an end": CHUNKED + b"2\r\nhi\r\n0\r\n" + b"X-A: b\r\n" * (2 * LONGEST_HEAD // 8),
-    "a chunk size with a prefix": CHUNKED + b"0x2\r\nhi\r\n0\r\n\r\n",
-    "a chunk size below zero": CHUNKED + b"-2\r\nhi\r\n0\r\n\r\n",
-    "an endless chunk size": CHUNKED + b"f" * 18 + b"\r\nhi\r\n0\r\n\r\n",
-    "no chunk size": CHUNKED + b"\r\nhi\r\n0\r\n\r\n",
-    "a chunk that is longer": CHUNKED + b"2\r\nhixx0\r\n\r\n",
-    "a chunk that ends with a line feed": CHUNKED + b"2\r\nhi\n0\r\n\r\n",
-    "a chunk size that ends with a line feed": CHUNKED + b"2\nhi\r\n0\r\n\r\n",
-    "no last chunk": CHUNKED + b"2\r\nhi\r\n",
-    "nothing": b"",
-    "half a head": OK + b"Content-Le",
 }
 
 

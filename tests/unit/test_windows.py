@@ -233,6 +233,13 @@ async def test_a_limit_below_the_output_that_was_asked_for_is_not_learnt(build: 
     assert windows.of("gpt-4o", TENANT).context == 8_192
 
 
+async def test_what_is_no_prompt_of_a_model_proves_nothing(build: Build) -> None:
+    windows = build()
+    windows.succeeded(TENANT, "x" * 1_000, 9_000)
+    windows.succeeded(TENANT, "small", 999)
+    assert not list(windows.learnt._prompts)
+
+
 async def test_a_learnt_limit_is_forgotten_after_a_day(build: Build, clock: Clock) -> None:
     windows = build()
     windows.learn(TENANT, "gpt-4o", overflow(32_768))
