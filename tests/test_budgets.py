@@ -1,0 +1,68 @@
+"""The sizes that the tree may have. A step that makes a part smaller lowers its number here; a step that raises one says
+why in the same commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from app.store.tables import metadata
+from scripts.generate_settings import count
+
+ROOT = Path(__file__).parents[1]
+
+LINES = {
+    "app": 50_900,
+    "app/commands": 2_640,
+    "app/compaction": 2_090,
+    "app/core": 13_980,
+    "app/edge": 3_210,
+    "app/inspector": 3_050,
+    "app/providers": 2_670,
+    "app/proxy": 3_370,
+    "app/rest": 2_910,
+    "app/runtime": 880,
+    "app/settings": 2_050,
+    "app/store": 5_130,
+    "app/telemetry": 540,
+    "app/wire": 7_700,
+    "tests": 69_000,
+    "lab": 11_600,
+}
+"""Lines of Python by folder, at most."""
+FILES = 366
+"""Python files in `app`, at most."""
+SETTINGS = 75
+TABLES = 12
+WORDS = 40_000
+"""Words of `docs`, at most."""
+EXCHANGE_BYTES = 3_000_000
+"""Bytes of the exchanges' cases and recordings, at most."""
+
+
+def size(paths: Iterable[Path]) -> int:
+    return sum(path.stat().st_size for path in paths if path.is_file())
+
+
+@pytest.mark.parametrize(("folder", "most"), LINES.items(), ids=LINES)
+def test_a_folder_has_no_more_lines_than_its_budget(folder: str, most: int) -> None:
+    lines = sum(len(path.read_bytes().splitlines()) for path in (ROOT / folder).rglob("*.py"))
+    assert lines <= most, f"{folder} has {lines} lines of Python, {lines - most} more than LINES allows"
+
+
+def test_there_are_no_more_files_settings_and_tables_than_their_budgets() -> None:
+    assert len([*(ROOT / "app").rglob("*.py")]) <= FILES
+    assert count() <= SETTINGS
+    assert len(metadata.tables) <= TABLES
+
+
+def test_the_pages_have_no_more_words_than_their_budget() -> None:
+    words = sum(len(path.read_text().split()) for path in (ROOT / "docs").rglob("*.md"))
+    assert words <= WORDS, f"docs has {words} words, {words - WORDS} more than WORDS allows"
+
+
+def test_the_exchanges_take_no_more_bytes_than_their_budget() -> None:
+    folder = ROOT / "tests" / "exchanges"
+    assert size((folder / "cases").rglob("*")) + size((folder / "recorded").rglob("*")) <= EXCHANGE_BYTES
