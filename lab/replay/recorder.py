@@ -28,7 +28,7 @@ class Recorder:
             base_url, connect=10.0, first_byte=600.0, between_bytes=120.0, instance=new_instance()
         )
         self._count = count
-        self._log = Log(LOG_LIMIT, bodies=True)
+        self._log = Log(LOG_LIMIT)
 
     @property
     def log(self) -> tuple[Record, ...]:

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from lab.simulator.connection import Connection
-from lab.simulator.content import Content
-from lab.simulator.format import Format, Frame
+from lab.simulator.format import Content, Format, Frame
 from lab.simulator.log import Record
 from lab.simulator.script import Fault, Headers
 

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+import msgspec
+
 from app.core.tokens.estimate import Count
-from lab.simulator.content import Content
 from lab.simulator.log import Record
 from lab.simulator.rules import RequestRules
 from lab.simulator.script import Fault
+
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """An answer in one piece."""
+
+    body: bytes
+    content_type: str = JSON
+    status: int = 200
+
+
+def json_content(value: Any, status: int = 200) -> Content:
+    return Content(msgspec.json.encode(value), status=status)
 
 
 class Frame(NamedTuple):

@@ -92,11 +92,10 @@ class Record:
 
 
 class Log:
-    """The last `limit` records, readable from any thread. Without `bodies` it keeps none of them: for load runs."""
+    """The last `limit` records, readable from any thread."""
 
-    def __init__(self, limit: int, bodies: bool) -> None:
+    def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._bodies = bodies
         self._records: dict[int, Record] = {}
         self._sequence = 0
         self._changed = threading.Condition()
@@ -108,7 +107,7 @@ class Log:
 
     def add(self, record: Record) -> None:
         with self._changed:
-            self._records[record.sequence] = record if self._bodies else replace(record, body=b"")
+            self._records[record.sequence] = record
             if len(self._records) > self._limit:
                 del self._records[next(iter(self._records))]
             self._changed.notify_all()

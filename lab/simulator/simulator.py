@@ -24,11 +24,9 @@ from lab.simulator.connection import (
     received_target,
     wait_until_closed,
 )
-from lab.simulator.content import Content, json_content
 from lab.simulator.delivery import Delivery
-from lab.simulator.endpoints import respond
-from lab.simulator.format import Accepted, Format
-from lab.simulator.listings import Shape
+from lab.simulator.endpoints import Shape, respond
+from lab.simulator.format import Accepted, Content, Format, json_content
 from lab.simulator.log import Kind, Log, Record
 from lab.simulator.messages.format import Messages
 from lab.simulator.refusals import Refused, no_such_method
@@ -67,7 +65,6 @@ class Simulator:
         *,
         window: int = 8_000,
         models: Iterable[Model | str] | Literal["any"] = DEFAULT_MODELS,
-        announce_window: bool = True,
         listing: Shape = "plain",
         reply: Reply = default_reply,
         summary_words: int = 400,
@@ -81,16 +78,13 @@ class Simulator:
         late_overflow: bool = False,
         lenient_text: bool = False,
         log_limit: int = 100_000,
-        log_bodies: bool = True,
     ) -> None:
         self.window = window
         """Context window of every model without its own."""
         self.models: Mapping[str, Model] | Literal["any"] = models if models == "any" else _by_name(models)
         """any: every name is known."""
-        self.announce_window = announce_window
-        """Whether /v1/models gives windows."""
         self.listing: Shape = listing
-        """Server whose /v1/models it is like; local servers have paths of their own besides."""
+        """Server whose /v1/models it is like (`silent`: no windows); local servers have paths of their own besides."""
         self.reply = reply
         """Function from messages to what the model says."""
         self.summary_words = summary_words
@@ -120,7 +114,7 @@ class Simulator:
             Messages(self.count),
             Responses(self.count),
         )
-        self._log = Log(log_limit, log_bodies)
+        self._log = Log(log_limit)
 
     # What arrived
 
@@ -282,7 +276,7 @@ class Simulator:
             if (content := written.respond(record, self._rules)) is not None:
                 return content
         offered: Sequence[Model] = DEFAULT_MODELS if self.models == "any" else list(self.models.values())
-        return respond(record, offered, self.window, self.listing if self.announce_window else "silent")
+        return respond(record, offered, self.window, self.listing)
 
     async def _show_log(self, scope: Scope, body: bytes, connection: Connection) -> None:
         """GET: the log as JSON; DELETE: empty it. Not logged."""

@@ -324,7 +324,7 @@ async def test_a_window_that_was_learnt_is_shown(doctor: Examine, provider: Runn
 
 
 async def test_a_model_that_nobody_knows_is_a_warning(doctor: Examine, simulator: Simulator) -> None:
-    simulator.announce_window = False
+    simulator.listing = "silent"
     simulator.models = {name: Model(name) for name in ("gpt-4o", "llama-9", "mine", "yours")}
     report = await doctor(models=[{"match": "mine", "context_window": 32_000}])
     guessed = "2 models are not known, and their windows a guess: llama-9 128,000, yours 128,000"

@@ -1,6 +1,6 @@
 """Steno beside others on the same conversations: what each keeps, what it costs, and what a provider refuses of it.
 
-    python -m lab.benchmarks.rivals FILE [--arms default,keep-last] [--windows 32000,64000] [--sample 6] [--text]
+    python -m lab.benchmarks.rivals FILE [--arms default,keep-last] [--windows 32000,64000] [--sample 6]
 
 A conversation is sent request by request, as its client sends it, to Steno, to another's proxy or through another's
 rule; behind each is a simulator that reports what its prompt cache has, and makes all summaries. The cost is that of
@@ -23,7 +23,6 @@ from lab.benchmarks.rivals.arms import CACHED, COMPLETION, PROXIES, Arm, arm
 from lab.benchmarks.rivals.kept import DUE_RATIO, NOTHING, Kept, Memory, Payload, key
 from lab.benchmarks.rivals.rules import RULES
 from lab.replay.recordings import Message, Recording, chain, joined, read_recordings
-from lab.replay.survival import without_values
 from lab.replay.tables import Grid
 from lab.simulator import Record
 
@@ -66,13 +65,10 @@ class Bill:
             self.invalid += not over
 
 
-def play(recordings: Sequence[Recording], name: str, window: int, *, blind: bool = False) -> Bill:
-    """All conversations through one arm. `blind`: no summary has an exact value, so what is kept is kept by code.
-    Raises `Missing` where it is not installed."""
+def play(recordings: Sequence[Recording], name: str, window: int) -> Bill:
+    """All conversations through one arm. Raises `Missing` where it is not installed."""
     bill = Bill()
     with arm(name, window) as against:
-        if blind:
-            against.provider.summary_edit = without_values
         for recording in recordings:
             _play(recording, against, window, bill)
     return bill
@@ -137,14 +133,12 @@ def row(name: str, bill: Bill, base: Bill, window: int) -> tuple[str, ...]:
     )
 
 
-def table(
-    file: Path, recordings: Sequence[Recording], arms: Sequence[str], window: int, *, blind: bool = False
-) -> Grid:
+def table(file: Path, recordings: Sequence[Recording], arms: Sequence[str], window: int) -> Grid:
     base = play(recordings, BASE, window)
     rows = []
     for name in arms:
         try:
-            rows.append(row(name, play(recordings, name, window, blind=blind), base, window))
+            rows.append(row(name, play(recordings, name, window), base, window))
         except Missing as missing:
             rows.append((name, f"not installed: {missing}", *(NOTHING for _ in HEADER[2:])))
     told = [place for place in range(len(HEADER)) if any(each[place] != NOTHING for each in rows)]
@@ -160,15 +154,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--windows", default="32000,64000,128000")
     parser.add_argument("--chain", type=int, help="conversations in one; otherwise as many as outgrow the window")
     parser.add_argument("--sample", type=int, default=6, help="conversations of the file that are read; 0: all")
-    parser.add_argument("--text", action="store_true", help="leave a text protocol as it is")
-    parser.add_argument("--blind", action="store_true", help="summaries without exact values")
     options = parser.parse_args(arguments)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    read = read_recordings(options.file)[: options.sample or None]
+    talks = [with_calls(each) for each in read_recordings(options.file)[: options.sample or None]]
     for window in map(int, options.windows.split(",")):
-        talks = read if options.text else list(map(with_calls, read))
         chained = chain(talks, options.chain) if options.chain else list(grown(talks, window))
-        grid = table(options.file, chained, options.arms.split(","), window, blind=options.blind)
+        grid = table(options.file, chained, options.arms.split(","), window)
         print(f"{grid.markdown()}\n", flush=True)
 
 

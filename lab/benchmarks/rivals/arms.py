@@ -53,21 +53,14 @@ class Provider:
     simulator: Simulator
     asked: str = ""
     """Last message of the request: what does not end with it asks for a summary."""
-    summary_edit: Callable[[str], str] = str
-    """Function that changes a summary, whoever asked for it."""
 
     def __post_init__(self) -> None:
         self.simulator.reply = self.say
-        self.simulator.summary_edit = self.edited
 
     def say(self, messages: list[Any]) -> str:
         if "\n".join(texts_of(messages[-1])) == self.asked:
             return ANSWER
-        return self.edited(summary_of(messages, SUMMARY_WORDS, None, self.simulator.count))
-
-    def edited(self, summary: str) -> str:
-        """Apply the edit that is in effect by then."""
-        return self.summary_edit(summary)
+        return summary_of(messages, SUMMARY_WORDS, None, self.simulator.count)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from app.core.tokens.estimate import Count
-from lab.simulator.content import Content, json_content
-from lab.simulator.format import Format
+from lab.simulator.format import Content, Format, json_content
 from lab.simulator.log import Record
 from lab.simulator.messages.answers import Answer, compose
 from lab.simulator.messages.refusals import no_such_model

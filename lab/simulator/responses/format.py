@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from app.core.tokens.estimate import Count
 from lab.simulator import openai
-from lab.simulator.content import Content, json_content
+from lab.simulator.format import Content, json_content
 from lab.simulator.log import Record
 from lab.simulator.responses.answers import Answer, compose
 from lab.simulator.responses.requests import AcceptedRequest, Reader
