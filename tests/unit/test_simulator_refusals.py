@@ -61,124 +61,76 @@ def with_name(name: str) -> dict[str, Any]:
     return with_call(function={"name": name, "arguments": "{}"})
 
 
-Said = tuple[str, str | None, str | None]
-"""Message, parameter and code of a refusal."""
-NOT_JSON: Said = ("We could not parse the JSON body of your request.", None, None)
-
-
-def missing(param: str) -> Said:
-    return f"Missing required parameter: '{param}'.", param, "missing_required_parameter"
-
-
-def wrong_type(param: str, expected: str, given: str) -> Said:
-    return f"Invalid type for '{param}': expected {expected}, but got {given} instead.", param, "invalid_type"
-
-
-def wrong_value(param: str, given: str, supported: str) -> Said:
-    return f"Invalid value: '{given}'. Supported values are: {supported}.", param, "invalid_value"
-
-
-def unknown(param: str) -> Said:
-    return f"Unknown parameter: '{param}'.", param, "unknown_parameter"
-
-
-def bad(param: str, problem: str, expected: str, code: str) -> Said:
-    return f"Invalid '{param}': {problem}. Expected {expected}", param, code
-
-
-def empty(param: str) -> Said:
-    return bad(param, "empty array", "an array with minimum length 1, but got an empty array instead.", "empty_array")
-
-
-def too_small(param: str) -> Said:
-    expected = "a value >= 1, but got 0 instead."
-    return bad(param, "integer below minimum value", expected, "integer_below_min_value")
-
-
-def pattern(param: str, matched: str) -> Said:
-    expected = f"a string that matches the pattern '{matched}'."
-    return bad(param, "string does not match pattern", expected, "invalid_value")
-
-
-def only_with(param: str, condition: str) -> Said:
-    return f"The '{param}' parameter is only allowed when {condition}.", param, None
-
-
-NO_TEXT: Said = ("Invalid value for 'content': expected a string, got null.", "messages.[1].content", None)
 AT, CALLED = "messages[1]", "messages[1].tool_calls[0]"
-WITHOUT_TOOLS = "Invalid value for '{0}': '{0}' is only allowed when 'tools' are specified."
-BAD: Mapping[str, tuple[Any, Said]] = {
-    "not JSON": (b'{"model": ', NOT_JSON),
-    "too deep": (b'{"model": "m", "messages": [' + b"[" * 5_000 + b"]" * 5_000 + b"]}", NOT_JSON),
-    "not an object": ([1], NOT_JSON),
-    "no model": (request(model=UNSET), ("you must provide a model parameter", None, None)),
-    "model": (request(model="x"), ("The model `x` does not exist", None, "model_not_found")),
-    "stranger": (request(context={}), ("Unrecognized request argument supplied: context", None, None)),
-    "no messages": (request(UNSET), missing("messages")),
-    "empty messages": (request([]), empty("messages")),
-    "many messages": (
-        request([USER] * 2_049),
-        bad(
-            "messages",
-            "array too long",
-            "an array with maximum length 2048, but got an array with length 2049 instead.",
-            "array_above_max_length",
-        ),
+LACKS, TYPE, VALUE, EMPTY = "missing_required_parameter", "invalid_type", "invalid_value", "empty_array"
+BAD: Mapping[str, tuple[Any, str | None, str | None]] = {
+    "not JSON": (b'{"model": ', None, None),
+    "too deep": (b'{"model": "m", "messages": [' + b"[" * 5_000 + b"]" * 5_000 + b"]}", None, None),
+    "not an object": ([1], None, None),
+    "no model": (request(model=UNSET), None, None),
+    "model": (request(model="x"), None, "model_not_found"),
+    "stranger": (request(context={}), None, None),
+    "no messages": (request(UNSET), "messages", LACKS),
+    "empty messages": (request([]), "messages", EMPTY),
+    "many messages": (request([USER] * 2_049), "messages", "array_above_max_length"),
+    "empty tools": (request(tools=[]), "tools", EMPTY),
+    "many tools": (request(tools=[TOOL] * 129), "tools", "array_above_max_length"),
+    "tool without name": (
+        request(tools=[{"type": "function", "function": {}}]),
+        "tools[0].function.name",
+        LACKS,
     ),
-    "empty tools": (request(tools=[]), empty("tools")),
-    "tool without name": (request(tools=[{"type": "function", "function": {}}]), missing("tools[0].function.name")),
-    "choice without tools": (request(tool_choice="auto"), (WITHOUT_TOOLS.format("tool_choice"), "tool_choice", None)),
+    "choice without tools": (request(tool_choice="auto"), "tool_choice", None),
     "choice of no tool": (
         request(tools=[TOOL], tool_choice={"type": "function", "function": {"name": "fly"}}),
-        ("Tool choice 'fly' not found in 'tools' parameter.", "tool_choice", None),
+        "tool_choice",
+        None,
     ),
-    "zero tokens": (request(max_tokens=0), too_small("max_tokens")),
+    "zero tokens": (request(max_tokens=0), "max_tokens", "integer_below_min_value"),
     "both limits": (
         request(max_tokens=1, max_completion_tokens=1),
-        (
-            "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.",
-            "max_tokens",
-            "invalid_parameter_combination",
-        ),
+        "max_tokens",
+        "invalid_parameter_combination",
     ),
-    "stream options alone": (
-        request(stream_options={"include_usage": True}),
-        only_with("stream_options", "'stream' is enabled"),
+    "limit unsupported": (request(model="o", max_tokens=1), "max_tokens", "unsupported_parameter"),
+    "stream options alone": (request(stream_options={"include_usage": True}), "stream_options", None),
+    "metadata unstored": (request(metadata={"conversation_id": "a"}), "metadata", None),
+    "JSON unmentioned": (request(response_format={"type": "json_object"}), "messages", None),
+    "no role": (with_message(content="hi"), f"{AT}.role", LACKS),
+    "role": (with_message(role="robot", content="hi"), f"{AT}.role", VALUE),
+    "key": (
+        with_message(role="user", content="hi", reasoning_content="x"),
+        f"{AT}.reasoning_content",
+        "unknown_parameter",
     ),
-    "metadata unstored": (request(metadata={"conversation_id": "a"}), only_with("metadata", "'store' is enabled")),
-    "JSON unmentioned": (
-        request(response_format={"type": "json_object"}),
-        (
-            "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'.",
-            "messages",
-            None,
-        ),
+    "no content": (with_message(role="user"), f"{AT}.content", LACKS),
+    "null content": (with_message(role="system", content=None), "messages.[1].content", None),
+    "assistant says nothing": (with_message(role="assistant", content=None), "messages.[1].content", None),
+    "long content": (
+        with_message(role="user", content="x" * 10_485_761),
+        f"{AT}.content",
+        "string_above_max_length",
     ),
-    "no role": (with_message(content="hi"), missing(f"{AT}.role")),
-    "role": (
-        with_message(role="robot", content="hi"),
-        wrong_value(f"{AT}.role", "robot", "'system', 'assistant', 'user', 'function', 'tool', and 'developer'"),
+    "part of another role": (
+        with_message(role="system", content=[{"type": "image_url", "image_url": {"url": "data:"}}]),
+        f"{AT}.content[0].type",
+        VALUE,
     ),
-    "key": (with_message(role="user", content="hi", reasoning_content="x"), unknown(f"{AT}.reasoning_content")),
-    "no content": (with_message(role="user"), missing(f"{AT}.content")),
-    "null content": (with_message(role="system", content=None), NO_TEXT),
-    "assistant says nothing": (with_message(role="assistant", content=None), NO_TEXT),
     "key of another provider": (
         with_message(role="user", content=[{"type": "text", "text": "hi", "cache_control": {}}]),
-        unknown(f"{AT}.content[0].cache_control"),
+        f"{AT}.content[0].cache_control",
+        "unknown_parameter",
     ),
-    "speaker": (with_message(role="user", content="hi", name="Jo Ann"), pattern(f"{AT}.name", r"^[^\s<|\\/>]+$")),
-    "no calls": (with_message(role="assistant", content="hi", tool_calls=[]), empty(f"{AT}.tool_calls")),
-    "function name": (with_name("look up"), pattern(f"{CALLED}.function.name", "^[a-zA-Z0-9_-]+$")),
+    "speaker": (with_message(role="user", content="hi", name="Jo Ann"), f"{AT}.name", VALUE),
+    "no calls": (with_message(role="assistant", content="hi", tool_calls=[]), f"{AT}.tool_calls", EMPTY),
+    "function name": (with_name("look up"), f"{CALLED}.function.name", VALUE),
     "parsed arguments": (
         with_call(function={"name": "look_up", "arguments": {}}),
-        wrong_type(f"{CALLED}.function.arguments", "a string", "an object"),
+        f"{CALLED}.function.arguments",
+        TYPE,
     ),
-    "result without id": (with_message(role="tool", content="found"), missing(f"{AT}.tool_call_id")),
-    "nameless function": (
-        with_message(role="function", content="found"),
-        ("Missing parameter 'name': messages with role 'function' must have a 'name'.", "messages.[1].name", None),
-    ),
+    "result without id": (with_message(role="tool", content="found"), f"{AT}.tool_call_id", LACKS),
+    "nameless function": (with_message(role="function", content="found"), "messages.[1].name", None),
 }
 
 STRAY = "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
@@ -204,18 +156,11 @@ BAD_PAIRS: Mapping[str, tuple[list[Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("payload", "said"), BAD.values(), ids=BAD)
-def test_bad_payload_is_refused_in_the_providers_words(payload: Any, said: Said) -> None:
+@pytest.mark.parametrize(("payload", "param", "code"), BAD.values(), ids=BAD)
+def test_bad_payload_is_refused(payload: Any, param: str | None, code: str | None) -> None:
     refused = refusal(payload)
-    message, *rest = said
-    assert refused.message.startswith(message)
-    assert [refused.param, refused.code] == rest
-    assert refused.type == "invalid_request_error"
-    assert refused.status == (404 if refused.code == "model_not_found" else 400)
-
-
-LACKS, TYPE, LONG = "missing_required_parameter", "invalid_type", "string_above_max_length"
-FUNCTION, FILE = {"type": "function"}, f"{AT}.content[0].file"
+    assert (refused.param, refused.code, refused.type) == (param, code, "invalid_request_error")
+    assert refused.status == (404 if code == "model_not_found" else 400)
 
 
 @pytest.mark.parametrize("case", BAD_PAIRS.values(), ids=BAD_PAIRS.keys())
@@ -294,19 +239,12 @@ def test_strict_roles_demand_alternation(roles: str, accepted: bool) -> None:
 
 # The judge
 
-REFUSED_BY_THE_JUDGE = {
-    "no messages": ({"model": "m"}, "messages"),
-    "a stray argument": (request(context={}), None),
-    "an unknown member": (with_message(role="user", content="x", x=1), "messages[1].x"),
-    "an unanswered call": (request([USER, CALLING]), "messages.[2].role"),
-}
 
-
-@pytest.mark.parametrize(("payload", "param"), REFUSED_BY_THE_JUDGE.values(), ids=REFUSED_BY_THE_JUDGE)
-def test_the_judge_refuses_what_the_provider_does(payload: Any, param: str | None) -> None:
-    found = refusal_of(payload)
-    assert found == refusal(payload)
-    assert found.param == param
+@pytest.mark.parametrize(
+    "payload", [{"model": "m"}, request(context={}), request([USER, CALLING])], ids=["no messages", "stranger", "pair"]
+)
+def test_the_judge_refuses_what_the_provider_does(payload: Any) -> None:
+    assert refusal_of(payload) == refusal(payload)
 
 
 def test_the_judge_accepts_what_the_provider_does() -> None:
