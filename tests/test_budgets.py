@@ -1,5 +1,5 @@
-"""The sizes that the tree may have. A step that makes a part smaller lowers its number here; a step that raises one says
-why in the same commit."""
+"""The sizes that the tree may have. A step that makes a part smaller lowers its number here; a step that raises one
+says why in the same commit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 540,
     "app/wire": 7_700,
     "tests": 69_000,
-    "lab": 11_600,
+    "lab": 11_490,
 }
 """Lines of Python by folder, at most."""
 FILES = 366

@@ -20,7 +20,7 @@ import structlog
 from lab.benchmarks.relay.environments import Missing
 from lab.benchmarks.rivals.agents import said, with_calls
 from lab.benchmarks.rivals.arms import CACHED, COMPLETION, PROXIES, Arm, arm
-from lab.benchmarks.rivals.kept import DUE_RATIO, NOTHING, Kept, Memory, Payload, key
+from lab.benchmarks.rivals.kept import DUE_RATIO, NOTHING, Kept, Memory
 from lab.benchmarks.rivals.rules import RULES
 from lab.replay.recordings import Message, Recording, chain, joined, read_recordings
 from lab.replay.tables import Grid
@@ -44,12 +44,8 @@ class Bill:
     requests: int = 0
     summaries: int = 0
     breaks: int = 0
-    silent: int = 0
-    """Breaks in a request for which no summary was made: by masks, dropped messages, or another recalled passage."""
     too_large: int = 0
     invalid: int = 0
-    largest: int = 0
-    """Tokens of the largest prompt for which a summary was made."""
     kept: Kept = field(default_factory=Kept)
 
     def pay(self, record: Record) -> None:
@@ -87,11 +83,9 @@ def _play(recording: Recording, against: Arm, window: int, bill: Bill) -> None:
         bill.summaries += len(records) - len(answers)
         accepted = next((record for record in reversed(answers) if record.status == 200), None)
         if accepted is not None and accepted.usage is not None:
-            broke = accepted.usage["prompt_tokens_details"]["cached_tokens"] < KEPT_SHARE * before
-            bill.breaks += broke
-            bill.silent += broke and len(records) == len(answers)
+            cached = accepted.usage["prompt_tokens_details"]["cached_tokens"]
+            bill.breaks += cached < KEPT_SHARE * before
             before = accepted.usage["prompt_tokens"]
-            bill.largest = max(bill.largest, before if len(records) > len(answers) else 0)
         memory.look(end, _payload(accepted), bill.kept, due=desk.tokens(history) > DUE_RATIO * window)
     for question in recording.questions or ():
         records = against.send(recording.followed_by_a_question().asked(question), desk, aside=True)
@@ -99,9 +93,10 @@ def _play(recording: Recording, against: Arm, window: int, bill: Bill) -> None:
         memory.ask(question, _payload(answers[-1] if answers else None), bill.kept)
 
 
-def _payload(record: Record | None) -> Payload:
+def _payload(record: Record | None) -> str:
+    """Text of an accepted prompt; empty where there is none."""
     messages: Sequence[Message] = (record.messages or ()) if record else ()
-    return Payload("\n".join(map(said, messages)), frozenset(map(key, messages)))
+    return "\n".join(map(said, messages))
 
 
 def grown(recordings: Sequence[Recording], window: int) -> Iterator[Recording]:
@@ -119,17 +114,17 @@ def _tokens(recording: Recording) -> int:
 
 
 HEADER = (
-    *("", "cost", "summaries", "breaks", "without a summary", "far identifiers", "not verbatim"),
-    *("changed files", "last failure", "evidence", "too large", "invalid", "largest after a summary"),
+    *("", "cost", "summaries", "breaks", "far identifiers"),
+    *("changed files", "last failure", "evidence", "too large", "invalid"),
 )
 
 
-def row(name: str, bill: Bill, base: Bill, window: int) -> tuple[str, ...]:
+def row(name: str, bill: Bill, base: Bill) -> tuple[str, ...]:
     kept = bill.kept
     return (
-        *(name, f"{bill.paid / base.paid:.2f}", f"{bill.summaries}", f"{bill.breaks}", f"{bill.silent}"),
-        *map(str, (kept.far, kept.left, kept.views, kept.failures, kept.evidence)),
-        *(f"{bill.too_large}", f"{bill.invalid}", f"{bill.largest / window:.0%}" if bill.summaries else NOTHING),
+        *(name, f"{bill.paid / base.paid:.2f}", f"{bill.summaries}", f"{bill.breaks}"),
+        *map(str, (kept.far, kept.views, kept.failures, kept.evidence)),
+        *(f"{bill.too_large}", f"{bill.invalid}"),
     )
 
 
@@ -138,7 +133,7 @@ def table(file: Path, recordings: Sequence[Recording], arms: Sequence[str], wind
     rows = []
     for name in arms:
         try:
-            rows.append(row(name, play(recordings, name, window), base, window))
+            rows.append(row(name, play(recordings, name, window), base))
         except Missing as missing:
             rows.append((name, f"not installed: {missing}", *(NOTHING for _ in HEADER[2:])))
     told = [place for place in range(len(HEADER)) if any(each[place] != NOTHING for each in rows)]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from lab.benchmarks.rivals.agents import LONGEST_SIGN, Step, View, said, steps_of
 from lab.formats.sent import INSTRUCTION_ROLES
 from lab.replay.recordings import Question, Recording
@@ -35,23 +33,12 @@ class Share:
         return f"{self.found / self.sought:.1%} of {self.sought:,}" if self.sought else NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class Payload:
-    """Prompt that the provider accepted for a request; empty where it accepted none."""
-
-    text: str = ""
-    verbatim: frozenset[bytes] = frozenset()
-    """Messages in it, by `key`."""
-
-
 @dataclass(slots=True)
 class Kept:
     """Counts over all conversations."""
 
     far: Share = field(default_factory=Share)
     """Identifiers that an answer uses, and that were said last more than `FAR` messages before."""
-    left: Share = field(default_factory=Share)
-    """Far ones whose last mention no longer stands in the payload as it was said."""
     views: Share = field(default_factory=Share)
     """Files that an answer turns to after the agent changed them: what was last seen of them."""
     failures: Share = field(default_factory=Share)
@@ -66,12 +53,11 @@ class Memory:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._texts = [said(message) for message in recording.messages]
-        self._keys = [key(message) for message in recording.messages]
         self._steps = list(steps_of(recording.messages))
         self._last_said: dict[Value, int] = {}
         self._read = 0
 
-    def look(self, end: int, payload: Payload, kept: Kept, *, due: bool) -> None:
+    def look(self, end: int, payload: str, kept: Kept, *, due: bool) -> None:
         """The answer that begins at `end` was made from this payload. Requests come in order."""
         self._read_on(end)
         if due:
@@ -79,9 +65,9 @@ class Memory:
             self._seek_views(end, payload, kept)
             self._seek_failure(end, payload, kept)
 
-    def ask(self, question: Question, payload: Payload, kept: Kept) -> None:
+    def ask(self, question: Question, payload: str, kept: Kept) -> None:
         remarks = (self._recording.remarks[name].text for name in question.evidence)
-        kept.evidence.add(all(text in payload.text for text in remarks))
+        kept.evidence.add(all(text in payload for text in remarks))
 
     def _read_on(self, end: int) -> None:
         for place in range(self._read, end):
@@ -89,28 +75,25 @@ class Memory:
                 self._last_said.update(dict.fromkeys(self._identifiers(place), place))
         self._read = end
 
-    def _seek_identifiers(self, end: int, payload: Payload, kept: Kept) -> None:
+    def _seek_identifiers(self, end: int, payload: str, kept: Kept) -> None:
         for value in self._identifiers(end):
             place = self._last_said.get(value, end)
             if end - place > FAR:
-                stands = stands_in(value.text, payload.text)
-                kept.far.add(stands)
-                if self._keys[place] not in payload.verbatim:
-                    kept.left.add(stands)
+                kept.far.add(stands_in(value.text, payload))
 
-    def _seek_views(self, end: int, payload: Payload, kept: Kept) -> None:
+    def _seek_views(self, end: int, payload: str, kept: Kept) -> None:
         done = [step for step in self._steps if step.answered < end]
         turned_to = {file for step in self._steps if step.place == end for file in step.files}
         changed = {file for step in done for file in step.changes}
         seen = _last_views(done)
         for file in sorted(turned_to & changed & seen.keys()):
-            kept.views.add(seen[file].is_known_from(payload.text))
+            kept.views.add(seen[file].is_known_from(payload))
 
-    def _seek_failure(self, end: int, payload: Payload, kept: Kept) -> None:
+    def _seek_failure(self, end: int, payload: str, kept: Kept) -> None:
         failed = (step for step in reversed(self._steps) if step.answered < end and step.failed)
         if (last := next(failed, None)) is not None and last.error is not None:
             command = last.command.strip().splitlines()[0][: LONGEST_SIGN // 2]
-            kept.failures.add(command in payload.text and last.error in payload.text)
+            kept.failures.add(command in payload and last.error in payload)
 
     def _identifiers(self, place: int) -> list[Value]:
         if place >= len(self._texts):
@@ -131,8 +114,3 @@ def stands_in(value: str, text: str) -> bool:
             return True
         start = text.find(value, start + 1)
     return False
-
-
-def key(message: object) -> bytes:
-    """A message, whatever JSON it is written in."""
-    return msgspec.json.encode(message, order="sorted")
