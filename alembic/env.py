@@ -46,6 +46,8 @@ def command_line() -> None:
         raise CommandError("--sql is not supported: migrations look at the database.")
     if context.config.cmd_opts and context.config.cmd_opts.cmd[0].__name__ == "downgrade":
         raise CommandError("Migrations only go forward. To go back, restore a backup.")
+    if context.config.cmd_opts and context.config.cmd_opts.cmd[0].__name__ == "upgrade":
+        raise CommandError("`steno migrate` upgrades: it decrypts and exports before that what would be lost.")
     try:
         asyncio.run(run_by_settings())
     except (ConfigurationError, StoreError) as error:

@@ -12,6 +12,7 @@ import logging
 import os
 import shutil
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -205,6 +206,14 @@ def migrate(
         bool,
         typer.Option("--drop-encrypted", help="Delete texts that storage.encryption has no key for."),
     ] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            help="File for keys, links and the audit trail of release 0.1 [default: steno-0.1-<time>.jsonl beside the"
+            " SQLite file or in Steno's folder]",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Bring the database to the newest schema. Several may run at once: one migrates, the others wait for it."""
     settings = _settings(config, storage={"url": database_url})
@@ -212,20 +221,24 @@ def migrate(
     from app.main import open_store
     from app.settings import ConfigurationError
     from app.settings.checks import check_secret
+    from app.settings.places import home
     from app.settings.secret import server_secret
     from app.store import StoreError, StoreUnavailable
-    from app.store.encrypted_texts import Decryption, keys_of
+    from app.store.release_0_1 import Decryption, Export, keys_of
 
     if (found := check_secret(settings)).state == "fatal":
         fail(found.sentence)
     with failing_on(ValueError):
         decryption = Decryption(keys_of(settings.storage.encryption), drop=drop_encrypted)
+    exported = Export()
 
     async def run() -> tuple[str | None, str, bool]:
         store = open_store(settings, secret=server_secret(settings))
         typer.echo(f"Database {store.place}")
+        folder = store.database.address.path.parent if store.database.address.path else home()
+        exported.file = export or folder / f"steno-0.1-{int(time.time())}.jsonl"
         try:
-            return *(await store.migrate(decryption)), await store.bind_secret()
+            return *(await store.migrate(decryption, exported)), await store.bind_secret()
         finally:
             await store.close()
 
@@ -243,6 +256,8 @@ def migrate(
         typer.echo(f"Decrypted the texts of {decryption.decrypted} rows. Remove storage.encryption from the settings.")
     if decryption.dropped:
         typer.echo(f"Deleted {decryption.dropped} rows whose texts could not be decrypted.")
+    if exported.rows:
+        typer.echo(f"Exported {exported.rows} rows of keys, links and the audit trail to {exported.file}.")
     if is_bound_now:
         typer.echo("The database belongs to this secret from now on: Steno refuses another one.")
 

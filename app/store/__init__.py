@@ -9,6 +9,7 @@ from app.store.errors import (
     DatabaseURLError,
     MigrationFailed,
     SchemaTooNew,
+    SchemaTooOld,
     StatementRefused,
     StoreError,
     StoreUnavailable,

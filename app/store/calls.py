@@ -19,7 +19,7 @@ from app.store.readiness import Readiness
 from app.store.write_behind import WriteBehind
 
 if TYPE_CHECKING:
-    from app.store.encrypted_texts import Decryption
+    from app.store.release_0_1 import Decryption, Export
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -65,7 +65,9 @@ class Calls:
         self.writes = WriteBehind(database, self.guard, histories)
         """The queues of what is recorded and not stored yet, and how much was dropped."""
 
-    async def migrate(self, decryption: Decryption | None = None) -> tuple[str | None, str]:
+    async def migrate(
+        self, decryption: Decryption | None = None, export: Export | None = None
+    ) -> tuple[str | None, str]:
         """The revisions before and after; None before: the database was empty, and belongs to the secret from now on.
 
         Raises StoreUnavailable if trying again may help, and DatabaseUnusable if not.
@@ -80,7 +82,7 @@ class Calls:
         await self._refuse_another_secret()
         from app.store import migrations  # noqa: PLC0415 - alembic is slow to import and needed once
 
-        return await migrations.upgrade(self.database, decryption=decryption), schema.newest()
+        return await migrations.upgrade(self.database, decryption, export), schema.newest()
 
     async def bind_secret(self) -> bool:
         """Let a migrated database belong to the secret; False if it does already. Raises as `migrate` does."""

@@ -9,6 +9,7 @@ StoreError
 │   ├── DatabaseURLError
 │   ├── AccessRefused
 │   ├── SchemaTooNew
+│   ├── SchemaTooOld
 │   ├── WrongSecret
 │   └── MigrationFailed
 └── UnknownCursor          `after` names nothing in the list
@@ -82,6 +83,10 @@ class AccessRefused(DatabaseUnusable):
 
 class SchemaTooNew(DatabaseUnusable):
     """A later release of Steno has migrated the database."""
+
+
+class SchemaTooOld(DatabaseUnusable):
+    """The database is older than the release from which this one migrates."""
 
 
 class WrongSecret(DatabaseUnusable):

@@ -15,7 +15,7 @@ from app.runtime.erased import Erased
 from app.store import conversation_rows, schema, tenant_rows
 from app.store.calls import REST_SECONDS, Calls
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, Database
-from app.store.errors import DATABASE_ERRORS, DatabaseUnusable, SchemaTooNew, StoreUnavailable
+from app.store.errors import DATABASE_ERRORS, DatabaseUnusable, SchemaTooNew, SchemaTooOld, StoreUnavailable
 from app.store.guard import REMEDY as UNREADABLE
 from app.store.histories import HistoryQueue, StoredHistory, read_history
 from app.store.lease import revoke_leases
@@ -139,9 +139,9 @@ class Store(Calls):
         revision = None
         try:
             revision = await self.guard.bounded(self.read(schema.current), REST_SECONDS)
-            schema.refuse_newer(revision)
+            schema.refuse_unknown(revision)
             fits = await self.secret_fits()
-        except SchemaTooNew as error:
+        except (SchemaTooNew, SchemaTooOld) as error:
             return Check(place, True, revision, head, str(error), unusable=True)
         except StoreUnavailable as error:
             cause = error.__cause__

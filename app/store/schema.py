@@ -37,6 +37,7 @@ from app.store.errors import (
     DatabaseURLError,
     MigrationFailed,
     SchemaTooNew,
+    SchemaTooOld,
     StoreUnavailable,
     describe,
     describe_refusal,
@@ -76,13 +77,19 @@ async def current(connection: AsyncConnection) -> str | None:
     return await connection.run_sync(_current)
 
 
-def refuse_newer(revision: str | None) -> None:
-    """Raise SchemaTooNew where a later release has migrated the database."""
-    if revision is not None and revision not in revisions():
-        raise SchemaTooNew(
-            f"The database is at revision {revision}; this release of Steno knows none after {newest()}. "
-            "Start the release that migrated it, or a newer one."
+def refuse_unknown(revision: str | None) -> None:
+    """Raise SchemaTooNew where a later release has migrated the database, SchemaTooOld where migrations are missing."""
+    if revision is None or revision in revisions():
+        return
+    if revision < revisions()[0]:
+        raise SchemaTooOld(
+            f"The database is at revision {revision}; this release of Steno migrates from {revisions()[0]} on. Run "
+            "`steno migrate` of release 0.1 at commit 21db7e6e first, and then of this one."
         )
+    raise SchemaTooNew(
+        f"The database is at revision {revision}; this release of Steno knows none after {newest()}. "
+        "Start the release that migrated it, or a newer one."
+    )
 
 
 async def is_newest(database: Database) -> bool:
@@ -128,16 +135,20 @@ async def make(database: Database, secret_digest: bytes | None = None) -> bool:
 def _make(connection: Connection, secret_digest: bytes | None) -> bool:
     if {_TABLE, *metadata.tables}.intersection(inspect(connection).get_table_names()):
         return False
+    create(connection)
+    if secret_digest is not None:
+        keep_first_digest(connection, secret_digest)
+    return True
+
+
+def create(connection: Connection) -> None:
+    """Make the tables, and note the newest revision as alembic does."""
     metadata.create_all(connection, checkfirst=False)
-    # As alembic notes it.
     noted = Table(
         _TABLE, MetaData(), Column("version_num", String(32)), PrimaryKeyConstraint("version_num", name=f"{_TABLE}_pkc")
     )
     noted.create(connection, checkfirst=False)
     connection.execute(insert(noted).values(version_num=newest()))
-    if secret_digest is not None:
-        keep_first_digest(connection, secret_digest)
-    return True
 
 
 def translated(error: BaseException) -> StoreUnavailable | AccessRefused | DatabaseURLError:

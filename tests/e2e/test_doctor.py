@@ -27,6 +27,7 @@ from tests.e2e import commands, running
 from tests.e2e.commands import SECRET
 from tests.e2e.running import StartSteno
 from tests.e2e.scripted import ScriptedProvider, closed_port
+from tests.release_0_1 import make_release_0_1
 
 Examine = Callable[..., Awaitable["Report"]]
 
@@ -377,7 +378,7 @@ async def test_a_database_of_another_secret_is_a_problem_with_both_ways_out(doct
 
 
 async def test_a_database_that_knows_no_secret_is_a_warning(doctor: Examine, empty_url: str) -> None:
-    await upgraded(empty_url, "head")
+    await upgraded(empty_url)
     report = await doctor(storage={"url": empty_url}, secret=SECRET)
     assert report.healthy
     assert "does not know its secret yet" in report.finding("database")
@@ -393,14 +394,14 @@ async def test_a_database_without_tables_is_a_warning(doctor: Examine, empty_url
 
 
 async def test_an_older_schema_is_a_warning(doctor: Examine, empty_url: str) -> None:
-    await upgraded(empty_url, "0001")
+    await make_release_0_1(empty_url)
     report = await doctor(storage={"url": empty_url}, secret=SECRET)
     assert report.healthy
-    assert f"schema 0001, newest is {NEWEST} -> `steno migrate`" in report.finding("database")
+    assert f"schema 0029, newest is {NEWEST} -> `steno migrate`" in report.finding("database")
 
 
 async def test_a_newer_schema_is_a_problem(doctor: Examine, shared_url: str) -> None:
-    await upgraded(shared_url, "head", pretending="9999")
+    await upgraded(shared_url, pretending="9999")
     report = await doctor(storage={"url": shared_url}, secret=SECRET)
     assert not report.healthy
     assert f"at revision 9999; this release of Steno knows none after {NEWEST}" in report.finding("database")
@@ -493,9 +494,9 @@ def touch(sqlite_url: str) -> None:
     Path(sqlite_url.removeprefix("sqlite:///")).touch()
 
 
-async def upgraded(url: str, revision: str, pretending: str | None = None) -> None:
+async def upgraded(url: str, pretending: str | None = None) -> None:
     database = Database(url)
-    await upgrade(database, revision)
+    await upgrade(database)
     if pretending:
         async with database.writing() as connection:
             await connection.execute(text("update alembic_version set version_num = :new"), {"new": pretending})

@@ -23,13 +23,12 @@ import pytest
 
 from app.runtime.server import RunningServer
 from app.store import Store
-from app.store.database import Database
-from app.store.migrations import upgrade
 from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import SECRET, Serving, until
 from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns
 from tests.faults.proxy import FaultProxy
+from tests.release_0_1 import make_release_0_1
 
 Serve = Callable[..., Serving]
 
@@ -275,9 +274,7 @@ async def test_migrate_binds_a_database_to_its_secret_and_another_one_is_refused
     empty_url: str, tmp_path: Path
 ) -> None:
     """One of an earlier release. It says so once."""
-    database = Database(empty_url)
-    await upgrade(database, "0029")
-    await database.close()
+    await make_release_0_1(empty_url)
 
     def told(secret: str, command: str) -> subprocess.CompletedProcess[str]:
         arguments = [command, *(["--port", "0"] if command == "serve" else [])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -16,38 +17,31 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import (
-    JSON,
-    Boolean,
     Connection,
-    Engine,
-    Float,
-    LargeBinary,
     MetaData,
     Table,
-    event,
     func,
     insert,
     select,
     text,
 )
-from sqlalchemy.dialects.postgresql import TSVECTOR
-from sqlalchemy.sql.sqltypes import Integer
 from structlog.testing import capture_logs
 
-from app.store import MigrationFailed, SchemaTooNew, migrations, schema
+from app.store import MigrationFailed, SchemaTooNew, SchemaTooOld, migrations, schema
 from app.store.chunks import chunks_in
 from app.store.conversation_rows import find_conversation
 from app.store.database import Database
+from app.store.release_0_1 import Export, RowsToExport
 from app.store.tables import metadata
 from tests.databases import database_on
 from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, put, seen, take
+from tests.release_0_1 import ROWS, make_release_0_1
 
 ROOT = Path(__file__).parents[2]
 REVISIONS = [each.revision for each in reversed(list(ScriptDirectory(str(schema.scripts())).walk_revisions()))]
 """As alembic finds them, by what each file says of the one before."""
-OLD_AND_NEW = [*(pytest.param(each, marks=pytest.mark.sampled(0.2)) for each in REVISIONS[:-3]), *REVISIONS[-3:]]
-"""Old migrations do not change any more: a sample of them is played."""
 
 
 @pytest.fixture
@@ -56,60 +50,20 @@ def postgres_url(empty_postgres_url: str) -> str:
     return empty_postgres_url
 
 
-def sample(column: Any, number: int) -> Any:
-    """A value that fits the column, whatever later revisions make of it."""
-    match column.type:
-        case _ if column.name == "deactivated_at":
-            return None  # A summary that was not used any more is deleted.
-        case Integer():
-            return 1_700_000_000_000 + number
-        case LargeBinary():
-            return bytes([number]) * 16
-        case JSON():
-            return ["a", "b"]
-        case Boolean():
-            return True
-        case Float():
-            return number + 0.5
-        case TSVECTOR():
-            return f"'{column.name}{number}'"
-    return "json" if "json" in str(column.type).lower() else f"{column.name} {number}"
-
-
-def is_ours(name: str, _: object = None) -> bool:
-    """Not one that SQLite keeps for its full text indexes."""
-    return not name.startswith(("summary_search", "message_search"))
-
-
-def fill(connection: Connection) -> dict[str, list[dict[str, Any]]]:
-    """Two rows in every table there is, found by looking, not by knowing."""
-    found = MetaData()
-    found.reflect(connection, only=is_ours)
-    rows = {}
-    for table in found.sorted_tables:
-        if table.name == "alembic_version":
-            continue
-        rows[table.name] = [{column.name: sample(column, number) for column in table.columns} for number in (1, 2)]
-        connection.execute(insert(table), rows[table.name])
-    return rows
-
-
 def read(connection: Connection, name: str) -> list[dict[str, Any]]:
     table = Table(name, MetaData(), autoload_with=connection)
     return [dict(row._mapping) for row in connection.execute(select(table).order_by(*table.primary_key))]
 
 
-@pytest.mark.parametrize("revision", OLD_AND_NEW)
-async def test_rows_of_the_previous_revision_survive(shared_url: str, revision: str) -> None:
-    """In the tables and columns that this release still has."""
-    database = Database(shared_url)
-    number = REVISIONS.index(revision)
-    if number:
-        await migrations.upgrade(database, REVISIONS[number - 1])
-    async with database.writing() as connection:
-        before = await connection.run_sync(fill)
-    assert bool(before) == bool(number)
-    await migrations.upgrade(database)
+async def test_rows_of_release_0_1_survive(shared_url: str, tmp_path: Path) -> None:
+    """But for a summary that a person has replaced; keys, links and acts of operators are exported."""
+    await make_release_0_1(shared_url, rows=True)
+    database, export = Database(shared_url), Export(tmp_path / "exports" / "rows.jsonl")
+    async with database.reading() as connection:
+        before = {name: await connection.run_sync(read, name) for name in ROWS}
+    await migrations.upgrade(database, export=export)
+    before["summary_chunks"] = [row for row in before["summary_chunks"] if row["deactivated_at"] is None]
+    assert len(before["summary_chunks"]) == len(ROWS["summary_chunks"]) - 1
     async with database.reading() as connection:
         for name in before.keys() & metadata.tables:
             kept = before[name][0].keys() & metadata.tables[name].columns.keys()
@@ -117,14 +71,68 @@ async def test_rows_of_the_previous_revision_survive(shared_url: str, revision: 
             after = await connection.run_sync(read, name)
             assert [{key: row[key] for key in kept} for row in after] == rows
     await database.close()
+    exported = [json.loads(line) for line in (tmp_path / "exports" / "rows.jsonl").read_text().splitlines()]
+    assert [row["table"] for row in exported] == ["client_keys", "tenant_links", "operator_acts"]
+    assert export.rows == 3
+    assert exported[0] | {"table": None} == before["client_keys"][0] | {"table": None}
+
+
+async def test_rows_to_export_need_a_file(shared_url: str, tmp_path: Path) -> None:
+    """A start names none."""
+    await make_release_0_1(shared_url, rows=True)
+    (tmp_path / "file").touch()
+    database = Database(shared_url)
+    for export in (None, Export(tmp_path / "file" / "rows.jsonl"), Export(tmp_path)):
+        with pytest.raises(RowsToExport, match=r"drops 3 rows \(keys, links.*`steno migrate --export FILE`"):
+            await migrations.upgrade(database, export=export)
+    async with database.reading() as connection:
+        assert await schema.current(connection) == "0029"
+    await database.close()
+
+
+async def test_a_migration_that_is_interrupted_changes_nothing(
+    shared_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One transaction on both databases: the next one begins where this one did."""
+    await make_release_0_1(shared_url, rows=True)
+    database = Database(shared_url)
+    finish = migrations._run
+
+    def fail_at_the_end(connection: Connection) -> None:
+        finish(connection)
+        raise CommandError("the end")
+
+    async with database.reading() as connection:
+        before = {name: await connection.run_sync(read, name) for name in ROWS}
+    with monkeypatch.context() as patched:
+        patched.setattr(migrations, "_run", fail_at_the_end)
+        with pytest.raises(MigrationFailed, match="the end"):
+            await migrations.upgrade(database, export=Export(tmp_path / "rows.jsonl"))
+    async with database.reading() as connection:
+        assert {name: await connection.run_sync(read, name) for name in ROWS} == before
+    assert await migrations.upgrade(database, export=Export(tmp_path / "rows.jsonl")) == "0029"
+    await database.close()
+
+
+async def test_a_database_before_release_0_1_is_refused(open_store: OpenStore, shared_url: str) -> None:
+    """With the release that migrates it first."""
+    await make_release_0_1(shared_url)
+    store = open_store(shared_url)
+    async with store.database.writing() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = '0028'"))
+    for attempt in (store.start, store.migrate):
+        with pytest.raises(SchemaTooOld, match=r"revision 0028.*from 0029 on.*release 0\.1 at commit 21db7e6e"):
+            await attempt()
+    check = await store.check()
+    assert check.unusable
+    assert "revision 0028" in str(check.reason)
 
 
 def differences(connection: Connection) -> list[Any]:
     """What alembic would change, to make the tables those of the code."""
 
-    def is_for_this_database(item: Any, name: str, kind: str, *_: object) -> bool:
-        other = kind == "index" and item._ddl_if is not None and item._ddl_if.dialect != connection.dialect.name
-        return not other and (kind != "table" or is_ours(name))
+    def is_for_this_database(item: Any, _name: str, kind: str, *_: object) -> bool:
+        return not (kind == "index" and item._ddl_if is not None and item._ddl_if.dialect != connection.dialect.name)
 
     options = {"compare_type": True, "include_object": is_for_this_database}
     return list(compare_metadata(MigrationContext.configure(connection, opts=options), metadata))
@@ -137,55 +145,35 @@ PARTITIONED = """
     CREATE TABLE usage_records (LIKE usage_records_before INCLUDING DEFAULTS) PARTITION BY RANGE (id);
     ALTER TABLE usage_records ADD CONSTRAINT pk_usage_records PRIMARY KEY (tenant, id);
     CREATE INDEX ix_usage_records_tenant_created_at ON usage_records (tenant, created_at);
-    ALTER TABLE usage_records ATTACH PARTITION usage_records_before FOR VALUES FROM (MINVALUE) TO ('use_2');
-    CREATE TABLE usage_records_20260101 PARTITION OF usage_records FOR VALUES FROM ('use_2') TO ('use_3');
+    ALTER TABLE usage_records ATTACH PARTITION usage_records_before FOR VALUES FROM (MINVALUE) TO ('{third}');
+    CREATE TABLE usage_records_20260101 PARTITION OF usage_records FOR VALUES FROM ('{third}') TO ('{sixth}');
     CREATE TABLE usage_records_rest PARTITION OF usage_records DEFAULT;
     GRANT SELECT ON usage_records TO PUBLIC
 """
 """As the release of revision 0029 did while it served."""
 
 
-async def test_usage_records_in_partitions_become_one_table(postgres_url: str) -> None:
+async def test_usage_records_in_partitions_become_one_table(postgres_url: str, tmp_path: Path) -> None:
     """With every record, the indexes of a new database, and the rights that others have."""
-    database = Database(postgres_url)
-    await migrations.upgrade(database, "0029")
+    await make_release_0_1(postgres_url, rows=True)
+    database, ids = Database(postgres_url), sorted(row["id"] for row in ROWS["usage_records"])
     async with database.writing() as connection:
-        rows = (await connection.run_sync(fill))["usage_records"]
-        for statement in PARTITIONED.split(";"):
+        before = await connection.run_sync(read, "usage_records")
+        # A table that was there becomes a partition; the newest rows go to others.
+        newest = "DELETE FROM usage_records WHERE id >= :id"
+        await connection.execute(text(newest), {"id": ids[2]})
+        for statement in PARTITIONED.format(third=ids[2], sixth=ids[5]).split(";"):
             await connection.execute(text(statement))
         table = await connection.run_sync(lambda sync: Table("usage_records", MetaData(), autoload_with=sync))
-        for number in range(5):
-            await connection.execute(insert(table), [{**row, "id": f"use_{number}_{row['id']}"} for row in rows])
-    await migrations.upgrade(database)
+        await connection.execute(insert(table), [row for row in before if row["id"] >= ids[2]])
+    await migrations.upgrade(database, export=Export(tmp_path / "rows.jsonl"))
     async with database.reading() as connection:
-        found = await connection.run_sync(read, "usage_records")
-        assert len(found) == 6 * len(rows)
+        assert await connection.run_sync(read, "usage_records") == before
         tables = (await connection.scalars(text("SELECT tablename FROM pg_tables WHERE schemaname = 'public'"))).all()
         assert [name for name in tables if name.startswith("usage")] == ["usage_records"]
         granted = "SELECT privilege_type FROM information_schema.table_privileges WHERE grantee = 'PUBLIC'"
         assert await connection.scalar(text(f"{granted} AND table_name = 'usage_records'")) == "SELECT"
         assert await connection.run_sync(differences) == []
-    await database.close()
-
-
-@pytest.mark.parametrize("revision", OLD_AND_NEW)
-async def test_indexes_are_dropped_last(postgres_url: str, revision: str) -> None:
-    """From the first drop to the end of the migration the release before it cannot read the table."""
-    database, statements = Database(postgres_url), []
-    number = REVISIONS.index(revision)
-    if number:
-        await migrations.upgrade(database, REVISIONS[number - 1])
-
-    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        statements.append(statement.split()[:2])
-
-    event.listen(Engine, "before_cursor_execute", note)
-    try:
-        await migrations.upgrade(database, revision)
-    finally:
-        event.remove(Engine, "before_cursor_execute", note)
-    changes = [each for each in statements if each[0] in {"CREATE", "ALTER", "DROP"}]
-    assert changes == sorted(changes, key=lambda change: change == ["DROP", "INDEX"])
     await database.close()
 
 
@@ -200,9 +188,10 @@ async def test_migration_waits_for_that_of_another_process(open_store: OpenStore
     assert await migrating == (None, REVISIONS[-1])
 
 
-async def test_migrated_tables_are_those_of_the_code(database_url: str) -> None:
+async def test_migrated_tables_are_those_of_the_code(empty_url: str) -> None:
     """Alembic would find nothing to do."""
-    database = Database(database_url)
+    await make_release_0_1(empty_url)
+    database = Database(empty_url)
     await migrations.upgrade(database)
 
     async with database.reading() as connection:
@@ -210,7 +199,7 @@ async def test_migrated_tables_are_those_of_the_code(database_url: str) -> None:
     await database.close()
 
 
-async def test_an_empty_database_is_made_as_all_migrations_would_leave_it(postgres_server: str, tmp_path: Path) -> None:
+async def test_a_new_database_is_as_a_migrated_one(postgres_server: str, tmp_path: Path) -> None:
     """As the database itself describes it, but for the order of columns that were added later."""
     with database_on(postgres_server) as made, database_on(postgres_server) as migrated:
         await assert_alike(made, migrated, ON_POSTGRESQL)
@@ -246,7 +235,8 @@ ON_SQLITE = (
 async def assert_alike(made_url: str, migrated_url: str, queries: Sequence[str]) -> None:
     made, migrated = Database(made_url), Database(migrated_url)
     assert await schema.make(made)
-    await migrations.upgrade(migrated)
+    await make_release_0_1(migrated_url)
+    assert await migrations.upgrade(migrated) == "0029"
     for query in queries:
         found = []
         for database in (made, migrated):
@@ -303,7 +293,7 @@ async def test_a_running_release_goes_on_while_a_newer_one_migrates(open_store: 
 
 
 async def test_migration_that_fails_is_named_and_leaves_nothing_behind(open_store: OpenStore, shared_url: str) -> None:
-    """`leases` is in the way of the second revision, so the first is undone too."""
+    """`leases` is in the way, so the tables before it are undone too."""
     store = open_store(shared_url)
     async with store.database.writing() as connection:
         await connection.execute(text("CREATE TABLE leases (mine INTEGER)"))
@@ -369,6 +359,18 @@ def alembic(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
     )
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["downgrade", "base"], "Migrations only go forward"), (["upgrade", "head"], "`steno migrate` upgrades")],
+)
+def test_what_alembics_command_line_cannot_do_is_one_line(arguments: list[str], said: str) -> None:
+    ended = alembic(*arguments, DATABASE_URL="memory")
+    assert ended.returncode != 0
+    assert ended.stdout.strip().startswith(f"FAILED: {said}")
+    assert "Traceback" not in ended.stderr
+
+
 # The files of a SQLite database
 
 
@@ -395,15 +397,14 @@ async def test_database_of_an_earlier_release_is_closed_to_others(tmp_path: Path
     folder.mkdir()
     folder.chmod(0o755)
     path = folder / "steno.db"
+    await make_release_0_1(f"sqlite:///{path}")
     database = Database(f"sqlite:///{path}")
-    await migrations.upgrade(database, REVISIONS[0])
     path.chmod(0o644)
     with capture_logs() as log:
         await migrations.upgrade(database)
     assert (mode_of(path), mode_of(folder)) == ("600", "755")
-    assert log == [
-        {"event": "database file closed to others", "log_level": "warning", "path": str(path), "mode": "644"}
-    ]
+    told = {"event": "database file closed to others", "log_level": "warning", "mode": "644"}
+    assert log == [{**told, "path": f"{path}{suffix}"} for suffix in ("", "-wal", "-shm")]
     await database.close()
 
 
@@ -444,10 +445,10 @@ async def test_a_database_that_is_migrated_needs_no_alembic(
     assert await store.migrate() == (schema.newest(), schema.newest())
 
 
-async def test_a_database_of_an_earlier_release_is_not_taken_for_the_newest(shared_url: str) -> None:
-    database = Database(shared_url)
+async def test_a_database_of_an_earlier_release_is_not_taken_for_the_newest(empty_url: str) -> None:
+    database = Database(empty_url)
     assert not await schema.is_newest(database)
-    await migrations.upgrade(database, REVISIONS[-2])
+    await make_release_0_1(empty_url)
     assert not await schema.is_newest(database)
     await migrations.upgrade(database)
     assert await schema.is_newest(database)
@@ -464,8 +465,8 @@ _SUMMARY = (
 
 async def test_of_each_range_the_summary_in_use_stays(shared_url: str) -> None:
     """Release 0.1 kept what was edited, deactivated or undone, with a version."""
+    await make_release_0_1(shared_url)
     database = Database(shared_url)
-    await migrations.upgrade(database, "0034")
     rows = [
         {"id": "edited-away", "version": 1, "last": b"2", "gone": 5},
         {"id": "edited", "version": 2, "last": b"2", "gone": None},
@@ -499,8 +500,8 @@ async def test_chains_of_messages_become_the_latest_history_of_each_conversation
     open_store: OpenStore, shared_url: str
 ) -> None:
     """Where its last message was not stored, the branch that was stored last."""
+    await make_release_0_1(shared_url)
     database = Database(shared_url)
-    await migrations.upgrade(database, "0035")
     head = bytes(range(16))
     mac = blake2b(head, digest_size=12, person=b"steno-message")
     mac.update(b"known")

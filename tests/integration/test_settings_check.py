@@ -8,7 +8,7 @@ import pytest
 
 from app.store import Store, WrongSecret
 from app.store.database import Database
-from app.store.migrations import upgrade
+from tests.release_0_1 import make_release_0_1
 
 OpenWith = Callable[[bytes | None], Store]
 
@@ -47,9 +47,7 @@ async def test_a_start_lets_no_database_of_an_earlier_release_belong_to_its_secr
     open_with: OpenWith, empty_url: str
 ) -> None:
     """The secret may be a wrong one: `steno migrate` alone decides."""
-    database = Database(empty_url)
-    await upgrade(database, "0029")
-    await database.close()
+    await make_release_0_1(empty_url)
     await open_with(WRONG).start()
     assert (await open_with(WRONG).check()).secret_fits is None
     assert await open_with(RIGHT).bind_secret()

@@ -1,7 +1,7 @@
-"""Decryption of the texts that the previous release encrypted (`storage.encryption`).
+"""Upgrade from release 0.1: decryption of texts (`storage.encryption`), and an export of rows that nothing reads now.
 
-`steno migrate` decrypts them in the transaction of the migrations and before these, so the tables are those of revision
-0029. One release does this: afterwards this module, what calls it and the setting are deleted.
+`steno migrate` does both in the transaction of the migration and before it, so the tables are those of revision 0029.
+One release does this: afterwards this module, what calls it and the setting are deleted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import (
     JSON,
     Connection,
+    MetaData,
     RowMapping,
+    Table,
     TableClause,
     Text,
     column,
@@ -34,9 +36,10 @@ from sqlalchemy import (
 )
 
 from app.store.errors import DatabaseUnusable
+from app.store.files import PRIVATE_FILE, make_folder
 
-LAST_REVISION = "0029"
-"""Newest revision in which texts may be encrypted."""
+REVISION = "0029"
+"""Newest revision of release 0.1."""
 MARK = "sealed:1:"
 """Beginning of an encrypted text, before the id of its key."""
 KEY_BYTES = 32
@@ -48,10 +51,16 @@ _TEXTS = {"summary_chunks": ("text", "exact_values", "rules"), "messages": ("sen
 _LISTS = ("exact_values", "rules")
 _MANY = 3
 """Number of reasons that an error lists."""
+_EXPORTED = {"client_keys": "keys", "tenant_links": "links between tenants", "operator_acts": "acts of operators"}
+"""Tables whose rows a person may miss, with a name for them."""
 
 
 class EncryptedTexts(DatabaseUnusable):
     """The database has encrypted texts, and their key was not given."""
+
+
+class RowsToExport(DatabaseUnusable):
+    """The database has rows that would be lost, and no file for them was given, or it cannot be written."""
 
 
 class _Undecipherable(Exception):
@@ -136,6 +145,38 @@ class Decryption:
         except (ValueError, InvalidTag) as error:
             raise _Undecipherable("a text was changed after it was encrypted") from error
         return json.loads(text) if name in _LISTS else text
+
+
+class Export:
+    """One export of the rows of `_EXPORTED`."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        """`file`: for JSON, a row a line; None: raise `RowsToExport` where there are rows."""
+        self.file = file
+        self.rows = 0
+        """Number of exported rows."""
+
+    def run(self, connection: Connection) -> None:
+        """Write the rows to the file. Raises `RowsToExport` if that is impossible."""
+        tables = [Table(name, MetaData(), autoload_with=connection) for name in _EXPORTED]
+        rows = [
+            {"table": table.name, **row} for table in tables for row in connection.execute(select(table)).mappings()
+        ]
+        if not rows:
+            return
+        text = "".join(f"{json.dumps(row)}\n" for row in rows)
+        try:
+            if self.file is None:
+                raise FileNotFoundError("no file is named")
+            make_folder(self.file.parent)
+            with open(self.file, "w", opener=lambda name, flags: os.open(name, flags, PRIVATE_FILE)) as file:
+                file.write(text)
+        except OSError as error:
+            raise RowsToExport(
+                f"The migration drops {len(rows)} rows ({', '.join(_EXPORTED.values())}) and exports them first, but"
+                f" {error.strerror or error}. Run `steno migrate --export FILE` with a file that can be written."
+            ) from error
+        self.rows = len(rows)
 
 
 def _table(name: str) -> TableClause:

@@ -1,4 +1,4 @@
-"""Texts that the previous release encrypted: decrypted by a migration with their keys, refused or deleted without."""
+"""Texts that release 0.1 encrypted: decrypted by a migration with their keys, refused or deleted without."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from sqlalchemy import Connection, MetaData, Table, insert, select, update
 
 from app.store import Store, schema
 from app.store.database import Database
-from app.store.encrypted_texts import LAST_REVISION, MARK, Decryption, EncryptedTexts, keys_of
-from app.store.migrations import upgrade
+from app.store.release_0_1 import MARK, REVISION, Decryption, EncryptedTexts, keys_of
+from tests.release_0_1 import make_release_0_1
 
 ONE, TWO = b"1" * 32, b"2" * 32
 TEXTS = {"summary_chunks": ("text", "exact_values", "rules"), "messages": ("sent",)}
@@ -52,7 +52,7 @@ def fill(connection: Connection, keys: Sequence[bytes | None]) -> None:
             row: dict[str, Any] = {
                 each: b"%d" % number if kind in {"BLOB", "BYTEA"} else [] if kind == "JSON" else 1
                 for each, kind in kinds.items()
-                if each not in {"continued", "values_kept"}
+                if each not in {"continued", "values_kept", "deactivated_at"}
             }
             row |= {each: f"{each} {number}" for each, kind in kinds.items() if kind == "TEXT"}
             row |= {each: PLAIN[each] for each in texts}
@@ -71,8 +71,8 @@ def texts_in(connection: Connection) -> dict[str, list[list[Any]]]:
 
 @pytest.fixture
 async def old(empty_url: str) -> AsyncIterator[Database]:
+    await make_release_0_1(empty_url)
     database = Database(empty_url)
-    await upgrade(database, LAST_REVISION)
     yield database
     await database.close()
 
@@ -95,7 +95,7 @@ EXPECTED = {name: [PLAIN[each] for each in texts] for name, texts in TEXTS.items
 async def test_texts_of_all_keys_are_decrypted_and_plain_ones_left(
     old: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.store.encrypted_texts.ROWS", 2)
+    monkeypatch.setattr("app.store.release_0_1.ROWS", 2)
     await rewrite(old, ONE, None, TWO, ONE, ONE)
     decryption, texts = await decrypt(old, TWO, ONE)
     assert texts == {name: [row] * 5 for name, row in EXPECTED.items()}
@@ -111,7 +111,7 @@ async def test_a_migration_without_the_key_is_refused_and_changes_nothing(old: D
         with pytest.raises(EncryptedTexts, match=r"does not name the key '\w{8}'.*--drop-encrypted"):
             await attempt()
     async with old.reading() as connection:
-        assert await schema.current(connection) == LAST_REVISION
+        assert await schema.current(connection) == REVISION
         assert await connection.run_sync(texts_in) == before
     await store.close()
 
@@ -143,7 +143,7 @@ async def test_a_text_that_was_changed_or_moved_is_refused(old: Database) -> Non
     with pytest.raises(EncryptedTexts, match="was changed after it was encrypted"):
         await decrypt(old, ONE)
     decryption, _ = await decrypt(old, ONE, drop=True)
-    assert (decryption.decrypted, decryption.dropped) == (5, 1)
+    assert (decryption.decrypted, decryption.dropped) == (3, 1)
 
 
 async def test_a_plain_text_that_looked_encrypted_is_as_it_was_written(old: Database) -> None:

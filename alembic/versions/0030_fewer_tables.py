@@ -1,6 +1,6 @@
-"""One compressed row a conversation: the history of its latest request. Chains of messages become that.
+"""From the tables of release 0.1 to those of this one.
 
-A title is missing until the conversation's next request, and so are the digests of all messages but the last.
+Before it, `steno migrate` decrypts texts and exports keys, links and the audit trail: see app/store/release_0_1.py.
 """
 
 import json
@@ -12,10 +12,64 @@ from typing import Any
 from alembic import op
 from sqlalchemy import BigInteger, Column, Connection, Integer, LargeBinary, PrimaryKeyConstraint, Row, Text, text
 
-revision = "0036"
-down_revision = "0035"
+revision = "0030"
+down_revision = "0029"
 
 COUNT = BigInteger().with_variant(Integer(), "sqlite")
+DROPPED = (
+    *("client_keys", "tenant_links", "operator_acts", "revocations", "tallies", "asides", "prints"),
+    *("usage_days", "usage_days_due", "messages"),
+)
+
+
+def upgrade() -> None:
+    op.create_table(
+        "settings_check",
+        Column("name", Text, nullable=False),
+        Column("digest", LargeBinary, nullable=False),
+        PrimaryKeyConstraint("name", name="pk_settings_check"),
+    )
+    drop_words()
+    keep_one_summary_a_range()
+    keep_latest_histories(op.get_bind())
+    if op.get_bind().dialect.name == "postgresql":
+        join_partitions(op.get_bind())
+    for table in DROPPED:
+        op.drop_table(table)
+
+
+def drop_words() -> None:
+    """Drop the indexes of words: summaries are searched by their texts."""
+    for words, search in (("summary_words", "summary_search"), ("message_words", "message_search")):
+        op.drop_table(words)  # With its triggers.
+        if op.get_bind().dialect.name == "sqlite":
+            op.drop_table(search)
+
+
+# Summaries
+
+RANGE = ("tenant", "series", "level", "from_digest", "through_digest")
+NEWER = " AND ".join(f"newer.{name} = summary_chunks.{name}" for name in RANGE)
+
+
+def keep_one_summary_a_range() -> None:
+    op.execute("DELETE FROM summary_chunks WHERE deactivated_at IS NOT NULL")
+    op.execute(
+        "DELETE FROM summary_chunks WHERE EXISTS ("  # noqa: S608 - names of columns
+        f"SELECT 1 FROM summary_chunks newer WHERE {NEWER} AND newer.version > summary_chunks.version)"
+    )
+    # SQLite writes the table anew.
+    with op.batch_alter_table("summary_chunks") as chunks:
+        chunks.drop_constraint("uq_summary_chunks_range", type_="unique")
+        chunks.drop_column("version")
+        chunks.drop_column("deactivated_at")
+        chunks.create_unique_constraint("uq_summary_chunks_range", list(RANGE))
+    op.create_index("ix_summary_chunks_tenant_created_at_id", "summary_chunks", ["tenant", "created_at", "id"])
+
+
+# Histories: a title is missing until the conversation's next request, and so are the digests of all messages but the
+# last.
+
 ROWS = 100
 LAST = text("SELECT tenant, id, last_message FROM conversations ORDER BY tenant, id LIMIT :rows")
 MORE = text(
@@ -34,7 +88,7 @@ ADD = text(
 )
 
 
-def upgrade() -> None:
+def keep_latest_histories(connection: Connection) -> None:
     op.create_table(
         "histories",
         Column("tenant", Text, nullable=False),
@@ -49,14 +103,12 @@ def upgrade() -> None:
         PrimaryKeyConstraint("tenant", "conversation_id", name="pk_histories"),
     )
     op.add_column("conversations", Column("head", LargeBinary))
-    connection = op.get_bind()
     found = connection.execute(LAST, {"rows": ROWS}).all()
     while found:
         for tenant, id_, last_message in found:
             convert(connection, tenant, id_, last_message)
         last = found[-1]
         found = connection.execute(MORE, {"rows": ROWS, "tenant": last.tenant, "id": last.id}).all()
-    op.drop_table("messages")
     op.drop_column("conversations", "last_message")
 
 
@@ -98,3 +150,35 @@ def message_id(conversation_id: str, digest: bytes) -> str:
     mac = blake2b(digest, digest_size=12, person=b"steno-message")
     mac.update(conversation_id.encode("utf-8", "surrogatepass"))
     return f"msg_{mac.hexdigest()}"
+
+
+# Usage records: release 0.1 kept them in partitions on PostgreSQL, which it made while it served.
+
+TABLE, PARTS = "usage_records", "usage_records_in_parts"
+INDEXES = (("tenant", "conversation_id", "created_at", "id"), ("tenant", "created_at"), ("created_at",))
+IS_PARTITIONED = text("SELECT relkind = 'p' FROM pg_class WHERE oid = CAST('usage_records' AS regclass)")
+GRANTS = text("""
+    SELECT format('GRANT %s ON %s TO %s', a.privilege_type, c.oid::regclass,
+                  CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END)
+    FROM pg_class c, aclexplode(c.relacl) a WHERE c.oid = CAST('usage_records' AS regclass)
+""")
+
+
+def join_partitions(connection: Connection) -> None:
+    """Make one table of the partitions of `usage_records`, with the rights that others have."""
+    if not connection.scalar(IS_PARTITIONED):
+        return
+    grants = list(connection.scalars(GRANTS))
+    for statement in (
+        f"LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE",
+        f"ALTER TABLE {TABLE} RENAME TO {PARTS}",
+        f"CREATE TABLE {TABLE} (LIKE {PARTS} INCLUDING DEFAULTS)",
+        f"INSERT INTO {TABLE} SELECT * FROM {PARTS}",  # noqa: S608 - constants
+        f"DROP TABLE {PARTS}",
+    ):
+        op.execute(statement)
+    op.create_primary_key(f"pk_{TABLE}", TABLE, ["tenant", "id"])
+    for columns in INDEXES:
+        op.create_index(f"ix_{TABLE}_{'_'.join(columns)}", TABLE, columns)
+    for grant in grants:
+        op.execute(grant)
