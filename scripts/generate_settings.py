@@ -45,12 +45,16 @@ REFERENCE_HEAD = """\
 
 Flags win over the environment, the environment over the YAML file, the file over the defaults.
 
+Usually these are enough: [`upstream.base_url`](#upstreambase_url), [`models`](#models) where `steno models` shows a
+guess, [`compaction.preset`](#compactionpreset), [`summary.model`](#summarymodel) and [`storage.url`](#storageurl).
+Before others can reach Steno, read [security](security.md#when-others-can-reach-it).
+
 - **File**: `--config` or `STENO_CONFIG` names it; [config/steno.yaml](../config/steno.yaml) holds every default.
 - **Environment**: `STENO_` and the key, with `__` between its parts, as `{variable}`.
   Lists and whole sections are given as JSON, and `null` is null.
-- **Checks**: a value that cannot be used, or a name that does not exist, stops the start. A key that only the last
-  release had is accepted without an effect, and a warning says what to do. `steno doctor` makes the same checks,
-  and says where each value comes from.
+- **Checks**: a value that cannot be used, or a name that does not exist, stops the start. For a setting of the
+  previous release that is gone the message says what to do instead. `steno doctor` makes the same checks, and says
+  where each value comes from.
 
 `make generate` writes this page, config/steno.yaml and the table of presets from the code, which has {count} settings.
 """

@@ -34,7 +34,7 @@ class StorageSettings(Section):
     """Days after which what nobody used is deleted; null keeps it for ever.
 
     Conversations count by their last request, with pins, masks and stored messages; summaries by the last payload
-    that they stood in; other records by their age. On PostgreSQL usage records stay a tenth and a day longer.
+    that they stood in; other records by their age.
     """
     messages: bool = False
     """Keep the [history](archive.md) of each conversation's latest request as it was sent.
