@@ -3,14 +3,18 @@ them, and what has to be found in them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from app.core.history.messages import Kind
-from app.core.summary.gate import SummaryAnswer
+from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.tokens.usage import Tokens
 
 
@@ -23,13 +27,13 @@ class Samples:
     two parallel calls, their results and a text; a turn of a question and an answer; a last question."""
     with_own_members: bytes
     """The same request, byte for byte, with all of Steno's own members in it."""
+    messages: tuple[bytes, ...]
+    """The raw messages in it, apart from instructions that stand in a member of their own."""
     unreadable: tuple[bytes, ...]
     """Bodies without a history, or without a model."""
     model: str
     kinds: tuple[Kind, ...]
     """Of the request's messages, the instructions first."""
-    instructions: int
-    """How many of them lead."""
     cuts: tuple[int, ...]
     """Where it may be cut, counted after the instructions."""
     result: int
@@ -78,10 +82,62 @@ class Samples:
     that is sent instead, or nothing."""
     nothing_taught: tuple[bytes, ...]
 
-    pins: tuple[int, ...] = (1,)
+    pins: tuple[int, ...]
     """What the request with all of Steno's own members pins."""
-    tells_usage: bool = False
+    tells_usage: bool
     """A stream tells its usage, asked or not."""
+
+
+def loaded(name: str, **how: Any) -> Samples:
+    """The samples in `<name>.yaml`, with the functions that read and check them."""
+    told: dict[str, Any] = yaml.safe_load(Path(__file__).with_name(f"{name}.yaml").read_text("ascii"))
+    messages = _raw(told["messages"])
+    own = told["own"].encode()
+    parts = {"tools": told["tools"].encode(), "messages": b" ,\n ".join(messages)}
+    parts["instructions"] = told.get("instructions", "").encode()
+    stream = _frames(told["stream"])
+    plain: dict[str, Any] = {key: told[key] for key in ("model", "result", "ends_at", "tells_usage")}
+    plain |= {key: told[key].encode() for key in ("whole", "full_whole", "overflow_frame")}
+    plain |= {key: _raw(told[key]) for key in ("unreadable", "shown", "no_answers", "nothing_taught")}
+    return Samples(
+        request=_filled(told["body"], own=b"", **parts),
+        with_own_members=_filled(told["body"], own=own, **parts),
+        messages=messages,
+        kinds=tuple(Kind[kind] for kind in told["kinds"]),
+        cuts=tuple(told["cuts"]),
+        others=tuple((raw.encode(), Kind[kind]) for kind, raw in told["others"]),
+        alike=tuple((one.encode(), other.encode()) for one, other in told["alike"]),
+        unlike=tuple((one.encode(), other.encode()) for one, other in told["unlike"]),
+        stream=stream,
+        unasked=_frames(told["unasked"]) if "unasked" in told else stream,
+        stream_usage=Tokens(**told["stream_usage"]),
+        whole_usage=Tokens(**told["whole_usage"]),
+        full_stream=_frames(told["full_stream"]),
+        overflow=(told["overflow"][0], told["overflow"][1].encode()),
+        refusal=(told["refusal"][0], told["refusal"][1].encode(), told["refusal"][2]),
+        answers=tuple((each["of"].encode(), _answer(each)) for each in told["answers"]),
+        lessons=tuple((model, raw.encode(), refused, instead) for model, raw, refused, instead in told["lessons"]),
+        pins=tuple(told["pins"]),
+        **plain,
+        **how,
+    )
+
+
+def _raw(texts: Iterable[str]) -> tuple[bytes, ...]:
+    return tuple(text.encode() for text in texts)
+
+
+def _filled(body: str, **parts: bytes) -> bytes:
+    return re.sub(rb"<([a-z]+)>", lambda mark: parts[mark[1].decode()], body.encode())
+
+
+def _frames(text: str) -> tuple[bytes, ...]:
+    return tuple(frame + b"\n\n" for frame in text.encode().split(b"\n\n")[:-1])
+
+
+def _answer(said: Mapping[str, Any]) -> SummaryAnswer:
+    ending, usage = Ending[said.get("ending", "FINISHED")], Tokens(**said.get("usage", {}))
+    return SummaryAnswer(said["text"], ending, said.get("word", ""), usage)
 
 
 def samples_of(name: str) -> Samples:

@@ -163,8 +163,8 @@ def test_a_request_made_of_messages_that_stand_for_themselves_has_the_same_histo
     alone = [spoken.alone(raw) for raw in request.raw_messages]
     anew = spoken.read(spoken.assembled('a "model"', alone))
     assert (anew.model, anew.raw_messages, anew.has_tools) == ('a "model"', request.raw_messages, False)
-    only_said = spoken.read(spoken.assembled("m", alone[samples.instructions :]))
-    assert only_said.raw_messages == request.raw_messages[samples.instructions :]
+    only_said = spoken.read(spoken.assembled("m", alone[1:]))
+    assert only_said.raw_messages == request.raw_messages[1:]
     assert spoken.read(spoken.assembled("m", [])).raw_messages == ()
 
 
@@ -258,7 +258,7 @@ def test_a_summary_stands_in_a_user_message_and_the_rest_is_byte_for_byte(spoken
     talk = talk_of(spoken, samples.request)
     summary, stop = summarised(talk, samples)
     rendered = payload_of(spoken, talk, summary, Verbatim(stop, len(talk.transcript)))
-    before, after = samples.instructions, samples.instructions + 1
+    before, after = 1, 2
     raw = spoken.read(samples.request).raw_messages
     assert rendered[:before] == list(raw[:before])
     assert rendered[after:] == list(raw[before + stop :])
@@ -271,11 +271,11 @@ def test_notes_pinned_copies_and_carried_messages_stand_where_the_view_says(
     spoken: WireFormat, samples: Samples
 ) -> None:
     talk = talk_of(spoken, samples.request)
-    raw = spoken.read(samples.request).raw_messages[samples.instructions :]
+    raw = spoken.read(samples.request).raw_messages[1:]
     summary, stop = summarised(talk, samples)
     pinned = Pinned(samples.cuts[1], samples.cuts[2])
     parts = (summary, Carried(0), pinned, Note("pinned_text", "Mind the dates.", 3), Verbatim(stop, len(raw)))
-    rendered = payload_of(spoken, talk, *parts)[samples.instructions :]
+    rendered = payload_of(spoken, talk, *parts)[1:]
     copies = raw[pinned.start : pinned.stop]
     assert rendered[1 : 2 + len(copies)] == [raw[0], *copies]
     assert samples.text_of(rendered[2 + len(copies)]) == "Mind the dates."
@@ -287,7 +287,7 @@ def test_a_pruned_unit_leaves_nothing(spoken: WireFormat, samples: Samples) -> N
     start, stop = samples.cuts[1], samples.cuts[2]
     rendered = payload_of(spoken, talk, Verbatim(0, start), Pruned(start, stop), Verbatim(stop, len(talk.transcript)))
     raw = spoken.read(samples.request).raw_messages
-    left = samples.instructions
+    left = 1
     assert rendered == [*raw[: left + start], *raw[left + stop :]]
 
 
@@ -295,9 +295,7 @@ def test_a_mask_takes_text_away_and_nothing_else(spoken: WireFormat, samples: Sa
     talk = talk_of(spoken, samples.request)
     masked = talk.transcript.messages[samples.result]
     texts = tuple(f"cut {number}" for number in range(len(masked.texts)))
-    [left] = read_messages(
-        spoken, payload_of(spoken, talk, Altered(samples.result, texts, 1, "masked"))[samples.instructions :]
-    )
+    [left] = read_messages(spoken, payload_of(spoken, talk, Altered(samples.result, texts, 1, "masked"))[1:])
     assert left.texts == texts
     assert replace(left, texts=masked.texts, raw=masked.raw, digest=masked.digest, callers=masked.callers) == masked
     same = payload_of(spoken, talk, Altered(samples.result, masked.texts, 1, "masked"))[-1]
@@ -326,7 +324,7 @@ def test_calls_are_cut_and_taken_out_by_their_places(spoken: WireFormat, samples
     # It is no longer the one that its provider keeps: it goes without the id by which that would know it.
     assert left.calls == (replace(caller.calls[last], arguments='{"_shortened":"x"}', kept=False),)
     none = Altered(index, caller.texts, 1, "repaired", ())
-    nothing = read_messages(spoken, payload_of(spoken, talk, none)[samples.instructions :])
+    nothing = read_messages(spoken, payload_of(spoken, talk, none)[1:])
     assert not any(message.calls for message in nothing)
 
 
@@ -336,9 +334,9 @@ def test_no_two_user_messages_are_made_neighbours_where_that_is_refused(spoken: 
     parts = (Summary(chunk(talk, 0, stop)), Note("stub", "Left out.", 2), Verbatim(stop, len(talk.transcript)))
     apart = read_messages(spoken, payload_of(spoken, talk, *parts))
     joined = read_messages(spoken, spoken.render(talk, View(parts, 1), alternate=True))
-    assert [m.kind for m in apart[samples.instructions :]] == [Kind.USER] * 3
-    assert [m.kind for m in joined[samples.instructions :]] == [Kind.USER]
-    assert joined[-1].texts == tuple(text for message in apart[samples.instructions :] for text in message.texts)
+    assert [m.kind for m in apart[1:]] == [Kind.USER] * 3
+    assert [m.kind for m in joined[1:]] == [Kind.USER]
+    assert joined[-1].texts == tuple(text for message in apart[1:] for text in message.texts)
 
 
 def test_a_changed_payload_is_a_request_again(spoken: WireFormat, samples: Samples) -> None:
@@ -360,7 +358,7 @@ def test_a_changed_payload_is_a_request_again(spoken: WireFormat, samples: Sampl
 def test_units_hold_calls_together_with_their_results(spoken: WireFormat, samples: Samples) -> None:
     talk = talk_of(spoken, samples.request)
     transcript = talk.transcript
-    assert len(talk.instructions) == samples.instructions
+    assert len(talk.instructions) == 1
     assert transcript.cuts == samples.cuts
     assert all(transcript.is_answered(*unit) for unit in pairwise((*transcript.cuts, len(transcript))))
     assert transcript.messages[samples.result].kind is Kind.RESULT

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+import yaml
 
 from app.runtime.server import RunningServer
 from lab.simulator import Simulator
@@ -178,216 +179,25 @@ class Case:
 
 
 HIDDEN = b"GET /v1/smuggled HTTP/1.1\r\nhost: steno.test\r\nauthorization: Bearer sk-test\r\n\r\n"
-NEXT = HIDDEN.replace(b"smuggled", b"next")
-"""For cases that some take for whole requests: then it is the next one in truth."""
-CHUNKED = b"transfer-encoding: chunked"
-LAST = b"0\r\n\r\n"
-
-
-def head(*lines: bytes, start: bytes = b"POST /v1/files HTTP/1.1", end: bytes = b"\r\n") -> bytes:
-    return end.join((start, b"host: steno.test", b"authorization: Bearer sk-test", *lines)) + end * 2
-
-
-def sized(*lines: bytes, body: bytes = HIDDEN, start: bytes = b"POST /v1/files HTTP/1.1") -> bytes:
-    """A request with the right length beside these lines."""
-    return head(*lines, b"content-length: %d" % len(body), start=start) + body
-
-
-def measured(length: bytes, body: bytes = HIDDEN) -> bytes:
-    """A request whose length is written like this."""
-    return head(b"content-length:" + length.replace(b"N", b"%d" % len(body))) + body
-
-
-def in_chunks(*pieces: bytes, lines: tuple[bytes, ...] = ()) -> bytes:
-    return head(CHUNKED, *lines) + b"".join(pieces)
-
-
-def chunk(data: bytes = HIDDEN, size: bytes = b"", after: bytes = b"\r\n") -> bytes:
-    return (size or b"%x" % len(data)) + b"\r\n" + data + after
+CALLER = b"\r\nhost: steno.test\r\nauthorization: Bearer sk-test\r\n"
+MARKS = {
+    "<post>": b"POST /v1/files HTTP/1.1" + CALLER,
+    "<caller>": CALLER,
+    "<chunked>": b"transfer-encoding: chunked",
+    "<hidden>": HIDDEN,
+    "<next>": HIDDEN.replace(b"smuggled", b"next"),
+}
 
 
 def cases() -> Iterator[tuple[str, Case]]:
-    # A length and chunks
-    ends_early = LAST + HIDDEN
-    yield "length and chunks", Case((sized(CHUNKED, body=ends_early),))
-    yield "chunks and length", Case((head(b"content-length: %d" % len(ends_early), CHUNKED) + ends_early,))
-    yield "short length and chunks", Case((head(b"content-length: 4", CHUNKED) + chunk() + LAST,))
-    yield "no length and chunks", Case((head(b"content-length: 0", CHUNKED) + chunk() + LAST,))
-    yield "length in a trailer", Case((in_chunks(chunk(b"a"), b"0\r\ncontent-length: 5\r\n\r\n"),))
-    # Transfer-Encoding in disguise, beside the right length
-    disguises: dict[str, bytes] = {
-        "space before the colon": b"transfer-encoding : chunked",
-        "tab before the colon": b"transfer-encoding\t: chunked",
-        "unknown": b"transfer-encoding: xchunked",
-        "tab": b"transfer-encoding:\tchunked",
-        "chunked, identity": b"transfer-encoding: chunked, identity",
-        "identity, chunked": b"transfer-encoding: identity, chunked",
-        "gzip, chunked": b"transfer-encoding: gzip, chunked",
-        "chunked twice": b"transfer-encoding: chunked, chunked",
-        "two lines": CHUNKED + b"\r\n" + CHUNKED,
-        "identity after it": CHUNKED + b"\r\ntransfer-encoding: identity",
-        "quoted": b'transfer-encoding: "chunked"',
-        "with a parameter": b"transfer-encoding: chunked;q=1",
-        "folded name": b"x-a: b\r\n transfer-encoding: chunked",
-        "folded value": b"transfer-encoding:\r\n chunked",
-        "after a bare line feed": b"x-a: b\ntransfer-encoding: chunked",
-        "after a bare carriage return": b"x-a: b\rtransfer-encoding: chunked",
-        "underscore": b"transfer_encoding: chunked",
-        "vertical tab": b"transfer-encoding: \x0bchunked",
-        "null after it": b"transfer-encoding: chunked\0",
-        "null before it": b"\0transfer-encoding: chunked",
-        "capitals": b"TrAnSfEr-EnCoDiNg: ChUnKeD",
-        "long s": "transfer-encoding: chunked\u017f".encode(),
-        "empty": b"transfer-encoding:",
-        "comma": b"transfer-encoding: ,chunked",
-        "TE": b"te: chunked",
-        "content-encoding": b"content-encoding: chunked",
-    }
-    for name, line in disguises.items():
-        yield f"length and transfer-encoding: {name}", Case((sized(line, body=ends_early),))
-    for name in ("unknown", "quoted", "vertical tab", "chunked, identity", "empty", "folded value", "with a parameter"):
-        yield f"only transfer-encoding: {name}", Case((head(disguises[name]) + chunk() + LAST,))
-    # Lengths
-    for name, length in {
-        "plus": b" +N",
-        "minus": b" -N",
-        "hexadecimal": b" 0xN",
-        "octal": b" 0N",
-        "exponent": b" Ne0",
-        "fraction": b" N.0",
-        "comma": b" N,",
-        "two in a line": b" N, N",
-        "two different in a line": b" 0, N",
-        "space inside": b" 1 N",
-        "tab": b"\tN",
-        "space after": b" N  ",
-        "null": b" N\0",
-        "semicolon": b" N;",
-        "larger than 64 bits": b" 18446744073709551616N",
-        "64 bits and the right one": b" 1844674407370955170N",
-        "twice": b" N\r\ncontent-length: N",
-        "two lines": b" 0\r\ncontent-length: N",
-        "two lines, the other order": b" N\r\ncontent-length: 0",
-        "empty": b"",
-        "empty and another": b"\r\ncontent-length: N",
-        "folded": b"\r\n N",
-    }.items():
-        yield f"length: {name}", Case((measured(length),))
-    yield "length: space before the colon", Case((head(b"content-length : %d" % len(HIDDEN)) + HIDDEN,))
-    yield "length: underscore beside a length", Case((sized(b"content_length: 0"),))
-    # Chunks
-    odd_sizes = {
-        "overflow": b"10000000000000005",
-        "all bits": b"FFFFFFFFFFFFFFFF",
-        "minus": b"-5",
-        "plus": b"+5",
-        "prefix": b"0x5",
-        "space before": b" 5",
-        "space after": b"5 ",
-        "letter": b"g",
-        "none": b"\r\n",
-        "null": b"5\0",
-        "semicolon first": b";5",
-        "point": b"5.0",
-    }
-    for name, size in odd_sizes.items():
-        yield f"chunk size: {name}", Case((in_chunks(chunk(b"hello", size), LAST),))
-    yield "chunk: extension", Case((in_chunks(chunk(HIDDEN, b'%x;a=b;c="d"' % len(HIDDEN)), LAST),))
-    yield "chunk: extension with a line feed", Case((in_chunks(b"5;a\n" + HIDDEN + b"\r\nhello\r\n", LAST),))
-    yield "chunk: extension with a quoted line end", Case((in_chunks(b'5;a="\r\n' + HIDDEN + b'"\r\nhello\r\n', LAST),))
-    yield "chunk: extension with a null", Case((in_chunks(b"5;\0\r\nhello\r\n", LAST),))
-    yield "chunk: bare line feeds", Case((in_chunks(b"5\nhello\n0\n\n", NEXT),), requests=2)
-    yield "chunk: bare carriage returns", Case((in_chunks(b"5\rhello\r0\r\r", NEXT),), requests=2)
-    yield "chunk: no line end after the data", Case((in_chunks(chunk(b"hello", after=b""), LAST, NEXT),), requests=2)
-    yield "chunk: more data than its size", Case((in_chunks(chunk(b"hello" + HIDDEN, b"5"), LAST),))
-    yield "chunk: less data than its size", Case((in_chunks(chunk(HIDDEN, b"%x" % (len(HIDDEN) + 2)), LAST),))
-    yield "chunk: two carriage returns", Case((in_chunks(b"5\r\r\nhello\r\n", LAST, NEXT),), requests=2)
-    yield "chunk: a trailer without an end", Case((in_chunks(chunk(b"hello"), b"0\r\nx: y", HIDDEN),))
-    yield "chunk: a request for a trailer", Case((in_chunks(chunk(b"hello"), b"0\r\n", HIDDEN),))
-    for name, trailer in {"host": b"host: other", "chunks": CHUNKED, "key": b"authorization: Bearer x"}.items():
-        yield f"trailer: {name}", Case((in_chunks(chunk(), b"0\r\n" + trailer + b"\r\n\r\n"),))
-    # Headers
-    for name, line in {
-        "folded": b"x-a: b\r\n c",
-        "carriage return": b"x-a: b\rc: d",
-        "carriage return before the end": b"x-a: b\r",
-        "line feed": b"x-a: b\n",
-        "null in the name": b"x\0a: b",
-        "null in the value": b"x-a: b\0c",
-        "control byte in the name": b"x\x01a: b",
-        "control byte in the value": b"x-a: b\x01c",
-        "delete": b"x-a: b\x7fc",
-        "space in the name": b"x a: b",
-        "space before the colon": b"x-a : b",
-        "no colon": b"x-a",
-        "no name": b": b",
-        "a second request line": b"GET /v1/smuggled HTTP/1.1",
-        "eight bits": b"x-a: \xe9\xff",
-        "eight bits in the name": b"x-\xe9: b",
-        "parenthesis in the name": b"x(a): b",
-    }.items():
-        # Where a line ends with its line feed, an empty one follows, and the rest is another request.
-        yield f"header: {name}", Case((sized(line),), requests=2 if name == "line feed" else 1)
-    yield "headers end with bare line feeds", Case((head(end=b"\n"),))
-    yield "headers begin with a space", Case((head(start=b"POST /v1/files HTTP/1.1\r\n x: y"),))
-    yield "empty lines first", Case((b"\r\n\r\n" + sized(),))
-    # Request lines
-    for name, start in {
-        "absolute": b"POST http://other.test/v1/files HTTP/1.1",
-        "absolute with a key": b"POST http://a:b@other.test/v1/files HTTP/1.1",
-        "authority": b"POST other.test:80 HTTP/1.1",
-        "asterisk": b"OPTIONS * HTTP/1.1",
-        "fragment": b"POST /v1/files#x HTTP/1.1",
-        "space": b"POST /v1/files x HTTP/1.1",
-        "version twice": b"POST /v1/files HTTP/1.1 HTTP/1.1",
-        "two spaces": b"POST  /v1/files HTTP/1.1",
-        "tab": b"POST\t/v1/files HTTP/1.1",
-        "tab inside": b"POST /v1/files\tx HTTP/1.1",
-        "null": b"POST /v1/files\0 HTTP/1.1",
-        "carriage return": b"POST /v1/files\rx HTTP/1.1",
-        "eight bits": b"POST /v1/files\xff HTTP/1.1",
-        "line end, encoded": b"POST /v1/files%0d%0aGET%20/v1/x%20HTTP/1.1 HTTP/1.1",
-        "lower case": b"post /v1/files HTTP/1.1",
-        "unknown method": b"SMUGGLE /v1/files HTTP/1.1",
-        "no method": b"/v1/files HTTP/1.1",
-        "CONNECT": b"CONNECT other.test:443 HTTP/1.1",
-        "no version": b"POST /v1/files",
-        "HTTP/0.9": b"POST /v1/files HTTP/0.9",
-        "HTTP/1.0": b"POST /v1/files HTTP/1.0",
-        "HTTP/1.2": b"POST /v1/files HTTP/1.2",
-        "HTTP/2.0": b"POST /v1/files HTTP/2.0",
-        "HTTP/01.1": b"POST /v1/files HTTP/01.1",
-        "lower case version": b"POST /v1/files http/1.1",
-        "more after the version": b"POST /v1/files HTTP/1.1x",
-    }.items():
-        yield f"request line: {name}", Case((sized(start=start),))
-    yield "HTTP/1.0 in chunks", Case((head(CHUNKED, start=b"POST /v1/files HTTP/1.0") + chunk() + LAST,))
-    yield "HTTP/0.9 without headers", Case((b"GET /v1/files\r\n",))
-    yield "HTTP/2 preface", Case((b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0" + HIDDEN,))
-    yield "TLS", Case((b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 50 + HIDDEN,))
-    # Methods that usually have no body
-    for method in (b"GET", b"HEAD", b"DELETE", b"OPTIONS", b"PUT", b"PATCH"):
-        yield f"{method.decode()} with a length", Case((sized(start=method + b" /v1/files HTTP/1.1"),))
-        start = method + b" /v1/files HTTP/1.1"
-        yield f"{method.decode()} in chunks", Case((head(CHUNKED, start=start) + chunk() + LAST,))
-    # Expectations
-    expecting = sized(b"expect: 100-continue")
-    yield "expects to go on", Case((expecting,))
-    yield "expects to go on and waits", Case((expecting[: -len(HIDDEN)], HIDDEN))
-    yield "expects something else", Case((sized(b"expect: 200-ok"),))
-    yield "expects in chunks", Case((in_chunks(chunk(), LAST, lines=(b"expect: 100-continue",)),))
-    # Offers
-    for offer in OFFERS:
-        name = b", ".join(offer).decode()
-        yield f"offer: {name}", Case((head(*offer, b"content-length: %d" % len(HIDDEN)), HIDDEN))
-        yield f"offer in chunks: {name}", Case((head(*offer, CHUNKED), chunk() + LAST))
-    # Packets, and clients that leave
-    yield "two in one packet", Case((sized() + sized(),), requests=2)
-    yield "two, cut anywhere", Case(((sized() + sized())[:77], (sized() + sized())[77:]), requests=2)
-    yield "the second is garbage", Case((sized() + b"GARBAGE\r\n\r\n" + HIDDEN,), requests=2)
-    yield "leaves within the body", Case((sized()[:-10],), leaves=True)
-    yield "leaves within a chunk", Case((in_chunks(chunk()[:-10]),), leaves=True)
-    yield "leaves after the request", Case((sized(),), leaves=True)
+    found = yaml.safe_load(Path(__file__).with_name("smuggling.yaml").read_text("ascii"))
+    for name, said in found.items():
+        case = said if isinstance(said, dict) else {"packets": [said] if isinstance(said, str) else said}
+        yield name, Case(**{**case, "packets": tuple(packet(text) for text in case["packets"])})
+
+
+def packet(text: str) -> bytes:
+    return re.sub("<[a-z]+>", lambda mark: MARKS[mark[0]].decode(), text).encode("latin-1")
 
 
 CASES = dict(cases())
