@@ -24,8 +24,6 @@ from tests.e2e.running import WINDOW, Sections, Steno
 from tests.e2e.scripted import LAST_CHUNK, Received, ScriptedProvider, Step, answer, chunked, stream_head
 from tests.e2e.test_disconnects import FRAME, leave
 
-pytestmark = pytest.mark.slow
-
 Phase = Literal[
     "waiting for the summary", "summary streaming", "waiting for the first byte", "mid-stream", "after the end"
 ]
@@ -123,7 +121,9 @@ def start(
         one.kill() if isinstance(one, Serving) else one.stop()
 
 
-@pytest.mark.parametrize("case", PLAYED, ids=str)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow if case.stop else ()) for case in PLAYED], ids=map(str, PLAYED)
+)
 def test_a_client_that_leaves_loses_no_summary_and_ends_the_answer(
     scripted: ScriptedProvider, start: Start, case: Case
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import time
@@ -12,10 +11,9 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from app.edge.asgi import ClientAnswer, until_disconnect
 from lab.simulator import Simulator
 from tests.e2e.histories import chat, long_history
-from tests.e2e.raw import connected, get, is_closed, post, read_answer, read_until, request_bytes, send
+from tests.e2e.raw import connected, is_closed, post, read_answer, read_until, request_bytes, send
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.scripted import ScriptedProvider, answer, chunked, stream_head
 
@@ -97,25 +95,6 @@ def test_client_that_leaves_in_the_middle_of_an_upload_ends_it(
     assert eventually(lambda: scripted.unfinished == 1, 1.0)
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
-def test_summary_is_finished_and_stored_when_the_client_leaves(
-    simulator: Simulator, steno: StartSteno, stream: bool
-) -> None:
-    """Coming back costs no second call, and the provider is not asked for an answer nobody waits for."""
-    simulator.next_summary(delay=0.6)
-    served = steno()
-    with connected(served.url) as connection:
-        connection.sendall(request_bytes(chat(LONG, stream=stream)))
-        assert simulator.wait_for(lambda log: len(log) == 1)
-    assert simulator.wait_for(lambda log: log[0].finished_at is not None)
-    assert simulator.summaries[0].disconnected_at is None
-    assert eventually(lambda: not served.services.tasks._tasks)
-    assert not simulator.chats
-    answered = post(served.url, chat(LONG))
-    assert answered.header("x-context-status") == "summarized"
-    assert len(simulator.summaries) == 1
-
-
 @pytest.mark.parametrize("leaver", ["first", "second"])
 def test_one_waiter_that_leaves_does_not_disturb_the_others(
     simulator: Simulator, steno: StartSteno, leaver: str
@@ -132,20 +111,6 @@ def test_one_waiter_that_leaves_does_not_disturb_the_others(
         staying = second if leaver == "first" else first
         (first if leaver == "first" else second).close()
         assert read_answer(staying).header("x-context-status") == "summarized"
-    assert len(simulator.summaries) == 1
-
-
-def test_stopping_server_finishes_the_summary(simulator: Simulator, steno: StartSteno, sqlite_url: str) -> None:
-    """And the next process uses it."""
-    simulator.next_summary(delay=0.8)
-    served = steno(storage={"url": sqlite_url})
-    with connected(served.url) as connection:
-        connection.sendall(request_bytes(chat(LONG)))
-        assert simulator.wait_for(lambda log: len(log) == 1)
-    served.stop()
-    assert simulator.summaries[0].finished_at is not None
-    answered = post(steno(storage={"url": sqlite_url}).url, chat(LONG))
-    assert answered.header("x-context-status") == "summarized"
     assert len(simulator.summaries) == 1
 
 
@@ -170,29 +135,6 @@ def test_every_answered_request_is_counted(scripted: ScriptedProvider, before_sc
     asked = request_bytes(None, method="GET", target="/context/conversations/c-1")
     assert eventually(lambda: send(steno.url, asked).json.get("requests") == 20)
     assert scripted.connections == 1
-
-
-async def test_work_goes_on_after_the_end_of_the_answer() -> None:
-    """Closing a provider's connection may take a moment, when to the server everybody has left."""
-    tidied = False
-    ended = asyncio.Event()
-
-    async def send_nowhere(_: Any) -> None:
-        ended.set()
-
-    async def receive() -> Any:
-        await ended.wait()
-        return {"type": "http.disconnect"}
-
-    async def work() -> None:
-        nonlocal tidied
-        await answering.end()
-        await asyncio.sleep(0.1)
-        tidied = True
-
-    answering = ClientAnswer(send_nowhere)
-    await until_disconnect(receive, answering, work())
-    assert tidied
 
 
 # Slow clients
@@ -245,15 +187,6 @@ def test_slow_client_slows_the_provider_down_and_gets_everything(
 # The provider's connection
 
 
-def test_stale_pooled_connection_is_replaced_once(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """It closed with 0 bytes of an answer."""
-    steno = before_scripted()
-    post(steno.url, chat())
-    scripted.then("close").then(answer(b'{"second":true}'))
-    assert post(steno.url, chat()).json["second"] is True
-    assert [request.connection for request in scripted.requests] == [1, 1, 2]
-
-
 @pytest.mark.parametrize(
     ("method", "target", "body"),
     [
@@ -278,17 +211,6 @@ def test_a_stale_connection_is_replaced_for_every_request_without_a_body(
     assert announced == [[] if body is None else [b"0"]] * 2
 
 
-def test_a_model_list_is_asked_for_again_however_late_its_connection_is_closed(
-    scripted: ScriptedProvider, before_scripted: StartSteno
-) -> None:
-    """It changes nothing at the provider, so it may be asked for twice."""
-    steno = before_scripted()
-    post(steno.url, chat())
-    scripted.then(1.2, "close").then(answer(b'{"data":[]}'))
-    assert get(steno.url, "/v1/models").json == {"data": []}
-    assert [request.connection for request in scripted.requests] == [1, 1, 2]
-
-
 def test_replay_happens_once(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
     """Also where every pooled connection is stale."""
     steno = before_scripted()
@@ -302,34 +224,6 @@ def test_replay_happens_once(scripted: ScriptedProvider, before_scripted: StartS
     assert len(scripted.requests) == 5
 
 
-def test_request_that_may_have_been_worked_on_is_not_sent_again(
-    scripted: ScriptedProvider, before_scripted: StartSteno
-) -> None:
-    """A stale connection fails at once."""
-    steno = before_scripted()
-    post(steno.url, chat())
-    scripted.then(1.2, "close")
-    refused = post(steno.url, chat())
-    assert (refused.status, refused.json["error"]["code"]) == (502, "upstream_disconnected")
-    assert len(scripted.requests) == 2
-
-
-def test_nonsense_from_the_provider_is_a_502(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    scripted.then(b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "close")
-    assert post(before_scripted().url, chat()).status == 502
-    assert len(scripted.requests) == 1
-
-
-def test_connection_that_the_provider_closes_is_not_used_again(
-    scripted: ScriptedProvider, before_scripted: StartSteno
-) -> None:
-    """K1"""
-    steno = before_scripted()
-    scripted.then(answer(b"{}", b"connection: close"), "close")
-    assert [post(steno.url, chat()).status for _ in range(2)] == [200, 200]
-    assert [request.connection for request in scripted.requests] == [1, 2]
-
-
 def test_environments_proxy_is_not_used(
     scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,23 +232,6 @@ def test_environments_proxy_is_not_used(
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     assert post(before_scripted().url, chat()).status == 200
     assert scripted.requests[0].target == b"/v1/chat/completions"
-
-
-def test_many_slow_answers_at_once_do_not_wait_for_each_other(
-    scripted: ScriptedProvider, before_scripted: StartSteno
-) -> None:
-    """K1: as many connections as there are requests."""
-    scripted.default = (1.0, answer())
-    steno = before_scripted()
-    began = time.monotonic()
-    connections = [socket.create_connection((steno.server.host, steno.server.port), timeout=10) for _ in range(40)]
-    for connection in connections:
-        connection.sendall(request_bytes(chat()))
-    assert {read_answer(connection).status for connection in connections} == {200}
-    assert time.monotonic() - began < 30
-    for connection in connections:
-        connection.close()
-    assert scripted.connections == 40
 
 
 def test_half_closed_client_is_gone(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:

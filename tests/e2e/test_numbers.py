@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from itertools import cycle, islice
+from pathlib import Path
 
 import pytest
+import yaml
 
 from lab.simulator import Simulator
 from tests.e2e import running
@@ -15,83 +17,18 @@ from tests.e2e.histories import MODEL, long_history
 from tests.e2e.raw import CHAT, Answer, request_bytes, send
 from tests.e2e.running import WINDOW, Steno
 
-NUMBERS = {
+TRIED = yaml.safe_load(Path(__file__).with_name("numbers.yaml").read_text("utf-8"))
+"""Numbers, and where a request may have one: `%s` stands for it."""
+NUMBERS: dict[str, str] = {
     "400 digits": "1" + "0" * 400,
     "minus 400 digits": "-1" + "0" * 400,
     "5,000 digits": "9" * 5_000,
-    "1e999": "1e999",
-    "-1e999": "-1e999",
-    "1e308": "1e308",
-    "1e-999": "1e-999",
-    "2 to the 63rd": str(2**63),
-    "2 to the 64th": str(2**64),
-    "2 to the 53rd and 1": str(2**53 + 1),
-    "-0": "-0",
-    "-0.0": "-0.0",
-    "-1": "-1",
-    "0": "0",
-    "a half": "0.5",
-    "NaN": "NaN",
-    "Infinity": "Infinity",
-    "-Infinity": "-Infinity",
-    "true": "true",
-    "a text": '"1e999"',
     "a text of 400 digits": '"' + "7" * 400 + '"',
-    "other digits": '"\u0661\u00b2\u2460"',
-    "leading zeros": "007",
-    "underscores": '"1_000"',
-    "null": "null",
-    "a list": "[1e999]",
-    "an object": '{"a":1e999}',
+    **TRIED["numbers"],
 }
-
-MEMBERS = (
-    *("max_tokens", "max_completion_tokens", "n", "seed", "temperature", "top_logprobs", "stream", "user", "model"),
-    *("conversation_id", "metadata", "context", "context_management", "stream_options", "tools", "tool_choice"),
-    *("response_format", "prompt_cache_key", "messages"),
-)
-NESTED = (
-    '"context":{"pin":%s}',
-    '"context":{"pin":[%s]}',
-    '"context":{"preset":%s}',
-    '"context":{"instructions":%s}',
-    '"context":{"compaction":%s}',
-    '"context_management":[{"type":"compaction","compact_threshold":%s}]',
-    '"context_management":[{"type":%s,"compact_threshold":%s}]',
-    '"metadata":{"conversation_id":%s}',
-    '"metadata":{"session_id":%s}',
-    '"stream_options":{"include_usage":%s}',
-    '"tools":[{"type":"function","function":{"name":"f","parameters":{"maximum":%s,"enum":[%s]}}}]',
-    '"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{"minimum":%s}}}',
-)
-DECIDING = [member for member in NESTED if "threshold" in member]
-MESSAGES = (
-    '{"role":"user","content":%s}',
-    '{"role":%s,"content":"a"}',
-    '{"role":"user","content":"a","name":%s}',
-    '{"role":"user","content":"a","weight":%s}',
-    '{"role":"user","content":[{"type":"text","text":%s}]}',
-    '{"role":"user","content":[{"type":"text","text":"a","weight":%s}]}',
-    '{"role":"user","content":[{"type":"image_url","image_url":{"url":"a","detail":%s}}]}',
-    '{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"UklGRg==","format":%s}}]}',
-    '{"role":"assistant","tool_calls":[{"id":%s,"type":"function","function":{"name":%s,"arguments":%s}}]}',
-    '{"role":"assistant","tool_calls":[{"id":"a","index":%s,"function":{"name":"f","arguments":"{}","strict":%s}}]}',
-    '{"role":"assistant","content":null,"function_call":{"name":%s,"arguments":%s}}',
-    '{"role":"tool","tool_call_id":%s,"content":"a"}',
-)
-HEADERS = (
-    *("x-stainless-read-timeout", "x-stainless-timeout", "x-stainless-retry-count", "x-context-compaction"),
-    *("x-context-events", "x-context-preset", "x-context-conversation-id", "x-conversation-id", "session_id"),
-    *("x-context-hops", "steno-hops", "keep-alive", "max-forwards", "retry-after", "x-request-id", "content-encoding"),
-)
-IN_A_HEADER = {
-    **{name: NUMBERS[name] for name in ("400 digits", "1e999", "-0", "NaN", "-Infinity", "2 to the 64th", "-1")},
-    "nothing": "",
-    "a sign": "-",
-    "hexadecimal": "0x1p9999",
-    "underscores": "1_000",
-    "a date": "9" * 20 + " GMT",
-}
+IN_A_HEADER = {**{name: NUMBERS[name] for name in TRIED["also in a header"]}, **TRIED["in a header"]}
+MEMBERS: list[str] = [*(f'"{member}":%s' for member in TRIED["members"]), *TRIED["nested"]]
+DECIDING = [member for member in MEMBERS if "threshold" in member]
 
 ONE = '{"role":"user","content":"a"}'
 HISTORY = json.dumps(long_history())[1:-1]
@@ -138,11 +75,10 @@ def fails(answered: Answer) -> bool:
 def test_no_number_in_a_body_is_an_error_of_ours(steno: Steno, number: str) -> None:
     known = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "a"}], "conversation_id": "known"})
     assert ask(steno, known).status == 200
-    members = [*(f'"{member}":%s' for member in MEMBERS), *NESTED]
-    bodies = {member: body_with(member, number, ONE) for member in members}
+    bodies = {member: body_with(member, number, ONE) for member in MEMBERS}
     bodies |= {
         message: body_with('"n":%s', "1", f'{message.replace("%s", number)},{{"role":"user","content":"b"}}')
-        for message in MESSAGES
+        for message in TRIED["messages"]
     }
     first = [*NUMBERS.values()].index(number)
     targets = islice(cycle((CHAT, *OWN_ROUTES)), first, None)  # Each member meets each of them with some number.
@@ -194,7 +130,7 @@ def test_no_number_in_a_header_is_an_error_of_ours(steno: Steno, value: str) -> 
     body = body_with('"n":%s', "1")
     bad = [
         (header, answered.status, answered.body[:200])
-        for header in HEADERS
+        for header in TRIED["headers"]
         if fails(answered := ask(steno, body, CHAT, "POST", f"{header}: {value}".encode()))
     ]
     assert bad == []

@@ -121,7 +121,9 @@ def test_serve_migrate_and_doctor_agree_on_the_database(serve: Serve, tmp_path: 
 def test_a_database_that_is_away_is_no_error_for_a_pod_that_migrates_if_it_can(tmp_path: Path) -> None:
     """Steno starts without it as well."""
     away = {"DATABASE_URL": "postgresql://steno@127.0.0.1:1/steno", "STENO_SECRET": SECRET}
-    assert commands.run(["migrate"], tmp_path, **away).returncode == 1
+    ended = commands.run(["migrate"], tmp_path, **away)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("steno: the database cannot be reached")
     ended = commands.run(["migrate", "--if-reachable"], tmp_path, **away)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "Not migrated: the database cannot be reached" in ended.stdout
@@ -164,18 +166,6 @@ def test_a_stop_costs_nobody_an_answer_who_has_not_seen_yet_that_it_is_not_ready
         serving.terminate()
         assert {status for each in asking for status in each.result()} <= {200}
     assert serving.wait() == 0
-
-
-def test_a_stop_waits_for_a_summary_whose_client_has_left(serve: Serve, simulator: Simulator, tmp_path: Path) -> None:
-    serving = serve()
-    simulator.next_summary(delay=1.5)
-    connection = post_without_reading(serving, chat(long_history()))
-    assert simulator.wait_for(lambda log: any(record.kind == "summary" for record in log))
-    connection.close()
-    serving.terminate()
-    assert serving.wait() == 0
-    with closing(sqlite3.connect(tmp_path / ".local/share/steno" / "steno.db")) as database:
-        assert database.execute("select count(*) from summary_chunks").fetchone() == (1,)
 
 
 async def test_a_stop_begins_nothing_and_is_over_in_its_time_whatever_hangs(
@@ -239,20 +229,6 @@ def test_a_malformed_database_url_ends_the_start(tmp_path: Path, url: str, said:
     line = refused(tmp_path, DATABASE_URL=url, STENO_SECRET=SECRET)
     assert line.startswith(f"steno: {said}")
     assert "ter2" not in line
-
-
-def test_a_malformed_database_url_is_told_before_the_missing_secret(tmp_path: Path) -> None:
-    assert "'mysql'" in refused(tmp_path, DATABASE_URL="mysql://host/name")
-
-
-def test_postgresql_needs_a_secret(tmp_path: Path) -> None:
-    line = refused(tmp_path, DATABASE_URL="postgresql://user:hunter2@host/name")
-    assert "STENO_SECRET is not set" in line
-    assert "hunter2" not in line
-
-
-def test_a_short_secret_is_refused_with_its_length(tmp_path: Path) -> None:
-    assert "STENO_SECRET has 5 characters; at least 16 are needed" in refused(tmp_path, STENO_SECRET="short")
 
 
 def test_keys_of_encrypted_texts_are_for_migrate_alone(tmp_path: Path) -> None:
@@ -432,14 +408,6 @@ async def test_postgresql_that_is_away_at_the_start_is_used_when_it_comes(gate: 
     assert await asyncio.to_thread(serving.wait) == 0
 
 
-def test_a_password_in_the_database_url_is_never_logged(serve: Serve) -> None:
-    serving = serve(DATABASE_URL="postgresql://user:hunter2@127.0.0.1:1/name", STENO_SECRET=SECRET)
-    serving.get("/readyz")
-    serving.terminate()
-    serving.wait()
-    assert "hunter2" not in json.dumps(serving.log) + serving.errors
-
-
 # The schema by hand
 
 
@@ -448,15 +416,6 @@ def test_migrate_says_what_it_did_and_does_it_once(tmp_path: Path) -> None:
     assert (first.returncode, second.returncode, first.stderr) == (0, 0, "")
     assert "\nMigrated from nothing to " in first.stdout
     assert "\nThe schema is at " in second.stdout
-
-
-@pytest.mark.slow
-def test_migrate_fails_where_there_is_no_database(tmp_path: Path) -> None:
-    url = "postgresql://user@127.0.0.1:1/name"
-    assert "STENO_SECRET is not set" in commands.run(["migrate", "--database-url", url], tmp_path).stderr
-    ended = commands.run(["migrate", "--database-url", url], tmp_path, STENO_SECRET=SECRET)
-    assert ended.returncode == 1
-    assert ended.stderr.startswith("steno: the database cannot be reached")
 
 
 async def _rows(url: str, query: str) -> list[Any]:

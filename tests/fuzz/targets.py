@@ -47,6 +47,7 @@ from app.wire.refusals import classify, decoded
 from app.wire.retries import is_repeatable, named_pause
 from app.wire.sse import FrameSplitter
 from app.wire.types import WireRequest
+from tests.conformance.chat_completions import SAMPLES
 from tests.unit.refusals import NEGATIVES, OVERFLOWS
 
 Check = Callable[[bytes, Random], None]
@@ -67,33 +68,15 @@ def _body(**members: Any) -> bytes:
     return json.dumps({"model": "gpt-4o", "messages": [{"role": "user", "content": "Hello."}], **members}).encode()
 
 
-CALL = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"a": 1}'}}
-PARTS = [
-    {"type": "text", "text": "see"},
-    {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo=", "detail": "low"}},
-    {"type": "input_audio", "input_audio": {"data": "UklGRgAAAABXQVZF", "format": "wav"}},
-    {"type": "refusal", "refusal": "no"},
-    {"type": "thinking", "thinking": "hm"},
-]
-MESSAGES = [
-    {"role": "system", "content": "Be kind."},
-    {"role": "user", "content": PARTS, "name": "ann"},
-    {"role": "assistant", "content": None, "tool_calls": [CALL, {**CALL, "id": "d"}]},
-    {"role": "tool", "tool_call_id": "c", "content": "found"},
-    {"role": "tool", "tool_call_id": "d", "content": [{"type": "text", "text": "Error: no"}]},
-    {"role": "assistant", "content": "So.", "function_call": {"name": "old", "arguments": "{}"}},
-    {"role": "function", "name": "old", "content": "1"},
-    {"role": "user", "content": "And?"},
-]
-TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "maximum": 5}}}]
+MESSAGES = [json.loads(raw) for raw in (*SAMPLES.shown, *dict(SAMPLES.others), *dict(SAMPLES.alike).values())]
+SOUND = {"type": "input_audio", "input_audio": {"data": "UklGRgAAAABXQVZF", "format": "wav"}}
 BODIES = (
     _body(),
-    _body(messages=MESSAGES, tools=TOOLS, stream=True, n=2, stream_options={"include_usage": False}),
-    _body(messages=MESSAGES, context={"pin": [0, 7], "preset": "rolling", "instructions": "dates"}, max_tokens=10),
-    _body(context={"preset": "rolling"}, conversation_id="one"),
-    _body(context_management=[{"type": "compaction", "compact_threshold": 4000}], metadata={"session_id": "two"}),
+    SAMPLES.request,
+    SAMPLES.with_own_members,
+    _body(messages=[*MESSAGES, {"role": "user", "content": [SOUND]}], n=2, stream_options={"include_usage": False}),
+    _body(context={"preset": "rolling"}, conversation_id="one", metadata={"session_id": "two"}, max_tokens=10),
     json.dumps({"indexes": [0, 4]}).encode(),
-    b' {\t"model":"m" ,"messages":[ {"role":"user","content":"\\u00e9"} ],"seed":1.0e3,"a":{"b":[]}}\r\n',
 )
 
 
@@ -208,14 +191,8 @@ def _refused(read: Callable[[], object]) -> None:
 
 # Streams
 
-_CHUNKS = (
-    {"id": "c", "created": 1, "model": "m", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]},
-    {"id": "c", "created": 1, "model": "m", "choices": [{"index": 0, "delta": {"content": "Yes, \u00e9."}}]},
-    {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]}}]},
-    {"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": None},
-    {"id": "c", "choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}},
-)
-_STREAM = b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in _CHUNKS) + b"data: [DONE]\n\n"
+_CALL = b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}}]}'
+_STREAM = b"".join((*SAMPLES.stream[:4], _CALL + b"\n\n", *SAMPLES.stream[4:]))
 STREAMS = (
     _STREAM,
     _STREAM.replace(b"\n", b"\r\n"),
@@ -295,16 +272,7 @@ def check_refusal(data: bytes, random: Random) -> None:
 
 # Headers
 
-HEADERS = (
-    b"GET /v1/models?a=b\nauthorization: Bearer sk-a\nx-api-key: k\nconnection: close, x-a\nx-a: 1",
-    b"POST /c/my%20chat/v1/chat/completions\nx-context-conversation-id: a%2Fb\ncontent-type: application/json; charset",
-    b"POST /u/other/c/%C3%A9/v1/responses\nretry-after: Wed, 21 Oct 2099 07:28:00 GMT\nretry-after-ms: 1500.5",
-    b"GET /context/conversations/a%2Fb/summaries?limit=5\nsteno-hops: 0123456789abcdef, 0123456789abcdef\nx_api_key: 1",
-    b"POST /v1/chat/completions/\nx-stainless-read-timeout: 600\nx-stainless-timeout: 1e3\nte: trailers\nvia: 1",
-    b"PUT /openai/deployments/a/chat\napi-key: Bearer\nretry-after: 5\ncontent-encoding: gzip\nx-should-retry: true",
-    b"GET /v1/a/../b\nhost: a\nhost: b\nexpect: 100-continue\nretry-after: Mon, 01 Jan 0001 00:00:00 -0000",
-    b"GET /v1/%2e%2e/x\nretry-after: Mon, 31 Dec 9999 23:59:59 -9999\ndate: now\ncookie: a=b",
-)
+HEADERS = tuple(Path(__file__).with_name("headers.txt").read_bytes().strip().split(b"\n\n"))
 
 
 @cache

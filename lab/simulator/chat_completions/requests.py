@@ -149,7 +149,8 @@ def _accepted(seen: Iterable[_Seen]) -> list[Any]:
 
 def _check_sequence(messages: Sequence[Any], arguments: Mapping[str, Any], rules: RequestRules) -> None:
     check_order(messages, rules.strict_roles)
-    if (arguments.get("response_format") or {}).get("type") == "json_object":
+    wanted = arguments.get("response_format")
+    if isinstance(wanted, dict) and wanted.get("type") == "json_object":
         texts = (text for message in messages for text in texts_of(message))
         if not any("json" in text.lower() for text in texts):
             text = "'messages' must contain the word 'json' in some form, to use 'response_format' of type"
