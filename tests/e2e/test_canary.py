@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from app import errors
 from app.edge.credentials import CREDENTIALS
@@ -488,41 +489,14 @@ def refusing_database() -> Iterator[int]:
 
 def starts(refusing: int) -> list[tuple[list[str], dict[str, str], str]]:
     """Commands, their environment and their settings file: nothing of it can be used."""
-    closed, either = closed_port(), ("serve", "doctor")
-    databases = [
-        f"postgresql://steno:{PASSWORD}@127.0.0.1:none/steno",
-        f"mysql://steno:{PASSWORD}@127.0.0.1/steno",
-        f"postgresql://steno:{PASSWORD}@127.0.0.1:{refusing}/steno",
-        f"postgresql://steno:{PASSWORD}@127.0.0.1:{refusing}/steno?sslmode={PASSWORD}&password={PASSWORD}",
-        f"sqlite:////dev/null/steno.db?password={PASSWORD}",
+    text = Path(__file__).with_name("canary_starts.yaml").read_text("ascii")
+    marks = {"OPERATORS": OPERATORS, "SECRET": SECRET, "PASSWORD": PASSWORD}
+    for name, value in {**marks, "CLOSED": str(closed_port()), "REFUSING": str(refusing), "LONG": "x" * 300}.items():
+        text = text.replace(f"<{name}>", value)
+    told: list[dict[str, Any]] = yaml.safe_load(text)
+    return [
+        ([command], each.get("variables", {}), each.get("file", "")) for each in told for command in each["commands"]
     ]
-    addresses = [f"http://user:{PASSWORD}@127.0.0.1/v1", f"http://{PASSWORD}:@127.0.0.1/v1"]
-    files = [
-        f"upstream: {{api_key: {OPERATORS}}}",
-        f"upstream: {{api_key_env: {OPERATORS}}}",
-        f"upstream:\n  api_key: '{OPERATORS}\n  base_url: x: y",
-        f"upstream:\n\tapi_key: {OPERATORS}",
-        f"secret: {{a: {SECRET}}}",
-        f"secret: [{SECRET}]",
-        f"storage: {{url: [{PASSWORD}]}}",
-        f"storage: {{url: 'postgresql://u:{PASSWORD}@127.0.0.1:none/x'}}",
-        f"{SECRET}",
-        f"- {SECRET}",
-    ]
-    every = [([command], {"DATABASE_URL": url}, "") for url in databases for command in (*either, "migrate")]
-    every += [(["doctor"], {"DATABASE_URL": f"postgresql://steno:{PASSWORD}@127.0.0.1:{closed}/steno"}, "")]
-    every += [(["migrate"], {"DATABASE_URL": f"postgresql://steno:{PASSWORD}@127.0.0.1:{closed}/steno"}, "")]
-    every += [([command], {"STENO_UPSTREAM__BASE_URL": url}, "") for url in addresses for command in either]
-    every += [([command], {}, text) for text in files for command in either]
-    every += [
-        (["serve"], {"STENO_UPSTREAM__API_KEY_ENV": "OTHERS_KEY", "OTHERS_KEY": f"{OPERATORS} {OPERATORS}"}, ""),
-        (["serve"], {"STENO_UPSTREAM__API_KEY_ENV": OPERATORS}, ""),
-        (["serve"], {"STENO_UPSTREAM__API_KEY": OPERATORS}, ""),
-        (["serve"], {"STENO_SECRET": SECRET, "STENO_SECRET_FILE": f"/nowhere/{'x' * 300}"}, ""),
-        (["serve"], {"STENO_UPSTREAMS": f'{{"a": {{"api_key": "{OPERATORS}"}}'}, ""),
-        (["doctor"], {"STENO_SECRET": SECRET, "STENO_UPSTREAM__BASE_URL": f"http://127.0.0.1:{closed}/v1"}, ""),
-    ]
-    return every
 
 
 STARTING = """
