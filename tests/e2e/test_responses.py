@@ -196,18 +196,9 @@ def test_a_stream_that_was_opened_and_then_says_nothing_for_long_passes_as_it_ca
 
 @pytest.mark.parametrize("cut", ["reset", "close", "end"])
 @pytest.mark.parametrize("items", ["Hello", LONG], ids=["untouched", "compacted"])
-def test_a_stream_that_breaks_off_ends_with_an_error_in_both_forms(
+def test_a_stream_that_breaks_off_is_an_error_of_the_client(
     simulator: Simulator, steno: StartSteno, cut: Any, items: Any
 ) -> None:
-    """Flat members and a nested error for the SDKs, and `response.failed` for Codex; never a clean end."""
-    running = steno()
-    simulator.next_chat(cut=cut, after=4)
-    frames = events(ask(running, items, stream=True).body)
-    error, failed = frames[-2:]
-    assert (error["type"], failed["type"]) == ("error", "response.failed")
-    assert error["code"] == error["error"]["code"] == failed["response"]["error"]["code"] == "upstream_disconnected"
-    numbers = [frame["sequence_number"] for frame in frames]
-    assert numbers == list(range(len(numbers)))
     simulator.next_chat(cut=cut, after=4)
     with pytest.raises(openai.APIError, match=r"ended in the middle|closed the connection"):
-        list(running.sdk().responses.create(model=MODEL, input=items, stream=True))
+        list(steno().sdk().responses.create(model=MODEL, input=items, stream=True))
