@@ -43,8 +43,8 @@ PLAIN = answer(
         {"choices": [{"index": 0, "message": {"role": "assistant", "content": "ab"}, "finish_reason": "stop"}]}
     ).encode()
 )
-SECONDS = 0.6
-"""That the provider takes for a summary, after the client has left."""
+SECONDS = 1.5
+"""That the provider takes for a summary, after the client has left: longer than a server that stops goes on anyway."""
 
 
 @dataclass(frozen=True, slots=True)
