@@ -61,16 +61,20 @@ REMOVED: Mapping[str, str] = {
 def refuse_removed(given: Mapping[str, Any]) -> None:
     """Raises `ValueError` for the first removed setting that is given."""
     for key, instead in REMOVED.items():
-        if _is_given(given, key.split(".")):
-            raise ValueError(f"{key} is no setting any more. {instead}")
+        if (place := _given_at(given, key.split("."))) is not None:
+            raise ValueError(f"{'.'.join(place)} is no setting any more. {instead.rstrip('.')}")
 
 
-def _is_given(given: Any, names: Sequence[str]) -> bool:
+def _given_at(given: Any, names: Sequence[str]) -> list[str] | None:
+    """Names that lead to a setting, with those of an entry in place of `*`; None if it is not given."""
     if not names:
-        return True
+        return []
     name, *rest = names
-    if name == "*" and isinstance(given, list):
-        return any(_is_given(each, rest) for each in given)
-    if not isinstance(given, Mapping):
-        return False
-    return any(_is_given(value, rest) for key, value in given.items() if name in ("*", key))
+    if isinstance(given, list) and name == "*":
+        entries: Any = {str(place): value for place, value in enumerate(given)}
+    else:
+        entries = given if isinstance(given, Mapping) else {}
+    for key, value in entries.items():
+        if name in ("*", key) and (place := _given_at(value, rest)) is not None:
+            return [str(key), *place]
+    return None

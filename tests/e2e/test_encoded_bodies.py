@@ -149,14 +149,6 @@ def test_the_limit_is_one_of_decoded_bytes(before_scripted: StartSteno, scripted
     assert not scripted.requests
 
 
-def test_decoded_bytes_count_as_bytes_in_flight(before_scripted: StartSteno) -> None:
-    steno = before_scripted(limits={"body_bytes": 20_000})
-    body = gzip.compress(chat(long_history()))
-    assert len(body) < 20_000
-    assert post(steno.url, body, encoding("gzip")).status == 503
-    assert steno.services.in_flight.held_bytes == 0
-
-
 @pytest.mark.slow
 def test_a_large_body_that_hardly_shrinks_is_decoded_whole(before_scripted: StartSteno) -> None:
     body = chat([{"role": "user", "content": os.urandom(6_000_000).hex()}])

@@ -156,7 +156,7 @@ def test_thinking_is_taken_back_that_was_made_behind_quotations(simulator: Simul
 
     async def play() -> None:
         async with httpx2.AsyncClient(timeout=60.0) as client:
-            for _ in range(25):
+            for _ in range(40):
                 for thinker in thinkers:
                     await turn(client, thinker, iter(lambda: url, None))
 

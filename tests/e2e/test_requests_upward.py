@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -149,7 +150,7 @@ def test_too_many_bytes_in_flight_are_refused_for_now(before_scripted: StartSten
     """What is still arriving counts too, on the routes of our own as well."""
     steno = before_scripted(limits={"body_bytes": 5_000})
     method = "PUT" if target.endswith("pins") else "POST"
-    arriving = request_bytes(chat(padding="x" * 4_500), target=target, method=method)[:-100]
+    arriving = request_bytes(chat(padding="x" * 4_800), target=target, method=method)[:-100]
     # The server may be slow to take in what arrives.
     answers = (_answer_beside(steno.url, arriving, seconds) for seconds in (0.3, 1, 3, 10))
     refused = next(answer for answer in answers if answer.status != 200)
@@ -161,11 +162,12 @@ def test_too_many_bytes_in_flight_are_refused_for_now(before_scripted: StartSten
 
 
 def _answer_beside(url: str, arriving: bytes, seconds: float) -> Answer:
-    """The answer to a small request, while another one has been arriving for so long."""
-    with connected(url) as held:
-        held.sendall(arriving)
+    """The answer to a small request, while four others have been arriving for so long."""
+    with ExitStack() as held:
+        for _ in range(4):
+            held.enter_context(connected(url)).sendall(arriving)
         time.sleep(seconds)
-        return post(url, chat(padding="x" * 1_000))
+        return post(url, chat(padding="x" * 2_500))
 
 
 def test_images_are_never_fetched(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:

@@ -90,7 +90,7 @@ def test_body_of_a_request_that_offers_another_protocol_is_its_body(
     request = request_bytes(BODY, *offer, target=target)
     head, body = request[: -len(BODY)], request[-len(BODY) :]
     for answered in (send(steno.url, request), in_two_packets(steno, head, body)):
-        assert answered.status == (200 if "chat" in target else 400)
+        assert answered.status == (200 if "chat" in target else 404)
     asked = [record for record in simulator.log if record.target == target]
     assert [record.body for record in asked] == [BODY, BODY]
     assert not any(name.lower() in (b"upgrade", b"http2-settings") for record in asked for name, _ in record.headers)

@@ -1,9 +1,8 @@
 """Decide what is sent for a request.
 
-Theory: one generator decides, and does nothing itself. It yields an effect (read the store, take the lease, make this
-compaction), stands still until it is sent the reply, and returns the decision. So what happens in which order stands
-in this module alone; the compactor acts, a dry run imagines, a test answers from a list. The way of every mode is one
-line:
+Theory: one generator decides, and does nothing itself. It yields an effect (read the store, make this compaction),
+stands still until it is sent the reply, and returns the decision. So what happens in which order stands in this module
+alone; the compactor acts, a dry run imagines, a test answers from a list. The way of every mode is one line:
 
     answer    read, mask; while a compaction is due: make it, or wait for it, and read again; settle; recall
     imagine   the same, with what is made imagined, or without making anything
@@ -13,7 +12,7 @@ line:
     compact   read; make everything up to a position, until it is there
     ahead     read; make the one that is due, unless something speaks against it
 
-If the store is away, what this process remembers is used, and a summary is still made where nothing else would do.
+If the store is away, the chunks that this process remembers are used, and no summary is made.
 """
 
 from __future__ import annotations
