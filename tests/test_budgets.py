@@ -24,7 +24,7 @@ LINES = {
     "app/proxy": 3_370,
     "app/rest": 2_910,
     "app/runtime": 880,
-    "app/settings": 2_050,
+    "app/settings": 2_060,
     "app/store": 5_190,
     "app/telemetry": 540,
     "app/wire": 7_700,

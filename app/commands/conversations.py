@@ -24,7 +24,7 @@ from app.store.conversation_rows import find_conversation, read_conversations
 from app.store.pages import Paging
 from app.store.pins import find_pins
 from app.store.tenant_rows import read_tenants
-from app.store.usage_records import read_records
+from app.store.usage_records import UsagePage, read_records
 from app.wire.formats import FORMATS
 
 PAGE = 100
@@ -119,7 +119,8 @@ async def _all(
     rows: list[dict[str, Any]] = []
     after: str | None = None
     while True:
-        page = await store.rest(query, tenant, conversation_id, Paging(PAGE, after=after))
+        found = await store.rest(query, tenant, conversation_id, Paging(PAGE, after=after))
+        page = found.page if isinstance(found, UsagePage) else found
         rows += map(msgspec.to_builtins, page.data)
         if not page.has_more:
             return rows

@@ -85,7 +85,7 @@ class Authenticator:
         return client_of(headers, peer, self.trusted_proxies)
 
     def _name_in(self, headers: Headers, peer: str) -> str | None:
-        """Value of `clients.header`; None if the setting or the value is empty. Raises `InvalidCredentials`."""
+        """Value of `clients.header`; None without the setting, or a letter or digit. Raises `InvalidCredentials`."""
         values = [value.strip() for key, value in headers if key == self.header]
         if self.header is None or not values:
             return None
@@ -96,7 +96,8 @@ class Authenticator:
             raise InvalidCredentials(f"{shown} was sent {len(values)} times: the proxy must send it once.", shown)
         if len(values[0]) > LONGEST_NAME:
             raise InvalidCredentials(f"{shown} has {len(values[0])} bytes; at most {LONGEST_NAME} are accepted.", shown)
-        return values[0].decode("latin-1") or None
+        name = values[0].decode("latin-1")
+        return name if any(map(str.isalnum, name)) else None
 
     def _require_this_machine(self, headers: Headers, peer: str) -> None:
         """Raises `MissingCredentials` for a request that may not spend the operator's key."""

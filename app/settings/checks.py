@@ -118,6 +118,12 @@ def _check_circular(settings: Settings) -> Iterator[Finding]:
 def _check_operators_keys(settings: Settings) -> Iterator[Finding]:
     """Finding about an operator's key that callers whom no proxy names could spend."""
     server = settings.server
+    if settings.operator_pays and "*" in server.allowed_origins:
+        text = "server.allowed_origins lets every page of the web spend the key in api_key_env"
+        yield Finding("fatal", "callers", text, "List the origins of your own pages there, in place of *.")
+    if settings.clients.header is not None and any(network.prefixlen == 0 for network in server.trusted_proxies):
+        text = "server.trusted_proxies holds every address, so that every caller names itself in clients.header"
+        yield Finding("fatal", "callers", text, "List the addresses of your own proxies there.")
     if settings.clients.header is not None or not settings.operator_pays:
         return
     if not is_loopback(server.host):

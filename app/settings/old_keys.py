@@ -59,10 +59,14 @@ REMOVED: Mapping[str, str] = {
 
 
 def refuse_removed(given: Mapping[str, Any]) -> None:
-    """Raises `ValueError` for the first removed setting that is given."""
-    for key, instead in REMOVED.items():
-        if (place := _given_at(given, key.split("."))) is not None:
-            raise ValueError(f"{'.'.join(place)} is no setting any more. {instead.rstrip('.')}")
+    """Raises `ValueError`, with a line for each removed setting that is given."""
+    found = [
+        f"{'.'.join(place)} is no setting any more. {instead}"
+        for key, instead in REMOVED.items()
+        if (place := _given_at(given, key.split("."))) is not None
+    ]
+    if found:
+        raise ValueError("\n".join(found).rstrip("."))
 
 
 def _given_at(given: Any, names: Sequence[str]) -> list[str] | None:

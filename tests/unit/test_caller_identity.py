@@ -238,6 +238,12 @@ USER = b"x-forwarded-user"
 KEY = (b"authorization", b"Bearer k")
 
 
+@pytest.mark.parametrize("value", [b",", b"\xa0", b" - "])
+def test_a_name_without_a_letter_or_digit_is_none(value: bytes) -> None:
+    with pytest.raises(MissingCredentials):
+        named((USER, value), operator_pays=True)
+
+
 def named(*headers: tuple[bytes, bytes], host: str = "10.0.0.1", **options: Any) -> Identity:
     """Identity where a proxy in 10.0.0.0/8 names the caller."""
     return identity(*headers, host=host, trusted=["10.0.0.0/8"], header=USER, **options)
