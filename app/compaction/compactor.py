@@ -21,7 +21,7 @@ from app.core.deciding.attempt import Answer, Attempt, Imagine, Mode
 from app.core.deciding.decide import decide
 from app.core.deciding.effects import Background, Lately, Prices, StoreAway, Stored
 from app.core.reasons import Reasons
-from app.core.stages.ladder import Decision
+from app.core.stages.ladder import Decision, Status
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.flow import Compaction, Effect, Flow, Reply, StoreChunk, Summarise, Together, drive, drive_async
 from app.core.summary.gate import SummaryAnswer
@@ -65,7 +65,6 @@ class Compactor:
             effects.LookBack: self._lately,
             effects.LookAhead: self._background,
             effects.ShapeRefusals: self._shape_refusals,
-            effects.ShapeRefused: self._shape_refused,
             effects.Make: self._leased.make,
             effects.Wait: lambda course, asked: self._leased.wait(course, asked.plan),
             effects.Postpone: _nothing,
@@ -110,6 +109,10 @@ class Compactor:
         """True if another request is expected soon, so that its summary is worth making in the background."""
         is_enabled = request.measure.rules.compaction.background.enabled
         return is_enabled and self._performer.rates.of(request.place).is_likely_to_continue
+
+    def shape_refused(self, request: ChatRequest, status: Status, why: Reasons) -> None:
+        """Remember that views of this status are refused for their shape: the step below was answered."""
+        self._refused_shapes.failed(request.history(status), why)
 
     def forget(self, erased: Erased) -> None:
         """Forget what was erased."""
@@ -195,9 +198,6 @@ class Compactor:
 
     async def _shape_refusals(self, course: Course, asked: effects.ShapeRefusals) -> Reasons | None:
         return self._refused_shapes.pauses(course.request.history(asked.status))
-
-    async def _shape_refused(self, course: Course, asked: effects.ShapeRefused) -> None:
-        self._refused_shapes.failed(course.request.history(asked.status), asked.why)
 
     async def _remembered(self, course: Course, _: effects.Remember) -> Sequence[SummaryChunk]:
         request = course.request

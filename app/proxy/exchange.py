@@ -309,14 +309,22 @@ class Exchange:
             return Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
 
     def _decided(
-        self, request: ChatRequest, decision: Decision, began: float | None, milestones: Milestones
+        self,
+        request: ChatRequest,
+        decision: Decision,
+        began: float | None,
+        milestones: Milestones,
+        *,
+        tells: bool = True,
     ) -> Observation:
-        """Begin to observe a decision. `began` is the monotonic clock's; None if it took no time."""
+        """Begin to observe a decision. `began` is the monotonic clock's; None if it took no time. `tells`: it is logged
+        at once."""
         decision = request.with_output_limits(decision)
         if request.wire.hands_off is not None and decision.view is None:
             decision = replace(decision, why=(request.wire.hands_off,))
         waited = round(monotonic() - began, 3) if began is not None and milestones.has_begun else None
-        self.record.decided(request, decision, began, waited=milestones.has_begun)
+        if tells:
+            self.record.decided(request, decision, began, waited=milestones.has_begun)
         milestones.decide(decision)
         return milestones.observe(Observation(self.services, request, decision, waited))
 
@@ -355,7 +363,11 @@ class Exchange:
         self, observed: Observation, answering: UpstreamAnswer, said: str, milestones: Milestones
     ) -> Obtained:
         """Return the answer to the payload with alternating roles, where those are demanded, or to one a step lower;
-        else the refusal there is. `said`: the provider's words."""
+        else the refusal there is. `said`: the provider's words.
+
+        Only an answer shows that the refused view was at fault: what is wrong with the client's own messages is refused
+        on every step.
+        """
         request, refused = observed.request, observed.decision
         mode: Mode = StepDown(refused, said)
         if demands_alternation(said) and not request.policy.alternates:
@@ -363,14 +375,22 @@ class Exchange:
             request = replace(request, policy=replace(request.policy, alternates=True))
             mode = MergeRoles(refused, said)
         milestones.reopen()
-        began = monotonic()
         decision = await self._decide(request, mode)
         if decision is refused:
             milestones.decide(refused)
             return observed, answering
-        return await self._replaced(
-            observed, answering, self._decided(request, decision, began, milestones), milestones
-        )
+        lower = self._decided(request, decision, None, milestones, tells=False)
+        latest, again = await self._replaced(observed, answering, lower, milestones)
+        if latest is not lower or again.status != 200 or lower.is_refused:
+            why = tuple(reason for reason in lower.decision.why if reason.code is not Code.PAYLOAD_REFUSED)
+            lower.decision = replace(lower.decision, why=why)
+        elif decision.status != refused.status:  # Merged roles are no step down.
+            self.services.compactor.shape_refused(request, refused.status, because(Code.PAYLOAD_REFUSED, said))
+        if latest is lower:
+            self.own_headers = context_headers(request, lower.decision)
+            milestones.decide(lower.decision)
+            self.record.decided(request, lower.decision, None, waited=milestones.has_begun)
+        return latest, again
 
     async def _replaced(
         self, observed: Observation, answering: UpstreamAnswer, latest: Observation, milestones: Milestones

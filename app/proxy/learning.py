@@ -60,6 +60,8 @@ class Observation:
     """True if we ask for the stream's usage and the client does not: without it a stream teaches nothing."""
     overflow: Overflow | None = None
     """Reason why the provider refused the request, if that was its size."""
+    is_refused: bool = False
+    """True once the provider refused it, also in the first frame of a stream with status 200."""
     misshapen: str | None = None
     """Words of the provider about the order of the messages, if we had changed them."""
     is_smaller: bool = False
@@ -220,6 +222,7 @@ class Observation:
 
     async def refusal(self, status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> None:
         """Record a refusal. `first_frame`: the error came as the first frame of a stream that began with status 200."""
+        self.is_refused = True
         try:
             self.overflow = overflow_in(status, headers, body, first_frame=first_frame)
             if self.decision.view is not None and self.overflow is None:

@@ -34,7 +34,6 @@ from app.core.deciding.effects import (
     ReadRewritten,
     Remember,
     ShapeRefusals,
-    ShapeRefused,
     StoreAway,
     Stored,
     Wait,
@@ -439,23 +438,18 @@ def test_where_nothing_is_below_the_refused_shape_it_is_decided_as_ever() -> Non
     assert World({ShapeRefusals: WHY}).decide(asked(FAR, policy=policy)).status == "summarized"
 
 
-def test_after_a_refusal_of_its_shape_the_view_below_is_sent_and_the_refusal_remembered() -> None:
+def test_after_a_refusal_of_its_shape_the_view_below_is_sent() -> None:
     world = World()
     refused = Decision(View((Pruned(0, 2),), 10), ("pruned",))
     decision = world.decide(asked(LONG), StepDown(refused, "roles must alternate"))
-    assert world.names == ["Read", "ShapeRefused"]
+    assert (world.names, decision.view) == (["Read"], None)
     assert decision.why == because(Code.PAYLOAD_REFUSED, "roles must alternate")
-    assert [(effect.status, effect.why) for effect in world.effects if isinstance(effect, ShapeRefused)] == [
-        ("trimmed", decision.why)
-    ]
 
 
 def test_without_the_store_it_steps_down_too_and_without_a_step_the_refusal_stays() -> None:
     refused = Decision(View((Pruned(0, 2),), 10), ("pruned",))
     assert World({Read: AWAY}).decide(asked(LONG), StepDown(refused, "no")).view is None
-    world = World()
-    assert world.decide(asked(FAR), StepDown(refused, "no")) is refused
-    assert "ShapeRefused" not in world.names
+    assert World().decide(asked(FAR), StepDown(refused, "no")) is refused
 
 
 # Refused sizes

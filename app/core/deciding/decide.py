@@ -402,12 +402,8 @@ def _refused_lately(attempt: Attempt) -> Deciding[Decision | None]:
 
 
 def _stepped_down(attempt: Attempt, refused: Decision, said: str) -> Deciding[Decision]:
-    why = because(Code.PAYLOAD_REFUSED, said)
-    lower = yield from _below(attempt, refused.status, why)
-    if lower is None:
-        return refused
-    yield effects.ShapeRefused(refused.status, why)
-    return lower
+    lower = yield from _below(attempt, refused.status, because(Code.PAYLOAD_REFUSED, said))
+    return refused if lower is None else lower
 
 
 def _below(attempt: Attempt, status: Status, why: Reasons) -> Deciding[Decision | None]:

@@ -106,13 +106,6 @@ class ShapeRefusals(Struct, frozen=True):
     status: Status
 
 
-class ShapeRefused(Struct, frozen=True):
-    """Remember that a view of this status was refused for its shape. No reply."""
-
-    status: Status
-    why: Reasons
-
-
 class Make(Struct, frozen=True):
     """Take the lease of a planned compaction and make it, in a task of the application. Reply: `Compaction`, which may
     not have begun, or take too long; None if somebody else has the lease."""
@@ -167,7 +160,6 @@ Effect = (
     | LookAhead
     | LookBack
     | ShapeRefusals
-    | ShapeRefused
     | Make
     | Wait
     | Postpone
