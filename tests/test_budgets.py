@@ -21,7 +21,7 @@ LINES = {
     "app/edge": 3_210,
     "app/inspector": 3_050,
     "app/providers": 2_670,
-    "app/proxy": 3_370,
+    "app/proxy": 3_385,
     "app/rest": 2_910,
     "app/runtime": 880,
     "app/settings": 2_060,

@@ -309,22 +309,20 @@ class Exchange:
             return Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
 
     def _decided(
-        self,
-        request: ChatRequest,
-        decision: Decision,
-        began: float | None,
-        milestones: Milestones,
-        *,
-        tells: bool = True,
+        self, request: ChatRequest, decision: Decision, began: float | None, milestones: Milestones
     ) -> Observation:
-        """Begin to observe a decision. `began` is the monotonic clock's; None if it took no time. `tells`: it is logged
-        at once."""
+        """Log a decision, and begin to observe it. `began` is the monotonic clock's; None if it took no time."""
+        waited = round(monotonic() - began, 3) if began is not None and milestones.has_begun else None
+        observed = self._observed(request, decision, waited, milestones)
+        self.record.decided(request, observed.decision, began, waited=milestones.has_begun)
+        return observed
+
+    def _observed(
+        self, request: ChatRequest, decision: Decision, waited: float | None, milestones: Milestones
+    ) -> Observation:
         decision = request.with_output_limits(decision)
         if request.wire.hands_off is not None and decision.view is None:
             decision = replace(decision, why=(request.wire.hands_off,))
-        waited = round(monotonic() - began, 3) if began is not None and milestones.has_begun else None
-        if tells:
-            self.record.decided(request, decision, began, waited=milestones.has_begun)
         milestones.decide(decision)
         return milestones.observe(Observation(self.services, request, decision, waited))
 
@@ -363,11 +361,8 @@ class Exchange:
         self, observed: Observation, answering: UpstreamAnswer, said: str, milestones: Milestones
     ) -> Obtained:
         """Return the answer to the payload with alternating roles, where those are demanded, or to one a step lower;
-        else the refusal there is. `said`: the provider's words.
-
-        Only an answer shows that the refused view was at fault: what is wrong with the client's own messages is refused
-        on every step.
-        """
+        else the refusal there is. `said`: the provider's words. Only an answer shows that the refused view was at
+        fault: what is wrong with the client's own messages is refused on every step."""
         request, refused = observed.request, observed.decision
         mode: Mode = StepDown(refused, said)
         if demands_alternation(said) and not request.policy.alternates:
@@ -379,17 +374,17 @@ class Exchange:
         if decision is refused:
             milestones.decide(refused)
             return observed, answering
-        lower = self._decided(request, decision, None, milestones, tells=False)
+        lower = self._observed(request, decision, None, milestones)
         latest, again = await self._replaced(observed, answering, lower, milestones)
         if latest is not lower or again.status != 200 or lower.is_refused:
             why = tuple(reason for reason in lower.decision.why if reason.code is not Code.PAYLOAD_REFUSED)
             lower.decision = replace(lower.decision, why=why)
         elif decision.status != refused.status:  # Merged roles are no step down.
             self.services.compactor.shape_refused(request, refused.status, because(Code.PAYLOAD_REFUSED, said))
+        self.record.decided(request, lower.decision, None, waited=milestones.has_begun)
         if latest is lower:
             self.own_headers = context_headers(request, lower.decision)
             milestones.decide(lower.decision)
-            self.record.decided(request, lower.decision, None, waited=milestones.has_begun)
         return latest, again
 
     async def _replaced(
