@@ -321,7 +321,8 @@ class Exchange:
         self, request: ChatRequest, decision: Decision, waited: float | None, milestones: Milestones
     ) -> Observation:
         decision = request.with_output_limits(decision)
-        if request.wire.hands_off is not None and decision.view is None:
+        fits = request.conversation.is_within(request.budget.limit)
+        if fits and request.wire.hands_off is not None and decision.view is None:
             decision = replace(decision, why=(request.wire.hands_off,))
         milestones.decide(decision)
         return milestones.observe(Observation(self.services, request, decision, waited))

@@ -150,7 +150,7 @@ def test_what_would_be_compacted_elsewhere_is_made_to_fit_where_no_model_could_r
         assert sent[-1] == last
         assert NOTES.search(simulator.chats[-1].body)
     switched_off = ask(running, [*TOO_LONG, TRIGGER], b"x-context-compaction: off")
-    assert (switched_off.status, *told(switched_off)) == (400, "full", "native_compaction")
+    assert (switched_off.status, *told(switched_off)) == (400, "full", "compaction_off")
 
 
 def test_tokens_are_counted_of_what_would_be_forwarded(simulator: Simulator, steno: StartSteno) -> None:
