@@ -36,7 +36,7 @@ class Tidying:
         await self._repeat(lease.remove_old_leases, ROWS)
 
     async def remove_unused(self) -> None:
-        """Remove what nobody used for as long as things are kept."""
+        """Delete rows that no request used for `retention_days`."""
         await self._repeat(retention.date_chunks, ROWS)
         if self.kept_ms is None:
             return

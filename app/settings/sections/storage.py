@@ -31,7 +31,7 @@ class StorageSettings(Section):
     Time in which the process itself is busy does not count.
     """
     retention_days: int | None = Field(30, ge=1, le=36_500)
-    """Days after which what nobody used is deleted; null keeps it for ever.
+    """Days without use after which stored data is deleted; null keeps it for ever.
 
     Conversations count by their last request, with pins, masks and stored messages; summaries by the last payload
     that they stood in; other records by their age.
