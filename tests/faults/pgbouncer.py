@@ -15,6 +15,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.e2e.scripted import closed_port
+
 COMMAND = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
 """Where Debian puts it; None where it is not installed."""
 START_SECONDS = 10.0
@@ -27,7 +29,7 @@ listen_port = {port}
 unix_socket_dir =
 auth_type = any
 pool_mode = transaction
-default_pool_size = {connections}
+default_pool_size = 2
 server_login_retry = 1
 logfile = {folder}/log
 {more}
@@ -35,8 +37,8 @@ logfile = {folder}/log
 
 
 @contextmanager
-def pgbouncer(url: str, *, connections: int = 2) -> Iterator[str]:
-    """The URL of the same database through a PgBouncer of its own, which keeps so many connections."""
+def pgbouncer(url: str) -> Iterator[str]:
+    """The URL of the same database through a PgBouncer of its own, which keeps two connections."""
     if COMMAND is None:
         pytest.skip("PgBouncer is not installed")
     more = ""
@@ -44,13 +46,13 @@ def pgbouncer(url: str, *, connections: int = 2) -> Iterator[str]:
     host = target.hostname or parse_qs(target.query)["host"][0]
     user = target.username or "postgres"
     with tempfile.TemporaryDirectory(prefix="steno-pgbouncer-") as name:
-        folder, port = Path(name), free_port()
+        folder, port = Path(name), closed_port()
         server = f"host={host} port={target.port or 5432} user={user}"
         if os.getuid() == 0:  # It refuses to run as root. The socket of a test's own PostgreSQL is its owner's alone.
             owner = Path(host).owner() if host.startswith("/") else "nobody"
             shutil.chown(folder, owner)
             more += f"\nuser = {owner}"
-        options = {"server": server, "port": port, "connections": connections, "folder": folder, "more": more}
+        options = {"server": server, "port": port, "folder": folder, "more": more}
         configuration = folder / "pgbouncer.ini"
         configuration.write_text(_CONFIGURATION.format(**options))
         process = subprocess.Popen([COMMAND, "-q", str(configuration)])  # noqa: S603 - a program of the system
@@ -60,11 +62,6 @@ def pgbouncer(url: str, *, connections: int = 2) -> Iterator[str]:
         finally:
             process.kill()  # Told to stop, it waits for its callers.
             process.wait()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def _wait_for(port: int) -> None:
