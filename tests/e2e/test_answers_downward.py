@@ -18,25 +18,6 @@ COMPLETION = (
     b'{ "id":"chatcmpl-1","x_new":[1.50,123456789012345678901234567890],"usage" : {"prompt_tokens":7},'
     b'"choices":[{"index":0,"message":{"role":"assistant","content":"caf\\u00e9 \\/"},"finish_reason":"stop"}] \n}\n'
 )
-END_TO_END = (
-    (b"x-request-id", b"req_1"),
-    (b"x-ratelimit-remaining-tokens", b"149984"),
-    (b"x-ratelimit-reset-tokens", b"6ms"),
-    (b"openai-processing-ms", b"12"),
-    (b"openai-version", b"2020-10-01"),
-    (b"set-cookie", b"a=1"),
-    (b"set-cookie", b"b=2"),
-    (b"date", b"Mon, 01 Jan 2024 00:00:00 GMT"),
-    (b"server", b"cloudflare"),
-    (b"x-odd", b'caf\xe9 "quoted"; q=1'),
-)
-LINES = tuple(name + b": " + value for name, value in END_TO_END)
-
-
-def own(headers: tuple[tuple[str, str], ...]) -> set[str]:
-    return {name for name, _ in headers if name.startswith("x-context-")}
-
-
 # Errors
 
 

@@ -43,6 +43,7 @@ pytestmark = pytest.mark.slow
 KEYS = {name: f"sk-canary-of-{name.decode()}" for name in sorted(CREDENTIALS)}
 """What the caller sends in each header that tells who calls or who pays."""
 IN_QUERY = "canary-in-a-query"
+QUERY = "&".join(f"{name}={IN_QUERY}" for name in ("key", "api_key", "access_token", "subscription-key"))
 OPERATORS = "canary-of-the-operator"
 SECRET = "canary-that-keys-the-digests"
 PASSWORD = "canary-of-the-database"
@@ -297,6 +298,12 @@ def _lived(run: Run) -> Run:
     run.ask("a conversation", short("Hello."), b"x-conversation-id: known")
     run.ask("a compaction", run.long(conversation_id="retold"))
     run.ask("the other upstream", short(model="llama-3"))
+    for named, body in {"compaction": run.long(), "body": b"{", "model of the other": short(model="llama-3")}.items():
+        run.ask(f"a {named} with keys in the query", body, target=f"{CHAT}?{QUERY}")
+    run.ask("a path with keys in the query", b"{}", target=f"/u/nowhere/v1/embeddings?{QUERY}")
+    for fault in ("refuses the key", "fails"):
+        run.other.then(*FAULTS[fault])
+        run.ask(f"the other upstream that {fault}", short(model="llama-3"))
     for kind, way in WAYS.items():
         way(run, kind.__name__)
     for name, body in {"nothing": b"", "no JSON": SAID.encode(), "no UTF-8": b'{"a":"\xff' + SAID.encode()}.items():
@@ -444,7 +451,7 @@ def test_no_answer_of_ours_holds_a_key_or_what_was_not_asked_for(run: Run) -> No
     for what, answered in run.answers.items():
         headers = [header for header in answered.headers if header[0].startswith("x-context-")]
         assert found(repr(headers), (*SECRETS, SAID, RETOLD)) == [], what
-        if what.startswith(("a provider that", "the other upstream")):
+        if what.startswith(("a provider that", "the other upstream", "a model of the other")):
             continue  # The provider's words.
         assert found(answered.body, (*SECRETS, SAID)) == [], what
         if what not in RETELLS:

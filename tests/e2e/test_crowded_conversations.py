@@ -48,13 +48,6 @@ def stored_summaries(proxy: Steno) -> list[Any]:
     return listed
 
 
-def found_summaries(proxy: Steno, word: str) -> list[Any]:
-    """Of all the tenant's conversations."""
-    answered = send(proxy.url, request_bytes(None, method="GET", target=f"/context/search?q={word}"))
-    found: list[Any] = json.loads(answered.body)["data"]
-    return found
-
-
 @pytest.mark.slow
 def test_agents_that_share_a_name_wait_for_each_other_and_nothing_is_left_out_unsaid(
     steno: StartSteno, simulator: Simulator

@@ -129,6 +129,15 @@ def test_a_database_that_is_away_is_no_error_for_a_pod_that_migrates_if_it_can(t
     assert "Not migrated: the database cannot be reached" in ended.stdout
 
 
+@pytest.mark.slow
+def test_the_environment_makes_no_caller_local(serve: Serve) -> None:
+    """uvicorn would take the address of `X-Forwarded-For` from anybody."""
+    url = f"{serve(FORWARDED_ALLOW_IPS='*').url}/context/tenant"
+    assert httpx2.get(url).json()["id"] == "anonymous"
+    for header in ("x-forwarded-for", "x-real-ip", "forwarded", "via", "cf-connecting-ip", "x-forwarded-proto"):
+        assert httpx2.get(url, headers={header: "127.0.0.1"}).status_code == 401, header
+
+
 def test_the_secret_outlives_a_restart(serve: Serve, tmp_path: Path) -> None:
     first = serve()
     secret = (tmp_path / ".local/share/steno" / "steno.secret").read_bytes()

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from app.edge import credentials
@@ -72,53 +71,6 @@ def test_a_key_that_the_provider_refuses_is_not_tried_with_the_clients(both: Sta
     for _ in range(3):
         assert ask(running, "llama-3").header("x-context-window") == "128000"
     assert len(other.others) == 1
-
-
-@pytest.mark.slow
-def test_a_providers_key_is_in_no_answer_no_header_no_log_and_no_report(
-    tmp_path: Path, provider: RunningServer, other: Simulator, other_provider: RunningServer
-) -> None:
-    entry = {"base_url": f"{other_provider.url}/v1", "models": ["llama-*"], "api_key_env": "OTHER_KEY"}
-    gone = {"base_url": "http://127.0.0.1:1/v1", "api_key_env": "OTHER_KEY"}
-    variables: dict[str, Any] = {
-        "STENO_UPSTREAMS": json.dumps({"other": entry, "gone": gone}),
-        "STENO_MODELS": json.dumps([{"match": "*", "context_window": WINDOW}]),
-        "STENO_LOG__LEVEL": "debug",
-        "OTHER_KEY": OWN_KEY,
-    }
-    serving = commands.serve(["--upstream", f"{provider.url}/v1"], tmp_path, **variables)
-    told = ""
-    try:
-        with httpx2.Client(
-            base_url=serving.url, headers={"authorization": f"Bearer {CLIENTS_KEY}"}, timeout=30
-        ) as client:
-            other.next_chat(status=500)
-            other.next_chat(status=401)
-            for messages in (HELLO, HELLO, HELLO, long_history()):
-                told += show(client.post(CHAT, content=chat(messages, model="llama-3")))
-            told += show(client.post("/u/gone/v1/chat/completions", content=chat()))
-            for path in ("/u/nowhere/v1/models", "/u/other/v1/models", "/u/gone/v1/models", "/context/models"):
-                told += show(client.get(path))
-            for path in ("/context/calibration", "/context/conversations", "/readyz", "/openapi.json"):
-                told += show(client.get(path))
-    finally:
-        serving.terminate()
-        serving.wait()
-    told += (tmp_path / "stdout").read_text() + serving.errors
-    assert len(other.chats) == 4
-    assert "upstream_unreachable" in told
-    assert OWN_KEY not in told
-    assert CLIENTS_KEY not in told
-    report = commands.run(["doctor", "--upstream", f"{provider.url}/v1"], tmp_path, **variables)
-    assert "problem  upstream gone http://127.0.0.1:1/v1: No connection" in report.stdout
-    assert report.stdout.count("Check") == 1, "what to do is said once"
-    assert OWN_KEY not in report.stdout + report.stderr
-    stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    assert OWN_KEY.encode() not in stored
-
-
-def show(answered: httpx2.Response) -> str:
-    return f"{answered.status_code} {answered.headers} {answered.text}"
 
 
 # What is kept apart

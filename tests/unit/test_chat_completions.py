@@ -27,11 +27,6 @@ from app.wire.reader import MESSAGE_BYTES, MessageReader
 from app.wire.types import BodyBounds, WireRequest
 from tests.unit.conversations import IDENTITY, chunk, count
 
-BODY = (
-    b'{"temperature": 1.0, "seed":9007199254740993,\n "messages" : [ {"role":"user","content":"a"} , '
-    b'{"content":"b\\/", "role":"assistant"} ], "model": "gpt-4o", "x_unknown": [1.50], "max_tokens": 7}'
-)
-
 
 def reader(ignore: tuple[str, ...] = (), cache_bytes: int = 1 << 20) -> MessageReader:
     return MessageReader(IDENTITY, read_message, ignore, Caches(cache_bytes))

@@ -242,7 +242,7 @@ def test_the_changelog_knows_the_version() -> None:
 
 
 TESTS = ROOT / "tests"
-_TEST = re.compile(r"`((?:e2e|integration|unit)/\w+\.py)::(\w+)`")
+_TEST = re.compile(r"`((?:e2e|integration|unit)/\w+\.py|exchanges/cases/\w+/\w+\.yaml)::(\w+)`")
 _EXCHANGES = re.compile(r"`(exchanges/[\w/]+\.yaml)`")
 
 
@@ -250,7 +250,11 @@ def test_tests_that_pages_name_exist() -> None:
     def unknown(page: Path, text: str) -> Iterator[str]:
         named = _TEST.findall(text)
         assert page.name not in {"reliability.md", "security.md"} or named
-        yield from (f"{file}::{name}" for file, name in named if f"def {name}(" not in (TESTS / file).read_text())
+        yield from (
+            f"{file}::{name}"
+            for file, name in named
+            if not re.search(rf"def {name}\(|^  {name}:", (TESTS / file).read_text(), re.MULTILINE)
+        )
         yield from (file for file in _EXCHANGES.findall(text) if not (TESTS / file).is_file())
 
     assert offences(unknown) == []
