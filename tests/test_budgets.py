@@ -28,7 +28,7 @@ LINES = {
     "app/store": 5_190,
     "app/telemetry": 540,
     "app/wire": 7_700,
-    "tests": 66_640,
+    "tests": 65_730,
     "lab": 11_490,
 }
 """Lines of Python by folder, at most."""

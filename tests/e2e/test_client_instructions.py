@@ -1,4 +1,4 @@
-"""What a client puts into user messages for good, and what the user asked, through compactions in every format."""
+"""What a client puts into user messages for good, and what the user asked, beside large results and at length."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lab.simulator import Simulator
-from tests.e2e.compactions import compactions, statuses
+from tests.e2e.compactions import statuses
 from tests.e2e.conftest import TABLES
 from tests.e2e.running import WINDOW, StartSteno, Steno
 from tests.e2e.test_three_formats import CHAT, MESSAGES, RESPONSES, Written, call
@@ -22,7 +22,6 @@ RULES = (
 )
 REMINDER = "<system-reminder>\nThe task list is empty. Do not mention it.\n</system-reminder>"
 TASK = "Find out why invoice INV-7731 was sent twice, and fix it."
-AGENTS = "# AGENTS.md instructions for /srv/shop\n\n<INSTRUCTIONS>\nNever touch the folder `ledger`.\n</INSTRUCTIONS>"
 TOOLS = [{"name": "read", "description": "Reads a page.", "input_schema": {"type": "object"}}]
 
 
@@ -46,25 +45,6 @@ def step_of_messages(number: int, size: int = 150) -> list[Any]:
         {"role": "assistant", "content": [text(f"Page {number}."), use]},
         {"role": "user", "content": [result, text(REMINDER)]},
     ]
-
-
-def step_of_responses(number: int) -> list[Any]:
-    return [
-        {"type": "function_call", "call_id": f"call_{number}", "name": "read", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": f"call_{number}", "output": filler(number)},
-        {"role": "assistant", "content": [text(f"Page {number}.", "output_text")]},
-    ]
-
-
-BEGINNINGS: dict[str, list[Any]] = {
-    MESSAGES.name: [{"role": "user", "content": [text(RULES), text(TASK)]}],
-    CHAT.name: [{"role": "user", "content": RULES}, {"role": "user", "content": TASK}],
-    RESPONSES.name: [
-        {"role": "user", "content": [text(AGENTS, "input_text")]},
-        {"role": "user", "content": [text(environment("/srv/shop"), "input_text")]},
-        {"role": "user", "content": [text(TASK, "input_text")]},
-    ],
-}
 
 
 @pytest.fixture
@@ -102,29 +82,6 @@ def play(running: Steno, written: Written, history: list[Any], name: str) -> Any
     answered = call(running, written.path, written.body(history, **tools), named)
     assert answered.status == 200, answered.body
     return answered
-
-
-@pytest.mark.slow
-def test_of_the_environments_the_newest_that_is_left_out_is_said_again(simulator: Simulator, running: Steno) -> None:
-    history = list(BEGINNINGS[RESPONSES.name])
-    for turn in range(1, 31):
-        history += [
-            *chain.from_iterable(step_of_responses(10 * turn + number) for number in range(2)),
-            {"role": "user", "content": [text(environment(f"/srv/shop/{turn}"), "input_text")]},
-            {"role": "user", "content": [text(f"Go on with part {turn}.", "input_text")]},
-        ]
-        play(running, RESPONSES, history, "codex")
-    assert compactions(simulator.chats) >= 2
-    assert statuses(simulator) == {200}
-    for number, sent in enumerate(simulator.chats, 1):
-        assert holds(sent.body, AGENTS)
-        assert environment(f"/srv/shop/{number}") in said(sent.body), "the last one stands where it came"
-    parts = call(running, "/context/conversations/codex/coverage", method="GET").json["parts"]
-    assert [part["kind"] for part in parts][1:3] == ["client_instructions", "summarized"]
-    assert sum(part["tokens"] for part in parts) > parts[1]["tokens"] > 0
-    again = next(each for each in said(simulator.chats[-1].body) if AGENTS in each)
-    assert again.count("<environment_context>") == 1
-    assert environment("/srv/shop") not in again
 
 
 def test_a_large_result_beside_the_users_words_is_shortened_and_they_are_not(

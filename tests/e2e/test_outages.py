@@ -253,3 +253,19 @@ def test_a_full_disk_costs_no_request(process: Serving) -> None:
 def _conversations(url: str) -> int:
     """How many are listed; none while the database cannot be asked."""
     return len(get(url, "/context/conversations", KEY).json.get("data", ()))
+
+
+def test_requests_are_answered_while_the_database_is_away_and_messages_are_stored_after_it(
+    steno: StartSteno, gate: FaultProxy
+) -> None:
+    proxy = steno(storage={"url": gate.url, "timeout_seconds": 0.25, "messages": True})
+    history, target = turns(8, 20), "/context/conversations/outage/messages?limit=100"
+    ask(proxy.url, history[:3], conversation_id="outage")
+    until(lambda: not proxy.services.store.writes.waiting)
+    gate.inject("refuse")
+    for end in range(5, len(history) + 1, 2):
+        ask(proxy.url, history[:end], conversation_id="outage")
+    assert get(proxy.url, target).status == 503
+    gate.heal()
+    until(lambda: get(proxy.url, target).status == 200)
+    assert [message["sent"] for message in get(proxy.url, target).json["data"]] == history

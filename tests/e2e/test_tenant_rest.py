@@ -1,6 +1,9 @@
-"""All that is stored of one caller, and how it is erased."""
+"""All that is stored of one caller, how much of it may be edited, and how it is erased."""
 
 from __future__ import annotations
+
+import json
+from typing import Any
 
 import pytest
 
@@ -100,3 +103,22 @@ def test_a_database_that_is_away_is_told_before_anything_is_answered(steno: Star
     for answered in (erase(url), get(url, "/context/search?q=order")):
         assert (answered.status, answered.json["error"]["code"]) == (503, "storage_unavailable")
         assert answered.header("retry-after")
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"text": "word " * 3_000}, "it may take"),
+        ({"text": "x" * 200_001}, "200000"),
+        ({"values": ["v"] * 1_001}, "1001 lines"),
+    ],
+)
+def test_an_edit_of_a_summary_has_a_size(used: Steno, body: dict[str, Any], told: str) -> None:
+    summaries = "/context/conversations/one/summaries"
+    [old] = get(used.url, summaries).json["data"]
+    target = f"{summaries}/{old['id']}"
+    edit = request_bytes(json.dumps(body).encode(), b"content-type: application/json", method="PATCH", target=target)
+    refused = send(used.url, edit)
+    assert (refused.status, refused.json["error"]["param"]) == (400, *body)
+    assert told in refused.json["error"]["message"]
+    assert get(used.url, summaries).json["data"] == [old]
