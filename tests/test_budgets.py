@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 540,
     "app/wire": 7_700,
     "tests": 65_730,
-    "lab": 11_490,
+    "lab": 11_640,
 }
 """Lines of Python by folder, at most."""
 FILES = 366

@@ -90,7 +90,8 @@ def read_recordings(path: Path) -> list[Recording]:
     """The conversations in a file, recognised by content.
 
     JSON lines of `{"id", "messages"}`, of `{"id", "input"}` or of LoCoMo's `{"id", "speakers", "sessions"}`; or one
-    JSON `{"messages"}` or `{"input"}`.
+    JSON `{"messages"}` or `{"input"}`. Questions about messages are in `qa`, as LoCoMo has them, and the sentences
+    that answer them in `remarks`, by the index of their message.
     """
     text = _text_of(path)
     try:
@@ -194,7 +195,12 @@ def _recording(place: str, name: str, value: Any) -> Recording:
 def _held(place: str, name: str, value: Mapping[str, Any], written: ReplayFormat) -> Recording:
     beside = {key: value[key] for key in written.beside if value.get(key)}
     messages = tuple(_checked(place, value[written.history], written))
-    return Recording(name, messages, format=written, beside=beside)
+    try:
+        remarks = {index: Remark(int(index), text) for index, text in value.get("remarks", {}).items()}
+        questions = _answerable(value, remarks)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UnreadableRecording(f"{place}: questions or remarks are not as expected: {error}") from error
+    return Recording(name, messages, questions, remarks, written, beside)
 
 
 def _is_messages(value: Mapping[str, Any]) -> bool:
@@ -231,9 +237,13 @@ def _dialogue(name: str, value: Mapping[str, Any]) -> Recording:
             else:
                 messages.append({"role": role, "content": text})
             remarks[str(turn.get("id"))] = Remark(len(messages) - 1, turn["text"])
+    return Recording(name, tuple(messages), _answerable(value, remarks), remarks)
+
+
+def _answerable(value: Mapping[str, Any], remarks: Mapping[str, Remark]) -> tuple[Question, ...]:
+    """The questions with an answer whose evidence is in the conversation."""
     asked = map(_question, (qa for qa in value.get("qa") or () if "answer" in qa))
-    questions = tuple(question for question in asked if question.evidence and remarks.keys() >= {*question.evidence})
-    return Recording(name, tuple(messages), questions, remarks)
+    return tuple(question for question in asked if question.evidence and remarks.keys() >= {*question.evidence})
 
 
 def _question(value: Mapping[str, Any]) -> Question:

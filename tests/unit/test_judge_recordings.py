@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from lab.formats.known import MESSAGES, RESPONSES
 from lab.replay.converting import OPENING, converted
+from lab.replay.long_chats import LEAST_SAID, MOST_SAID, long_chat
 from lab.replay.recordings import Recording, UnreadableRecording, chain, read_recordings, with_questions
 
 CALL: Any = {"id": "call_a", "type": "function", "function": {"name": "find", "arguments": "{}"}}
@@ -70,6 +72,7 @@ def test_chain_drops_later_instructions_and_renames_tool_calls() -> None:
         ('{"id": "x"}', 'expected an object with "messages", "input"'),
         ('{"messages": [{"content": "x"}]}', "message 1 has no role"),
         ('{"speakers": ["A", "B"], "sessions": [{"turns": []}]}', "date_time"),
+        ('{"messages": [], "remarks": {"first": "x"}}', "questions or remarks"),
     ],
 )
 def test_line_that_is_no_recording_is_named(tmp_path: Path, line: str, problem: str) -> None:
@@ -164,6 +167,15 @@ def test_chat_completions_as_items() -> None:
 
 
 # Questions of a file
+
+
+def test_a_long_chat_has_the_sentences_that_answer_its_questions(tmp_path: Path) -> None:
+    [chat] = read_recordings(written(tmp_path, long_chat(1)))
+    assert all(LEAST_SAID <= len(message["content"]) <= MOST_SAID for message in chat.messages[::2])
+    assert Counter(question.kind for question in chat.questions) == {"correction": 6, "fact": 14}
+    for question in chat.questions:
+        remark = chat.remarks[question.evidence[0]]
+        assert question.answer in remark.text in chat.messages[remark.index]["content"]
 
 
 def test_questions_of_a_file_take_the_place_of_the_conversations_own(tmp_path: Path) -> None:

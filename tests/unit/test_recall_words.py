@@ -32,13 +32,6 @@ def test_words_of_a_known_language_are_one_in_all_their_forms(language: str, ask
     assert not set(words(asked)) & set(words(said)) - {"the"}
 
 
-def test_stems_are_found_once_and_counted() -> None:
-    read = Words("english")
-    assert list(read.of("Orders order ORDERS")) == ["order"] * 3
-    assert len(read) == 2
-    assert len(Words("")) == 0
-
-
 @pytest.mark.parametrize(
     ("text", "whole", "part"),
     [
@@ -190,11 +183,6 @@ def test_looks_only_at_what_is_near_the_rarest_words() -> None:
     index.read(message("user", "kestrel" if n == 7 else ("lamp" if n % 5 == 0 else "room")) for n in range(many))
     scores = index.scores({"lamp": 1.0, "kestrel": 1.0}, many)
     assert set(scores) == set(range(5, 10))
-
-
-def test_takes_more_room_the_more_it_read() -> None:
-    assert Index("").size == 0
-    assert 0 < index_of("a lamp").size < index_of("a lamp", "a room").size
 
 
 @pytest.mark.parametrize("text", ["x" * 4_000_000, "1,2" * 1_300_000, "\n" * 4_000_000, "word" + " " * 4_000_000])
