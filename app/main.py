@@ -15,6 +15,10 @@ from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
 from app import __version__
+from app.api.error_handlers import add_error_handlers
+from app.api.health import health_router, metrics_router
+from app.api.routes import ROUTERS
+from app.api.schema import schema_of
 from app.compaction.background import Background
 from app.compaction.compactor import Compactor
 from app.compaction.memory import ChunkMemory
@@ -25,10 +29,14 @@ from app.compaction.summariser import Summariser
 from app.compaction.writing import Writing
 from app.core.history.identity import Identity
 from app.core.tokens.usage import Tariff
-from app.edge.admission import BytesInFlight
-from app.edge.hops import new_instance
-from app.edge.origins import Door
-from app.edge.upstream import CONNECT_SECONDS, Upstream
+from app.formats.format import WireFormat
+from app.formats.paths import format_at, key_headers
+from app.formats.reader import MessageReader
+from app.formats.registry import FORMATS, mark_of
+from app.http.admission import BytesInFlight
+from app.http.hops import new_instance
+from app.http.origins import Door
+from app.http.upstream import CONNECT_SECONDS, Upstream
 from app.inspector.pages import Pages
 from app.inspector.routes import INSPECTOR_ROUTERS
 from app.inspector.session import Sessions
@@ -49,10 +57,6 @@ from app.proxy.gate import Gate
 from app.proxy.measuring import Measuring
 from app.proxy.passthrough import PassthroughEndpoint
 from app.proxy.services import Services
-from app.rest.error_handlers import add_error_handlers
-from app.rest.health import health_router, metrics_router
-from app.rest.routes import ROUTERS
-from app.rest.schema import schema_of
 from app.runtime import heap
 from app.runtime.caches import Caches
 from app.runtime.extras import install_command
@@ -67,10 +71,6 @@ from app.settings.secret import server_secret
 from app.store import DatabaseUnusable, Store, StoreUnavailable
 from app.telemetry.metrics import CACHES, Metrics, Sampler
 from app.telemetry.spans import Tracer
-from app.wire.format import WireFormat
-from app.wire.formats import FORMATS, mark_of
-from app.wire.paths import format_at, key_headers
-from app.wire.reader import MessageReader
 
 log = structlog.get_logger("steno")
 

@@ -15,13 +15,13 @@ import pytest
 
 from app.core.view.verify import problems
 from app.core.view.view import Conversation, View
-from app.wire.chat_completions import payload as chat_completions_payload
-from app.wire.chat_completions.format import CHAT_COMPLETIONS
-from app.wire.format import WireFormat
-from app.wire.messages import payload as messages_payload
-from app.wire.messages.format import MESSAGES
-from app.wire.responses import payload as responses_payload
-from app.wire.responses.format import RESPONSES
+from app.formats.chat_completions import payload as chat_completions_payload
+from app.formats.chat_completions.format import CHAT_COMPLETIONS
+from app.formats.format import WireFormat
+from app.formats.messages import payload as messages_payload
+from app.formats.messages.format import MESSAGES
+from app.formats.responses import payload as responses_payload
+from app.formats.responses.format import RESPONSES
 from lab.formats.messages import THINKING
 from lab.simulator.chat_completions import judge as chat_completions
 from lab.simulator.messages import judge as messages

@@ -1,6 +1,6 @@
 """Examples in the schema, the schema itself, and what the documentation shows of both.
 
-Everything comes from recorded answers (docs/streams, app/rest/examples.json), from the schema's descriptions and from
+Everything comes from recorded answers (docs/streams, app/api/examples.json), from the schema's descriptions and from
 the list of reasons. `make examples` records the answers anew and then calls this. Nothing that is written here is
 edited by hand: on a page, the block or table behind a line `<!-- generated: ... -->`.
 """
@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from app.api import wire_schema
 from app.core.reasons import Code
 from app.inspector.reference import pretty
 from app.main import create_app
-from app.rest import wire_schema
 from app.settings import load
 
 ROOT = Path(__file__).parents[1]
-EXAMPLES = ROOT / "app" / "rest" / "examples.json"
+EXAMPLES = ROOT / "app" / "api" / "examples.json"
 SCHEMA = ROOT / "docs" / "openapi.json"
 STREAMS = ROOT / "docs" / "streams"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))

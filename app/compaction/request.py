@@ -19,14 +19,14 @@ from app.core.summary.plan import Plan
 from app.core.tokens.usage import Decided, Purpose
 from app.core.view.reading import covered_by
 from app.core.view.view import Conversation, Note, Recalled, View
-from app.edge.relayed import Headers
+from app.formats.early import EventShape
+from app.formats.format import WireFormat
+from app.formats.types import WireRequest
+from app.http.relayed import Headers
 from app.providers.estimator import Prompt
 from app.providers.providers import Provider
 from app.runtime.lineages import Lineage
 from app.settings.policies import AppliedPolicy
-from app.wire.early import EventShape
-from app.wire.format import WireFormat
-from app.wire.types import WireRequest
 
 
 class Measure(Struct, frozen=True, dict=True):

@@ -20,17 +20,17 @@ from app.core.reasons import Code, Reason, Reasons, because, joined
 from app.core.summary.flow import Failure
 from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
-from app.edge.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, UpstreamAnswer, read_into
 from app.errors import StenoError, UpstreamTimedOut, UpstreamUnreachable
+from app.formats.missing_paths import says_no_such_path
+from app.formats.refusals import classify, decoded
+from app.formats.retries import named_pause
+from app.formats.shapes import demands_alternation, refused_shape
+from app.formats.summaries import Manners, SummaryDialect, SummaryReader
+from app.formats.surrogates import replaced
+from app.http.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, UpstreamAnswer, read_into
 from app.runtime.repeats import Repeats
 from app.runtime.sightings import AnsweredTenants, Sightings
 from app.telemetry.spans import Tracer
-from app.wire.missing_paths import says_no_such_path
-from app.wire.refusals import classify, decoded
-from app.wire.retries import named_pause
-from app.wire.shapes import demands_alternation, refused_shape
-from app.wire.summaries import Manners, SummaryDialect, SummaryReader
-from app.wire.surrogates import replaced
 
 log = structlog.get_logger("steno.summariser")
 

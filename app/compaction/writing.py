@@ -16,8 +16,8 @@ from app.core.history.secrets import Scrub
 from app.core.limits.budget import limit_of
 from app.core.summary.brief import SummaryBrief
 from app.core.view.view import View
-from app.edge.credentials import for_anybody, keys_alone
-from app.edge.relayed import Headers, for_summary, with_missing
+from app.http.credentials import for_anybody, keys_alone
+from app.http.relayed import Headers, for_summary, with_missing
 from app.providers.estimator import Estimator
 from app.providers.providers import Provider, Providers
 

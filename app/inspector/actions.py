@@ -9,6 +9,7 @@ import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from app.api import compact, conversations, edits, pins
 from app.core.reasons import Code
 from app.errors import StenoError, SummaryNotFound
 from app.inspector.conversation import TheConversation, page_of, summary_page
@@ -17,7 +18,6 @@ from app.inspector.pages import address, segment
 from app.inspector.said import formats_of
 from app.inspector.visits import NoSuchPage, PageRoute, TheForm, TheVisit, Visit, redirected
 from app.inspector.why import meanings
-from app.rest import compact, conversations, edits, pins
 from app.store import StoredConversation
 from app.store.pins import find_pins
 

@@ -11,6 +11,7 @@ from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 from msgspec import Struct
 from msgspec.structs import replace
 
+from app.api import handoff
 from app.core.view.chunks import SummaryChunk
 from app.inspector.curl import curl_of
 from app.inspector.grid import grid_of
@@ -24,7 +25,6 @@ from app.inspector.visits import NoSuchPage, PageRoute, TheVisit, Visit
 from app.inspector.why import explained, meanings
 from app.proxy.naming import name_in_path
 from app.proxy.record import REQUEST
-from app.rest import handoff
 from app.store import StoredConversation, StoredHistory, StoredMessage, UsagePage
 from app.store.chunks import chunks_named, find_summary, read_summaries
 from app.store.conversation_rows import find_conversation

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from shlex import quote
 
-from app.edge.own_headers import CONVERSATION_ID
+from app.formats.format import WireFormat
+from app.http.own_headers import CONVERSATION_ID
 from app.proxy.naming import encoded_name
-from app.wire.format import WireFormat
 
 _BODY_ENDS = "STENO_BODY"
 _LIKE_THE_END = re.compile(f"{_BODY_ENDS}_*")

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from app.api.handoff import message_in
 from app.core.history.messages import Kind, Message
+from app.formats.format import WireFormat
 from app.proxy.services import Services
-from app.rest.handoff import message_in
 from app.store import StoredMessage
-from app.wire.format import WireFormat
 
 Formats = Mapping[str, WireFormat]
 """Wire formats by name."""

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from msgspec.structs import replace
 
-from app.edge.asgi import peer_of
-from app.edge.relayed import value_of
 from app.errors import InvalidCredentials, MissingCredentials, OriginNotAllowed
+from app.http.asgi import peer_of
+from app.http.relayed import value_of
 from app.inspector.session import Session
 from app.inspector.visits import (
     Inspector,

@@ -15,9 +15,10 @@ from fastapi.routing import APIRoute
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from app.edge.asgi import peer_of, read_body
-from app.edge.relayed import value_of
+from app.api.dependencies import base_of, is_https
 from app.errors import InvalidRequest, MissingCredentials, StenoError
+from app.http.asgi import peer_of, read_body
+from app.http.relayed import value_of
 from app.inspector.formats import minutes
 from app.inspector.guesses import Guesses
 from app.inspector.live import Live
@@ -27,7 +28,6 @@ from app.proxy.caller_identity import ANONYMOUS
 from app.proxy.gate import LISTENER
 from app.proxy.record import REQUEST
 from app.proxy.services import Services
-from app.rest.dependencies import base_of, is_https
 from app.settings.checks import Finding
 from app.store import StoreUnavailable
 from app.store.calls import OwnQuery, P, T

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from app.api.plan_words import step_in_words
 from app.core.reasons import Code
 from app.inspector.formats import counted, whole
-from app.rest.plan_words import step_in_words
 
 Tone = Literal["plain", "over", "done", "bad"]
 Plan = Mapping[str, Any]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from app.errors import LoopDetected, StenoError, UpstreamUnreachable
+from app.formats.missing_paths import says_no_such_path
 from app.providers.discovery import ListingRefused, ModelListing
 from app.providers.listings import ListingOutcome
 from app.providers.providers import Provider
 from app.settings import DEFAULT_UPSTREAM
 from app.settings.checks import POINT_AT_PROVIDER, Finding
-from app.wire.missing_paths import says_no_such_path
 
 PROBE_SECONDS = 5.0
 

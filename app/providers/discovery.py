@@ -31,10 +31,10 @@ from msgspec.structs import replace
 
 from app.core.limits.budget import MOST_TOKENS, Window
 from app.core.tokens.rules import LONGEST_MODEL
-from app.edge.relayed import with_missing
-from app.edge.upstream import Headers, Upstream
 from app.errors import StenoError
-from app.wire.members import holds_more_values
+from app.formats.members import holds_more_values
+from app.http.relayed import with_missing
+from app.http.upstream import Headers, Upstream
 
 Entry = Mapping[str, Any]
 

@@ -17,14 +17,14 @@ import structlog
 from app.core.limits.budget import Window
 from app.core.limits.overflow import LEAST_LIMIT, Overflow
 from app.core.tokens.rules import LONGEST_MODEL
-from app.edge.upstream import Headers
+from app.formats.refusals import classify, decoded
+from app.http.upstream import Headers
 from app.providers.known_windows import SAME_CONTEXT
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.runtime.owned import OwnedTasks
 from app.runtime.sightings import AnsweredTenants, Sightings
 from app.store import Store, StoreUnavailable
 from app.store.learned_windows import forget_window, learn_window, read_learned_windows
-from app.wire.refusals import classify, decoded
 
 log = structlog.get_logger("steno.windows")
 

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from app.edge.credentials import CREDENTIALS
-from app.edge.upstream import Headers, Upstream
 from app.errors import StenoError, UpstreamTimedOut
+from app.http.credentials import CREDENTIALS
+from app.http.upstream import Headers, Upstream
 from app.providers.discovery import Discovery, ListingRefused, ModelListing
 from app.providers.known_windows import KnownWindows
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap

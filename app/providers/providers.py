@@ -14,14 +14,14 @@ from msgspec import Struct
 from app.core.lazy import lazy
 from app.core.tokens.calibration import Calibration
 from app.core.tokens.rules import LONGEST_MODEL
-from app.edge.upstream import Upstream
 from app.errors import FormatNotSpoken, UnknownUpstream
+from app.formats.format import WireFormat
+from app.http.upstream import Upstream
 from app.providers.calibrations import Calibrations
 from app.providers.windows import Windows
 from app.runtime.sightings import Sightings
 from app.settings import DEFAULT_UPSTREAM, NamedUpstreamSettings, UpstreamSettings
 from app.store import StoredCalibration
-from app.wire.format import WireFormat
 
 log = structlog.get_logger("steno.upstreams")
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from app.core.limits.budget import Window
 from app.core.limits.overflow import Overflow
-from app.edge.upstream import Headers, Upstream
+from app.http.upstream import Headers, Upstream
 from app.providers.known_windows import KnownWindows
 from app.providers.learnt_limits import LearntLimits
 from app.providers.listings import NOBODY, Listings

@@ -9,12 +9,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.lazy import lazy
-from app.edge import own_headers
-from app.edge.relayed import SUMMARY_CALL, Headers, forwarded
-from app.edge.upstream import Upstream
-from app.edge.writing import RequestHead
 from app.errors import InvalidRequest
-from app.wire.format import WireFormat
+from app.formats.format import WireFormat
+from app.http import own_headers
+from app.http.relayed import SUMMARY_CALL, Headers, forwarded
+from app.http.upstream import Upstream
+from app.http.writing import RequestHead
 
 SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 ANNOUNCED_TIMEOUTS = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeout"})

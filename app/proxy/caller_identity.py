@@ -17,10 +17,10 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from app.core.history.identity import Identity as Digests
-from app.edge.credentials import keys_in
-from app.edge.proxies import Network, client_of, is_from_this_machine, is_trusted
-from app.edge.relayed import Headers
 from app.errors import InvalidCredentials, MissingCredentials
+from app.http.credentials import keys_in
+from app.http.proxies import Network, client_of, is_from_this_machine, is_trusted
+from app.http.relayed import Headers
 
 ANONYMOUS: Final = "anonymous"
 LONGEST_NAME = 500

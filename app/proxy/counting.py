@@ -7,11 +7,11 @@ from functools import partial
 from app.compaction.request import ChatRequest
 from app.core.deciding.attempt import Imagine
 from app.core.reasons import Code, Reason
+from app.formats.paths import uncompacted
 from app.proxy.exchange import Exchange
 from app.proxy.gate import counts_forwarded
 from app.proxy.intake import count
 from app.proxy.report import bypassed, context_headers, passing
-from app.wire.paths import uncompacted
 
 
 class Counting(Exchange):

@@ -9,11 +9,11 @@ from functools import partial
 
 from msgspec import Struct
 
-from app.edge.encodings import DecodedTooLarge, UndecodableBody, decoded, decoders, ended, fed
-from app.edge.relayed import Headers
-from app.edge.upstream import Headers as Received
-from app.edge.upstream import UpstreamAnswer
 from app.errors import BodyTooLarge, UpstreamUnreadable
+from app.http.encodings import DecodedTooLarge, UndecodableBody, decoded, decoders, ended, fed
+from app.http.relayed import Headers
+from app.http.upstream import Headers as Received
+from app.http.upstream import UpstreamAnswer
 from app.proxy.caller import Caller
 from app.runtime.threads import Work
 

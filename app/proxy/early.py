@@ -11,18 +11,18 @@ from typing import TypeVar
 from msgspec import Struct
 
 from app.compaction.request import ChatRequest
-from app.edge.relayed import EVENT_STREAM, Headers, media_type
-from app.edge.upstream import LONGEST_REFUSAL, UpstreamAnswer, read_into
 from app.errors import StenoError
+from app.formats.early import EarlyFrames
+from app.formats.format import WireFormat
+from app.formats.sse import frames_in
+from app.formats.types import WireRequest
+from app.http.relayed import EVENT_STREAM, Headers, media_type
+from app.http.upstream import LONGEST_REFUSAL, UpstreamAnswer, read_into
 from app.proxy.decoding import WrappedAnswer, plain_answer
 from app.proxy.learning import Observation
 from app.proxy.milestones import Milestones
 from app.proxy.relaying import Relay
 from app.proxy.report import announcement, closing, context_headers, editor_of, status_member
-from app.wire.early import EarlyFrames
-from app.wire.format import WireFormat
-from app.wire.sse import frames_in
-from app.wire.types import WireRequest
 
 T = TypeVar("T")
 

@@ -22,8 +22,13 @@ from app.core.deciding.decide import untouched
 from app.core.limits.recovery import Recovery
 from app.core.reasons import Code, Reason, because
 from app.core.stages.ladder import UNTOUCHED, Decision, capped
-from app.edge import own_headers
-from app.edge.asgi import (
+from app.errors import StenoError
+from app.formats.members import Unreadable
+from app.formats.paths import path_of
+from app.formats.shapes import demands_alternation
+from app.formats.types import WireRequest
+from app.http import own_headers
+from app.http.asgi import (
     CONNECTION,
     SIGNATURE,
     AbortedAnswer,
@@ -36,9 +41,8 @@ from app.edge.asgi import (
     read_body,
     until_disconnect,
 )
-from app.edge.relayed import EVENT_STREAM, Headers, media_type, value_of
-from app.edge.upstream import UpstreamAnswer
-from app.errors import StenoError
+from app.http.relayed import EVENT_STREAM, Headers, media_type, value_of
+from app.http.upstream import UpstreamAnswer
 from app.providers.providers import Provider
 from app.proxy.caller import Caller
 from app.proxy.decoding import Encoded, plain_body
@@ -54,10 +58,6 @@ from app.proxy.relaying import Relay
 from app.proxy.report import bypassed, context_headers, editor_of, latest_history, log_bypass, seen, unless_told, unread
 from app.proxy.services import Services
 from app.telemetry.spans import Tracer
-from app.wire.members import Unreadable
-from app.wire.paths import path_of
-from app.wire.shapes import demands_alternation
-from app.wire.types import WireRequest
 
 log = structlog.get_logger("steno.chat")
 

@@ -13,10 +13,15 @@ from typing import TypeVar
 import structlog
 from msgspec import Struct
 
-from app.edge.connection import Exchange
-from app.edge.relayed import EVENT_STREAM, Headers, forwarded, media_type
-from app.edge.upstream import LONGEST_REFUSAL, UpstreamAnswer
 from app.errors import UpstreamUnreachable
+from app.formats.missing_paths import STATUSES, says_no_such_path
+from app.formats.refusals import CUT_WORDS, decoded, is_error
+from app.formats.refusals import STATUSES as REFUSALS
+from app.formats.retries import is_repeatable, named_pause
+from app.formats.streamed import LARGEST_WHOLE
+from app.http.connection import Exchange
+from app.http.relayed import EVENT_STREAM, Headers, forwarded, media_type
+from app.http.upstream import LONGEST_REFUSAL, UpstreamAnswer
 from app.providers.providers import Provider
 from app.proxy.caller import Caller
 from app.proxy.decoding import Encoded
@@ -25,11 +30,6 @@ from app.proxy.milestones import Milestones
 from app.proxy.peeking import read_beginning, read_whole
 from app.proxy.record import FIRST_ERROR, RequestRecord
 from app.proxy.services import Services
-from app.wire.missing_paths import STATUSES, says_no_such_path
-from app.wire.refusals import CUT_WORDS, decoded, is_error
-from app.wire.refusals import STATUSES as REFUSALS
-from app.wire.retries import is_repeatable, named_pause
-from app.wire.streamed import LARGEST_WHOLE
 
 log = structlog.get_logger("steno.chat")
 

@@ -12,21 +12,21 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.edge.admission import check_headers, leaves_its_place
-from app.edge.asgi import HANDSHAKE, SIGNATURE, ClientAnswer, Signature
-from app.edge.credentials import sends_key
-from app.edge.hops import check_hops
-from app.edge.origins import AUTHORITY, Door, check_type, is_preflight, preflight_headers, shared_with
-from app.edge.own_headers import COUNT
-from app.edge.relayed import Headers, value_of
 from app.errors import BadTarget, InvalidRequest, MethodNotAllowed, StenoError, UnknownPath, WebSocketNotSpoken
+from app.formats.format import WireFormat
+from app.formats.paths import COUNTS
+from app.http.admission import check_headers, leaves_its_place
+from app.http.asgi import HANDSHAKE, SIGNATURE, ClientAnswer, Signature
+from app.http.credentials import sends_key
+from app.http.hops import check_hops
+from app.http.origins import AUTHORITY, Door, check_type, is_preflight, preflight_headers, shared_with
+from app.http.own_headers import COUNT
+from app.http.relayed import Headers, value_of
 from app.providers.ledger import new_request_id
 from app.proxy.naming import IN_PATH, name_in_path
 from app.proxy.record import LONGEST_PATH, REQUEST, RequestRecord
 from app.runtime.repeats import Repeats
 from app.telemetry.metrics import Metrics
-from app.wire.format import WireFormat
-from app.wire.paths import COUNTS
 
 TARGET = "steno.target"
 """Scope key: the provider's raw path, with the query."""

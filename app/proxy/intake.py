@@ -22,14 +22,14 @@ from app.core.history.recognition import heads_of
 from app.core.stages.policy import Strategy
 from app.core.view.thinking import current_turn
 from app.core.view.view import Conversation
+from app.formats.reader import MessageReader
+from app.formats.requests import check_number
+from app.formats.types import BOUNDS, BodyBounds, WireRequest
 from app.providers.estimator import Prompt
 from app.proxy.caller import Caller
 from app.proxy.naming import name_of
 from app.proxy.options import event_shape, wait_seconds, wants_compaction
 from app.proxy.services import Services
-from app.wire.reader import MessageReader
-from app.wire.requests import check_number
-from app.wire.types import BOUNDS, BodyBounds, WireRequest
 
 INLINE_BYTES = 32_768
 """Bytes of unread text up to which it is digested and counted in the event loop: about a millisecond's work."""

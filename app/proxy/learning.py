@@ -17,7 +17,10 @@ from app.core.tokens.calibration import Sample, picture_sample, pictures_of
 from app.core.tokens.savings import Estimated
 from app.core.tokens.usage import UNBILLED, Tokens
 from app.core.view.thinking import current_turn, without_thinking
-from app.edge.upstream import LONGEST_REFUSAL, Headers
+from app.formats.answers import AnswerEditor
+from app.formats.shapes import refused_shape
+from app.formats.usage import Usage
+from app.http.upstream import LONGEST_REFUSAL, Headers
 from app.providers.learnt_limits import overflow_in
 from app.providers.ledger import NOT_REPORTED
 from app.providers.providers import Provider, StreamedUsage
@@ -26,9 +29,6 @@ from app.proxy.caller import Caller
 from app.proxy.peeking import PeekedAnswer
 from app.proxy.report import LONGEST_REASON
 from app.proxy.services import Services
-from app.wire.answers import AnswerEditor
-from app.wire.shapes import refused_shape
-from app.wire.usage import Usage
 
 log = structlog.get_logger("steno.observe")
 

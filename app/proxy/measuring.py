@@ -10,7 +10,9 @@ from app.compaction.request import Measure
 from app.core.limits.budget import CAP, HEURISTIC_CAUTION, Budget, Window, budget_for
 from app.core.tokens.estimate import Count
 from app.core.tokens.rules import LONGEST_MODEL
-from app.edge import own_headers
+from app.formats.format import WireFormat
+from app.formats.types import WireRequest
+from app.http import own_headers
 from app.providers.estimator import Estimator
 from app.providers.providers import Provider, Providers
 from app.providers.registry import cap_of
@@ -18,8 +20,6 @@ from app.proxy.caller import Caller
 from app.proxy.options import rules_of
 from app.runtime.bounded import BoundedMap
 from app.settings.policies import Policies
-from app.wire.format import WireFormat
-from app.wire.types import WireRequest
 
 log = structlog.get_logger("steno.windows")
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from app.core.deciding.attempt import CompactionStart
 from app.core.stages.ladder import Decision
-from app.edge.upstream import UpstreamAnswer
+from app.http.upstream import UpstreamAnswer
 from app.proxy.learning import Observation
 
 A = TypeVar("A", bound=UpstreamAnswer)

@@ -11,12 +11,12 @@ import msgspec
 import structlog
 
 from app.core.history.recognition import LONGEST_NAME, read_name
-from app.edge.own_headers import CONVERSATION_ID
 from app.errors import InvalidRequest
+from app.formats.surrogates import decoded
+from app.formats.types import WireRequest
+from app.http.own_headers import CONVERSATION_ID
 from app.proxy.caller import Caller
 from app.runtime.repeats import Repeats
-from app.wire.surrogates import decoded
-from app.wire.types import WireRequest
 
 log = structlog.get_logger("steno.intake")
 

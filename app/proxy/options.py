@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from app.edge import own_headers
 from app.errors import InvalidRequest
+from app.formats.early import EVENT_SHAPES, EventShape
+from app.formats.types import WireRequest
+from app.http import own_headers
 from app.proxy.caller import Caller
 from app.settings.policies import AppliedPolicy, Policies
 from app.settings.presets import PRESET_NAMES, PresetName
-from app.wire.early import EVENT_SHAPES, EventShape
-from app.wire.types import WireRequest
 
 PATIENCE_SHARE = 0.8
 """Share of the timeout a client announces that a compaction may use."""

@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator
 
 from starlette.types import Receive, Scope, Send
 
-from app.edge.asgi import (
+from app.errors import BodyTooLarge, RequestTimedOut, StenoError
+from app.formats.paths import format_at, uncompacted
+from app.http.asgi import (
     CONNECTION,
     SIGNATURE,
     ClientAnswer,
@@ -16,8 +18,7 @@ from app.edge.asgi import (
     peer_of,
     until_disconnect,
 )
-from app.edge.relayed import Headers, forwarded, value_of
-from app.errors import BodyTooLarge, RequestTimedOut, StenoError
+from app.http.relayed import Headers, forwarded, value_of
 from app.providers.providers import Provider
 from app.proxy.gate import TARGET, UPSTREAM
 from app.proxy.record import REQUEST
@@ -25,7 +26,6 @@ from app.proxy.relaying import relay_raw
 from app.proxy.report import bypassed, log_bypass, passing, unless_told
 from app.proxy.services import Services
 from app.settings import LimitSettings
-from app.wire.paths import format_at, uncompacted
 
 UPLOAD_BYTES = 1_000_000_000
 """Most bytes of a body that passes through: it takes no memory, but a connection for as long as it lasts."""

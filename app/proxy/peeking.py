@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from time import monotonic
 
-from app.edge.connection import Exchange
-from app.edge.upstream import LONGEST_REFUSAL, UpstreamAnswer, read_into
 from app.errors import StenoError
+from app.formats.answers import AnswerEditor
+from app.formats.format import WireFormat
+from app.formats.sse import FrameSplitter
+from app.http.connection import Exchange
+from app.http.upstream import LONGEST_REFUSAL, UpstreamAnswer, read_into
 from app.proxy.decoding import WrappedAnswer
-from app.wire.answers import AnswerEditor
-from app.wire.format import WireFormat
-from app.wire.sse import FrameSplitter
 
 FIRST_PIECE_SECONDS = 1.0
 """Seconds for which the beginning of a stream is held back, until the model says something: it may be an error, or end

@@ -15,8 +15,6 @@ from app.compaction.request import ChatRequest
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
 from app.core.tokens.rules import LONGEST_MODEL
-from app.edge.relayed import value_of
-from app.edge.upstream import UpstreamAnswer
 from app.errors import (
     StenoError,
     UpstreamDisconnected,
@@ -25,6 +23,8 @@ from app.errors import (
     UpstreamUnreadable,
     WebSocketNotSpoken,
 )
+from app.http.relayed import value_of
+from app.http.upstream import UpstreamAnswer
 from app.providers.providers import Provider
 from app.runtime.repeats import Repeats
 from app.telemetry.metrics import Metrics

@@ -6,17 +6,17 @@ import asyncio
 
 from msgspec import Struct
 
-from app.edge.asgi import AbortedAnswer, ClientAnswer
-from app.edge.relayed import EVENT_STREAM, Headers, media_type, returned
-from app.edge.upstream import UpstreamAnswer, arrived_part, arrived_whole, is_over, read_into
 from app.errors import StenoError, UpstreamDisconnected
+from app.formats.answers import AnswerEditor
+from app.formats.format import WireFormat
+from app.formats.sse import FrameSplitter, first_end, frames_in, last_end
+from app.formats.streamed import LARGEST_WHOLE
+from app.http.asgi import AbortedAnswer, ClientAnswer
+from app.http.relayed import EVENT_STREAM, Headers, media_type, returned
+from app.http.upstream import UpstreamAnswer, arrived_part, arrived_whole, is_over, read_into
 from app.proxy.learning import Observation
 from app.proxy.peeking import PeekedAnswer
 from app.proxy.record import RequestRecord
-from app.wire.answers import AnswerEditor
-from app.wire.format import WireFormat
-from app.wire.sse import FrameSplitter, first_end, frames_in, last_end
-from app.wire.streamed import LARGEST_WHOLE
 
 FRAMES_AT_ONCE = 64
 """Frames of a stream that are passed on before others have their turn: one read can bring thirty thousand."""

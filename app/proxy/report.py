@@ -1,6 +1,6 @@
 """Reports to an answer, a stream's events and the store about what was done to a request's context.
 
-What `edge/own_headers` names is said here, but for the request's id, which is a part of `edge/asgi.Signature`.
+What `http/own_headers` names is said here, but for the request's id, which is a part of `http/asgi.Signature`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from app.core.stages.account import account_of
 from app.core.stages.ladder import Decision
 from app.core.view.coverage import coverage_of
 from app.core.view.view import Note, Recalled
-from app.edge import own_headers
-from app.edge.relayed import Headers, value_of
+from app.formats.answers import AnswerEditor
+from app.formats.early import EarlyFrames
+from app.formats.format import WireFormat
+from app.formats.paths import Uncompacted
+from app.formats.types import UNTOLD, ContextMembers
+from app.http import own_headers
+from app.http.relayed import Headers, value_of
 from app.proxy.naming import encoded_name
 from app.runtime.repeats import Repeats
 from app.store import ConversationSeen, LatestHistory
-from app.wire.answers import AnswerEditor
-from app.wire.early import EarlyFrames
-from app.wire.format import WireFormat
-from app.wire.paths import Uncompacted
-from app.wire.types import UNTOLD, ContextMembers
 
 log = structlog.get_logger("steno.bypass")
 
@@ -57,7 +57,7 @@ class Tokens(msgspec.Struct, frozen=True):
 class Context(msgspec.Struct, frozen=True):
     """The `context` object, wherever one stands: in answers, streams, events and the routes that plan or compact.
 
-    Nothing else writes it. `app/rest/wire_schema.py` describes each member; `make examples` renews what shows one.
+    Nothing else writes it. `app/api/wire_schema.py` describes each member; `make examples` renews what shows one.
     """
 
     conversation_id: str

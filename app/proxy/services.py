@@ -9,7 +9,9 @@ from app.compaction.background import Background
 from app.compaction.compactor import Compactor
 from app.core.history.identity import Identity
 from app.core.history.secrets import Scrub
-from app.edge.admission import BytesInFlight
+from app.formats.format import WireFormat
+from app.formats.reader import MessageReader
+from app.http.admission import BytesInFlight
 from app.providers.estimator import Estimator
 from app.providers.ledger import Ledger
 from app.providers.providers import Providers
@@ -24,8 +26,6 @@ from app.settings import CalibrationSettings, EventSettings, LimitSettings
 from app.store import Store
 from app.telemetry.metrics import Sampler
 from app.telemetry.spans import Tracer
-from app.wire.format import WireFormat
-from app.wire.reader import MessageReader
 
 
 @dataclass(slots=True)

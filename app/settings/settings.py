@@ -11,6 +11,7 @@ from pydantic import SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from app.core.tokens.usage import Tariff
+from app.formats.paths import FormatName
 from app.settings.addresses import leads_to
 from app.settings.old_keys import refuse_removed
 from app.settings.sections.clients import ClientSettings, EventSettings, IdentitySettings
@@ -33,7 +34,6 @@ from app.settings.sections.upstreams import (
     UpstreamSettings,
 )
 from app.settings.sources import PresetSource, aliases, read_file
-from app.wire.paths import FormatName
 
 _UPSTREAM = re.compile(r"[a-z0-9_-]{1,64}")
 

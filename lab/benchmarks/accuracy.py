@@ -26,15 +26,15 @@ from app.core.history.identity import Identity
 from app.core.tokens.calibration import claude_version, prior_for
 from app.core.tokens.estimate import estimate
 from app.core.tokens.rules import rules_for
+from app.formats.chat_completions.format import CHAT_COMPLETIONS
+from app.formats.chat_completions.messages import read_message
+from app.formats.format import WireFormat
+from app.formats.members import Unreadable
+from app.formats.reader import MessageReader
+from app.formats.registry import FORMATS
+from app.formats.types import WireRequest
 from app.providers.estimator import Estimator
 from app.providers.tokenizer import Tokenizer
-from app.wire.chat_completions.format import CHAT_COMPLETIONS
-from app.wire.chat_completions.messages import read_message
-from app.wire.format import WireFormat
-from app.wire.formats import FORMATS
-from app.wire.members import Unreadable
-from app.wire.reader import MessageReader
-from app.wire.types import WireRequest
 
 IDENTITY = Identity(b"benchmark")
 KNOWN, SCHEMA, MEDIA = "known", "with a schema", "with pictures or files"

@@ -22,8 +22,8 @@ from typing import Any
 import httpx2
 import uvloop
 
-from app.edge.hops import new_instance
-from app.edge.upstream import Upstream
+from app.http.hops import new_instance
+from app.http.upstream import Upstream
 
 BODY = b"{" + b" " * 4_094 + b"}"
 TARGET = b"/v1/chat/completions"

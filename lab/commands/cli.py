@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import typer
 from typer.main import get_command
 
-from app.commands.cli import LEAST_WINDOW, Upstream, fail, failing_on, keep_quiet, of_lab
+from app.cli.main import LEAST_WINDOW, Upstream, fail, failing_on, keep_quiet, of_lab
 
 cli = typer.Typer(
     rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]}, add_completion=False

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 
-from app.commands.terminal import say
+from app.cli.terminal import say
 from app.core.tokens.rules import rules_for
 from app.main import create_app
 from app.providers.tokenizer import Tokenizer

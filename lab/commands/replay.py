@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from app.commands.terminal import print_json
+from app.cli.terminal import print_json
 from lab.commands.progress import Advance, Begin, progress
 from lab.formats.known import FORMATS, MESSAGES
 from lab.replay.converting import converted

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from starlette.types import Receive, Scope, Send
 
-from app.edge.hops import new_instance
-from app.edge.upstream import Upstream
 from app.errors import StenoError
+from app.http.hops import new_instance
+from app.http.upstream import Upstream
 from app.runtime.server import RunningServer, serve
 from lab.formats.known import FORMATS, format_at
 from lab.replay.evidence import SentMessages

@@ -112,7 +112,7 @@ class Replica:
         variables = {"DATABASE_URL": self._network.url, "STENO_SECRET": SECRET, KEY_VARIABLE: key_of(self.number)}
         with out.open("wb") as stdout, err.open("wb") as stderr:
             self._process = subprocess.Popen(  # noqa: S603, ASYNC220 - our own command, and starting it takes no time
-                [sys.executable, "-m", "app.commands.cli", "serve", "--port", "0", "--config", str(self._config)],
+                [sys.executable, "-m", "app.cli.main", "serve", "--port", "0", "--config", str(self._config)],
                 cwd=self._folder,
                 env=environment(variables),
                 stdout=stdout,

@@ -27,7 +27,7 @@ from typing import Any
 import httpx2
 import typer
 
-from app.commands.logs import configure_logging
+from app.cli.logs import configure_logging
 from lab.simulator import Record, ScriptedCall, Simulator
 from lab.simulator.replies import default_reply
 from tests.e2e.compactions import compactions

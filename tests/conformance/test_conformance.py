@@ -33,16 +33,16 @@ from app.core.view.view import (
     View,
 )
 from app.errors import UpstreamDisconnected, UpstreamUnreadable
+from app.formats.early import EVENT_SHAPES, EventShape
+from app.formats.format import WireFormat
+from app.formats.members import LONGEST_KEY, KeyTooLong, TooManyValues, Unreadable
+from app.formats.reader import MessageReader
+from app.formats.refusals import classify, decoded
+from app.formats.registry import FORMATS
+from app.formats.sse import FrameSplitter, frames_in
+from app.formats.summaries import Manners, read_answer
+from app.formats.types import BodyBounds, ContextMembers, TooManyMessages
 from app.settings.sections.summary import SAID_BY_STENO
-from app.wire.early import EVENT_SHAPES, EventShape
-from app.wire.format import WireFormat
-from app.wire.formats import FORMATS
-from app.wire.members import LONGEST_KEY, KeyTooLong, TooManyValues, Unreadable
-from app.wire.reader import MessageReader
-from app.wire.refusals import classify, decoded
-from app.wire.sse import FrameSplitter, frames_in
-from app.wire.summaries import Manners, read_answer
-from app.wire.types import BodyBounds, ContextMembers, TooManyMessages
 from tests.conformance.samples import Samples, samples_of
 from tests.unit.conversations import IDENTITY, chunk, count
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.commands import cli
+from app.api import compact
+from app.cli import main as cli
 from app.compaction.request import ChatRequest
+from app.formats.types import WireRequest
 from app.proxy import exchange
 from app.proxy.caller import Caller
 from app.proxy.intake import take_in
 from app.proxy.services import Services
-from app.rest import compact
-from app.wire.types import WireRequest
 
 
 async def _exploding(

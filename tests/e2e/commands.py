@@ -50,7 +50,7 @@ def run(
     """A command to its end."""
     with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
         process = _start(
-            "app.commands.cli", arguments, folder, environment(at_home(folder, variables), checkout), stdout, stderr
+            "app.cli.main", arguments, folder, environment(at_home(folder, variables), checkout), stdout, stderr
         )
         try:
             status = process.wait(START_SECONDS)
@@ -71,7 +71,7 @@ def on_terminal(
         with os.fdopen(theirs, "wb", buffering=0) as written:
             files = (written, other) if stream == "stdout" else (other, written)
             env = environment(at_home(folder, {"TERM": "xterm", **variables}))
-            process = _start("app.commands.cli", arguments, folder, env, *files)
+            process = _start("app.cli.main", arguments, folder, env, *files)
         shown = b""
         try:
             with suppress(OSError):  # So ends a terminal that nobody writes to any more.
@@ -124,7 +124,7 @@ class Serving:
 
 
 def serve(
-    arguments: list[str], folder: Path, checkout: Path = ROOT, module: str = "app.commands.cli", **variables: str
+    arguments: list[str], folder: Path, checkout: Path = ROOT, module: str = "app.cli.main", **variables: str
 ) -> Serving:
     """Starts Steno on a free port and returns once it listens."""
     with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:

@@ -20,12 +20,12 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
 
-from app.commands import cli
+from app.cli import main as cli
 from app.compaction.summariser import Summariser
+from app.formats.summaries import SummaryReader
 from app.proxy.forwarding import Forwarding
 from app.store import chunks, lease
 from app.store.lease_calls import LeaseCalls
-from app.wire.summaries import SummaryReader
 
 Place = tuple[Any, str, Literal["before", "after"]]
 

@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from app.edge.protocol import protocol_within
+from app.http.protocol import protocol_within
 from app.main import create_app
 from app.proxy.services import Services
 from app.runtime.server import RunningServer, serve

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
+from app.formats.early import EVENT_SHAPES
 from app.proxy import options
-from app.wire.early import EVENT_SHAPES
 from lab.simulator import Simulator
 from tests.e2e import running
 from tests.e2e.conftest import TABLES

@@ -57,7 +57,7 @@ def cluster(provider: RunningServer, postgres_url: str, tmp_path: Path) -> Itera
         replicas = []
         for name in ("first", "second"):
             (tmp_path / name).mkdir()
-            replicas.append(commands.serve([], tmp_path / name, commands.ROOT, "app.commands.cli", **variables))
+            replicas.append(commands.serve([], tmp_path / name, commands.ROOT, "app.cli.main", **variables))
             stack.callback(replicas[-1].kill)
         servers = "\n    ".join(f"server {at.folder.name} {at.url.removeprefix('http://')}" for at in replicas)
         adapted = CONFIGURATION.replace(IN_COMPOSE, f"bind {url}").replace(FOUND_BY_DOCKER, servers)

@@ -24,7 +24,7 @@ import pytest
 import yaml
 
 from app import errors
-from app.edge.credentials import CREDENTIALS
+from app.http.credentials import CREDENTIALS
 from tests.e2e import commands
 from tests.e2e.histories import turns
 from tests.e2e.raw import CHAT, Answer, connected, get, read_answer, request_bytes, send
@@ -511,7 +511,7 @@ def starts(refusing: int) -> list[tuple[list[str], dict[str, str], str]]:
 STARTING = """
 import json, os, sys
 from pathlib import Path
-from app.commands import cli
+from app.cli import cli
 usual = dict(os.environ)
 for number, (arguments, variables, text) in enumerate(json.load(sys.stdin)):
     os.environ.clear()

@@ -154,7 +154,7 @@ def test_an_export_does_not_need_the_official_clients(tmp_path: Path, stored: st
     exporting = [
         sys.executable,
         "-c",
-        f"{without}; from app.commands.cli import main; main()",
+        f"{without}; from app.cli.main import main; main()",
         "conversations",
         "export",
     ]

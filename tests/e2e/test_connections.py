@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from app.commands import serve as serving
-from app.edge.protocol import MOST_WAITING, SPARE_CONNECTIONS
+from app.cli import serve as serving
+from app.http.protocol import MOST_WAITING, SPARE_CONNECTIONS
 from app.proxy import passthrough
 from tests.e2e.commands import until
 from tests.e2e.histories import chat, turns
@@ -228,7 +228,7 @@ def test_an_answer_too_large_to_be_held_passes_as_it_came(
 def test_an_error_after_a_frame_too_long_to_be_held_stands_in_a_frame_of_its_own(
     before_scripted: StartSteno, scripted: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.wire.sse.LONGEST_FRAME", 10_000)
+    monkeypatch.setattr("app.formats.sse.LONGEST_FRAME", 10_000)
     scripted.then(stream_head(), chunked(b'data: {"choices":[{"delta":{"content":"' + b"a" * 100_000), "close")
     answered = post(before_scripted().url, chat(turns(1), stream=True))
     last = answered.body.split(b"\n\n")[-2]

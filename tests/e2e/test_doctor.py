@@ -12,7 +12,7 @@ import yaml
 from sqlalchemy import text
 
 from app import __version__
-from app.commands.doctor import check_admin, check_port, examine, is_healthy, show
+from app.cli.doctor import check_admin, check_port, examine, is_healthy, show
 from app.providers import listings
 from app.runtime.server import RunningServer
 from app.settings import load
@@ -64,7 +64,7 @@ def doctor(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STENO_HOME", str(tmp_path / "home"))
     # Who listens at 8080 here is not what these tests are about.
-    monkeypatch.setattr("app.commands.doctor.check_port", lambda *_: Finding("ok", "address", "free"))
+    monkeypatch.setattr("app.cli.doctor.check_port", lambda *_: Finding("ok", "address", "free"))
 
     async def examine_with(*, verbose: bool = False, model: str | None = None, **sections: Any) -> Report:
         if "storage" not in sections:

@@ -60,7 +60,7 @@ def test_on_a_terminal_it_begins_with_a_banner_and_goes_on_with_lines_to_read(tm
     ours, theirs = pty.openpty()
     arguments = ["serve", "--port", "0", "--upstream", "http://127.0.0.1:9/v1"]
     process = subprocess.Popen(  # noqa: S603 - our own command
-        [sys.executable, "-m", "app.commands.cli", *arguments],
+        [sys.executable, "-m", "app.cli.main", *arguments],
         cwd=tmp_path,
         env=commands.environment({"STENO_SECRET": commands.SECRET, "DATABASE_URL": "memory", "NO_COLOR": "1"}),
         stdout=theirs,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.wire.surrogates import replaced
+from app.formats.surrogates import replaced
 from lab.simulator import Simulator
 from tests.e2e.histories import turns
 from tests.e2e.running import StartSteno, Steno

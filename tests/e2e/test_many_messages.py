@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from app.formats.types import BodyBounds
 from app.proxy import intake
-from app.wire.types import BodyBounds
 from lab.simulator import Simulator
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import post

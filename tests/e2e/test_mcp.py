@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.rest.mcp import NOT_INSTALLED
+from app.api.mcp import NOT_INSTALLED
 from app.store.write_behind import PAUSE_SECONDS
 from tests.e2e import commands
 from tests.e2e.histories import chat, long_history, said, used
@@ -68,7 +68,7 @@ async def over_http(url: str, key: str = KEY, mode: str = "auto") -> AsyncIterat
 async def over_stdio(url: str, key: str = KEY, mode: str = "auto") -> AsyncIterator[Any]:
     server = mcp.StdioServerParameters(
         command=sys.executable,
-        args=["-m", "app.commands.cli", "mcp", "--url", url, "--key-env", "MY_KEY"],
+        args=["-m", "app.cli.main", "mcp", "--url", url, "--key-env", "MY_KEY"],
         env=commands.environment({"MY_KEY": key}),
         cwd=commands.ROOT,
     )
@@ -284,10 +284,10 @@ def test_there_are_no_sessions(steno: StartSteno) -> None:
 
 def test_without_the_extra_one_line_says_how_to_get_it(steno: StartSteno, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
-    monkeypatch.delitem(sys.modules, "app.rest.mcp_server", raising=False)
+    monkeypatch.delitem(sys.modules, "app.api.mcp_server", raising=False)
     status, told = ask(steno(), b"authorization: Bearer sk-mine")
     assert (status, json.loads(told)["error"]["message"]) == (404, NOT_INSTALLED)
-    without = "import sys; sys.modules['mcp'] = None; from app.commands.cli import main; main()"
+    without = "import sys; sys.modules['mcp'] = None; from app.cli.main import main; main()"
     ended = subprocess.run(  # noqa: S603
         [sys.executable, "-c", without, "mcp"], cwd=commands.ROOT, capture_output=True, text=True, check=False
     )

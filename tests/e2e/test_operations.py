@@ -106,7 +106,7 @@ def serving(provider: RunningServer, place: dict[str, str], folder: Path) -> Ite
     """The address of a Steno with that database, which ends without being asked."""
     settings = {"STENO_MODELS": '[{"match": "*", "context_window": 8000}]'}
     upstream = {"STENO_UPSTREAM__BASE_URL": f"{provider.url}/v1", "STENO_UPSTREAM__DISCOVER_WINDOWS": "false"}
-    running = commands.serve([], folder, commands.ROOT, "app.commands.cli", **settings, **upstream, **place)
+    running = commands.serve([], folder, commands.ROOT, "app.cli.main", **settings, **upstream, **place)
     try:
         yield running.url
     finally:

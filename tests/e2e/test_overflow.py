@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.edge.connection import Exchange
+from app.http.connection import Exchange
 from app.proxy import exchange
 from tests.e2e.histories import chat, turns, used
 from tests.e2e.raw import connected, read_until, request_bytes

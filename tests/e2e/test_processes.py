@@ -45,7 +45,7 @@ def serve(provider: RunningServer, tmp_path: Path) -> Iterator[Serve]:
     """Starts processes before the simulator; they share a secret, and whatever database they are given."""
     running: list[Serving] = []
 
-    def start(checkout: Path = ROOT, module: str = "app.commands.cli", **variables: str) -> Serving:
+    def start(checkout: Path = ROOT, module: str = "app.cli.main", **variables: str) -> Serving:
         folder = tmp_path / f"process{len(running)}"
         folder.mkdir()
         usual = {"STENO_SECRET": SECRET, "STENO_MODELS": MODELS, "STENO_UPSTREAM__DISCOVER_WINDOWS": "false"}

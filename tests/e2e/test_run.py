@@ -227,7 +227,7 @@ def started(folder: Path, script: str, **options: object) -> subprocess.Popen[st
     (folder / "temporary").mkdir()
     options.setdefault("preexec_fn", heed_interrupts)
     process: subprocess.Popen[str] = subprocess.Popen(  # noqa: S603 - our own command
-        [PYTHON, "-m", "app.commands.cli", "run", "--", PYTHON, "-c", script],
+        [PYTHON, "-m", "app.cli.main", "run", "--", PYTHON, "-c", script],
         cwd=folder,
         env=commands.environment(
             {

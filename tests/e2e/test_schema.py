@@ -23,8 +23,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from app.api.schema import methods_of
 from app.main import create_app
-from app.rest.schema import methods_of
 from app.settings import load
 from lab.simulator import Simulator
 from tests.e2e import running

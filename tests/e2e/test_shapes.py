@@ -13,10 +13,10 @@ import pytest
 from app.core.deciding import decide, request
 from app.core.stages.case import Case
 from app.core.view.view import Conversation
+from app.formats.chat_completions.format import CHAT_COMPLETIONS
+from app.formats.reader import MessageReader
 from app.providers.estimator import Prompt
 from app.proxy import intake
-from app.wire.chat_completions.format import CHAT_COMPLETIONS
-from app.wire.reader import MessageReader
 from tests.e2e.histories import HELLO, chat, long_history
 from tests.e2e.raw import get, post
 from tests.e2e.running import StartSteno

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from app.api import wire_schema
 from app.core.view.view import ACTIONS
-from app.rest import wire_schema
 from tests.e2e import rest_recordings
 from tests.e2e.stream_recordings import CASES, FOLDER, FORMATS, SHAPES, Written, file_of, recorder
 from tests.shown_examples import SCHEMA, recorded_rest
@@ -29,7 +29,7 @@ def test_what_is_recorded_is_what_comes_now() -> None:
 
 @pytest.mark.slow
 def test_answers_of_the_rest_interface_are_those_that_come_now() -> None:
-    assert rest_recordings.record() == recorded_rest(), ANEW.format("app/rest/examples.json")
+    assert rest_recordings.record() == recorded_rest(), ANEW.format("app/api/examples.json")
 
 
 def test_every_route_that_answers_is_recorded() -> None:

@@ -15,8 +15,8 @@ import openai
 import pytest
 
 from app.errors import UpstreamUnreachable
+from app.formats.early import EVENT_SHAPES
 from app.proxy import options
-from app.wire.early import EVENT_SHAPES
 from lab.simulator import Fault, ScriptedCall, Simulator
 from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns
 from tests.e2e.raw import arrival, connected, pieces, post, read_until, request_bytes, timed_body

@@ -17,12 +17,12 @@ from app.core.reasons import Code, Reason
 from app.core.summary.flow import Failure
 from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import SUMMARY_PROMPT, SummaryRequest, summary_request
-from app.edge.hops import new_instance
-from app.edge.relayed import for_summary
-from app.edge.upstream import Upstream
+from app.formats.chat_completions.format import CHAT_COMPLETIONS
+from app.formats.usage import read_usage
+from app.http.hops import new_instance
+from app.http.relayed import for_summary
+from app.http.upstream import Upstream
 from app.runtime.server import RunningServer
-from app.wire.chat_completions.format import CHAT_COMPLETIONS
-from app.wire.usage import read_usage
 from lab.simulator import Fault, Model, Simulator
 from tests.e2e.conftest import TABLES
 from tests.e2e.running import StartSteno, Steno

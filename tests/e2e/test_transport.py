@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 import uvloop
 
-from app.edge import connection as connections
-from app.edge import dialling, pool
-from app.edge.hops import new_instance
-from app.edge.upstream import Upstream, UpstreamAnswer
 from app.errors import StenoError, UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
+from app.http import connection as connections
+from app.http import dialling, pool
+from app.http.hops import new_instance
+from app.http.upstream import Upstream, UpstreamAnswer
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, closed_port, open_stream_head, stream_head
 
 Story = Callable[[Upstream], Awaitable[None]]

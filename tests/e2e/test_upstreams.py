@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.edge import credentials
+from app.http import credentials
 from app.runtime.server import RunningServer
 from lab.replay.stage import stage
 from lab.simulator import Fault, Model, Simulator

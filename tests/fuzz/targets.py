@@ -16,37 +16,37 @@ from typing import Any
 
 import msgspec
 
+from app.api.pins import read_indexes
 from app.core.history.identity import Identity
 from app.core.limits.budget import MOST_TOKENS, Shares, Window, budget_for
 from app.core.view.reading import whole
 from app.core.view.view import Altered, Conversation, Costs, View
-from app.edge.asgi import ClientAnswer
-from app.edge.credentials import keys_in
-from app.edge.hops import check_hops, hops_in, with_hop
-from app.edge.origins import Door
-from app.edge.relayed import NOT_FORWARDED, for_summary, forwarded, media_type, returned
 from app.errors import InvalidRequest, LoopDetected
+from app.formats.chat_completions.answers import ChunkHead, CompletionEditor
+from app.formats.chat_completions.format import CHAT_COMPLETIONS
+from app.formats.chat_completions.messages import read_message
+from app.formats.chat_completions.payload import render
+from app.formats.chat_completions.request import ChatRequest
+from app.formats.chat_completions.summaries import ChatSummaries
+from app.formats.members import RawObject, Unreadable
+from app.formats.provider_errors import error_body
+from app.formats.reader import MessageReader
+from app.formats.refusals import classify, decoded
+from app.formats.registry import FORMATS
+from app.formats.retries import is_repeatable, named_pause
+from app.formats.sse import FrameSplitter
+from app.formats.types import WireRequest
+from app.http.asgi import ClientAnswer
+from app.http.credentials import keys_in
+from app.http.hops import check_hops, hops_in, with_hop
+from app.http.origins import Door
+from app.http.relayed import NOT_FORWARDED, for_summary, forwarded, media_type, returned
 from app.proxy.caller import ANNOUNCED_TIMEOUTS, announced_seconds
 from app.proxy.gate import Gate
 from app.proxy.naming import encoded_name, name_in_header, name_in_json, name_in_path
 from app.proxy.options import read_preset
-from app.rest.pins import read_indexes
 from app.settings import Settings, load
 from app.telemetry.metrics import Metrics
-from app.wire.chat_completions.answers import ChunkHead, CompletionEditor
-from app.wire.chat_completions.format import CHAT_COMPLETIONS
-from app.wire.chat_completions.messages import read_message
-from app.wire.chat_completions.payload import render
-from app.wire.chat_completions.request import ChatRequest
-from app.wire.chat_completions.summaries import ChatSummaries
-from app.wire.formats import FORMATS
-from app.wire.members import RawObject, Unreadable
-from app.wire.provider_errors import error_body
-from app.wire.reader import MessageReader
-from app.wire.refusals import classify, decoded
-from app.wire.retries import is_repeatable, named_pause
-from app.wire.sse import FrameSplitter
-from app.wire.types import WireRequest
 from tests.conformance.chat_completions import SAMPLES
 from tests.unit.refusals import NEGATIVES, OVERFLOWS
 

@@ -8,8 +8,8 @@ from time import monotonic
 import pytest
 
 from app.core.limits.overflow import Overflow
-from app.edge.hops import new_instance
-from app.edge.upstream import Upstream
+from app.http.hops import new_instance
+from app.http.upstream import Upstream
 from app.providers.learnt_limits import LEARNT_SECONDS
 from app.providers.windows import Windows
 from app.settings import load

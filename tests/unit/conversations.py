@@ -26,7 +26,7 @@ from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary, Masking, MaskPolicy
 from app.core.view.reading import Path
 from app.core.view.view import Conversation, Costs, View
-from app.wire.chat_completions.messages import KINDS
+from app.formats.chat_completions.messages import KINDS
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 import respx
 
-from app.edge.hops import new_instance
-from app.edge.upstream import Upstream
+from app.http.hops import new_instance
+from app.http.upstream import Upstream
 
 NETWORK = respx.MockRouter(using="httpx", assert_all_called=False)
 _NUMBERS = count(1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.wire.formats import FORMATS
+from app.formats.registry import FORMATS
 
 APP = Path(__file__).parents[2] / "app"
 
@@ -23,9 +23,9 @@ MAY_COUNT = {
     "providers/estimator.py": FORMULA | {COUNT, "by_bytes"},
     # They make the tokenizer and hand it, or one of its counters, to the estimate.
     "main.py": {"Tokenizer"},
-    "commands/run.py": {"Tokenizer"},
+    "cli/run.py": {"Tokenizer"},
     # It tells which tables are missing.
-    "commands/doctor.py": {"Tokenizer"},
+    "cli/doctor.py": {"Tokenizer"},
     # What was answered, where the provider does not tell its size: an upper bound, from which a window is learnt.
     "proxy/learning.py": {"by_bytes"},
     # They count texts of our own making: summaries, the simulator's answers.
@@ -54,11 +54,11 @@ MAY_SCALE = {
         "1 / 3",  # what rules may take of what a summary replaces, which is counted
     },
     "proxy/options.py": {"1 / 3"},  # of a client's patience
-    "wire/media.py": {"(len(data) - start) * 3 // 4", "limit // 3"},  # bytes in base64
+    "formats/media.py": {"(len(data) - start) * 3 // 4", "limit // 3"},  # bytes in base64
 }
 
 
-MAY_READ_ALL_SETTINGS = {"main.py", "commands", "settings"}
+MAY_READ_ALL_SETTINGS = {"main.py", "cli", "settings"}
 """They load the settings, check them, or put parts together from them; everything else is given what it needs."""
 
 
@@ -90,7 +90,7 @@ def test_the_names_of_stenos_own_headers_stand_in_one_place(trees: Mapping[str, 
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and name.fullmatch(repr(node.value))
     }
-    assert writers == {"edge/own_headers.py"}
+    assert writers == {"http/own_headers.py"}
 
 
 def test_nothing_but_the_formats_asks_which_one_it_is(trees: Mapping[str, ast.AST]) -> None:

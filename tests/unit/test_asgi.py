@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from starlette.types import Message
 
-from app.edge.asgi import ClientAnswer, Signature, body_here, until_disconnect
-from app.edge.relayed import Headers
 from app.errors import BodyTooLarge
+from app.http.asgi import ClientAnswer, Signature, body_here, until_disconnect
+from app.http.relayed import Headers
 
 DISCONNECT: Message = {"type": "http.disconnect"}
 

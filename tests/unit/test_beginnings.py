@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.formats import beginnings as beginnings_module
+from app.formats.beginnings import Beginnings
+from app.formats.chat_completions.format import CHAT_COMPLETIONS
+from app.formats.members import RawObject, TooManyValues, Unreadable
+from app.formats.types import BodyBounds, WireRequest
 from app.runtime.caches import Caches
-from app.wire import beginnings as beginnings_module
-from app.wire.beginnings import Beginnings
-from app.wire.chat_completions.format import CHAT_COMPLETIONS
-from app.wire.members import RawObject, TooManyValues, Unreadable
-from app.wire.types import BodyBounds, WireRequest
 
 TEXTS = st.text(st.sampled_from('ab,[{"\\é'), max_size=8)
 MESSAGES = st.lists(st.builds(lambda text: {"role": "user", "content": text}, TEXTS), min_size=1, max_size=4)

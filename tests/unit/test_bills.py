@@ -19,14 +19,14 @@ import pytest
 
 from app.core.tokens.usage import Bill as Told
 from app.core.tokens.usage import Tokens, spends
+from app.formats.answers import AnswerEditor
+from app.formats.registry import FORMATS
+from app.formats.summaries import read_answer
 from app.main import tariffs_of
 from app.providers.ledger import Ledger
 from app.settings import load
 from app.store import UsageRecord
 from app.telemetry.metrics import Metrics
-from app.wire.answers import AnswerEditor
-from app.wire.formats import FORMATS
-from app.wire.summaries import read_answer
 
 Json = dict[str, Any]
 

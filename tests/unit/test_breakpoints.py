@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.wire.chat_completions.messages import BREAKPOINTS as CHAT
-from app.wire.members import RawObject
-from app.wire.messages.content import BREAKPOINTS as MESSAGES
-from app.wire.responses.items import BREAKPOINTS as RESPONSES
+from app.formats.chat_completions.messages import BREAKPOINTS as CHAT
+from app.formats.members import RawObject
+from app.formats.messages.content import BREAKPOINTS as MESSAGES
+from app.formats.responses.items import BREAKPOINTS as RESPONSES
 
 QUOTATION = "[Quoted] é"
 SHORT: Any = {"type": "ephemeral"}

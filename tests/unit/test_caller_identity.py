@@ -7,7 +7,8 @@ from typing import Any, Literal
 import pytest
 
 from app.core.history.identity import Identity as Digests
-from app.edge.credentials import (
+from app.errors import InvalidCredentials, MissingCredentials
+from app.http.credentials import (
     ACCOUNTS,
     CREDENTIALS,
     KEYS,
@@ -17,8 +18,7 @@ from app.edge.credentials import (
     sends_key,
     without_keys,
 )
-from app.edge.proxies import client_of
-from app.errors import InvalidCredentials, MissingCredentials
+from app.http.proxies import client_of
 from app.proxy.caller_identity import ANONYMOUS, Authenticator, Identity
 
 DIGESTS = Digests(b"secret")

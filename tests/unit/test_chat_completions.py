@@ -15,16 +15,16 @@ from app.core.history.messages import Media, ToolCall
 from app.core.view.reading import Path, build_view, whole
 from app.core.view.view import Altered, Conversation, Costs, Verbatim, View
 from app.errors import InvalidRequest
+from app.formats import members, objects
+from app.formats.chat_completions import request as requests
+from app.formats.chat_completions.format import CHAT_COMPLETIONS
+from app.formats.chat_completions.messages import canonical, read_message
+from app.formats.chat_completions.payload import render
+from app.formats.echoes import LONGEST_COMPARED
+from app.formats.members import TooManyValues, Unreadable
+from app.formats.reader import MESSAGE_BYTES, MessageReader
+from app.formats.types import BodyBounds, WireRequest
 from app.runtime.caches import ENTRY_BYTES, Caches
-from app.wire import members, objects
-from app.wire.chat_completions import request as requests
-from app.wire.chat_completions.format import CHAT_COMPLETIONS
-from app.wire.chat_completions.messages import canonical, read_message
-from app.wire.chat_completions.payload import render
-from app.wire.echoes import LONGEST_COMPARED
-from app.wire.members import TooManyValues, Unreadable
-from app.wire.reader import MESSAGE_BYTES, MessageReader
-from app.wire.types import BodyBounds, WireRequest
 from tests.unit.conversations import IDENTITY, chunk, count
 
 

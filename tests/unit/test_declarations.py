@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from app.core.tokens.declarations import Declarations, ResponseFormat, Tool
-from app.wire.chat_completions.request import read_declarations
-from app.wire.members import RawObject
+from app.formats.chat_completions.request import read_declarations
+from app.formats.members import RawObject
 
 
 def read(**members: Any) -> Declarations:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from app.commands.serve import SPARE_FILES
-from app.edge.admission import HEADER_BYTES, HEADER_COUNT
+from app.cli.serve import SPARE_FILES
+from app.http.admission import HEADER_BYTES, HEADER_COUNT
 from app.settings import Settings, environment_name, every_setting, load
 
 ROOT = Path(__file__).parents[2]

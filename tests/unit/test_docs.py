@@ -18,10 +18,10 @@ import pytest
 import yaml
 
 from app import __version__
-from app.commands.cli import cli
+from app.cli.main import cli
 from app.core.reasons import Code
-from app.edge.credentials import CREDENTIALS, FOR_ANYBODY, FOR_ANYBODY_PREFIX, QUERY_KEYS
 from app.errors import StenoError
+from app.http.credentials import CREDENTIALS, FOR_ANYBODY, FOR_ANYBODY_PREFIX, QUERY_KEYS
 from app.settings import Settings, environment_name, every_setting
 from lab.simulator import Simulator
 from tests.e2e import running

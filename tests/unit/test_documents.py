@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.history.messages import Media
-from app.wire import documents
-from app.wire.chat_completions.messages import read_media as read_part
-from app.wire.documents import GLYPHS_UNREAD, MOST_PAGES, UNKNOWN, Document, read_document
-from app.wire.messages.content import media_in
-from app.wire.responses.items import read_media as read_item_part
+from app.formats import documents
+from app.formats.chat_completions.messages import read_media as read_part
+from app.formats.documents import GLYPHS_UNREAD, MOST_PAGES, UNKNOWN, Document, read_document
+from app.formats.messages.content import media_in
+from app.formats.responses.items import read_media as read_item_part
 
 PACK = b" /Filter /FlateDecode"
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.edge.encodings import MOST_MEMBERS, PIECE_BYTES, DecodedTooLarge, UndecodableBody, decoded, decoders
+from app.http.encodings import MOST_MEMBERS, PIECE_BYTES, DecodedTooLarge, UndecodableBody, decoded, decoders
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -42,9 +42,9 @@ from app.core.tokens.rules import (
     O_SERIES,
     CountingRules,
 )
+from app.formats.chat_completions.messages import KINDS
 from app.providers.token_tables import TABLES
 from app.providers.tokenizer import Tokenizer
-from app.wire.chat_completions.messages import KINDS
 
 NOTHING = Declarations()
 TOOL = Tool("look_up", "Look it up.", {})

@@ -12,9 +12,9 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
-from app.edge.asgi import CONNECTION
-from app.edge.heads import KnownHead
-from app.edge.protocol import protocol_within
+from app.http.asgi import CONNECTION
+from app.http.heads import KnownHead
+from app.http.protocol import protocol_within
 from app.settings import LimitSettings
 
 Piece = tuple[bytes, bool]

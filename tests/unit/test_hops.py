@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.edge.hops import HOPS, MOST_HOPS, check_hops, hops_in, new_instance, with_hop
 from app.errors import LoopDetected
+from app.http.hops import HOPS, MOST_HOPS, check_hops, hops_in, new_instance, with_hop
 
 HERE, THERE = b"00112233aabbccdd", b"0123456789abcdef"
 

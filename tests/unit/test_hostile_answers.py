@@ -12,16 +12,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.edge.upstream import LONGEST_REFUSAL, Upstream, WholeAnswer, read_into
 from app.errors import UpstreamDisconnected, UpstreamUnreadable
+from app.formats import sse
+from app.formats.chat_completions.answers import MOST_CHOICES, ChunkHead, CompletionEditor
+from app.formats.chat_completions.summaries import ChatSummaries
+from app.formats.refusals import classify
+from app.formats.retries import LONGEST_PAUSE, named_pause
+from app.formats.sse import LONGEST_FRAME, FrameSplitter
+from app.formats.streamed import LARGEST_WHOLE
+from app.http.upstream import LONGEST_REFUSAL, Upstream, WholeAnswer, read_into
 from app.providers.discovery import MOST_ENTRIES, Discovery, ListingRefused
-from app.wire import sse
-from app.wire.chat_completions.answers import MOST_CHOICES, ChunkHead, CompletionEditor
-from app.wire.chat_completions.summaries import ChatSummaries
-from app.wire.refusals import classify
-from app.wire.retries import LONGEST_PAUSE, named_pause
-from app.wire.sse import LONGEST_FRAME, FrameSplitter
-from app.wire.streamed import LARGEST_WHOLE
 from tests.unit.test_streamed import as_stream
 
 MEMBERS = ("id", "object", "created", "model", "choices", "usage", "error", "type", "context_status", "context")

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from app.core.summary.prompts import chunk_text
+from app.formats.registry import FORMATS
 from app.inspector.curl import curl_of
 from app.inspector.payload import Entry, entry_of, places_of, stretches_of
 from app.inspector.said import GLANCE, LONGEST, said_in
 from app.store import StoredMessage
-from app.wire.formats import FORMATS
 from tests.unit.conversations import chunk, conversation, turns
 
 BY_NAME = {each.name: each for each in FORMATS}

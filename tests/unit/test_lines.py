@@ -7,8 +7,8 @@ import re
 import pytest
 
 from app import __version__
-from app.commands.logs import Line
-from app.commands.server import banner
+from app.cli.logs import Line
+from app.cli.server import banner
 from app.compaction.remedies import _REMEDIES, remedy_for
 from app.core.reasons import Code, because
 from app.proxy.record import _AWAY, _FAULT, _STATUSES

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import structlog
 
-from app.commands.logs import configure_logging
+from app.cli.logs import configure_logging
 
 APP = Path(__file__).parents[2] / "app"
 PAGE = (APP.parent / "docs" / "logs.md").read_text()

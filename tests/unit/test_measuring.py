@@ -12,13 +12,13 @@ import structlog
 
 from app.core.limits.overflow import Overflow
 from app.core.tokens.calibration import Sample
+from app.formats.registry import FORMATS
 from app.main import create_app
 from app.proxy.caller import Caller
 from app.proxy.intake import take_in
 from app.proxy.measuring import MOST_GUESSED
 from app.proxy.services import Services
 from app.settings import load
-from app.wire.formats import FORMATS
 from tests.e2e import running
 
 TENANTS, SIZES = ("one", "two", "three"), (1_000, 8_000, 20_000, 70_000)

@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.wire import members
-from app.wire.members import LONGEST_KEY, KeyTooLong, RawObject, RepeatedKey, Unreadable, holds_more_values, split_array
+from app.formats import members
+from app.formats.members import (
+    LONGEST_KEY,
+    KeyTooLong,
+    RawObject,
+    RepeatedKey,
+    Unreadable,
+    holds_more_values,
+    split_array,
+)
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -25,13 +25,13 @@ from app.core.view.view import (
     View,
 )
 from app.errors import BodyTooLarge, InvalidRequest, UpstreamUnreadable
-from app.wire.beginnings import Beginnings
-from app.wire.members import Unreadable
-from app.wire.messages.answers import PING
-from app.wire.messages.format import MESSAGES
-from app.wire.messages.payload import OPENER
-from app.wire.reader import MessageReader
-from app.wire.types import ContextMembers, WireRequest
+from app.formats.beginnings import Beginnings
+from app.formats.members import Unreadable
+from app.formats.messages.answers import PING
+from app.formats.messages.format import MESSAGES
+from app.formats.messages.payload import OPENER
+from app.formats.reader import MessageReader
+from app.formats.types import ContextMembers, WireRequest
 from tests.conformance.messages import STREAM, WHOLE, delta, frame, start, text
 from tests.unit.conversations import IDENTITY, chunk, count, sure
 

@@ -9,13 +9,13 @@ from typing import Any, get_args
 import jsonschema_rs
 import pytest
 
+from app.api import wire_schema
 from app.core.stages.ladder import Status
-from app.edge.credentials import CREDENTIALS
-from app.rest import wire_schema
-from app.wire.early import EVENT_SHAPES
-from app.wire.formats import FORMATS
-from app.wire.paths import COUNTS
-from app.wire.requests import OPTIONS
+from app.formats.early import EVENT_SHAPES
+from app.formats.paths import COUNTS
+from app.formats.registry import FORMATS
+from app.formats.requests import OPTIONS
+from app.http.credentials import CREDENTIALS
 from tests.shown_examples import ROOT, SCHEMA, recorded_rest, with_generated, written_files
 
 AS_COMMITTED: dict[str, Any] = json.loads(SCHEMA.read_text())

@@ -3,9 +3,9 @@
 import pytest
 
 from app.errors import InvalidRequest
+from app.formats.registry import FORMATS
 from app.proxy.caller import Caller
 from app.proxy.options import event_shape, read_preset
-from app.wire.formats import FORMATS
 
 STREAMED = FORMATS[0].read(b'{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true}')
 

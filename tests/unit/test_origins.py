@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.edge.origins import Door, authority_of, check_type, is_preflight, preflight_headers
-from app.edge.relayed import Headers
 from app.errors import HostNotAllowed, InvalidRequest, OriginNotAllowed, UnsupportedMediaType
+from app.http.origins import Door, authority_of, check_type, is_preflight, preflight_headers
+from app.http.relayed import Headers
 
 DOOR = Door("127.0.0.1")
 HERE = "localhost:8080"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.core.limits.overflow import CutAnswer, Overflow, overflow_of
-from app.wire.refusals import classify
+from app.formats.refusals import classify
 from tests.unit.conversations import sure
 from tests.unit.refusals import NEGATIVES, OVERFLOWS, Refused
 

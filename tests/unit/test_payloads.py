@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from app.core.view.view import Conversation, Costs, Note, Pruned, Verbatim, View
-from app.wire.format import WireFormat
-from app.wire.messages.format import MESSAGES
-from app.wire.reader import MessageReader
+from app.formats.format import WireFormat
+from app.formats.messages.format import MESSAGES
+from app.formats.reader import MessageReader
 from tests.payloads import Judged
 from tests.unit.conversations import IDENTITY
 

@@ -31,13 +31,13 @@ from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary
 from app.core.view.verify import problems
 from app.core.view.view import Conversation, Pruned, Summary, View
+from app.formats.chat_completions.messages import read_message
+from app.formats.chat_completions.payload import render
+from app.formats.reader import MessageReader
 from app.providers.estimator import Estimator, Prompt
 from app.settings import load
 from app.settings.policies import policy_of, shares_of
 from app.settings.presets import PRESET_NAMES, PresetName
-from app.wire.chat_completions.messages import read_message
-from app.wire.chat_completions.payload import render
-from app.wire.reader import MessageReader
 from tests.unit.conversations import SETTINGS, count, play
 from tests.unit.worlds import World
 

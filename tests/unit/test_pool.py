@@ -5,9 +5,9 @@ from __future__ import annotations
 import httpx2 as httpx
 import pytest
 
-from app.edge.pool import host_and_port
-from app.edge.upstream import Upstream
 from app.errors import UpstreamUnreachable
+from app.http.pool import host_and_port
+from app.http.upstream import Upstream
 
 
 @pytest.mark.parametrize(

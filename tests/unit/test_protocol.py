@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.edge.protocol import TICK_SECONDS, Cycle, Idle, StrictProtocol
+from app.http.protocol import TICK_SECONDS, Cycle, Idle, StrictProtocol
 
 
 class Loop:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from app.formats.provider_errors import error_body
+from app.formats.retries import LONGEST_PAUSE, is_repeatable, named_pause
 from app.proxy.forwarding import Patience
-from app.wire.provider_errors import error_body
-from app.wire.retries import LONGEST_PAUSE, is_repeatable, named_pause
 
 NOW = 1_795_257_889.0
 

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 import respx
 
-from app.edge.hops import new_instance
 from app.errors import FormatNotSpoken, UnknownUpstream
+from app.http.hops import new_instance
 from app.main import open_providers
 from app.providers.providers import Provider, Providers
 from app.settings import ConfigurationError, load

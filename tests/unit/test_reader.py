@@ -7,11 +7,11 @@ import re
 from collections.abc import Sequence
 
 from app.core.history.messages import Message
+from app.formats.chat_completions.messages import read_message
+from app.formats.reader import MOST_NEW, MessageReader
+from app.formats.registry import FORMATS, mark_of
+from app.formats.types import Draft
 from app.runtime.caches import Caches
-from app.wire.chat_completions.messages import read_message
-from app.wire.formats import FORMATS, mark_of
-from app.wire.reader import MOST_NEW, MessageReader
-from app.wire.types import Draft
 from tests.unit.conversations import IDENTITY
 
 

@@ -9,14 +9,14 @@ from typing import Any, cast
 import httpx2
 import pytest
 
-from app.edge.connection import Connection, Exchange, Timeouts
-from app.edge.pool import Pool
-from app.edge.upstream import UpstreamAnswer, arrived_part, arrived_whole, is_over
-from app.edge.writing import RequestHead
 from app.errors import UpstreamDisconnected
+from app.formats.chat_completions.format import CHAT_COMPLETIONS
+from app.formats.sse import event
+from app.http.connection import Connection, Exchange, Timeouts
+from app.http.pool import Pool
+from app.http.upstream import UpstreamAnswer, arrived_part, arrived_whole, is_over
+from app.http.writing import RequestHead
 from app.proxy.relaying import FRAMES_AT_ONCE, Relay
-from app.wire.chat_completions.format import CHAT_COMPLETIONS
-from app.wire.sse import event
 
 PLAIN = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n"
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

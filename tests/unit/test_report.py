@@ -9,6 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.api import wire_schema
 from app.compaction.request import ChatRequest
 from app.core.history.messages import Kind, Message
 from app.core.limits.budget import Line
@@ -16,7 +17,6 @@ from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
 from app.core.view.view import Conversation, Costs
 from app.proxy.report import Context, closing, context_headers, context_members, context_of
-from app.rest import wire_schema
 from tests.unit.conversations import IDENTITY, TENANT
 
 UNTOUCHED = Decision(None)

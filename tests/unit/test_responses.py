@@ -13,11 +13,11 @@ from app.core.reasons import Code
 from app.core.view.reading import whole
 from app.core.view.view import Altered, Carried, Conversation, Costs, Note, Pruned, Verbatim, View
 from app.errors import UpstreamDisconnected
-from app.wire.reader import MessageReader
-from app.wire.responses.format import RESPONSES
-from app.wire.sse import frames_in
-from app.wire.summaries import Manners
-from app.wire.types import ContextMembers
+from app.formats.reader import MessageReader
+from app.formats.responses.format import RESPONSES
+from app.formats.sse import frames_in
+from app.formats.summaries import Manners
+from app.formats.types import ContextMembers
 from tests.conformance.responses import BEGINNING, SAMPLES, STREAM, ends, frame, response
 from tests.unit.conversations import IDENTITY
 

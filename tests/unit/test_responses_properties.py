@@ -21,8 +21,8 @@ from app.core.stages.repair import repair
 from app.core.view.reading import whole
 from app.core.view.verify import problems
 from app.core.view.view import Conversation, Costs, View
-from app.wire.reader import MessageReader
-from app.wire.responses.format import RESPONSES
+from app.formats.reader import MessageReader
+from app.formats.responses.format import RESPONSES
 from lab.simulator.responses.items import OUTPUTS, PREFIXES, item_id, seal
 from lab.simulator.responses.judge import refusal_of
 from tests.unit.conversations import IDENTITY, count, words

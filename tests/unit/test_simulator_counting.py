@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from app.core.history.identity import Identity
+from app.formats.chat_completions.messages import read_message
+from app.formats.chat_completions.request import read_declarations
+from app.formats.members import RawObject
+from app.formats.reader import MessageReader
 from app.providers.estimator import Estimator
-from app.wire.chat_completions.messages import read_message
-from app.wire.chat_completions.request import read_declarations
-from app.wire.members import RawObject
-from app.wire.reader import MessageReader
 from lab.simulator.chat_completions.counting import ChatCounting, ChatWords
 from lab.simulator.chat_completions.requests import AcceptedRequest, Reader
 from lab.simulator.prompt_cache import Block, BreakpointCache, Cached

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.wire.chat_completions.answers import ChunkHead, CompletionEditor
-from app.wire.sse import LONGEST_FRAME, FrameSplitter, data_of, event, first_end, frames_in, last_end
-from app.wire.usage import LONGEST_USAGE, usage_of
+from app.formats.chat_completions.answers import ChunkHead, CompletionEditor
+from app.formats.sse import LONGEST_FRAME, FrameSplitter, data_of, event, first_end, frames_in, last_end
+from app.formats.usage import LONGEST_USAGE, usage_of
 
 STREAM = (
     b': hello\n\ndata: {"id":"up","choices":[{"index":0,"delta":{"role":"assistant","content":""},'

@@ -19,7 +19,7 @@ from app.core.summary.compaction import compact
 from app.core.summary.rules import rules_in
 from app.core.summary.sentences import LONGEST_SENTENCE, sentences_in
 from app.core.view.chunks import SummaryChunk
-from app.wire.messages.messages import read_message
+from app.formats.messages.messages import read_message
 from tests.unit.conversations import (
     SETTINGS,
     budget,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.errors import UpstreamUnreadable
-from app.wire.chat_completions.format import CHAT_COMPLETIONS
-from app.wire.types import Headers
+from app.formats.chat_completions.format import CHAT_COMPLETIONS
+from app.formats.types import Headers
 
 STREAM = b': hello\n\ndata: {"choices":[]}\n\ndata: [DONE]\n\n'
 

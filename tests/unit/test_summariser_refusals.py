@@ -16,10 +16,10 @@ from app.core.reasons import Code, because
 from app.core.summary.flow import Failure
 from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import summary_request
-from app.edge.hops import new_instance
-from app.edge.upstream import Upstream
+from app.formats.chat_completions.summaries import ChatSummaries
+from app.http.hops import new_instance
+from app.http.upstream import Upstream
 from app.telemetry.spans import Tracer
-from app.wire.chat_completions.summaries import ChatSummaries
 from tests.unit.providers import answer
 
 URL = "https://summaries.example/v1"

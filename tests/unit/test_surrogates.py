@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.history.identity import Identity
-from app.wire.formats import FORMATS
-from app.wire.members import RawObject, Unreadable, split_array
-from app.wire.reader import MessageReader
-from app.wire.surrogates import BLOCK, decoded, replaced, told_apart
-from app.wire.types import Decode
+from app.formats.members import RawObject, Unreadable, split_array
+from app.formats.reader import MessageReader
+from app.formats.registry import FORMATS
+from app.formats.surrogates import BLOCK, decoded, replaced, told_apart
+from app.formats.types import Decode
 
 HALF = re.compile("[\ud800-\udfff]")
 PIECES = st.sampled_from(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.core.history.titles import LONGEST, title_of
-from app.wire.formats import FORMATS
+from app.formats.registry import FORMATS
 
 BY_NAME = {each.name: each for each in FORMATS}
 QUESTION = "Where is order ORD-0042?"

@@ -15,10 +15,10 @@ from app.core.tokens.estimate import byte_bound, estimate, unit_tokens
 from app.core.tokens.pictures import Area, Pages
 from app.core.tokens.rules import WHOLE, CountingRules, Encrypted, OneByOne, rules_for
 from app.core.tokens.typescript import functions_text
-from app.wire.chat_completions.format import CHAT_COMPLETIONS
-from app.wire.messages import tokens as messages_format
-from app.wire.messages.format import MESSAGES
-from app.wire.responses import tokens as responses_format
+from app.formats.chat_completions.format import CHAT_COMPLETIONS
+from app.formats.messages import tokens as messages_format
+from app.formats.messages.format import MESSAGES
+from app.formats.responses import tokens as responses_format
 
 items, blocks = responses_format.token_rules, messages_format.token_rules
 

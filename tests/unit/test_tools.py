@@ -7,8 +7,8 @@ import tomllib
 
 import pytest
 
-from app.commands.run import Options, is_anthropic, settings_of
-from app.commands.tools import FIRST_PARTY, prepared, variables_for
+from app.cli.run import Options, is_anthropic, settings_of
+from app.cli.tools import FIRST_PARTY, prepared, variables_for
 
 URL = "http://127.0.0.1:9000"
 

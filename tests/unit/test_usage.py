@@ -5,8 +5,8 @@ import json
 import pytest
 
 from app.core.tokens.usage import Tokens
-from app.wire.chat_completions.answers import CompletionEditor
-from app.wire.usage import prompt_tokens, read_usage, says_window_full, usage_of
+from app.formats.chat_completions.answers import CompletionEditor
+from app.formats.usage import prompt_tokens, read_usage, says_window_full, usage_of
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from typing import get_args
 
 import pytest
 
+from app.api import wire_schema
 from app.core.reasons import Code
 from app.core.stages.ladder import Status
-from app.rest import wire_schema
-from app.wire.early import EVENT_SHAPES
-from app.wire.requests import OPTIONS
+from app.formats.early import EVENT_SHAPES
+from app.formats.requests import OPTIONS
 from tests.shown_examples import shown
 from tests.unit.test_docs import PAGES, REST, every_error
 

@@ -12,10 +12,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from app.core.history.messages import Message
-from app.wire.format import WireFormat
-from app.wire.messages.format import MESSAGES
-from app.wire.reader import MessageReader
-from app.wire.responses.format import RESPONSES
+from app.formats.format import WireFormat
+from app.formats.messages.format import MESSAGES
+from app.formats.reader import MessageReader
+from app.formats.responses.format import RESPONSES
 from tests.unit.conversations import IDENTITY, message, words
 
 Said = dict[str, Any]

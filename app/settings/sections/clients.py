@@ -6,9 +6,9 @@ import re
 
 from pydantic import Field, field_validator
 
-from app.edge.credentials import CREDENTIALS
+from app.formats.early import EventShape
+from app.http.credentials import CREDENTIALS
 from app.settings.types import Section
-from app.wire.early import EventShape
 
 _NO_NAMES = CREDENTIALS | {b"host", b"cookie", b"forwarded", b"x-forwarded-for", b"content-type", b"content-length"}
 _HEADER = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,100}")

@@ -8,8 +8,8 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from app.core.limits.budget import MIN_SUMMARY, Shares
 from app.core.summary.prompts import SUMMARY_PROMPT
+from app.formats.registry import FORMATS
 from app.settings.types import Seconds, Section
-from app.wire.formats import FORMATS
 
 SAID_BY_STENO = frozenset[str]().union(*(format_.summaries.own_members for format_ in FORMATS))
 """Members of a summary call, in some format, that are not the operator's to set."""

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from app.formats.paths import FORMAT_NAMES, FormatName
 from app.settings.addresses import VISIBLE, is_address
 from app.settings.types import Seconds, Section, fits
-from app.wire.paths import FORMAT_NAMES, FormatName
 
 DEFAULT_UPSTREAM = "default"
 """Name of the upstream under `upstream`."""

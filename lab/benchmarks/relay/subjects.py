@@ -64,7 +64,7 @@ def steno_of(checkout: Path, place: Place) -> Command:
     }
     return Command(
         arguments=(
-            *(sys.executable, "-m", "app.commands.cli", "serve"),
+            *(sys.executable, "-m", "app.cli.main", "serve"),
             *("--upstream", f"{place.upstream_url}/v1", "--port", str(place.port)),
         ),
         version=__version__,

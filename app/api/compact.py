@@ -1,0 +1,215 @@
+"""REST that compacts: for gateways that send the request themselves, and on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from time import monotonic
+from typing import Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from msgspec.structs import replace
+from pydantic import BaseModel, Field
+
+from app.api.asked import Asked, check_history, position_in, read_asked
+from app.api.dependencies import (
+    REQUEST_BODY,
+    Body,
+    ConversationId,
+    Tenant,
+    TheServices,
+    format_of,
+    known,
+    readable,
+    request_body,
+)
+from app.api.summaries import SummaryOut, summary_out
+from app.compaction.request import ChatRequest
+from app.core.deciding.attempt import Answer, Compact
+from app.core.reasons import Code, because
+from app.core.stages.ladder import Decision
+from app.core.view.chunks import SummaryChunk
+from app.core.view.reading import build_view, paths, widest_path
+from app.core.view.view import Conversation
+from app.errors import NothingToCompact
+from app.formats.format import WireFormat
+from app.http.own_headers import CONVERSATION_ID
+from app.proxy.caller import Caller
+from app.proxy.intake import count, read, take_in
+from app.proxy.naming import encoded_name
+from app.proxy.record import REQUEST, RequestRecord
+from app.proxy.report import context_of, latest_history, seen
+from app.proxy.services import Services
+from app.store.chunks import chunks_in
+
+
+class CompactionOut(BaseModel):
+    """Payload that would be sent to the provider."""
+
+    object: Literal["compaction"] = "compaction"
+    format: str
+    model: str
+    messages: list[dict[str, Any]] = Field(description="To be sent in place of those that came, in the same format.")
+    context_status: str
+    context: dict[str, Any]
+
+
+class ThroughOut(BaseModel):
+    index: int = Field(description="The last message they stand for, counted after the instructions, from 0.")
+    turn: int = Field(description="Turns that have begun by then.")
+
+
+class ForcedCompactionOut(CompactionOut):
+    summaries: list[SummaryOut] = Field(description="Those that were made for it.")
+    through: ThroughOut | None = Field(
+        description="Where the summaries end, which is where it was asked for or at the nearest place before it; null"
+        " where nothing was asked for."
+    )
+
+
+router = APIRouter(prefix="/context", tags=["compactions"])
+
+
+@router.post("/compact", openapi_extra=REQUEST_BODY, response_model=CompactionOut)
+async def compact(request: Request, services: TheServices, tenant: Tenant, body: Body) -> Response:
+    """Makes the payload that Steno would send for this request; its `format` is chat_completions unless it says
+    otherwise. Summaries are made and kept; the model is asked nothing."""
+    record: RequestRecord = request.scope[REQUEST]
+    format_ = await format_of(services, tenant, body)
+    caller = Caller(tenant, request.scope["headers"], format_, target=_target(request, format_))
+    with readable(format_):
+        chat = await take_in(services, await read(services, caller, body), caller, record.request_id)
+    decision = await _prepare(services, chat, record)
+    return _answer(await chat.beside(services.work.do, lambda: _compaction(chat, decision)))
+
+
+@router.post(
+    "/conversations/{conversation_id}/compact",
+    openapi_extra=request_body(
+        through={"type": "integer", "minimum": 0}, through_turn={"type": "integer", "minimum": 1}
+    ),
+    response_model=ForcedCompactionOut,
+)
+async def compact_conversation(
+    request: Request, services: TheServices, tenant: Tenant, conversation_id: ConversationId, body: Body
+) -> Response:
+    """Summarises now what would be summarised when the window is full, or what stands before the end of `through`, a
+    message, or of `through_turn`. The body is a request, in chat completions unless its `format` says otherwise;
+    without messages it is about those that are stored. `context.instructions` says what the summary is to look
+    after, and in chat completions `instructions`, too."""
+    record: RequestRecord = request.scope[REQUEST]
+    conversation = await known(services, tenant, conversation_id)
+    asked = await read_asked(services, tenant, conversation, body)
+    # First, so that no other name in the request stands before it.
+    headers = [(CONVERSATION_ID, encoded_name(conversation_id)), *request.scope["headers"]]
+    caller = Caller(tenant, headers, asked.format, target=_target(request, asked.format))
+    with readable(asked.format):
+        chat = await take_in(services, asked.wire, caller, record.request_id)
+    check_history(asked, chat)
+    await count(services, tenant, chat.conversation, chat.prompt)
+    held = await _chunks(services, chat)
+    through = None
+    if (position := position_in(chat.conversation, asked)) is None:
+        chat = await _due_now(services, chat, asked, caller, record, held.values())
+        decision = await _prepare(services, chat, record)
+    else:
+        decision, covered = await _up_to(services, chat, record, position)
+        through = covered and {"index": covered - 1, "turn": chat.conversation.transcript.turn_at(covered)}
+    made = [chunk for id_, chunk in (await _chunks(services, chat)).items() if id_ not in held]
+    summaries = [summary_out(chunk).model_dump(mode="json") for chunk in made]
+    shown = await chat.beside(services.work.do, lambda: _compaction(chat, decision))
+    return _answer({**shown, "summaries": summaries, "through": through or None})
+
+
+async def _due_now(
+    services: Services,
+    chat: ChatRequest,
+    asked: Asked,
+    caller: Caller,
+    record: RequestRecord,
+    held: Iterable[SummaryChunk],
+) -> ChatRequest:
+    """Facts for the request as if a compaction were due for it."""
+    threshold = await chat.beside(services.work.do, partial(_threshold, chat, held))
+    with readable(asked.format):
+        chat = await take_in(services, asked.wire.asking(threshold=threshold), caller, record.request_id)
+    # Masking alone would do for the numbers, but what was asked for is a summary.
+    return replace(chat, policy=replace(chat.policy, mask=None))
+
+
+async def _up_to(services: Services, chat: ChatRequest, record: RequestRecord, position: int) -> tuple[Decision, int]:
+    """Decision with summaries of what stands before a position, or as near before it as they can end, and how many
+    messages that is; 0 where none could be made. Raises `NothingToCompact`, and `StorageUnavailable` by the store's
+    error."""
+    began = monotonic()
+    if not chat.policy.summarises or not chat.compaction:
+        return Decision(None, why=because(Code.COMPACTION_OFF)), 0
+    decision = await services.compactor.decide(chat, Compact(position))
+    if decision.view is None and any(reason.code is Code.NOTHING_TO_SUMMARISE for reason in decision.why):
+        raise NothingToCompact(_no_cut(chat.conversation, position), "through")
+    await _keep(services, chat, record, decision, began)
+    return decision, chat.covered(decision)
+
+
+def _no_cut(conversation: Conversation, position: int) -> str:
+    first = next((cut for cut in conversation.transcript.cuts if cut), None)
+    can = "none can end anywhere" if first is None else f"the first one can end with message {first - 1}"
+    return (
+        f"No summary can end with message {position - 1} or before it: {can}, counted after the instructions, from 0."
+    )
+
+
+def _target(request: Request, format_: WireFormat) -> bytes:
+    """Target that a request of the format would be posted to, with this request's query: a key may stand in it."""
+    query: bytes = request.scope["query_string"]
+    return format_.path + b"?" + query
+
+
+def _threshold(chat: ChatRequest, chunks: Iterable[SummaryChunk]) -> int:
+    """Largest trigger in tokens that the stored summaries cannot meet, so that a compaction is due.
+
+    Not the smallest there is: target, tail and summaries are measured by it.
+    """
+    conversation = chat.conversation
+    smallest = build_view(conversation, widest_path(paths(conversation, chunks))).tokens
+    return max(1, chat.budget.line.reported(smallest) - 1)
+
+
+async def _chunks(services: Services, chat: ChatRequest) -> dict[str, SummaryChunk]:
+    cuts = await chat.beside(services.work.do, lambda: chat.conversation.cut_digests)
+    found = await services.store.request(chunks_in, chat.tenant, chat.series, cuts)
+    return {chunk.id: chunk for chunk in found}
+
+
+async def _prepare(services: Services, chat: ChatRequest, record: RequestRecord) -> Decision:
+    """Prepare as for a chat request, and remember what it showed, so that the next one is recognised."""
+    began = monotonic()
+    decision = await services.compactor.decide(chat, Answer())
+    await count(services, chat.tenant, chat.conversation, chat.prompt)
+    await _keep(services, chat, record, decision, began)
+    return decision
+
+
+async def _keep(services: Services, chat: ChatRequest, record: RequestRecord, decision: Decision, began: float) -> None:
+    """Record and store what the request showed. `began` is the monotonic clock's."""
+    record.decided(chat, decision, began, waited=False)
+    services.store.writes.record(await chat.beside(services.work.do, lambda: seen(chat, decision)))
+    if services.keeps_messages:
+        services.store.writes.record_history(latest_history(chat))
+
+
+def _compaction(chat: ChatRequest, decision: Decision) -> dict[str, Any]:
+    return {
+        "object": "compaction",
+        "format": chat.format.name,
+        "model": chat.wire.model,
+        "messages": msgspec.Raw(chat.format.messages_in(chat.payload(decision))),
+        "context_status": decision.status,
+        "context": context_of(chat, decision),
+    }
+
+
+def _answer(shown: dict[str, Any]) -> Response:
+    # Not through pydantic: the messages keep their bytes.
+    return Response(msgspec.json.encode(shown), media_type="application/json")

@@ -1,0 +1,133 @@
+"""REST over models: their windows, where each is from, and how estimates become the provider's tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import date, datetime
+from functools import partial
+from typing import Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+
+from app.api.dependencies import Listing, NewestFirst, OldestFirst, Tenant, TheServices, listing, made_of
+from app.providers.providers import Provider
+from app.providers.registry import day_of_list_prices, days_since
+from app.proxy.services import Services
+from app.store import Page, Paging, StoredCalibration, StoreUnavailable, UnknownCursor
+from app.store.calibration_rows import read_own_calibrations
+from app.store.learned_windows import read_models_used
+
+
+class ModelOut(BaseModel):
+    id: str
+    object: Literal["model_window"] = "model_window"
+    upstream: str = Field(description="The upstream's name in the settings.")
+    context_window: int = Field(description="Tokens, prompt and completion together.")
+    max_input_tokens: int | None = Field(description="What the prompt may have, where that is less.")
+    max_output_tokens: int | None = Field(description="What an answer may have.")
+    source: Literal["config", "provider", "learnt", "bundled", "default"]
+    note: str | None = Field(description="What is to be known about it.")
+    base_model: str = Field(description="The model it is counted and sized as.")
+    listed: bool = Field(description="Whether the provider lists it.")
+
+
+class ListPricesOut(BaseModel):
+    """The public list prices that calls are charged by."""
+
+    as_of: date = Field(description="When the public tables were as they are here.")
+    days_old: int
+
+
+class ModelListing(Listing[ModelOut]):
+    list_prices: ListPricesOut | None = Field(
+        description="null where the operator's own prices hold, or calls are charged by no table."
+    )
+
+
+class CalibrationOut(BaseModel):
+    id: str
+    object: Literal["calibration"] = "calibration"
+    upstream: str
+    model: str
+    formula: str = Field(description="What the estimates were counted with.")
+    tools: bool = Field(description="Whether it holds for requests with tools or for those without.")
+    ratio: float = Field(description="Tokens the provider counts for one that is estimated.")
+    offset: float = Field(description="Tokens the provider counts in every prompt beside those.")
+    samples: int = Field(description="Answered requests it was learnt from.")
+    source: Literal["prior", "learnt"] = Field(description="prior: what is expected of the model's family.")
+    note: str | None = Field(description="Why somebody should look at it.")
+    updated_at: datetime
+
+
+router = APIRouter(prefix="/context", tags=["models"])
+
+
+@router.get("/calibration")
+async def list_calibrations(services: TheServices, tenant: Tenant, paging: NewestFirst) -> Listing[CalibrationOut]:
+    """How the caller's estimates become the provider's tokens, for the models its requests taught; newest first."""
+    await services.providers.flush()
+    found = await services.store.rest(read_own_calibrations, tenant, paging)
+    return listing(found, partial(_calibration, services))
+
+
+def _calibration(services: Services, stored: StoredCalibration) -> CalibrationOut:
+    key, calibration = stored.key, services.providers.in_force(stored)
+    return made_of(
+        CalibrationOut,
+        key,
+        ratio=round(calibration.ratio, 4),
+        offset=round(calibration.offset, 1),
+        samples=calibration.samples,
+        source="learnt" if calibration.samples else "prior",
+        note=calibration.note,
+        updated_at=stored.updated_at,
+    )
+
+
+@router.get("/models")
+async def list_models(request: Request, services: TheServices, tenant: Tenant, paging: OldestFirst) -> ModelListing:
+    """The windows Steno assumes, and where each is from: of models that the provider lists, that the settings name, and
+    that the caller used; by name. A list that the provider shows to keys alone is read with the caller's own.
+    A model that several upstreams list is there once for each, and counts once."""
+    used: list[str] = []
+    with suppress(StoreUnavailable):  # What is in memory is still shown.
+        used = await services.store.rest(read_models_used, tenant)
+    # The caller's key is meant for the default upstream; to another one it goes with the chats that are sent there.
+    await services.providers.default.windows.listings.show(tenant, request.scope["headers"])
+    providers = services.providers.known(tenant, used)
+    page = _page(list(providers), paging)
+    day = day_of_list_prices() if services.has_list_prices else None
+    return made_of(
+        ModelListing,
+        page,
+        list_prices=day and ListPricesOut(as_of=day, days_old=days_since(day)),
+        data=[_model(services, provider, name, tenant) for name in page.data for provider in providers[name]],
+    )
+
+
+def _page(names: Sequence[str], paging: Paging) -> Page[str]:
+    """Page of a list that is in memory, in order."""
+    after = paging.after
+    if after is not None and after not in names:
+        raise UnknownCursor(f"The list holds no {after!r} to continue after.")
+    ordered = sorted(names, reverse=paging.order == "desc")
+    start = ordered.index(after) + 1 if after is not None else 0
+    shown, end = ordered[start : start + paging.limit], start + paging.limit
+    return Page(shown, shown[0] if shown else None, shown[-1] if shown else None, end < len(ordered))
+
+
+def _model(services: Services, provider: Provider, name: str, tenant: str) -> ModelOut:
+    window = provider.windows.of(name, tenant)
+    return made_of(
+        ModelOut,
+        window,
+        id=name,
+        upstream=provider.name,
+        context_window=window.context,
+        max_input_tokens=window.max_input,
+        max_output_tokens=window.max_output,
+        base_model=services.base_model(name),
+        listed=provider.windows.listed(name, tenant),
+    )

@@ -1,0 +1,128 @@
+"""REST over plans: what would happen to a request, and what happened to the latest one."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+
+from app.api.dependencies import (
+    REQUEST_BODY,
+    STATUSES,
+    Body,
+    ConversationId,
+    Tenant,
+    TheServices,
+    format_of,
+    known,
+    readable,
+)
+from app.api.plan_words import in_words
+from app.core.deciding.attempt import Imagine
+from app.core.stages.steps import StepName
+from app.core.view.coverage import coverage_of
+from app.proxy.caller import Caller
+from app.proxy.intake import count, read, take_in
+from app.proxy.record import REQUEST
+from app.proxy.report import context_of, plan_of
+
+
+class StepOut(BaseModel):
+    step: StepName
+    outcome: str = Field(
+        description="Of stored: fits, too_large. Of mask: set, put_off. Of summarise: made, failed, in_background, ..."
+        " Of the others: sent, refused."
+    )
+    tokens: int | None = Field(description="Of the prompt with it; of summarise: of the summaries that were made.")
+    summaries: int = Field(description="How many stand in the prompt, or were made.")
+    reason: str | None
+
+
+class PlanDetailsOut(BaseModel):
+    """How a payload came about. Tokens are the provider's."""
+
+    request_id: str
+    turn: int
+    window: int
+    window_source: str = Field(description="config, provider, learnt, bundled or default.")
+    limit: int = Field(description="What the prompt may use of the window.")
+    trigger: int = Field(description="Over so many tokens a compaction is due.")
+    target: int = Field(description="What a compaction aims at.")
+    floor: int = Field(description="What nothing can take away: instructions, tools and the last user message.")
+    estimated: int = Field(description="Of what came.")
+    forwarded: int = Field(description="Of what was sent.")
+    context_status: str = Field(description=f"{STATUSES}.")
+    actions: list[str]
+    reason: str | None
+    steps: list[StepOut] = Field(description="What was looked at and tried, in order; the last one is what was sent.")
+    words: list[str] = Field(description="The same as sentences.")
+
+
+class PlanOut(BaseModel):
+    """Plan of a request: what would happen to it now; summaries that would be made are imagined at their largest."""
+
+    object: Literal["plan"] = "plan"
+    format: str
+    context_status: str = Field(description=f"{STATUSES}.")
+    context: dict[str, Any]
+    parts: list[dict[str, Any]]
+    summaries_to_make: int
+    messages_to_summarize: int
+    budget: dict[str, int | str]
+    plan: PlanDetailsOut | None = Field(description="What would be tried, and why; null where nothing is due.")
+
+
+class ConversationPlanOut(BaseModel):
+    conversation_id: str
+    object: Literal["conversation.plan"] = "conversation.plan"
+    plan: PlanDetailsOut | None = Field(
+        description="Of the latest request whose payload was changed, or due to be; null where there was none."
+    )
+
+
+router = APIRouter(prefix="/context", tags=["compactions"])
+
+
+@router.post("/plan", openapi_extra=REQUEST_BODY)
+async def plan(request: Request, services: TheServices, tenant: Tenant, body: Body) -> PlanOut:
+    """Plans this request; its `format` is chat_completions unless it says otherwise. Nothing is sent to the provider,
+    nothing is stored."""
+    format_ = await format_of(services, tenant, body)
+    caller, request_id = Caller(tenant, request.scope["headers"], format_), request.scope[REQUEST].request_id
+    with readable(format_):
+        chat = await take_in(services, await read(services, caller, body), caller, request_id, remember=False)
+    await count(services, tenant, chat.conversation, chat.prompt)
+    decision = chat.with_output_limits(await services.compactor.decide(chat, Imagine(summaries=True)))
+    budget = chat.budget
+    return PlanOut(
+        format=format_.name,
+        context_status=decision.status,
+        context=msgspec.to_builtins(context_of(chat, decision)),
+        parts=await chat.beside(
+            services.work.do, lambda: coverage_of(chat.conversation, decision.view, budget.line, chat.cost)
+        ),
+        summaries_to_make=len(decision.made),
+        messages_to_summarize=sum(c.last_index - c.first_index + 1 for c in decision.made if c.level == 0),
+        budget={
+            "window": budget.window,
+            "window_source": chat.window.source,
+            "limit": budget.line.reported(budget.limit),
+            "trigger": budget.line.reported(min(budget.trigger.quiet_tokens, budget.limit)),
+            "target": budget.line.reported(budget.target),
+        },
+        plan=_details(await chat.beside(services.work.do, lambda: plan_of(chat, decision))),
+    )
+
+
+@router.get("/conversations/{conversation_id}/plan")
+async def read_plan(services: TheServices, tenant: Tenant, conversation_id: ConversationId) -> ConversationPlanOut:
+    """How the latest payload that was changed, or due to be, came about: the numbers, what was tried, and why."""
+    conversation = await known(services, tenant, conversation_id)
+    stored = conversation.plan and msgspec.json.decode(conversation.plan)
+    return ConversationPlanOut(conversation_id=conversation_id, plan=_details(stored or None))
+
+
+def _details(plan: dict[str, Any] | None) -> PlanDetailsOut | None:
+    return None if plan is None else PlanDetailsOut.model_validate({**plan, "words": in_words(plan)})

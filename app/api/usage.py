@@ -1,0 +1,309 @@
+"""REST over the ledger: what the calls to the providers took, of one conversation and of all."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from msgspec.structs import asdict
+from pydantic import BaseModel, Field
+
+from app.api.dependencies import ConversationId, Listing, NewestFirst, Tenant, TheServices, known, listing
+from app.core.tokens.usage import Decided, Kind, Made, PriceSource, Purpose, spends
+from app.errors import InvalidRequest
+from app.store import Grouping, StoredUsage, TurnUsage, UsageSum, UsageSums
+from app.store.usage_records import read_records
+from app.store.usage_reports import read_report
+
+USUAL_PERIOD = timedelta(days=30)
+LONGEST_PERIOD = timedelta(days=366)
+DECIMALS = 9
+"""Decimals of amounts of money; what lies beyond is what adding up floating point numbers leaves."""
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+CACHED_SHARE: Any = Field(description="cached / prompt: what the provider's cache spared; null without a prompt.")
+_NOTHING_DECIDED = {**dict.fromkeys(Decided.__struct_fields__), "actions": ()}
+_NOTHING_MADE = dict.fromkeys(Made.__struct_fields__)
+_OF_BOTH = ("unreported", "unpriced", "list_priced", "billed")
+"""Names of counts that are given for messages and summaries together."""
+
+
+class SpendOut(BaseModel):
+    kind: Kind
+    amount: int = Field(description="Tokens, or searches of the web, negative: they are spent.")
+    rate: float | None = Field(description="Price of a million of them, where it is known and is what the cost is by.")
+    value: float | None = Field(description="Amount times rate: millionths of the prices' currency unit.")
+
+
+class TokensOut(BaseModel):
+    estimated: int | None = Field(description="Steno's estimate of what came; null for a summary.")
+    forwarded: int | None = Field(description="Steno's estimate of what was sent; null for a summary.")
+    saved: int = Field(description="estimated - forwarded; 0 for a summary, and where no answer was given.")
+    prompt: int | None = Field(description="As the provider reported, null where it did not; likewise the others.")
+    completion: int | None
+    cached: int | None = Field(description="Of the prompt, from the provider's cache.")
+    written: int | None = Field(description="Of the prompt, written to the provider's cache.")
+    reasoning: int | None = Field(description="Of the completion, for reasoning.")
+    written_hour: int | None = Field(description="Of those written, what is kept for an hour.")
+    audio: int | None = Field(description="Of the prompt, sound that came from no cache.")
+    speech: int | None = Field(description="Of the completion, sound.")
+    window: int | None = Field(description="The model's, for this request; null for a summary, likewise the next two.")
+    limit: int | None = Field(description="What its prompt might use of the window.")
+    trigger: int | None = Field(description="Over so many tokens a compaction was due.")
+    replaced: int | None = Field(description="Of what a summary was to stand for; null for a message.")
+    summary: int | None = Field(description="Of the summary that was kept; null where none was, and for a message.")
+
+
+class UsageOut(BaseModel):
+    """One answered call to a provider."""
+
+    id: str
+    object: Literal["usage"] = "usage"
+    request_id: str = Field(description="Shared by all calls that one request of the client led to.")
+    turn: int = Field(description="User messages in the request's history.")
+    purpose: Purpose
+    upstream: str
+    format: str | None = Field(description="Of the call; null in a record of an earlier release.")
+    model: str = Field(description="The one that was asked for.")
+    status: int
+    context_status: str | None
+    actions: list[str] = Field(description="What was done to the request's history; empty for a summary.")
+    reason: str | None = Field(description="Why something could not be done.")
+    waited_seconds: float | None = Field(
+        description="How long the request waited for a compaction; null where none was being made for it."
+    )
+    seconds: float | None = Field(description="How long the call for a summary took; null for a message.")
+    summary_id: str | None = Field(description="The summary that came of it; null where none was kept.")
+    tokens: TokensOut
+    rows: list[SpendOut]
+    cost: float | None = Field(description="In the prices' currency unit; null where a price or a count is not known.")
+    saved_cost: float | None = Field(
+        description="What the client's own request would have cost, sent whole, less the cost: negative where that is"
+        " more, and for a summary. null where one of them is not known."
+    )
+    values_kept: float | None = Field(description="Of a summary: the share of its exact values that its text holds.")
+    price_source: PriceSource | None = Field(
+        description="provider: what it says it charged, in US dollars. settings: the operator's price."
+        " registry: the public list price, in US dollars."
+    )
+    priced_model: str | None = Field(description="Whose price it is: of the model that answered, where it is known.")
+    tier: str | None = Field(description="The service tier, as the answer says it.")
+    created_at: datetime
+
+
+class SummarySumOut(BaseModel):
+    calls: int
+    prompt: int
+    completion: int
+    cached: int
+    written: int
+    cached_share: float | None = CACHED_SHARE
+
+
+class TooLargeOut(BaseModel):
+    """Requests that came larger than the model's window leaves room for, and were answered."""
+
+    requests: int
+    tokens: int = Field(description="Of these requests as they came, by Steno's estimate.")
+    saved_cost: float | None = Field(description="What was saved on them, as if the window had been large enough.")
+
+
+class TotalsOut(BaseModel):
+    """Sums of what was reported."""
+
+    calls: int = Field(description="Answered calls, those for summaries not counted; likewise the next six.")
+    prompt: int
+    completion: int
+    cached: int
+    cached_share: float | None = CACHED_SHARE
+    written: int = Field(description="Of the prompts, written to the provider's cache.")
+    reasoning: int
+    summary: SummarySumOut = Field(description="The calls for summaries, those in the background too.")
+    saved: int
+    unreported: int = Field(description="Answers whose prompt the provider did not tell: they count as 0 here.")
+    unpriced: int = Field(description="Answers whose cost is not known: they count as 0 in the cost.")
+    cost: float | None = Field(description="Of all calls, in the prices' currency unit; null if none is known.")
+    list_priced: int = Field(description="Calls whose cost is by public list prices, in US dollars.")
+    billed: int = Field(description="Calls whose cost is what their provider says it charged, in US dollars.")
+    saved_cost: float | None = Field(
+        description="What the client's own requests would have cost, sent whole, less the cost of all calls: negative"
+        " where that is more. Calls of which one of them is not known are left out; null if that is all of them."
+    )
+    too_large: TooLargeOut
+
+
+class SumOut(TotalsOut):
+    requests: int = Field(description="Of the client, that the calls belong to.")
+
+
+class TurnOut(SumOut):
+    turn: int
+    first_prompt: int | None = Field(description="Prompt of the first answered call, as reported.")
+    first_forwarded: int | None = Field(description="Steno's estimate of the same.")
+
+
+class UsageListing(Listing[UsageOut]):
+    conversation_id: str
+    totals: SumOut
+    turns: list[TurnOut] = Field(
+        description="The turns that the calls on this page belong to, each with all its calls."
+    )
+
+
+class UsageGroupOut(TotalsOut):
+    """The calls of one model, or of one day in UTC."""
+
+    model: str | None = None
+    day: date | None = None
+
+
+class UsageReportOut(BaseModel):
+    """Usage of all calls of the caller in a period."""
+
+    object: Literal["usage_report"] = "usage_report"
+    since: datetime
+    until: datetime | None = Field(description="null: until now.")
+    totals: TotalsOut
+    groups: list[UsageGroupOut] = Field(description="By model, the largest prompts first; or by day. Empty without by.")
+    has_more: bool = Field(description="Whether there are more groups.")
+
+
+router = APIRouter(prefix="/context", tags=["usage"])
+
+
+@router.get("/usage")
+async def report_usage(
+    services: TheServices,
+    tenant: Tenant,
+    since: Annotated[datetime | None, Query(description="30 days before its end, if it is not given.")] = None,
+    until: Annotated[datetime | None, Query(description="Not included. The period has at most 366 days.")] = None,
+    model: Annotated[str | None, Query(description="Of this model alone.")] = None,
+    by: Annotated[Grouping | None, Query(description="Add groups: a day, or a model, each.")] = None,
+) -> UsageReportOut:
+    """Usage of the caller's calls in all conversations together, and how much of it came from the provider's cache.
+
+    A time without an offset is in UTC.
+    """
+    begin, end = _period(since, until)
+    found = await services.store.rest(read_report, tenant, _ms(begin), _ms(end), model=model, by=by)
+    return UsageReportOut(
+        since=begin,
+        until=end if until else None,
+        totals=totals_out(found.sums),
+        groups=[UsageGroupOut.model_validate({**_totals(each.sums), by: each.key}) for each in found.groups],
+        has_more=found.has_more,
+    )
+
+
+@router.get("/conversations/{conversation_id}/usage")
+async def read_usage(
+    services: TheServices, tenant: Tenant, conversation_id: ConversationId, paging: NewestFirst
+) -> UsageListing:
+    """Usage of the conversation's calls: in all, by turn, and each by itself, newest first."""
+    await known(services, tenant, conversation_id)
+    found = await services.store.rest(read_records, tenant, conversation_id, paging)
+    return UsageListing(
+        conversation_id=conversation_id,
+        totals=_sum(found.sums),
+        turns=list(map(_turn, found.turns)),
+        **dict(listing(found.page, _record)),
+    )
+
+
+def _record(stored: StoredUsage) -> UsageOut:
+    record = stored.record
+    members = asdict(record)
+    decided = asdict(record.decided) if record.decided else _NOTHING_DECIDED
+    made = asdict(record.made) if record.made else _NOTHING_MADE
+    sizes = {name: members[name] for name in ("estimated", "forwarded", "saved")}
+    price = None if record.price_source == "provider" else record.price
+    rows = spends(record.tokens, price, record.searches)
+    shown = {
+        "tokens": {
+            **(sizes | asdict(record.tokens)),
+            **{name: decided[name] for name in ("window", "limit", "trigger")},
+            **{name: made[name] for name in ("replaced", "summary")},
+        },
+        **{name: decided[name] for name in ("actions", "reason", "waited_seconds")},
+        **{name: made[name] for name in ("seconds", "summary_id")},
+        "rows": [{**asdict(row), "value": _rounded(row.value)} for row in rows],
+        "cost": _rounded(record.cost),
+        "saved_cost": _rounded(record.saved_cost),
+    }
+    return UsageOut.model_validate({**members, **shown, "created_at": stored.created_at})
+
+
+def _turn(turn: TurnUsage) -> TurnOut:
+    first = turn.first
+    return TurnOut(
+        turn=turn.turn,
+        first_prompt=first and first.tokens.prompt,
+        first_forwarded=first and first.forwarded,
+        **dict(_sum(turn.sums)),
+    )
+
+
+def _period(since: datetime | None, until: datetime | None) -> tuple[datetime, datetime]:
+    """Begin and end of a period; its end lies ahead of any database's clock without `until`. Raises
+    `InvalidRequest`."""
+    now = datetime.now(UTC)
+    latest = now + timedelta(days=1)
+    end = _in_utc(until, latest) if until else latest
+    begin = _in_utc(since, latest) if since else max(EPOCH + USUAL_PERIOD, min(end, now)) - USUAL_PERIOD
+    if begin >= end:
+        sent = {name: time.isoformat() for name, time in (("since", since), ("until", until)) if time}
+        told = ", ".join(f"{name}={time}" for name, time in sent.items())
+        raise InvalidRequest(
+            f"A period begins before its end, after 1970 and not in the future: not {told}.", next(iter(sent))
+        )
+    if end - begin > LONGEST_PERIOD + timedelta(days=1):
+        raise InvalidRequest(f"A period has at most {LONGEST_PERIOD.days} days; ask for several.", "since")
+    return begin, end
+
+
+def _in_utc(time: datetime, latest: datetime) -> datetime:
+    """The time in UTC, between 1970 and the latest: one beyond could be led out of the calendar by its offset."""
+    zoned = time if time.tzinfo else time.replace(tzinfo=UTC)
+    return EPOCH if zoned < EPOCH else latest if zoned > latest else zoned.astimezone(UTC)
+
+
+def _ms(time: datetime) -> int:
+    return round(time.timestamp() * 1000)
+
+
+def totals_out(sums: UsageSums) -> TotalsOut:
+    return TotalsOut.model_validate(_totals(sums))
+
+
+def _sum(sums: UsageSums) -> SumOut:
+    return SumOut.model_validate({**_totals(sums), "requests": sums.messages.requests})
+
+
+def _totals(sums: UsageSums) -> dict[str, Any]:
+    messages, summaries = sums.messages, sums.summaries
+    of_both = {name: getattr(messages, name) + getattr(summaries, name) for name in _OF_BOTH}
+    costs = {
+        "cost": _known(messages.cost + summaries.cost, messages.priced + summaries.priced),
+        "saved_cost": _known(messages.saved_cost + summaries.saved_cost, messages.compared + summaries.compared),
+    }
+    too_large = {
+        "requests": messages.too_large,
+        "tokens": messages.too_large_tokens,
+        "saved_cost": _known(messages.too_large_saved_cost, messages.too_large_compared),
+    }
+    return {**_told(messages), **of_both, **costs, "too_large": too_large, "summary": _told(summaries)}
+
+
+def _told(sums: UsageSum) -> dict[str, Any]:
+    return {**asdict(sums), "cached_share": round(sums.cached / sums.prompt, 4) if sums.prompt else None}
+
+
+def _known(cost: float, calls: int) -> float | None:
+    """Sum of the costs of so many calls; None where no call's is known."""
+    return _rounded(cost) if calls else None
+
+
+def _rounded(number: float | None) -> float | None:
+    return None if number is None else round(number, DECIMALS)

@@ -1,0 +1,119 @@
+"""Context windows that Steno uses, and the source of each, for `steno models`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from msgspec import Struct
+from rich.console import Console
+from rich.table import Table
+
+from app.cli.terminal import on_terminal, print_json, say, say_row
+from app.core.limits.budget import Window
+from app.http.hops import new_instance
+from app.main import open_providers
+from app.providers.discovery import ModelListing
+from app.providers.listings import ListingOutcome
+from app.providers.providers import Provider
+from app.settings import DEFAULT_UPSTREAM, Settings
+from app.store import Store
+
+SOURCES = {
+    "config": "your settings",
+    "provider": "the provider",
+    "learnt": "a refusal",
+    "bundled": "Steno's table",
+    "default": "a guess",
+}
+"""Sources of a window, in words."""
+
+
+class Sized(Struct, frozen=True):
+    model: str
+    upstream: str
+    window: Window
+
+
+def key_variable(provider: Provider) -> str | None:
+    """Name the variable with the key for a question of ours. The default upstream's key is shown to no other one."""
+    own = provider.settings.api_key_env
+    return own or ("OPENAI_API_KEY" if provider.name == DEFAULT_UPSTREAM else None)
+
+
+async def ask_for_models(provider: Provider) -> tuple[ListingOutcome, str | None]:
+    """Ask the provider for its models; return its answer, and the variable whose key was used."""
+    variable = key_variable(provider)
+    key = os.environ.get(variable) if variable else None
+    outcome = await provider.windows.listings.told([(b"authorization", f"Bearer {key}".encode())] if key else [])
+    return outcome, variable if key else None
+
+
+async def windows_of(settings: Settings, names: Sequence[str]) -> list[Sized]:
+    """Return the windows of these models at the upstreams that they go to; without names, of all that are known."""
+    store = Store("memory")
+    providers = open_providers(settings, store, new_instance())
+    try:
+        found: list[Sized] = []
+        for provider in providers.all:
+            outcome, _ = await ask_for_models(provider)
+            listed = set(outcome.models) if isinstance(outcome, ModelListing) else set()
+            here = provider.windows.names() if not names else [name for name in names if name in listed]
+            found += (Sized(name, provider.name, provider.windows.of(name)) for name in here)
+        default = providers.default
+        seen = {each.model for each in found}
+        found += (Sized(name, default.name, default.windows.of(name)) for name in names if name not in seen)
+        return found
+    finally:
+        await providers.close()
+        await store.close()
+
+
+def show(found: Sequence[Sized]) -> None:
+    """Print a table that fits a terminal, or rows for other programs; if it is empty, a line that says why."""
+    if not found:
+        say(
+            "No provider lists its models, and the settings name none. Ask for one: steno models gpt-4o",
+            file=sys.stderr,
+        )
+        return
+    found = sorted(found, key=_place)
+    if not on_terminal():
+        for each in found:
+            of = each.window
+            say_row((each.model, of.context, of.max_input or "", of.max_output or "", of.source, each.upstream))
+        return
+    table = Table(box=None, pad_edge=False)
+    table.add_column("model", overflow="fold")
+    for name in ("window", "prompt", "answer"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("from", no_wrap=True)
+    table.add_column("upstream")
+    for each in found:
+        of = each.window
+        sizes = (f"{tokens:,}" if tokens else "" for tokens in (of.context, of.max_input, of.max_output))
+        table.add_row(each.model, *sizes, SOURCES[of.source], each.upstream)
+    Console().print(table)
+
+
+def show_json(found: Sequence[Sized]) -> None:
+    """Print the windows as JSON, with the names of `GET /context/models`."""
+    print_json(
+        [
+            {
+                "id": each.model,
+                "upstream": each.upstream,
+                "context_window": each.window.context,
+                "max_input_tokens": each.window.max_input,
+                "max_output_tokens": each.window.max_output,
+                "source": each.window.source,
+                "note": each.window.note,
+            }
+            for each in sorted(found, key=_place)
+        ]
+    )
+
+
+def _place(sized: Sized) -> tuple[str, str]:
+    return sized.model, sized.upstream

@@ -1,0 +1,248 @@
+"""The server: one process that serves, alone or as one of several. uvicorn with what Steno needs of it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from secrets import token_urlsafe
+from types import FrameType
+
+import structlog
+import uvicorn
+from pydantic import SecretStr
+from starlette.types import ASGIApp
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.server import ServerState
+
+from app import __version__
+from app.cli import ports
+from app.cli.logs import is_readable
+from app.cli.ports import Taken
+from app.http.protocol import protocol_within
+from app.main import create_app
+from app.proxy.services import Services
+from app.settings import ConfigurationError, Settings
+from app.store import StoreError
+
+log = structlog.get_logger("steno")
+
+LET_IN = 0.2
+"""Share of `server.drain_seconds` in which others are still let in at most."""
+QUIET_SECONDS = 0.25
+"""Seconds without anybody who comes, after which a process that is to stop listens no longer."""
+SWITCH_SECONDS = 0.0005
+"""Seconds that a worker thread keeps the interpreter when the event loop wants it, which is after each system call.
+With Python's own 5 ms a request waited twice as long beside a busy thread."""
+
+
+def run(settings: Settings, taken: Taken, password: str | None = None) -> str | None:
+    """Serve until stopped. Return the reason why it did not start, or None. `password`: see `announce`."""
+    try:
+        return Server(settings, taken, password).run_until_stopped()
+    except (ConfigurationError, StoreError) as error:
+        return str(error)
+
+
+def _config_of(settings: Settings, app: ASGIApp) -> uvicorn.Config:
+    """How uvicorn serves an application at one of the listeners, each of which has its own bound of connections."""
+    config = uvicorn.Config(
+        app,
+        # httptools: h11 accepts a length beside chunks, which smuggles requests.
+        http=protocol_within(settings.limits.receive_seconds, settings.limits.connections),
+        # FORWARDED_ALLOW_IPS in the environment would let callers say where they are: server.trusted_proxies does.
+        proxy_headers=False,
+        log_config=None,
+        access_log=False,
+        # The provider's own pass; `api.gate` adds what an answer of ours lacks.
+        date_header=False,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(settings.server.drain_seconds)),
+        lifespan="on",
+    )
+    config.load()
+    return config
+
+
+def with_password(settings: Settings) -> tuple[Settings, str | None]:
+    """Settings with a password of the inspector, and the password if it was made here: for output to the operator."""
+    if settings.inspector.password is not None or not settings.inspector.enabled:
+        return settings, None
+    made = token_urlsafe(12)
+    inspector = settings.inspector.model_copy(update={"password": SecretStr(made)})
+    return settings.model_copy(update={"inspector": inspector}), made
+
+
+def announce(settings: Settings, taken: Taken, services: Services, http: str, password: str | None) -> None:
+    """Report what is in use and where: in one line, or on a terminal in a few. `password`: one that was made for this
+    run, which is printed on a terminal alone."""
+    loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+    database, estimated = services.store.place, tuple(services.estimator.heuristics)
+    host, port = taken.callers[0].getsockname()[:2]
+    named = settings.server.admin
+    admin = None if named is None else ports.admin_url(named, taken.operator)
+    if is_readable(settings.log.format):
+        workers = settings.server.workers
+        runs_on = f"{workers} {'worker' if workers == 1 else 'workers'}, {loop}, {http}"
+        url = ports.url_of(ports.near(host), port)
+        sys.stdout.write(banner(settings, url, database, runs_on, estimated, password, admin))
+        sys.stdout.flush()
+        return
+    log.info(
+        "serving",
+        version=__version__,
+        url=f"{ports.url_of(host, port)}/v1",
+        admin=named if named is None or named.startswith(ports.UNIX) else admin,
+        upstream=settings.upstream.base_url,
+        database=database,
+        workers=settings.server.workers,
+        loop=loop,
+        http=http,
+    )
+
+
+def cannot_listen(settings: Settings, error: OSError) -> str:
+    why = (error.strerror or str(error)).rpartition(": ")[2].lower()
+    if settings.server.admin is not None and error.filename == settings.server.admin:
+        return f"Steno cannot listen on {error.filename}: {why}. Choose another address for server.admin."
+    host, port = settings.server.host, settings.server.port
+    at = f"Steno cannot listen on {host}:{port}: {why}"
+    if error.errno != errno.EADDRINUSE:
+        return f"{at}. Choose another address with --host and --port."
+    by = ports.holder(host, port)
+    other = f"`steno serve --port {port + 1}`, or `make run PORT={port + 1}`"
+    return f"{at}{f' by {by}' if by else ''}. Stop what listens there, or choose another port: {other}."
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server with two listeners, which says when it listens and is not ready any more once it is to stop."""
+
+    def __init__(self, settings: Settings, taken: Taken, password: str | None = None, *, reports: bool = True) -> None:
+        """`reports`: it says that it listens, and logs what is wrong with the settings. Raises `ConfigurationError` and
+        `StoreError`."""
+        sys.setswitchinterval(SWITCH_SECONDS)
+        app = create_app(settings, reports=reports)
+        super().__init__(_config_of(settings, app))
+        self._settings = settings
+        self._taken = taken
+        self._password = password
+        self._reports = reports
+        self._app = app
+        self._services: Services = app.state.services
+        self._operators_config = _config_of(settings, app.operators_gate)
+        self._operators_state = ServerState()
+        """Connections of the operator's listener, which those of callers cannot crowd out."""
+        self._operators_state.tasks = self.server_state.tasks
+        self._failure: str | None = None
+
+    def run_until_stopped(self) -> str | None:
+        """Serve until stopped. Return the reason why it did not start, or None."""
+        # Once it has drained, uvicorn raises the signal again: a stop that was asked for would end as a failure.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+        with suppress(SystemExit):  # uvicorn's own, when the start failed.
+            self.run(self._taken.callers)
+        if self.started:
+            return None
+        failure: str | None = self._app.state.failure
+        return failure or self._failure or "The start failed; the log says why."
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._services.tasks.stop()
+        super().handle_exit(sig, frame)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+            self.servers += [await self._listen_for_operators(each) for each in self._taken.operator]
+        except OSError as error:  # Another program has listened since the port was taken.
+            self._failure = cannot_listen(self._settings, error)
+            await self.lifespan.shutdown()
+            sys.exit(STARTUP_FAILURE)
+        if self._reports:
+            http = self.config.http_protocol_class.__name__
+            announce(self._settings, self._taken, self._services, http, self._password)
+
+    async def _listen_for_operators(self, listener: socket.socket) -> asyncio.base_events.Server:
+        loop, config = asyncio.get_running_loop(), self._operators_config
+
+        def protocol() -> asyncio.Protocol:
+            made: asyncio.Protocol = config.http_protocol_class(  # type: ignore[call-arg] # as uvicorn calls it
+                config=config, server_state=self._operators_state, app_state=self.lifespan.state
+            )
+            return made
+
+        # Not `create_unix_server`, which removes the file with the first worker that ends.
+        return await loop.create_server(protocol, sock=listener, backlog=config.backlog)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for connection in list(self._operators_state.connections):
+            connection.shutdown()
+        await self._let_in()
+        await super().shutdown(sockets)
+
+    async def _let_in(self) -> None:
+        """Answer whoever still comes, until nobody does: a balancer needs seconds to see that this process stops, and
+        what it sent to one that closes cannot be repeated."""
+        state, began = self.server_state, time.monotonic()
+        while time.monotonic() < began + self._settings.server.drain_seconds * LET_IN:
+            seen = state.total_requests, set(state.connections)
+            await asyncio.sleep(QUIET_SECONDS)
+            if seen == (state.total_requests, set(state.connections)):
+                break
+        left = self._settings.server.drain_seconds - (time.monotonic() - began)
+        self.config.timeout_graceful_shutdown = max(1, round(left))
+
+
+_NAMES = {"chat_completions": "Chat Completions", "messages": "Messages", "responses": "Responses"}
+_VARIABLES = {"chat_completions": "OPENAI_BASE_URL", "responses": "OPENAI_BASE_URL", "messages": "ANTHROPIC_BASE_URL"}
+"""Variables that the providers' own SDKs read."""
+WIDTH = 18
+
+
+def banner(
+    settings: Settings,
+    url: str,
+    database: str,
+    server: str,
+    missing_tables: Sequence[str] = (),
+    password: str | None = None,
+    admin: str | None = None,
+) -> str:
+    """`url` is scheme, host and port, and `admin` that of the operator's listener, if there is one; `server` says what
+    Steno runs on; `password` opens the inspector, if it was made for this run."""
+    rows = [
+        *_addresses(url),
+        *([("Inspector", f"{admin or url}/ui")] if settings.inspector.enabled else []),
+        *([("Password", f"{password} (shows all tenants, until Steno stops)")] if password else []),
+        ("Metrics", f"{admin or url}/metrics"),
+        ("", ""),
+        *_upstreams(settings),
+        ("Database", database),
+        ("Tokenizer", _tokenizer(missing_tables)),
+        ("Server", server),
+    ]
+    lines = (f"  {name:<{WIDTH}}{value}".rstrip() for name, value in rows)
+    return "\n".join(("", f"Steno {__version__}", "", *lines, "", "Stop it with Ctrl-C.", "", ""))
+
+
+def _addresses(url: str) -> Iterator[tuple[str, str]]:
+    """The base URL of each format: the SDKs of Messages add `/v1` themselves."""
+    for name, shown in _NAMES.items():
+        base = url if name == "messages" else f"{url}/v1"
+        yield shown, f"{_VARIABLES[name]}={base}"
+
+
+def _upstreams(settings: Settings) -> Iterator[tuple[str, str]]:
+    for number, (name, upstream) in enumerate(settings.all_upstreams.items()):
+        spoken = ", ".join(shown for each, shown in _NAMES.items() if each in upstream.speaks)
+        yield "" if number else "Upstreams", f"{name}: {upstream.base_url} ({spoken})"
+
+
+def _tokenizer(missing: Sequence[str]) -> str:
+    return f"no table for {', '.join(missing)}: tokens are estimated by bytes" if missing else "tiktoken's tables"

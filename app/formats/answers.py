@@ -1,0 +1,220 @@
+"""Answers on their way to the client, as far as all formats treat them alike: see `AnswerEditor`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from re import Pattern
+from typing import Any, ClassVar
+
+from app.errors import StenoError
+from app.formats.early import EarlyFrames, EventShape
+from app.formats.members import RawObject, Unreadable, holds_more_values
+from app.formats.provider_errors import error_body
+from app.formats.sse import MOST_VALUES, data_of, event, last_end
+from app.formats.streamed import MOST_RAW, streamed
+from app.formats.types import UNTOLD, ContextMembers, Headers, WireRequest
+from app.formats.usage import LONGEST_USAGE, Usage
+
+LONGEST_TEXT = 1 << 20
+"""Bytes of a frame whose text is counted; a longer one holds a picture."""
+LONGEST_NAME = 1_000
+"""Bytes of what a provider calls its answer, that we tell."""
+
+
+@dataclass(slots=True)
+class AnswerEditor:
+    """One answer on its way to the client: bytes in, bytes out, streamed or whole, and what it says on the way.
+
+    What cannot be read passes as it is: the client's own parser is the judge of it. A stream goes through frame by
+    frame, in order, each with the blank line that ends it; what is left of an incomplete one at the end, too. A format
+    says what may be notable in a frame, and how that is edited.
+    """
+
+    NOTABLE: ClassVar[Pattern[bytes]]
+    """A frame without any of these says nothing new of itself."""
+    CONTENT: ClassVar[Pattern[bytes]]
+    """A text that is not empty, or a call, in a frame or in an answer in one piece."""
+    TEXT: ClassVar[Pattern[bytes]]
+    """Texts of the model in a frame. Possessive, because what it would go back to takes 500 MB for a frame of
+    escapes."""
+
+    first_members: bytes
+    """Members of ours for the first frame of a stream."""
+    finish_members: bytes
+    """Members of ours for the frame that ends the answer, or for an answer in one piece."""
+    usage_said: Any = field(default=None, init=False)
+    """Usage that the answer gave, as received."""
+    model: str = field(default="", init=False)
+    """Name of the model, as the answer gives it."""
+    tier: str = field(default="", init=False)
+    """Service tier, as the answer gives it."""
+    window_full: bool = field(default=False, init=False)
+    """Whether the answer ended because the model's window was full."""
+    at_length: bool = field(default=False, init=False)
+    """Whether it ended at a bound of its length, which may be the client's, the model's or the window's."""
+    text_bytes: int = field(default=0, init=False)
+    """Bytes of what the model wrote, about."""
+    begun: bool = field(default=False, init=False)
+    """Whether the stream said anything that counts, and no error."""
+    ended: bool = field(default=False, init=False)
+    """Whether the answer said that it is over, or came in one piece."""
+    failed: bool = field(default=False, init=False)
+    """Whether the provider ended the stream with an error frame."""
+    refusal: bytes = field(default=b"", init=False)
+    """The error frame, where nothing else had come: in truth the request was refused."""
+    provider: dict[str, bytes] = field(default_factory=dict, init=False)
+    """Members of the provider's own frames that were replaced by ours."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether it had an end of its own, be it an error. A stream without one was cut; a whole answer without one
+        could not be read."""
+        return self.ended or self.failed
+
+    @property
+    def usage(self) -> Usage | None:
+        """The tokens that the answer said it cost."""
+        raise NotImplementedError
+
+    def whole(self, body: bytes) -> bytes:
+        """An answer in one piece, as the client gets it."""
+        if holds_more_values(body, MOST_RAW):
+            return body
+        try:
+            answer = RawObject(body)
+        except Unreadable:
+            return body
+        self.ended, self.text_bytes = True, len(body)
+        self._read_whole(answer)
+        return answer.with_status(self.finish_members)
+
+    def quiet(self, frames: bytes, start: int) -> int:
+        """End of the frames from `start` on that pass as they are: nobody need look into them."""
+        if not self.begun:
+            return start
+        notable = self.NOTABLE.search(frames, start)
+        stop = len(frames) if notable is None else last_end(frames, start, notable.start())
+        if stop - start <= LONGEST_TEXT:
+            self.text_bytes += sum(map(len, self.TEXT.findall(frames, start, stop)))
+        return stop
+
+    def edit(self, frame: bytes) -> bytes:
+        """A frame of a stream, as the client gets it."""
+        data = data_of(frame)
+        if data is None:
+            return frame
+        start, stop = data
+        text = frame[start:stop]
+        if len(text) <= LONGEST_TEXT:
+            self.text_bytes += sum(map(len, self.TEXT.findall(text)))
+        if self._passes(text) or holds_more_values(text, MOST_VALUES):
+            return frame
+        try:
+            said = RawObject(text)
+        except Unreadable:
+            return frame
+        edited = self._edited(said)
+        if edited == text:
+            return frame
+        return frame[:start] + edited + frame[stop:] if edited else b""
+
+    def _passes(self, text: bytes) -> bool:
+        """Whether a frame with these data passes without being read."""
+        return self.begun and self.NOTABLE.search(text) is None
+
+    def _read_whole(self, answer: RawObject) -> None:
+        """Take what an answer in one piece says of itself."""
+        raise NotImplementedError
+
+    def _edited(self, said: RawObject) -> bytes:
+        """A frame's data, as the client gets them; empty for a frame that is left out."""
+        raise NotImplementedError
+
+    def _fail(self, error: bytes) -> None:
+        """Note an error frame: it is a refusal where nothing that counts came before."""
+        self.refusal = self.refusal if self.begun or self.failed else error
+        self.failed = True
+
+    def _last_members(self) -> bytes:
+        """The last members, with what the provider said of itself where that was replaced."""
+        if not self.provider or not self.finish_members:
+            return self.finish_members
+        told = RawObject(b"{%b}" % self.finish_members)
+        context = RawObject(told.raw("context") or b"{}").spliced(add=b'"provider":{%b}' % joined(self.provider))
+        return told.spliced({"context": context})[1:-1]
+
+
+class Answers:
+    """How answers are written in one format: bytes in, bytes out. What is usual stands here."""
+
+    noun = "message"
+    """Noun for an answer in one piece, in errors."""
+    editing: type[AnswerEditor]
+    """The editor of one answer."""
+
+    def editor(
+        self,
+        context: ContextMembers = UNTOLD,
+        request: WireRequest | None = None,
+        early: EarlyFrames | None = None,
+        *,
+        hides_usage: bool = False,
+    ) -> AnswerEditor:
+        """The editor of one answer. `request`: what it answers, None for one that was not read; `early`: what was sent
+        before it; `hides_usage`: the client did not ask what the stream cost, we did."""
+        return self.editing(context.status, context.report, *self.about(request, early, hides_usage))
+
+    def about(self, request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> tuple[Any, ...]:  # noqa: ARG002 - in most formats all there is to know of an answer stands in it
+        """Arguments of the format's editor beside the members it adds."""
+        return ()
+
+    def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> EarlyFrames:  # noqa: ARG002 - a format may look into it
+        """Frames for one stream that begins before the provider's. `shape` is not `off`. No frame is safer than a
+        comment, where a format knows of no other that clients take."""
+        return EarlyFrames("named" if shape == "named" else "comment", compaction_id)
+
+    def as_stream(
+        self, request: WireRequest, chunks: AsyncIterator[bytes], *, is_stream: bool, headers: Headers
+    ) -> AsyncIterator[bytes]:
+        """The stream that was asked for, out of whatever came with status 200: a stream, or an answer in one piece.
+
+        `is_stream`: its content type says so. Raises `UpstreamUnreadable` for an answer that is neither.
+        """
+        frames_of = partial(self.frames_of, request, headers)
+        return streamed(chunks, frames_of, self.noun, is_stream=is_stream)
+
+    def frames_of(self, request: WireRequest, headers: Headers, body: bytes) -> Iterable[bytes]:
+        """The frames of a stream that says what an answer in one piece does. Raises `UpstreamUnreadable`."""
+        raise NotImplementedError
+
+    def error(self, error: StenoError) -> bytes:
+        """The body of a refusal of our own."""
+        return error.envelope
+
+    def error_frame(self, error: StenoError) -> bytes:
+        """A refusal of our own in a stream that has begun."""
+        return self.failed(self.error(error))
+
+    def refusal_frame(self, status: int, headers: Headers, body: bytes, now: float) -> bytes:
+        """The provider's refusal in a stream that has begun and can show no status any more. `now` in Unix seconds."""
+        return self.failed(error_body(status, headers, body, now))
+
+    def failed(self, envelope: bytes) -> bytes:
+        """The frames that end a stream with an error body."""
+        return event(envelope)
+
+    def refuses_to_tell_usage(self, refusal: bytes) -> bool:  # noqa: ARG002 - most streams tell it unasked
+        """Whether a refusal is about our asking a stream what it cost."""
+        return False
+
+
+def usage_in(said: RawObject) -> object:
+    """The usage that an answer or a frame gives; None where it is too long to be one."""
+    return said.value("usage") if len(said.raw("usage") or b"") <= LONGEST_USAGE else None
+
+
+def joined(members: Mapping[str, bytes]) -> bytes:
+    """Members of an object without its braces."""
+    return b",".join(b'"%b":%b' % (name.encode(), value) for name, value in members.items())

@@ -1,0 +1,389 @@
+"""The answer on its way to the client: our members go in, and what would be a second beginning comes out.
+
+A stream passes frame by frame, nearly always as it came: only a frame that may hold something of ours is looked into,
+and even that keeps all its other bytes. There are three such frames. The first chunk gets the status, so that a
+client knows it soon. The first chunk that finishes a choice gets everything: many clients stop reading there. And
+where we began the stream ourselves, every chunk is given the head that was sent, and the one with the role loses it:
+clients break on a second role, drop chunks of another id, and cannot merge two times or models.
+
+An answer in one piece gets everything at its end. What is not what it should be passes as it came: the client's own
+parser is the judge of it.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from time import time
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from app.errors import UpstreamUnreadable
+from app.formats.answers import LONGEST_NAME, LONGEST_TEXT, AnswerEditor, Answers, joined, usage_in
+from app.formats.early import EarlyFrames, EventShape
+from app.formats.members import RawObject, Unreadable, split_array
+from app.formats.provider_errors import error_body
+from app.formats.sse import KEEP_ALIVE, event, last_end
+from app.formats.streamed import read_whole, taken_apart, written
+from app.formats.types import Headers, WireRequest
+from app.formats.usage import Usage, says_window_full, text_of, usage_of
+
+_FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
+_REASON = re.compile(rb'"finish_reason"\s*+:\s*+"([^"\\]{1,100})"')
+_USAGE = re.compile(rb'"usage"\s*:\s*[^n\s]')
+_NOTABLE = ((b'"finish_reason"', _FINISH), (b'"usage"', _USAGE), (b'"error"', None), (b"[DONE]", None))
+"""A frame without any of these four says nothing new of itself."""
+USUAL_REASONS = frozenset({b"stop", b"length", b"tool_calls", b"function_call", b"content_filter"})
+_USAGE_OPTION = re.compile(rb"stream_options|include_usage")
+_SEARCHES = re.compile(r"-search-(?:preview|api)")
+"""Models that search the web once for each answer, and charge for it."""
+SAMPLE = 2_048
+"""Bytes of frames that pass unseen in which their text is counted; the others are taken to hold as much."""
+ENDING = 4_096
+"""Bytes of frames that came together among which those that say something of themselves nearly always are."""
+
+
+@dataclass(slots=True)
+class CompletionEditor(AnswerEditor):
+    """One answer, streamed or whole. What the provider's chunks had for a head stands in `context.provider`."""
+
+    CONTENT = re.compile(
+        rb'"(?:content|reasoning_content|reasoning|refusal|text|arguments)"\s*+:\s*+(?:"[^"]|[\[{]\s*+[^\]}\s])'
+        rb'|"(?:tool_calls|function_call|audio)"\s*+:\s*+[\[{]\s*+[^\]}\s]'
+    )
+    TEXT = re.compile(rb'"(?:content|reasoning_content|reasoning|arguments)"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
+
+    sent: ChunkHead | None = None
+    """The head of the chunks that were sent before the provider's."""
+    choices: int = 1
+    """Number of answers in the stream, each with an end of its own."""
+    hides_usage: bool = False
+    """Whether the usage is taken out again: the client did not ask for it, we did, and many clients break on it."""
+    finished: set[int] = field(default_factory=set)
+    """Choices with a reason to finish. After the last one what follows is bookkeeping."""
+    _sampled: int = field(default=0, compare=False)
+    """Bytes of frames that passed unseen in which text was counted."""
+    _sampled_text: int = field(default=0, compare=False)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the answer had an end of its own: reasons to finish, `[DONE]`, or an error."""
+        return len(self.finished) >= self.choices or self.ended or self.failed
+
+    @property
+    def usage(self) -> Usage | None:
+        return usage_of(self.usage_said, self.model, self.tier, int(_SEARCHES.search(self.model) is not None))
+
+    def _read_whole(self, answer: RawObject) -> None:
+        self._take_usage(answer)
+        self._take_reasons(answer.raw("choices"))
+
+    def quiet(self, frames: bytes, start: int) -> int:
+        if not self.begun or self.sent is not None or self.hides_usage:
+            return start
+        stop = _first_notable(frames, start)
+        if 0 < stop - start <= LONGEST_TEXT:
+            self._count_text(frames, start, stop)
+        return stop
+
+    def _passes(self, text: bytes) -> bool:
+        if text.startswith(b"[DONE]"):
+            self.ended = True
+            return True
+        tells_usage = (b'"usage"' in text) if self.hides_usage else _USAGE.search(text)
+        told = self.begun and self.sent is None
+        return told and not tells_usage and b'"error"' not in text and _FINISH.search(text) is None
+
+    def _edited(self, said: RawObject) -> bytes:
+        if "error" in said and said.value("error"):
+            self._fail(said.text)
+            return said.text
+        self._take_usage(said)
+        self._take_reasons(said.raw("choices"))
+        hides = self.hides_usage and "usage" in said
+        if hides and not said.value("choices"):
+            return b""
+        replaced, added = self._headed(said)
+        members = self._members(_finished_choices(said))
+        if replaced or added or hides:
+            said = RawObject(said.spliced(replaced, ("usage",) if hides else (), added))
+        return said.with_status(members) if members else said.text
+
+    def _take_reasons(self, choices: bytes | None) -> None:
+        """Take why a completion's choices, or a chunk's, finished. They are not decoded."""
+        reasons = _REASON.findall(choices or b"")
+        self.at_length = self.at_length or b"length" in reasons
+        if not USUAL_REASONS.issuperset(reasons):
+            self.window_full = self.window_full or any(says_window_full(each.decode("latin-1")) for each in reasons)
+
+    def _take_usage(self, said: RawObject) -> None:
+        if usage := usage_in(said):
+            self.usage_said = usage
+            self.model = text_of(said, "model") or self.model
+            self.tier = text_of(said, "service_tier") or self.tier
+
+    def _count_text(self, frames: bytes, start: int, stop: int) -> None:
+        """Count the text of frames that pass unseen."""
+        if self._sampled < SAMPLE:
+            sample = last_end(frames, start, min(stop, start + SAMPLE))
+            sample = sample if sample > start else stop
+            written = sum(map(len, self.TEXT.findall(frames, start, sample)))
+            self.text_bytes += written
+            self._sampled_text += written
+            self._sampled += sample - start
+            start = sample
+        self.text_bytes += self._sampled_text * (stop - start) // self._sampled
+
+    def _members(self, finishes: set[int]) -> bytes:
+        """Members for the chunk: all in the first one that finishes a choice, else the status in the first one."""
+        is_first, is_finish = not self.begun, bool(finishes) and not self.finished
+        self.begun = True
+        if len(self.finished) < self.choices:  # A provider may number them without an end.
+            self.finished |= finishes
+        return self._last_members() if is_finish else self.first_members if is_first else b""
+
+    def _headed(self, chunk: RawObject) -> tuple[dict[str, bytes], bytes]:
+        """Members of the head that was sent: those to replace in the chunk, and those to add."""
+        if self.sent is None:
+            return {}, b""
+        head = self.sent.members
+        for name in head:
+            raw = chunk.raw(name) or b""
+            if name not in self.provider and len(raw) <= LONGEST_NAME and chunk.value(name):
+                self.provider[name] = raw
+        replaced = {name: value for name, value in head.items() if name in chunk}
+        missing = {name: value for name, value in head.items() if name not in chunk and "choices" in chunk}
+        if (choices := chunk.raw("choices")) is not None and b'"role"' in choices:
+            replaced["choices"] = _without_role(choices)
+        return replaced, joined(missing)
+
+
+def _first_notable(frames: bytes, start: int) -> int:
+    """Beginning of the first frame that says something new of itself; the end of all without one.
+
+    It is nearly always among the last ones: those before them are looked at by themselves.
+    """
+    last = last_end(frames, start, max(start, len(frames) - ENDING))
+    found = _notable_in(frames, start, last) if start < last else None
+    found = _notable_in(frames, last, len(frames)) if found is None else found
+    return len(frames) if found is None else found
+
+
+def _notable_in(frames: bytes, start: int, stop: int) -> int | None:
+    """The same among these, which end at `stop`.
+
+    To search by pattern takes ten times as long as to count: where that finds something, many are halved first.
+    """
+    if not _may_be_notable(frames, start, stop):
+        return None
+    middle = last_end(frames, start, (start + stop) // 2)
+    if stop - start > ENDING and middle > start:
+        found = _notable_in(frames, start, middle)
+        return _notable_in(frames, middle, stop) if found is None else found
+    found = stop
+    for name, said in _NOTABLE:
+        place = frames.find(name, start, found)
+        if place != -1 and said is not None:
+            match = said.search(frames, place, found)
+            place = match.start() if match else -1
+        if place != -1:
+            found = place
+    return None if found == stop else last_end(frames, start, found)
+
+
+def _may_be_notable(frames: bytes, start: int, stop: int) -> bool:
+    if frames.find(b"error", start, stop) != -1 or frames.find(b"[DONE]", start, stop) != -1:
+        return True
+    for name in (b"finish_reason", b"usage"):
+        left = frames.count(name, start, stop)
+        if left:
+            left -= frames.count(name + b'":null', start, stop)
+        if left and left != frames.count(name + b'": null', start, stop):
+            return True
+    return False
+
+
+def _finished_choices(chunk: RawObject) -> set[int]:
+    choices = chunk.value("choices")
+    if not isinstance(choices, list):
+        return set()
+    finished = (choice for choice in choices if isinstance(choice, dict) and choice.get("finish_reason"))
+    return {index for choice in finished if isinstance(index := choice.get("index", 0), int)}
+
+
+def _without_role(choices: bytes) -> bytes:
+    """The choices with the role taken out of choice 0's delta; all else keeps its bytes, and so does what is none."""
+    try:
+        elements = split_array(choices)
+    except Unreadable:
+        return choices
+    return b"[" + b",".join(map(_choice_without_role, elements)) + b"]"
+
+
+def _choice_without_role(raw: bytes) -> bytes:
+    try:
+        choice = RawObject(raw)
+        delta = choice.raw("delta")
+        if choice.value("index") != 0 or delta is None:
+            return raw
+        return choice.spliced({"delta": RawObject(delta).spliced(remove=("role",))})
+    except Unreadable:
+        return raw
+
+
+class ChunkHead(Struct, frozen=True):
+    """Members that all chunks of one stream have in common."""
+
+    id: str
+    created: int
+    """Unix seconds."""
+    model: str
+
+    @property
+    def members(self) -> dict[str, bytes]:
+        values = {"id": self.id, "created": self.created, "model": self.model}
+        return {name: msgspec.json.encode(value) for name, value in values.items()}
+
+
+@dataclass(slots=True)
+class CompactionEvents(EarlyFrames):
+    """The frames of this format.
+
+    A member has one type in all of them and in `context`: LangChain.js merges the chunks of a stream, and throws where
+    the types of two differ.
+    """
+
+    head: ChunkHead
+    """The head of our chunks; the provider's later chunks take it over."""
+
+    def started(self, details: Mapping[str, Any]) -> bytes:
+        # No text: an empty one would stay in a message that has tool calls and none of its own.
+        return self._frame("compaction_started", details, {"role": "assistant", "content": None})
+
+    def keep_alive(self) -> bytes:
+        """An empty delta where our chunks are chunks already, else a comment."""
+        return event(self._chunk({})) if self.shape == "chunk" else KEEP_ALIVE
+
+    @property
+    def sent(self) -> ChunkHead | None:
+        """The head that later chunks must have; None where no chunk of ours was sent."""
+        return self.head if self.shape == "chunk" else None
+
+    def _closing(self, kind: str, details: Mapping[str, Any], members: bytes) -> bytes:
+        return self._frame(kind, details, {}, members)
+
+    def _frame(
+        self, kind: str, details: Mapping[str, Any], delta: Mapping[str, str | None], members: bytes = b""
+    ) -> bytes:
+        if self.shape != "chunk":
+            return self._beside(kind, details)
+        added = b',"compaction":' + self._data(kind, details) + (b"," + members if members else b"")
+        return event(self._chunk(delta)[:-1] + added + b"}")
+
+    def _chunk(self, delta: Mapping[str, str | None]) -> bytes:
+        return msgspec.json.encode(
+            {
+                "id": self.head.id,
+                "object": "chat.completion.chunk",
+                "created": self.head.created,
+                "model": self.head.model,
+                "choices": [{"index": 0, "delta": delta, "finish_reason": None}],
+            }
+        )
+
+
+MOST_CHOICES = 128
+"""Most choices of an answer: as many as OpenAI gives."""
+_HEAD = ("id", "object", "created", "model")
+
+
+def frames_of(request: WireRequest, headers: Headers, body: bytes) -> Iterator[bytes]:
+    """The frames of a whole completion: what each choice says, how it ends, what all of it cost."""
+    with taken_apart("chat completion"):
+        whole = read_whole(body)
+        elements = split_array(whole.raw("choices") or b"[]")
+        if len(elements) > MOST_CHOICES:
+            raise Unreadable(f"It has over {MOST_CHOICES} choices.")
+        choices = [RawObject(raw) for raw in elements]
+        said = [_said(index, choice) for index, choice in enumerate(choices)]
+    if whole.value("error"):
+        yield event(error_body(200, headers, body, time()))
+        return
+    if not choices:
+        raise UpstreamUnreadable("The provider's answer is no chat completion: it has no choices.")
+    head = {name: raw for name in _HEAD if (raw := whole.raw(name)) is not None}
+    head["object"] = b'"chat.completion.chunk"'
+    usage = _members(whole, only=("usage",))
+    for index, chunk in enumerate(said):
+        # What the completion says beside its choices is said once.
+        beside = {} if index else _members(whole, without=("choices", "usage"))
+        yield _chunk(beside | head, chunk)
+    for index, choice in enumerate(choices):
+        is_last = index == len(choices) - 1
+        # A chunk of its own, without choices, breaks clients that did not ask for it.
+        yield _chunk(head, _end(index, choice), usage if is_last and not request.answer.wants_usage else {})
+    if usage and request.answer.wants_usage:
+        yield _chunk(head, b"", usage)
+    yield event(b"[DONE]")
+
+
+def _chunk(head: Mapping[str, bytes], choice: bytes, more: Mapping[str, bytes] | None = None) -> bytes:
+    return event(written({**head, "choices": b"[" + choice + b"]", **(more or {})}))
+
+
+def _said(index: int, choice: RawObject) -> bytes:
+    """The chunk with all that a choice says."""
+    message = choice.raw("message") or choice.raw("delta") or b"{}"
+    delta = RawObject(message)
+    calls = delta.raw("tool_calls")
+    if calls is not None and calls.startswith(b"["):
+        numbered = [_numbered(number, raw) for number, raw in enumerate(split_array(calls))]
+        message = delta.spliced({"tool_calls": b"[" + b",".join(numbered) + b"]"})
+    beside = _members(choice, without=("index", "message", "delta", "finish_reason"))
+    return written({"index": _place(index, choice), "delta": message, "finish_reason": b"null"} | beside)
+
+
+def _end(index: int, choice: RawObject) -> bytes:
+    reason = choice.raw("finish_reason")
+    finish = reason if reason not in (None, b"null") else b'"stop"'
+    return written({"index": _place(index, choice), "delta": b"{}", "finish_reason": finish})
+
+
+def _place(index: int, choice: RawObject) -> bytes:
+    return choice.raw("index") or b"%d" % index
+
+
+def _numbered(number: int, call: bytes) -> bytes:
+    """A tool call with the place among the others that it has in a stream."""
+    known = RawObject(call)
+    return call if "index" in known else known.spliced(add=b'"index":%d' % number)
+
+
+def _members(value: RawObject, *, only: Iterable[str] | None = None, without: Iterable[str] = ()) -> dict[str, bytes]:
+    names = value.members if only is None else only
+    return {name: raw for name in names if name not in without and (raw := value.raw(name)) is not None}
+
+
+class ChatAnswers(Answers):
+    """The answers of this format."""
+
+    noun = "chat completion"
+
+    editing = CompletionEditor
+    frames_of = staticmethod(frames_of)
+
+    def about(self, request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> tuple[Any, ...]:
+        sent = early.sent if isinstance(early, CompactionEvents) else None
+        return sent, request.answer.choices if request else 1, hides_usage
+
+    def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
+        head = ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time()), request.model)
+        # Its chunks begin the answer anyway.
+        return CompactionEvents("chunk" if shape == "start" else shape, compaction_id, head)
+
+    def refuses_to_tell_usage(self, refusal: bytes) -> bool:
+        return _USAGE_OPTION.search(refusal) is not None

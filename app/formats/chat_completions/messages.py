@@ -1,0 +1,231 @@
+"""Messages: what one of them says, and the bytes that stand for what it means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from app.core.history.messages import Kind, Media, Message, ToolCall
+from app.formats.breakpoints import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT, Breakpoints
+from app.formats.documents import file_of
+from app.formats.media import pixels
+from app.formats.media import seconds as seconds_of
+from app.formats.members import Unreadable
+from app.formats.objects import (
+    decoded_object,
+    meaning_of,
+    meant_by,
+    objects_in,
+    of_user,
+    text_at,
+    without,
+    written_alike,
+)
+from app.formats.types import Draft
+
+Json = Mapping[str, Any]
+
+KINDS = {
+    "system": Kind.INSTRUCTIONS,
+    "developer": Kind.INSTRUCTIONS,
+    "user": Kind.USER,
+    "assistant": Kind.ASSISTANT,
+    "tool": Kind.RESULT,
+    "function": Kind.RESULT,
+}
+"""Kinds by role. A `function` answers a `function_call`: both are the form before tools, and have no id."""
+
+VOLATILE_KEYS = frozenset(
+    {
+        *(CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT, "annotations", "prefix", "partial"),
+        *("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"),
+    }
+)
+"""Keys of messages, parts and calls that clients move between turns, or drop behind a turn, without changing what a
+message means: digests leave them out."""
+VOLATILE_PARTS = ("thinking", "reasoning")
+"""Types of parts that clients drop behind a turn."""
+
+
+def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
+    """Raises `Unreadable` where an element is no message."""
+    message = decoded_object(raw)
+    role = message.get("role")
+    if not isinstance(role, str):
+        raise Unreadable("A message has no role.")
+    content, kind = message.get("content"), KINDS.get(role, Kind.OTHER)
+    if isinstance(content, str) and len(message) == 2 and kind is not Kind.RESULT:  # Nearly all messages.
+        kind, told = of_user(kind, (content,))
+        return Draft(Message(kind, role, (content,), raw, b"", told=told), canonical(message, ignore))
+    texts, media, thoughts = _content(content)
+    kind, told = of_user(kind, texts, plain=not media)
+    calls = _calls(message)
+    name = message.get("name")
+    refusal = message.get("refusal")
+    texts = (*texts, refusal) if isinstance(refusal, str) and refusal else texts
+    answers = message.get("tool_call_id")
+    read = Message(
+        kind=kind,
+        role=role,
+        texts=texts,
+        raw=raw,
+        digest=b"",
+        name=name if isinstance(name, str) else "",
+        calls=calls,
+        answers=(answers if isinstance(answers, str) else "",) if kind is Kind.RESULT else (),
+        media=media,
+        thoughts=thoughts,
+        told=told,
+    )
+    return Draft(read, canonical(message, ignore))
+
+
+def canonical(message: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
+    """The bytes that stand for what a message means.
+
+    A string and one text part are the same; so are null, missing and empty; arguments count by value. Unknown keys
+    count. `ignore` removes volatile text, such as a date a client injects.
+    """
+    if not ignore and len(message) == 2 and message.get("role") and isinstance(text := message.get("content"), str):
+        return written_alike(message if text else {"role": message["role"]})
+    kept = {key: _canonical_value(key, value, ignore) for key, value in message.items() if key not in VOLATILE_KEYS}
+    return meaning_of(kept)
+
+
+def _canonical_value(key: str, value: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
+    if key == "content" and isinstance(value, list):
+        value = [part for part in value if not (isinstance(part, dict) and part.get("type") in VOLATILE_PARTS)]
+    match key, value:
+        case "content", str():
+            return without(value, ignore)
+        case "content", [{"type": "text", "text": str(text)} as part] if (
+            not set(part) - {"type", "text"} - VOLATILE_KEYS
+        ):
+            return without(text, ignore)
+        case "content", list():
+            return [_canonical_part(part, ignore) for part in value]
+        case "tool_calls", list():
+            return [_canonical_call(call) for call in value]
+        case "function_call", dict():
+            return _canonical_function(value)
+        case "audio", {"id": str(audio)}:
+            return audio
+        case _:
+            return value
+
+
+def _canonical_part(part: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
+    if not isinstance(part, dict):
+        return part
+    kept = {key: value for key, value in part.items() if key not in VOLATILE_KEYS}
+    if isinstance(kept.get("text"), str):
+        kept["text"] = without(kept["text"], ignore)
+    return kept
+
+
+def _canonical_call(call: Any) -> Any:
+    if not isinstance(call, dict):
+        return call
+    kept = {key: value for key, value in call.items() if key != "index" and key not in VOLATILE_KEYS}
+    if isinstance(function := call.get("function"), dict):
+        kept["function"] = _canonical_function(function)
+    return kept
+
+
+def _canonical_function(function: Json) -> Any:
+    arguments = function.get("arguments")
+    return {**function, "arguments": meant_by(arguments) if isinstance(arguments, str) else arguments}
+
+
+def is_text(part: Any) -> bool:
+    return (
+        isinstance(part, dict)
+        and part.get("type") in ("text", "input_text", None)
+        and isinstance(part.get("text"), str)
+    )
+
+
+def _content(content: Any) -> tuple[tuple[str, ...], tuple[Media, ...], tuple[str, ...]]:
+    """Texts, with those of parts that are refusals behind them; media; thoughts."""
+    if isinstance(content, str):
+        return (content,), (), ()
+    if not isinstance(content, list):
+        return (), (), ()
+    texts: list[str] = []
+    refusals: list[str] = []
+    media: list[Media] = []
+    thoughts: list[str] = []
+    for part in content:
+        match part:
+            case dict() if is_text(part):
+                texts.append(part["text"])
+            case {"type": "refusal", "refusal": str(refusal)}:
+                refusals.append(refusal)
+            case {"type": str(kind)} if kind in VOLATILE_PARTS:
+                thoughts += _thoughts(part.get(kind, part.get("text")))
+            case dict():
+                media.append(read_media(part))
+    return (*texts, *refusals), tuple(media), tuple(thoughts)
+
+
+def _thoughts(held: Any) -> list[str]:
+    """Anthropic's form, a text, or Mistral's, a list of parts."""
+    if isinstance(held, str):
+        return [held]
+    return [part["text"] for part in held if is_text(part)] if isinstance(held, list) else []
+
+
+def _calls(message: Json) -> tuple[ToolCall, ...]:
+    calls = message.get("tool_calls")
+    found = list(map(_call, objects_in(calls)))
+    if isinstance(legacy := message.get("function_call"), dict):
+        found.append(_call({"id": "", "function": legacy}))
+    return tuple(found)
+
+
+def _call(call: Json) -> ToolCall:
+    function = call.get("function") or call.get("custom")
+    function = function if isinstance(function, dict) else {}
+    arguments = function.get("arguments", function.get("input"))
+    return ToolCall(
+        str(call.get("id") or ""), str(function.get("name") or ""), arguments if isinstance(arguments, str) else ""
+    )
+
+
+def is_media(part: Any) -> bool:
+    """Whether a part of a content is neither text nor thoughts."""
+    return isinstance(part, dict) and not is_text(part) and part.get("type") not in ("refusal", *VOLATILE_PARTS)
+
+
+MEDIA = {"image_url": "image", "input_image": "image", "input_audio": "audio", "file": "file"}
+
+
+def read_media(part: Mapping[str, Any]) -> Media:
+    """A content part that is no text, whatever it holds."""
+    type_ = text_at(part, "type")
+    kind = MEDIA.get(type_, type_)
+    held = part.get("image_url" if kind == "image" else type_)
+    members = held if isinstance(held, dict) else {"url": held, "detail": part.get("detail")}
+    size = sum(len(value) for value in members.values() if isinstance(value, str))
+    width = height = 0
+    seconds = 0.0
+    match kind, members:
+        case "image", {"url": str(url)} if url.startswith("data:"):
+            width, height = pixels(url)
+        case "file", {"file_data": str(data)} if data:
+            return replace(file_of(data, size), name=text_at(members, "filename"))
+        case "audio", {"data": str(data)}:
+            seconds = seconds_of(data, text_at(members, "format"))
+    return Media(kind, size, text_at(members, "detail"), width, height, seconds)
+
+
+def _text_type(message: Json) -> str | None:
+    return None if message.get("role") == "function" else "text"
+
+
+BREAKPOINTS = Breakpoints(
+    (CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT), frozenset({"text", "image_url", "input_audio", "file"}), _text_type
+)

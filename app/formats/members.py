@@ -1,0 +1,304 @@
+"""Raw JSON members: find, replace, remove and add top-level values without re-encoding the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, NamedTuple
+
+import msgspec
+
+from app.core.lazy import lazy
+from app.core.reasons import Code
+from app.formats.surrogates import BLOCK, decoded, told_apart
+
+LONGEST_KEY = 65_536
+"""Bytes of a key, with the space around it."""
+BESIDE_KEY = 5
+"""Bytes around a key where there are no spaces: a comma, two quotes, a colon, and one to tell that there is no more."""
+MOST_MEMBERS = 2_000
+# Possessive: nothing that was matched is tried again, and no place to go back to is remembered.
+_KEY = re.compile(rb'[ \t\n\r,]*+("(?:[^"\\]++|\\.)*+")[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
+_SPACE = b" \t\n\r"
+
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
+
+_MARKS = b",[{"
+"""Bytes that stand before a value, the outermost one aside."""
+
+
+STATUS_MEMBERS = ("context_status", "context")
+"""Members added to an answer; another Steno behind this one may have added them before."""
+
+
+class Unreadable(ValueError):
+    """Raised for bytes that Steno cannot read; the provider judges them."""
+
+    reason: ClassVar[Code] = Code.UNREADABLE
+    """Reason code in the answer and the log."""
+
+
+class RepeatedKey(Unreadable):
+    """A top-level key stands twice: parsers differ on which one counts."""
+
+
+class KeyTooLong(Unreadable):
+    """Longer than any that has a meaning."""
+
+    reason = Code.KEY_TOO_LONG
+
+
+class TooManyMembers(Unreadable):
+    """Finding the places of all would take time that others have to wait for."""
+
+    reason = Code.TOO_MANY_MEMBERS
+
+
+class TooManyValues(Unreadable):
+    """Reading them all would take time that others have to wait for, and many times the body's memory."""
+
+    reason = Code.TOO_MANY_VALUES
+
+
+class Member(NamedTuple):
+    """Places of a member's key and value in the object's bytes."""
+
+    key_start: int
+    start: int
+    stop: int
+
+
+class RawObject:
+    """A JSON object whose members keep their bytes and places."""
+
+    def __init__(self, text: bytes) -> None:
+        try:
+            values = self._values = _decode_members(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            if (readable := told_apart(text)) is text:
+                raise Unreadable(str(error)) from error
+            members = self.members = RawObject(readable).members
+            self._values = {name: msgspec.Raw(text[each.start : each.stop]) for name, each in members.items()}
+            self.text = text
+            return
+        if len(values) > MOST_MEMBERS:
+            raise TooManyMembers(f"An object has {len(values)} members; at most {MOST_MEMBERS} are looked at.")
+        self.text = text
+        if not (_is_compact(text, values) or _is_spaced(text, values)):
+            _ = self.members
+
+    @lazy
+    def members(self) -> dict[str, Member]:
+        """Places of the members. Raises `Unreadable`."""
+        text, members = self.text, dict[str, Member]()
+        position = text.index(b"{") + 1
+        while (key := _KEY.match(text, position, position + LONGEST_KEY)) is not None:
+            start = key.end()
+            if start - position == LONGEST_KEY:  # There may be more space.
+                break
+            name = _decode_text(key[1])
+            value = memoryview(self._values[name])
+            # Repeated keys: the decoder kept the last value, so an earlier one differs or comes a second time.
+            if name in members or not text.startswith(value, start):
+                raise RepeatedKey(f"The key {name!r:.100} stands more than once.")
+            position = start + len(value)
+            members[name] = Member(key.start(1), start, position)
+        end = self.end
+        if text[position:end].strip(_SPACE):
+            if end - position > LONGEST_KEY:
+                raise KeyTooLong(f"A key, with the space around it, is longer than {LONGEST_KEY} bytes.")
+            raise RepeatedKey("A key stands more than once.")  # A value that begins like the last one of its key.
+        return members
+
+    @property
+    def end(self) -> int:
+        return self.text.rindex(b"}")
+
+    @property
+    def _last(self) -> int:
+        """Place at which its last value ends, or what begins it where it has none."""
+        text = self.text
+        end = text.rindex(b"}")
+        return len(text[:end].rstrip(_SPACE)) if text[end - 1] in _SPACE else end
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def raw(self, name: str) -> bytes | None:
+        raw = self._values.get(name)
+        return None if raw is None else bytes(raw)
+
+    def elements(self, name: str) -> Sequence[bytes]:
+        """The elements of a member that is an array, each with its own bytes. Raises `Unreadable` where it is none."""
+        return split_array(self._values[name])
+
+    def value(self, name: str) -> object:
+        """The decoded value; None if it is missing or cannot be decoded."""
+        raw = self._values.get(name)
+        return None if raw is None else _decoded(raw)
+
+    def spliced(
+        self, replace: Mapping[str, bytes] | None = None, remove: Iterable[str] = (), add: bytes = b""
+    ) -> bytes:
+        """The object with some values replaced, members removed, and members (`"a":1,"b":2`) added at its end."""
+        removed = [name for name in remove if name in self._values]
+        edits = [(self.members[n].start, self.members[n].stop, value) for n, value in (replace or {}).items()]
+        edits += [(*self._with_comma(name, removed), b"") for name in removed]
+        if add:
+            left = len(self._values) - len(removed)
+            edits.append((self._last, self._last, b"," + add if left else add))
+        pieces, position = [], 0
+        for start, stop, value in sorted(edits, key=lambda edit: edit[:2]):
+            pieces += [self.text[position:start], value]
+            position = stop
+        return b"".join((*pieces, self.text[position:]))
+
+    def with_status(self, members: bytes) -> bytes:
+        """The object with our status, in place of any that it has."""
+        values = self._values
+        if not members or not values or STATUS_MEMBERS[0] in values or STATUS_MEMBERS[1] in values:
+            return self.spliced(remove=STATUS_MEMBERS, add=members)
+        text, last = self.text, self._last
+        return b"".join((text[:last], b",", members, text[last:]))
+
+    def _with_comma(self, name: str, removed: list[str]) -> tuple[int, int]:
+        """A member's span with one comma: the one after it, or before it where only removed ones follow."""
+        names = list(self.members)
+        index = names.index(name)
+        following = [n for n in names[index + 1 :] if n not in removed]
+        if following or index == 0:
+            after = self.members[names[index + 1]].key_start if index + 1 < len(names) else self.members[name].stop
+            return self.members[name].key_start, after
+        return self.members[names[index - 1]].stop, self.members[name].stop
+
+
+def _decoded(raw: bytes | msgspec.Raw) -> object:
+    try:
+        return decoded(raw, msgspec.json.decode)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _is_compact(text: bytes, values: Mapping[str, msgspec.Raw]) -> bool:
+    """Whether it is written without a space: then there is room for one of each and nothing else, so that no key
+    stands twice. That the length is right proves it, as nothing in JSON can be written shorter."""
+    if len(text) <= BLOCK:  # To count them one by one costs more than to copy them.
+        names, raws = len("".join(values)), len(b"".join(values.values()))
+    else:
+        names, raws = sum(map(len, values)), sum([len(memoryview(raw)) for raw in values.values()])
+    return len(text) == 1 + names + raws + 4 * len(values) and names <= LONGEST_KEY - BESIDE_KEY
+
+
+def _is_spaced(text: bytes, values: Mapping[str, msgspec.Raw]) -> bool:
+    """Whether it is what `json.dumps` writes of these, each of which stands there once."""
+    if len(text) > BLOCK:
+        return False
+    written = b", ".join([b'"%b": %b' % (name.encode("utf-8", "replace"), raw) for name, raw in values.items()])
+    return text == b"{%b}" % written
+
+
+class LengthenedObject(RawObject):
+    """An object whose array `name` begins with elements that are known and were not read again."""
+
+    def __init__(self, text: bytes, short: bytes, place: int, known: Sequence[bytes]) -> None:
+        """`short`: the text with a `""` at `place`, where the known elements stand. Raises `Unreadable`.
+
+        Wherever JSON takes the one, it takes the others: a number could go on after it.
+        """
+        super().__init__(short)
+        members, longer = self.members, len(text) - len(short)
+        self.text = text
+        for name, member in members.items():
+            members[name] = Member(*(position + longer * (position > place) for position in member))
+            if member.start < place < member.stop:
+                self._name, self._known = name, known
+
+    def raw(self, name: str) -> bytes | None:
+        if name != self._name:
+            return super().raw(name)
+        member = self.members[name]
+        return self.text[member.start : member.stop]
+
+    def elements(self, name: str) -> Sequence[bytes]:
+        found = super().elements(name)
+        return (*self._known, *found[1:]) if name == self._name else found
+
+    def value(self, name: str) -> object:
+        if name != self._name:
+            return super().value(name)
+        return decoded(self.raw(name) or b"", msgspec.json.decode)
+
+
+def check_keys(raw: bytes, value: object) -> None:
+    """Raises `KeyTooLong` where what was decoded of some JSON has such a key, at any depth: with it everything that is
+    done to the whole would be done at once, and everybody waits meanwhile."""
+    held = [value] if len(raw) > LONGEST_KEY else []
+    while held:
+        each = held.pop()
+        if isinstance(each, dict):
+            if any(len(key) > LONGEST_KEY for key in each):
+                raise KeyTooLong(f"A key is longer than {LONGEST_KEY} characters.")
+            held += each.values()
+        elif isinstance(each, list):
+            held += each
+
+
+def holds_more_values(body: bytes, most: int, start: int = 0, counted: int = 0) -> bool:
+    """Whether JSON holds more than `most` values, without reading it. An empty object or list counts twice.
+
+    Counted is what stands before values, in blocks, first anywhere and then outside strings only; at the latest when
+    there are too many, it ends. Bytes that are no JSON get some answer, in the same time. `counted`: how many such
+    marks stand before `start`, where that is known.
+    """
+    if len(body) <= 2 * most:  # Hardly any JSON has more values than half of its bytes.
+        return False
+    anywhere = counted
+    for place in range(start, len(body), BLOCK):
+        anywhere += _marks(body[place : place + BLOCK])
+        if anywhere > most:
+            break
+    return anywhere > most and _holds_more_outside_strings(body, most)
+
+
+def count_marks(body: bytes, start: int, stop: int) -> int:
+    """Count the marks before values in a part of a body, in strings too."""
+    return sum(_marks(body[place : min(stop, place + BLOCK)]) for place in range(start, stop, BLOCK))
+
+
+def _holds_more_outside_strings(body: bytes, most: int) -> bool:
+    marks = quotes = 0
+    left = b""
+    for start in range(0, len(body), BLOCK):
+        block = left + body[start : start + BLOCK]
+        # Without escapes every quote left opens or ends a string. A block ends before the backslashes at its end.
+        held = block.rstrip(b"\\")
+        left = b"\\" * ((len(block) - len(held)) % 2)
+        pieces = held.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        marks += _marks(b"".join(pieces[quotes % 2 :: 2]))
+        quotes += len(pieces) - 1
+        # A string is a value, or the key of one.
+        if marks > most or quotes > 4 * (most + 1):
+            return True
+    return False
+
+
+def _marks(text: bytes) -> int:
+    return len(text) - len(text.translate(None, _MARKS))
+
+
+def split_array(raw: bytes | msgspec.Raw) -> list[bytes]:
+    """The elements of a JSON array, each with its own bytes."""
+    try:
+        return list(map(bytes, _decode_elements(raw)))
+    except (msgspec.DecodeError, RecursionError) as error:
+        given = bytes(raw)
+        if (readable := told_apart(given)) is given:
+            raise Unreadable(str(error)) from error
+    elements, place = list[bytes](), 0
+    for element in split_array(readable):
+        start = readable.index(element, place)
+        place = start + len(element)
+        elements.append(given[start:place])
+    return elements

@@ -1,0 +1,277 @@
+"""The answer on its way to the client: our members go in, and what would be a second beginning comes out.
+
+A stream passes frame by frame, nearly always as it came. Its `message_start` gets the status, its `message_delta`
+everything; all other frames keep their bytes. Where a `message_start` of ours has begun the answer, the provider's is
+taken out, and what it said of the prompt's size goes into the `message_delta`.
+
+An answer in one piece gets everything at its end.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from time import time
+from typing import Any
+
+import msgspec
+
+from app.errors import StenoError, UpstreamUnreadable
+from app.formats.answers import LONGEST_NAME, AnswerEditor, Answers, joined, usage_in
+from app.formats.early import EarlyFrames, EventShape
+from app.formats.members import RawObject, Unreadable, split_array
+from app.formats.provider_errors import error_body
+from app.formats.sse import KEEP_ALIVE, event
+from app.formats.streamed import read_whole, taken_apart
+from app.formats.types import Headers, WireRequest
+from app.formats.usage import Usage, says_window_full, text_of, usage_of
+
+_BEGINNINGS = ("message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta")
+PROMPT_PARTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
+@dataclass(slots=True)
+class MessageEditor(AnswerEditor):
+    """One answer, streamed or whole."""
+
+    NOTABLE = re.compile(rb'"(?:message_(?:start|delta|stop)|error)"')
+    CONTENT = re.compile(
+        rb'"(?:text|thinking|partial_json)"\s*+:\s*+"[^"]'
+        rb'|"type"\s*+:\s*+"[a-z_]*(?:tool_use|tool_result|redacted_thinking|fallback|compaction|listing|upload)"'
+    )
+    TEXT = re.compile(rb'"(?:text|thinking|partial_json)"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
+
+    begins_answer: bool = False
+    """Whether a `message_start` of ours was sent before the provider's."""
+    usage_said: dict[str, Any] = field(default_factory=dict, init=False)
+    """Usage that the answer gave: a stream says it twice, and the second time counts."""
+
+    @property
+    def usage(self) -> Usage | None:
+        # What the beginning of a stream says of the answer's tokens stands for a number that is not known yet.
+        return usage_of(self.usage_said, self.model) if self.ended else None
+
+    def _read_whole(self, answer: RawObject) -> None:
+        self._take_usage(answer)
+        self._take_reason(answer.value("stop_reason"))
+
+    def _edited(self, said: RawObject) -> bytes:
+        kind = said.value("type")
+        if kind == "error" or said.value("error"):
+            self._fail(said.text)
+            return said.text
+        is_first = not self.begun
+        self.begun = self.begun or kind in _BEGINNINGS
+        if kind == "message_start":
+            return self._start(said, is_first=is_first)
+        if kind == "message_delta":
+            return self._delta(said)
+        self.ended = self.ended or kind == "message_stop"
+        return said.text
+
+    def _start(self, given: RawObject, *, is_first: bool) -> bytes:
+        message = _object(given.raw("message"))
+        self._take_usage(message)
+        if self.begins_answer:
+            named = {name: message.raw(name) or b"" for name in ("id", "model")}
+            self.provider = {name: raw for name, raw in named.items() if 0 < len(raw) <= LONGEST_NAME}
+            return b""
+        return given.with_status(self.first_members) if is_first and self.first_members else given.text
+
+    def _delta(self, given: RawObject) -> bytes:
+        edited = self._with_prompt(given) if self.begins_answer else given.text
+        self._take_usage(given)
+        reason = _object(given.raw("delta")).value("stop_reason")
+        if not reason or self.ended:
+            return edited
+        self.ended = True
+        self._take_reason(reason)
+        members = self._last_members()
+        return RawObject(edited).with_status(members) if members else edited
+
+    def _with_prompt(self, given: RawObject) -> bytes:
+        """The frame with what the provider's beginning said of the prompt, where it does not say so itself."""
+        usage = _object(given.raw("usage"))
+        known = (name for name in PROMPT_PARTS if name in self.usage_said and name not in usage)
+        missing = joined({name: msgspec.json.encode(self.usage_said[name]) for name in known})
+        if not missing:
+            return given.text
+        added = usage.spliced(add=missing)
+        return given.spliced({"usage": added}) if "usage" in given else given.spliced(add=b'"usage":' + added)
+
+    def _take_reason(self, reason: object) -> None:
+        self.window_full, self.at_length = says_window_full(reason), reason == "max_tokens"
+
+    def _take_usage(self, given: RawObject) -> None:
+        self.model = text_of(given, "model") or self.model
+        if isinstance(usage := usage_in(given), dict):
+            self.usage_said.update((name, said) for name, said in usage.items() if said is not None)
+
+
+def _object(raw: bytes | None) -> RawObject:
+    """An empty one for what is none."""
+    try:
+        return RawObject(raw or b"{}")
+    except Unreadable:
+        return RawObject(b"{}")
+
+
+PING = event(b'{"type": "ping"}', "ping")
+
+
+@dataclass(slots=True)
+class MessageEvents(EarlyFrames):
+    """The frames of this format.
+
+    All clients take a `ping` anywhere, with further members too; more of them show what stands in a `message_start`.
+    """
+
+    PREFIX = "context_"
+
+    message_id: str
+    model: str
+
+    @property
+    def begins_answer(self) -> bool:
+        """Whether a `message_start` of ours was sent: a second one breaks clients."""
+        return self.shape == "start"
+
+    def started(self, details: Mapping[str, Any]) -> bytes:
+        if not self.begins_answer:
+            return self._closing("compaction_started", details, b"")
+        message = {"id": self.message_id, "type": "message", "role": "assistant", "model": self.model, "content": []}
+        ends = {"stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": 0, "output_tokens": 0}}
+        start = {"type": "message_start", "message": message | ends}
+        return event(self._with("compaction_started", details, start), "message_start")
+
+    def keep_alive(self) -> bytes:
+        """A comment where nothing else of ours is an event."""
+        return PING if self.shape in ("chunk", "start") else KEEP_ALIVE
+
+    def _closing(self, kind: str, details: Mapping[str, Any], members: bytes) -> bytes:
+        if self.shape not in ("chunk", "start"):
+            return self._beside(kind, details)
+        return event(RawObject(self._with(kind, details, {"type": "ping"})).spliced(add=members), "ping")
+
+    def _with(self, kind: str, details: Mapping[str, Any], frame: Mapping[str, Any]) -> bytes:
+        return msgspec.json.encode({**frame, "compaction": msgspec.Raw(self._data(kind, details))})
+
+
+_ENDS = ("stop_reason", "stop_sequence", "stop_details", "container")
+"""Members that a stream gives where the message ends."""
+_GROWN = {
+    "text": (("text", "text_delta", "text"),),
+    "thinking": (("thinking", "thinking_delta", "thinking"), ("signature", "signature_delta", "signature")),
+}
+"""Texts by the type of a block: those that come in deltas, with the delta's type and member."""
+_USES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+
+
+def frames_of(request: WireRequest, headers: Headers, body: bytes) -> Iterator[bytes]:  # noqa: ARG001 - all streams are alike
+    """The frames of a whole message."""
+    with taken_apart("message"):
+        message = read_whole(body)
+        blocks = split_array(message.raw("content") or b"null") if "content" in message else None
+    if message.value("type") == "error" or message.value("error"):
+        yield refusal_frame(200, headers, body, time())
+        return
+    if blocks is None:
+        raise UpstreamUnreadable("The provider's answer is no message: it has no content.")
+    ends = {name: msgspec.Raw(message.raw(name) or b"null") for name in _ENDS if name in message}
+    begun = message.spliced(
+        {"content": b"[]", **dict.fromkeys((n for n in ("stop_reason", "stop_sequence") if n in message), b"null")}
+    )
+    yield typed_event("message_start", message=msgspec.Raw(begun))
+    for index, raw in enumerate(blocks):
+        yield from _block_frames(index, raw)
+    usage = {"usage": msgspec.Raw(message.raw("usage") or b"{}")}
+    yield typed_event("message_delta", delta={"stop_reason": "end_turn", **ends}, **usage)
+    yield typed_event("message_stop")
+
+
+def _block_frames(index: int, raw: bytes) -> Iterator[bytes]:
+    try:
+        block = RawObject(raw)
+    except Unreadable as error:
+        raise UpstreamUnreadable("The provider's answer is no message: a block of it is no object.") from error
+    kind = block.value("type")
+    emptied: dict[str, bytes] = {}
+    deltas: list[dict[str, Any]] = []
+    for name, delta, member in _GROWN.get(kind, ()) if isinstance(kind, str) else ():
+        if block.value(name):
+            emptied[name] = b'""'
+            deltas.append({"type": delta, member: msgspec.Raw(block.raw(name) or b'""')})
+    if kind in _USES and "input" in block:
+        emptied["input"] = b"{}"
+        deltas.append({"type": "input_json_delta", "partial_json": (block.raw("input") or b"{}").decode()})
+    if kind == "compaction":
+        held = {name: msgspec.Raw(block.raw(name) or b"null") for name in ("content", "encrypted_content")}
+        emptied = {name: b"null" for name in held if name in block}
+        deltas.append({"type": "compaction_delta", **held})
+    yield typed_event("content_block_start", index=index, content_block=msgspec.Raw(block.spliced(emptied)))
+    for piece in deltas:
+        yield typed_event("content_block_delta", index=index, delta=piece)
+    yield typed_event("content_block_stop", index=index)
+
+
+def typed_event(kind: str, **members: Any) -> bytes:
+    """A frame of ours, whose name is its type."""
+    return event(msgspec.json.encode({"type": kind, **members}), kind)
+
+
+TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+"""Types by status; below 500 the others are faults of the request, and from there on of the server."""
+
+
+def type_of(status: int) -> str:
+    return TYPES.get(status) or ("invalid_request_error" if 400 <= status < 500 else "api_error")
+
+
+def own_error(error: StenoError) -> bytes:
+    """Body of a refusal of our own, with our code: the types are fewer."""
+    members: dict[str, Any] = {"type": type_of(error.status), "message": error.message, "code": error.code}
+    return _envelope(members if error.param is None else {**members, "param": error.param})
+
+
+def refusal_frame(status: int, headers: Headers, body: bytes, now: float) -> bytes:
+    """Frame with the provider's refusal; of its words nothing is changed, as clients recover by them."""
+    members: dict[str, Any] = msgspec.json.decode(error_body(status, headers, body, now))["error"]
+    # What it left out was filled in as another format has it.
+    given = b'"type"' in body
+    left = {name: value for name, value in members.items() if value is not None}
+    return event(_envelope(left if given else {**left, "type": type_of(status)}), "error")
+
+
+def _envelope(details: dict[str, Any]) -> bytes:
+    return msgspec.json.encode({"type": "error", "error": details})
+
+
+class MessagesAnswers(Answers):
+    """The answers of this format."""
+
+    editing = MessageEditor
+    error = staticmethod(own_error)
+    refusal_frame = staticmethod(refusal_frame)
+    frames_of = staticmethod(frames_of)
+
+    def about(self, request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> tuple[Any, ...]:  # noqa: ARG002
+        return (isinstance(early, MessageEvents) and early.begins_answer,)
+
+    def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> MessageEvents:
+        return MessageEvents(shape, compaction_id, f"msg_{secrets.token_hex(12)}", request.model)
+
+    def failed(self, envelope: bytes) -> bytes:
+        # Without its name clients take it for no error.
+        return event(envelope, "error")

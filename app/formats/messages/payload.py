@@ -1,0 +1,239 @@
+"""Payloads: a view as messages. What is verbatim keeps its bytes, as far as a provider takes it where it stands now.
+
+What was legal in the client's history may not be so behind a summary, and two things are seen to here. Instructions
+among the messages may only stand behind a user's message and before an assistant's, or last: where their neighbours are
+gone they wait for the next such place. And a history begins with a user's message.
+
+Instructions that have expired (`clear_at`) never move. Those of earlier turns are left out; those of the current turn
+stay, because its thinking may be signed over them.
+
+Marks of the provider's cache move with what they stood on: at most four in a request, none of an hour behind one of
+five minutes. None is invented, so there are never more than the client set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from app.core.history.messages import Kind
+from app.core.view.view import Altered, Conversation, Pinned, Summary, Verbatim, View
+from app.formats.breakpoints import kept_breakpoint
+from app.formats.messages.content import (
+    MARK,
+    SEALED,
+    blocks_of,
+    decoded_message,
+    edited,
+    is_raw_result,
+    media_in,
+    raw_blocks,
+    texts_in,
+    with_content,
+)
+from app.formats.messages.messages import is_beside, written
+from app.formats.rendering import Placed, joined, placed
+
+OPENER = "[Earlier messages of this conversation are left out here.]"
+
+
+def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
+    """The payload's raw messages in order.
+
+    `alternate`: for a provider that refuses two user messages in a row, those that were not neighbours in the client's
+    own history are joined: results first, then the texts in their order.
+    """
+    instructions = [message.raw for message in conversation.instructions]
+    messages = conversation.transcript.messages
+    if view.parts == (Verbatim(0, len(messages)),) and not view.without_thinking:
+        return [*instructions, *(message.raw for message in messages)]
+    entries = list(_entries(conversation, view))
+    begun = "user" if any(not is_beside(raw) for raw in instructions) else ""
+    if not begun and messages and messages[0].kind is not Kind.ASSISTANT:
+        entries = _opened(entries)
+    entries = _settled(entries, begun, messages.expired_places)
+    payload = joined(entries, _joined) if alternate else [entry.raw for entry in entries]
+    return [*instructions, *in_order(payload)]
+
+
+def _entries(conversation: Conversation, view: View) -> Iterator[Placed]:
+    skipped, history = len(conversation.instructions), conversation.transcript.messages
+    turn = history.turn_starts[-1] if history.turn_starts else 0
+    for each in placed(conversation, view, _note, _left, _without_thinking)[skipped:]:
+        if each.place in history.expired_places and each.place < turn:
+            continue
+        mark = None if each.summary is None else _mark_of(conversation, view, each.summary)
+        raw = each.raw if mark is None else edited(each.raw, partial(_marked, mark=mark))
+        yield each._replace(raw=raw, role=each.role or "user")
+
+
+def _marked(block: dict[str, Any], mark: object) -> dict[str, Any]:
+    return {**block, MARK: mark}
+
+
+def _note(text: str) -> bytes:
+    return msgspec.json.encode({"role": "user", "content": [{"type": "text", "text": text}]})
+
+
+def _mark_of(conversation: Conversation, view: View, part: Summary) -> object:
+    """The mark of the cache on the last message that only this summary stands for, if any has one."""
+    messages, positions = conversation.transcript.messages, conversation.chain.positions
+    start, stop = (positions[end] for end in (part.chunk.from_digest, part.chunk.through_digest))
+    sent = {i for other in view.parts if isinstance(other, Pinned) for i in range(other.start, other.stop)}
+    sent |= {start + offset for offset in part.chunk.carried}
+    marks = (last_mark(messages[index].raw) for index in range(stop - 1, start - 1, -1) if index not in sent)
+    return next((mark for mark in marks if mark is not None), None)
+
+
+def _without_thinking(raw: bytes) -> bytes | None:
+    """None where nothing else is in it."""
+    return edited(raw, lambda block: None if block.get("type") in SEALED else block) or None
+
+
+def _left(raw: bytes, part: Altered) -> bytes | None:
+    left = _altered(raw, part)
+    if left is None or not part.media:
+        return left
+    words = iter(part.media)
+    return edited(left, lambda block: _without_media(block, words))
+
+
+def _without_media(block: dict[str, Any], words: Iterator[str]) -> dict[str, Any]:
+    """A block with words in place of what in it is no text, in order."""
+    match block:
+        case {"type": "tool_result", "content": list(held)}:
+            return {**block, "content": [_without_media(inner, words) for inner in held]}
+        case {"type": "document", "source": {"type": "content", "content": list(held)} as source}:
+            return {**block, "source": {**source, "content": [_without_media(inner, words) for inner in held]}}
+        case _ if any(media_in([block])):
+            return {"type": "text", "text": next(words), **kept_breakpoint(block)}
+        case _:
+            return block
+
+
+def _altered(raw: bytes, part: Altered) -> bytes | None:
+    """A message with its texts replaced in order, and its calls by those that are left; the rest keeps its bytes."""
+    remaining = iter(part.texts)
+    if isinstance(decoded_message(raw).get("content"), str):
+        return with_content(raw, msgspec.json.encode(next(remaining)))
+    left = None if part.calls is None else dict(part.calls)
+    called = iter(range(len(raw)))
+
+    def edit(block: dict[str, Any]) -> dict[str, Any] | None:
+        changed = False
+        for holder, key in list(texts_in({"content": [block]})):
+            text = next(remaining)
+            changed = changed or holder[key] != text
+            holder[key] = text
+        if left is not None and block.get("type") == "tool_use":
+            arguments = left.get(next(called))
+            if arguments is None:
+                return None
+            if arguments != written(block.get("input")):
+                return {**block, "input": msgspec.Raw(arguments.encode())}
+        return _without_empty(block) if changed else block
+
+    return edited(raw, edit) or None
+
+
+def _without_empty(block: dict[str, Any]) -> dict[str, Any] | None:
+    """A block without the blocks of text that nothing is left of: providers refuse those."""
+    if block.get("type") == "text":
+        return {**block} if block["text"] else None
+    if isinstance(content := block.get("content"), list):
+        return {**block, "content": [inner for inner in content if _holds_text(inner)]}
+    return {**block}
+
+
+def _holds_text(block: object) -> bool:
+    return not (isinstance(block, dict) and block.get("type") == "text" and block.get("text") == "")
+
+
+def _opened(entries: list[Placed]) -> list[Placed]:
+    first = next((entry.role for entry in entries if entry.role != "system"), "")
+    return [Placed(_note(OPENER), role="user", own=True), *entries] if first == "assistant" else entries
+
+
+def _settled(entries: Sequence[Placed], begun: str, expired: Container[int | None]) -> list[Placed]:
+    """Instructions stay where they may stand, and else go on to where they may, unless they are `expired`. `begun`:
+    whose turn is before all."""
+    placed: list[Placed] = []
+    waiting: list[Placed] = []
+    turn = begun
+    for place, entry in enumerate(entries):
+        if entry.role == "system":
+            following = next((later.role for later in entries[place + 1 :] if later.role != "system"), "")
+            if waiting or turn != "user" or following == "user":
+                waiting += [] if entry.place in expired else [entry]
+            else:
+                placed.append(entry)
+            continue
+        if turn == "user" and entry.role != "user":
+            placed += waiting
+            waiting = []
+        placed.append(entry)
+        turn = entry.role
+    if waiting and turn != "user":  # There is no such place behind them.
+        before = max((i for i in range(1, len(placed)) if _may_stand(placed, i)), default=0)
+        return [*placed[:before], *waiting, *placed[before:]]
+    return [*placed, *waiting]
+
+
+def _may_stand(placed: Sequence[Placed], place: int) -> bool:
+    return placed[place - 1].role == "user" and placed[place].role == "assistant"
+
+
+def _joined(first: bytes, second: bytes, keeps_first: bool) -> bytes:
+    """Merge a note into a client message, keeping the client's other members."""
+    blocks = [*raw_blocks(first), *raw_blocks(second)]
+    blocks.sort(key=lambda block: not is_raw_result(block))
+    return with_content(first if keeps_first else second, b"[%b]" % b",".join(blocks))
+
+
+_LONG = "1h"
+
+
+def last_mark(raw: bytes) -> object:
+    """The last one in a message, as its value; None without any."""
+    if MARK.encode() not in raw:
+        return None
+    marks = [block[MARK] for block in _blocks_marked(blocks_of(decoded_message(raw).get("content")))]
+    return marks[-1] if marks else None
+
+
+def _blocks_marked(blocks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Blocks with a mark, those inside of results too, which count before their own."""
+    for block in blocks:
+        if isinstance(block.get("content"), list):
+            yield from _blocks_marked(blocks_of(block["content"]))
+        if block.get(MARK):
+            yield block
+
+
+def in_order(raw_messages: Sequence[bytes]) -> list[bytes]:
+    """The messages without the marks of an hour that came behind one of five minutes, as others were moved."""
+    if not any(b'"ttl"' in raw for raw in raw_messages):
+        return list(raw_messages)
+    is_short = False
+
+    def edit(block: dict[str, Any]) -> dict[str, Any]:
+        nonlocal is_short
+        left = block
+        if isinstance(content := block.get("content"), list):
+            inner = [edit(held) if isinstance(held, dict) else held for held in content]
+            if any(now is not was for now, was in zip(inner, content, strict=True)):
+                left = {**left, "content": inner}
+        if mark := block.get(MARK):
+            if is_short and _is_long(mark):
+                return {key: value for key, value in left.items() if key != MARK}
+            is_short = is_short or not _is_long(mark)
+        return left
+
+    return [edited(raw, edit) if MARK.encode() in raw else raw for raw in raw_messages]
+
+
+def _is_long(mark: object) -> bool:
+    return isinstance(mark, Mapping) and mark.get("ttl") == _LONG

@@ -1,0 +1,208 @@
+"""Requests, as far as they are read alike in all formats: the body, what it asks of Steno, what it declares."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from app.core.tokens.declarations import ResponseFormat, Tool
+from app.core.tokens.rules import LONGEST_MODEL
+from app.errors import InvalidRequest
+from app.formats.beginnings import Beginning, Beginnings
+from app.formats.members import RawObject, TooManyValues, Unreadable, holds_more_values, split_array
+from app.formats.objects import object_of, text_at
+from app.formats.types import AnswerAsked, BodyBounds, TooManyMessages, WireRequest, Wishes
+
+R = TypeVar("R", bound=WireRequest)
+
+_NAMES_MODELS = re.compile(r"models?|preset|\w*fallbacks?", re.IGNORECASE)
+"""Members by which routers take other models: OpenRouter's and LiteLLM's; and `model` in other cases, which parsers in
+Go take for it."""
+
+
+def source_of(body: bytes, bounds: BodyBounds, beginnings: Beginnings | None) -> tuple[RawObject, Beginning | None]:
+    """The body's members, and the beginning that it was found to have. Raises `Unreadable`."""
+    known = beginnings.find(body) if beginnings is not None else None
+    start, marks = (known.stop, known.marks) if known is not None else (0, 0)
+    # Before anything is decoded: each value takes many times its bytes.
+    if holds_more_values(body, bounds.values, start, marks):
+        raise TooManyValues(f"It holds more than {bounds.values} values.")
+    return (RawObject(body) if known is None else known.read_rest(body)), known
+
+
+def model_of(source: RawObject) -> str:
+    """The model that a body names. Raises `Unreadable` where it names none."""
+    model = source.value("model")
+    if not isinstance(model, str) or len(model) > LONGEST_MODEL:
+        raise Unreadable("The request names no model.")
+    return model
+
+
+def check_number(messages: int, bounds: BodyBounds, named: str = "messages") -> None:
+    """Raises `TooManyMessages` for more than the bounds allow."""
+    if messages > bounds.messages:
+        raise TooManyMessages(f"It has {messages} {named}; at most {bounds.messages} are read.")
+
+
+def is_given(source: RawObject, name: str) -> bool:
+    """Whether a member holds anything: it is there, and neither null nor an empty list."""
+    return source.raw(name) not in (None, b"null", b"[]")
+
+
+def has_known_tools(source: RawObject, is_known: Callable[[object], bool]) -> bool:
+    """Whether all tools can be read, and cost what is known."""
+    tools = source.value("tools")
+    if tools is None:
+        return source.raw("tools") in (None, b"null")
+    return not isinstance(tools, list) or all(map(is_known, tools))
+
+
+def is_function(tool: object) -> bool:
+    """Whether a tool is one that the client runs, in OpenAI's formats; what is no object counts as such."""
+    return not isinstance(tool, dict) or tool.get("type") in ("function", "custom")
+
+
+class Body(NamedTuple):
+    """A body, as far as it is read alike in every format."""
+
+    source: RawObject
+    model: str
+    options: Mapping[str, Any]
+    beside: tuple[bytes, ...]
+    """Raw messages that stand beside the history and lead it."""
+    elements: tuple[bytes, ...]
+    """The history as the client counts it."""
+
+
+def request_of(
+    kind: type[R],
+    body: Body,
+    raw_messages: tuple[bytes, ...] | None = None,
+    place_of: Callable[[int], int] | None = None,
+    *,
+    answer: Mapping[str, Any] | None = None,
+    threshold: int | None = None,
+    **said: Any,
+) -> R:
+    """A request with all that is read alike in every format; `said` is what is not, and `answer` of the answer.
+
+    `raw_messages` and the place among them of each element, where these are not one for one.
+    """
+    source, model, options, beside, elements = body
+    output: object = None
+    for name in kind.OUTPUT_MEMBERS:
+        output = output or source.value(name)
+    output = output if isinstance(output, int) and output > 0 else None
+    focus, pins = read_focus(options.get("instructions")), read_pins(options.get("pin"), len(elements))
+    if pins:
+        pins = tuple(sorted(set(map(place_of or len(beside).__add__, pins))))
+    if "forbids_tools" not in said:
+        said["forbids_tools"] = source.value("tool_choice") == "none"
+    return kind(
+        source=source,
+        raw_messages=raw_messages or (*beside, *elements),
+        model=model,
+        declared=b"".join(
+            [b"%b:%b," % (name.encode(), raw) for name in kind.DECLARING_MEMBERS if (raw := source.raw(name))]
+        ),
+        names=tuple(kind.names_in(source)),
+        has_tools=any(is_given(source, name) for name in kind.TOOL_MEMBERS if name in source),
+        answer=AnswerAsked(source.value("stream") is True, output, **(answer or {})),
+        wishes=Wishes(options, focus, pins, threshold),
+        **said,
+    )
+
+
+OPTIONS = ("compaction", "instructions", "pin", "preset", "recall")
+SWITCHES = ("compaction", "recall")
+"""Members of the `context` object; those of `SWITCHES` are true or false."""
+LONGEST_FOCUS = 4_000
+LONGEST_OPTIONS = 131_072
+"""Bytes of the `context` object: ten thousand pins and the longest focus have room."""
+
+
+def read_options(source: RawObject) -> Mapping[str, Any]:
+    """A body's `context` object. Raises `InvalidRequest` for a member that would be ignored, such as a mistyped one."""
+    given = source.raw("context")
+    if given is None or given == b"null":
+        return {}
+    known = f"known: {', '.join(OPTIONS)}"
+    if len(given) > LONGEST_OPTIONS:
+        raise InvalidRequest(f"context has {len(given)} bytes; at most {LONGEST_OPTIONS} are read.", "context")
+    options = source.value("context")
+    if not isinstance(options, dict):
+        raise InvalidRequest(f"context must be an object with options; {known}.", "context")
+    for name in options:
+        if name not in OPTIONS:
+            raise InvalidRequest(f"context has no option {name!r:.100}; {known}.", f"context.{name:.100}")
+    for name in SWITCHES:
+        if not isinstance(options.get(name, True), bool | None):
+            raise InvalidRequest(f"context.{name} must be true or false.", f"context.{name}")
+    return options
+
+
+def read_focus(instructions: object, param: str = "context.instructions") -> str:
+    """Raises `InvalidRequest`, which names the member as `param`."""
+    if instructions is None:
+        return ""
+    if not isinstance(instructions, str) or len(instructions) > LONGEST_FOCUS:
+        raise InvalidRequest(f"{param} must be a text of at most {LONGEST_FOCUS} characters.", param)
+    return instructions.strip()
+
+
+def read_pins(pin: object, messages: int) -> tuple[int, ...]:
+    """Indexes into the request's messages, of which there are so many. Raises `InvalidRequest`."""
+    if pin is None:
+        return ()
+    if not isinstance(pin, list):
+        raise InvalidRequest("context.pin must be a list of indexes into messages.", "context.pin")
+    for index in pin:
+        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < messages:
+            raise InvalidRequest(
+                f"context.pin holds {index!r:.100}; the request has {messages} messages, whose indexes are whole"
+                " numbers from 0.",
+                "context.pin",
+            )
+    return tuple(sorted(set(pin)))
+
+
+OWN_REFERENCE = "stn1."
+"""Beginning of the references that releases up to 2026-11 gave to clients as compactions."""
+
+
+def check_compaction(item: Mapping[str, Any], history: str) -> None:
+    """Raises `InvalidRequest` for a compaction that holds a reference of Steno's. `history`: the
+    member it stands in."""
+    sealed = (item.get(member) for member in ("encrypted_content", "signature"))
+    if any(isinstance(text, str) and text.startswith(OWN_REFERENCE) for text in sealed):
+        raise InvalidRequest(
+            "The history holds a compaction that an earlier release of Steno made, and this one cannot read. Resend the"
+            " messages that it stands for in its place, or begin a new conversation.",
+            history,
+        )
+
+
+def elements_of(source: RawObject, name: str) -> list[tuple[dict[str, Any], str]]:
+    """The objects of an array, each with its text."""
+    raw, value = source.raw(name), source.value(name)
+    if raw is None or not isinstance(value, list):
+        return []
+    pairs = zip(value, split_array(raw), strict=True)
+    return [(item, text.decode()) for item, text in pairs if isinstance(item, dict)]
+
+
+def unread(source: RawObject, members: Iterable[str]) -> list[str]:
+    """Members that cannot be decoded, for a number beyond all bounds, as their text: too much rather than nothing."""
+    raws = (source.raw(name) for name in members if source.value(name) is None)
+    return [raw.decode("utf-8", "replace") for raw in raws if raw is not None and raw != b"null"]
+
+
+def tool_of(held: Mapping[str, Any], parameters: str = "parameters") -> Tool:
+    """A tool whose schema is the member `parameters`."""
+    return Tool(text_at(held, "name"), text_at(held, "description"), object_of(held.get(parameters)))
+
+
+def response_format_of(held: Mapping[str, Any]) -> ResponseFormat:
+    """The format of an answer that has to follow a schema."""
+    return ResponseFormat(text_at(held, "name"), text_at(held, "description"), object_of(held.get("schema")))

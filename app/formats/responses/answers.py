@@ -1,0 +1,333 @@
+"""The answer on its way to the client: our members go in, and what would be a second beginning comes out.
+
+A stream passes frame by frame, nearly always as it came: only what begins or ends it is looked into, and even that
+keeps all its other bytes. The first frame gets the status, the one that ends the response everything. A provider
+opens its stream before it looks at the prompt: what it says until the first item does not count as an answer, and an
+error behind it is a refusal.
+
+Numbers ascend and one stream has one id, whoever began it: where we did, each frame is given the next number and our
+id; and an error of ours behind the provider's frames is given theirs.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import time
+from typing import Any
+
+import msgspec
+
+from app.formats.answers import AnswerEditor, Answers
+from app.formats.early import EarlyFrames, EventShape
+from app.formats.members import RawObject, Unreadable, split_array
+from app.formats.provider_errors import error_body
+from app.formats.responses.request import ResponsesRequest
+from app.formats.sse import event
+from app.formats.streamed import read_whole, taken_apart, written
+from app.formats.types import Headers, WireRequest
+from app.formats.usage import LONGEST_USAGE, Usage, says_window_full, text_of, usage_of
+
+UNSAID: dict[str, Any] = {
+    **dict.fromkeys(
+        ("error", "incomplete_details", "instructions", "max_output_tokens", "temperature", "top_p", "usage")
+    ),
+    "output": [],
+    "parallel_tool_calls": True,
+    "tool_choice": "auto",
+    "tools": [],
+    "metadata": {},
+}
+"""Members that clients' types want of every response."""
+FAILED = "server_error"
+"""The code of a failure that has none."""
+
+
+def new_id() -> str:
+    return f"resp_{secrets.token_hex(24)}"
+
+
+def response(id_: str, model: str, status: str, **members: Any) -> dict[str, Any]:
+    """A response without output, as clients read it."""
+    head = {"id": id_, "object": "response", "created_at": int(time()), "status": status, "model": model}
+    return {**head, **UNSAID, **members}
+
+
+def frame(type_: str, number: int, members: Mapping[str, Any]) -> bytes:
+    return event(msgspec.json.encode({"type": type_, "sequence_number": number, **members}), type_)
+
+
+def error_frames(envelope: bytes) -> bytes:
+    """A refusal in a stream: as an error, flat and nested, because clients read either; then as the response's end,
+    which is all that some of them show. An editor sets the numbers and the id right where others came before.
+    """
+    error: dict[str, Any] = msgspec.json.decode(envelope)["error"]
+    flat = {name: error.get(name) for name in ("code", "message", "param")}
+    failed = response(new_id(), "", "failed", error={"code": error.get("code") or FAILED, "message": flat["message"]})
+    begun = frame("error", 0, {**flat, "error": error})
+    return begun + frame("response.failed", 1, {"response": failed})
+
+
+@dataclass(slots=True)
+class CompactionEvents(EarlyFrames):
+    """The frames of this format."""
+
+    model: str
+    id: str = field(default_factory=new_id)
+    """Id of the response that we begin; all later frames are given it."""
+    number: int = 0
+    """Number of the next frame."""
+    outcome: bytes = b""
+    """A member that says what became of the compaction, for the provider's first frame."""
+
+    @property
+    def begins(self) -> bool:
+        """Whether the answer is begun by a frame of ours."""
+        return self.shape == "start"
+
+    def started(self, details: Mapping[str, Any]) -> bytes:
+        return self._frame("compaction_started", details, "response.created")
+
+    def _closing(self, kind: str, details: Mapping[str, Any], members: bytes) -> bytes:
+        if self.shape == "comment":
+            self.outcome = b'"compaction":' + self._data(kind, details)
+        return self._frame(kind, details, "response.in_progress", members)
+
+    def _frame(self, kind: str, details: Mapping[str, Any], type_: str, members: bytes = b"") -> bytes:
+        if not self.begins:
+            # Clients tell an event by the type in its data, too.
+            return self._beside(f"context.{kind}" if self.shape == "named" else kind, details)
+        parsed = msgspec.json.decode(b"{" + members + b"}")
+        compaction = msgspec.Raw(self._data(kind, details))
+        begun = response(self.id, self.model, "in_progress", store=False)
+        self.number += 1
+        return frame(type_, self.number - 1, {"response": begun, "compaction": compaction, **parsed})
+
+
+BEGINNINGS = frozenset({"response.created", "response.in_progress", "response.queued"})
+COUNTLESS = frozenset({*BEGINNINGS, "keepalive", "ping"})
+"""Frames that are no part of an answer."""
+ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
+_NUMBER = re.compile(rb'"sequence_number"\s*+:\s*+([0-9]{1,9})')
+_LAST_NUMBER = b'"sequence_number"'
+LONGEST_ID = 1_000
+
+
+@dataclass(slots=True)
+class ResponsesEditor(AnswerEditor):
+    """One answer, streamed or whole."""
+
+    NOTABLE = re.compile(
+        rb'"type"\s*+:\s*+"(?:response\.(?:completed|incomplete|failed|created)|error)"|"error"\s*+:\s*+\{'
+    )
+    CONTENT = re.compile(
+        rb'"(?:delta|text|refusal)"\s*+:\s*+"[^"]|"type"\s*+:\s*+"[a-z_]*(?:_call|_approval_request|compaction|program)"'
+    )
+    TEXT = re.compile(rb'"delta"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
+
+    early: CompactionEvents | None = None
+    """The frames that were sent before the provider's."""
+    searches: int = 0
+    """Web searches that the model made."""
+    _told: bool = False
+    """Whether the first frame that gets the status has come."""
+    _id: str = ""
+    """Id of the response, as the client knows it."""
+    _next: int = 0
+    """Number of the next frame."""
+
+    def __post_init__(self) -> None:
+        if self.early is not None and self.early.begins:
+            self._told, self._id, self._next = True, self.early.id, self.early.number
+
+    @property
+    def usage(self) -> Usage | None:
+        return usage_of(self.usage_said, self.model, self.tier, self.searches)
+
+    @property
+    def _continues(self) -> bool:
+        """Whether the provider's frames go on with a response that we began."""
+        return self.early is not None and self.early.begins
+
+    def quiet(self, frames: bytes, start: int) -> int:
+        if self._continues:
+            return start
+        stop = super(ResponsesEditor, self).quiet(frames, start)
+        if (place := frames.rfind(_LAST_NUMBER, start, stop)) != -1 and (found := _NUMBER.match(frames, place)):
+            self._next = int(found[1]) + 1
+        return stop
+
+    def _passes(self, text: bytes) -> bool:
+        if self._continues or not super(ResponsesEditor, self)._passes(text):
+            return False
+        if found := _NUMBER.search(text):
+            self._next = int(found[1]) + 1
+        return True
+
+    def _edited(self, said: RawObject) -> bytes:
+        type_ = said.value("type")
+        if type_ in BEGINNINGS and self._continues:
+            return b""
+        replaced = self._in_place(said)
+        if type_ == "error" or (type_ not in COUNTLESS | ENDS and said.value("error")):
+            self._fail(said.text)
+            return said.spliced(replaced)
+        members = b"" if self._told else self._first_members()
+        self._told = True
+        if type_ in ENDS:
+            self.ended = True
+            if (raw := said.raw("response")) is not None and raw.startswith(b"{"):
+                self._end(str(type_), RawObject(raw))
+            members = self.finish_members or members
+        else:
+            self.begun = self.begun or type_ not in COUNTLESS
+        return RawObject(said.spliced(replaced)).with_status(members) if members else said.spliced(replaced)
+
+    def _first_members(self) -> bytes:
+        outcome = self.early.outcome if self.early is not None else b""
+        return b",".join(members for members in (outcome, self.first_members) if members)
+
+    def _end(self, type_: str, response: RawObject) -> None:
+        self._read_whole(response)
+        if type_ == "response.failed":
+            error = response.raw("error") or b"null"
+            self._fail(b'{"error":%b}' % error)
+        else:
+            self.begun = True
+
+    def _read_whole(self, answer: RawObject) -> None:
+        if len(answer.raw("usage") or b"") <= LONGEST_USAGE:
+            self.usage_said = answer.value("usage")
+        self.model, self.tier = text_of(answer, "model"), text_of(answer, "service_tier")
+        self.searches = searches_in(answer.raw("output"))
+        details = answer.value("incomplete_details")
+        reason = details.get("reason") if isinstance(details, dict) else None
+        self.window_full, self.at_length = says_window_full(reason), reason == "max_output_tokens"
+
+    def _in_place(self, said: RawObject) -> dict[str, bytes]:
+        """The members to replace, so that the frame goes on from what the client has got."""
+        replaced: dict[str, bytes] = {}
+        number = said.value("sequence_number")
+        if isinstance(number, int):
+            sent = self._next if self._continues else max(self._next, number)
+            self._next = sent + 1
+            if sent != number:
+                replaced["sequence_number"] = b"%d" % sent
+        response = said.raw("response")
+        if response is not None and response.startswith(b"{"):
+            known = RawObject(response)
+            id_ = known.value("id")
+            if isinstance(id_, str) and len(id_) <= LONGEST_ID:
+                self._id = self._id or id_
+                if id_ != self._id:
+                    replaced["response"] = known.spliced({"id": msgspec.json.encode(self._id)})
+        return replaced
+
+
+def searches_in(output: bytes | None) -> int:
+    """Number of web searches in an output. To open a page that one found costs nothing."""
+    if output is None or b"web_search_call" not in output:
+        return 0
+    try:
+        items = [RawObject(raw) for raw in split_array(output)]
+    except Unreadable:
+        return 0
+    actions = [item.value("action") for item in items if item.value("type") == "web_search_call"]
+    return sum(not isinstance(action, dict) or action.get("type", "search") == "search" for action in actions)
+
+
+MOST_ITEMS = 10_000
+"""Most items of an output."""
+UNWRITTEN = {
+    "message": ("content", b"[]"),
+    "function_call": ("arguments", b'""'),
+    "custom_tool_call": ("input", b'""'),
+    "compaction": ("encrypted_content", b'""'),
+}
+"""Members that an item begins without, by type, and their empty values."""
+WRITTEN = {
+    "function_call": ("response.function_call_arguments", "arguments"),
+    "custom_tool_call": ("response.custom_tool_call_input", "input"),
+}
+TEXTS = {"output_text": ("response.output_text", "text"), "refusal": ("response.refusal", "refusal")}
+_ENDINGS = {"incomplete": "response.incomplete", "failed": "response.failed"}
+_Members = Mapping[str, bytes]
+
+
+def frames_of(request: WireRequest, headers: Headers, body: bytes) -> Iterator[bytes]:  # noqa: ARG001 - all streams are alike
+    """The frames of a whole response: that it begins, each of its items, how it ends."""
+    with taken_apart("response"):
+        whole = read_whole(body)
+        items = [RawObject(raw) for raw in split_array(whole.raw("output") or b"[]")]
+        if len(items) > MOST_ITEMS:
+            raise Unreadable(f"It has over {MOST_ITEMS} items.")
+        if whole.value("error") and "output" not in whole:
+            yield error_frames(error_body(200, headers, body, time()))
+            return
+        if "output" not in whole:
+            raise Unreadable("It has no output.")
+        events = [*_said(whole, items)]
+    for number, (type_, members) in enumerate(events):
+        yield event(written({"type": msgspec.json.encode(type_), "sequence_number": b"%d" % number, **members}), type_)
+
+
+def _said(whole: RawObject, items: Sequence[RawObject]) -> Iterator[tuple[str, _Members]]:
+    """The frames' types and members."""
+    empty = {name: raw for name, raw in (("output", b"[]"), ("usage", b"null")) if name in whole}
+    running = {"status": b'"in_progress"'} if "status" in whole else {}
+    begun = whole.spliced(empty | running)
+    yield "response.created", {"response": begun}
+    yield "response.in_progress", {"response": begun}
+    for place, item in enumerate(items):
+        yield from _item(b"%d" % place, item)
+    yield _ENDINGS.get(str(whole.value("status")), "response.completed"), {"response": whole.text}
+
+
+def _item(place: bytes, item: RawObject) -> Iterator[tuple[str, _Members]]:
+    type_, at = str(item.value("type")), {"output_index": place}
+    member, nothing = UNWRITTEN.get(type_, ("", b""))
+    running = {"status": b'"in_progress"'} if "status" in item else {}
+    begun = item.spliced(({member: nothing} if member in item else {}) | running)
+    yield "response.output_item.added", {**at, "item": begun}
+    within = {"item_id": item.raw("id") or b'""', **at}
+    if type_ == "message":
+        for number, part in enumerate(split_array(item.raw("content") or b"[]")):
+            yield from _part({**within, "content_index": b"%d" % number}, RawObject(part))
+    elif type_ in WRITTEN:
+        event_, member = WRITTEN[type_]
+        written = item.raw(member) or b'""'
+        yield f"{event_}.delta", {**within, "delta": written}
+        yield f"{event_}.done", {**within, member: written}
+    yield "response.output_item.done", {**at, "item": item.text}
+
+
+def _part(at: _Members, part: RawObject) -> Iterator[tuple[str, _Members]]:
+    event_, member = TEXTS.get(str(part.value("type")), ("", ""))
+    text = part.raw(member)
+    yield "response.content_part.added", {**at, "part": part.spliced({member: b'""'} if text else {})}
+    if text:
+        logprobs = {"logprobs": b"[]"} if member == "text" else {}
+        yield f"{event_}.delta", {**at, "delta": text, **logprobs}
+        yield f"{event_}.done", {**at, member: text, **logprobs}
+    yield "response.content_part.done", {**at, "part": part.text}
+
+
+class ResponsesAnswers(Answers):
+    """The answers of this format."""
+
+    noun = "response"
+
+    editing = ResponsesEditor
+    frames_of = staticmethod(frames_of)
+    failed = staticmethod(error_frames)
+
+    def about(self, request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> tuple[Any, ...]:  # noqa: ARG002
+        return (early if isinstance(early, CompactionEvents) else None,)
+
+    def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
+        """The safest frame is a comment. Where the provider keeps the answer, an id of ours would come back to it."""
+        stores = not isinstance(request, ResponsesRequest) or request.stores
+        quiet = shape == "chunk" or (shape == "start" and stores)
+        return CompactionEvents("comment" if quiet else shape, compaction_id, request.model)

@@ -1,0 +1,436 @@
+"""Items: what one of them says, where its texts stand, and the bytes that stand for what it means.
+
+An item has a type. Messages have a role as well; calls and their outputs are items of their own that name each other by
+an id, in nine families; what the provider's own tools did is one item each; reasoning is sealed, and bound to the item
+behind it. What a provider compacted itself stands in an item, too: it reads nothing of what is before that.
+
+Two of a request's raw messages are no items: `instructions`, which stand beside them, are the whole member, with its
+key; an input that is only a text is that text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from app.core.history.messages import Kind, Media, Message, ToolCall
+from app.core.history.own_words import told_in
+from app.core.history.told import Told
+from app.formats.breakpoints import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT, Breakpoints
+from app.formats.documents import file_of
+from app.formats.media import pixels
+from app.formats.media import seconds as seconds_of
+from app.formats.members import Unreadable, split_array
+from app.formats.objects import (
+    as_text,
+    decoded_object,
+    json_text,
+    meaning_of,
+    meant_by,
+    objects_in,
+    of_user,
+    text_at,
+    without,
+    written_alike,
+)
+from app.formats.surrogates import decoded
+from app.formats.types import Draft
+
+Json = Mapping[str, Any]
+Path = tuple[str | int, ...]
+"""Keys and indexes that lead to a value in an item."""
+
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
+INSTRUCTIONS = re.compile(rb'"instructions"[ \t\n\r]*+:[ \t\n\r]*+')
+"""Beginning of the `instructions` member, which is no text and no item."""
+
+ROLES = {
+    "system": Kind.INSTRUCTIONS,
+    "developer": Kind.INSTRUCTIONS,
+    "user": Kind.USER,
+    "assistant": Kind.ASSISTANT,
+}
+PLACED = frozenset({"additional_tools", "configuration_update"})
+"""Items that say how the model is run from there on."""
+COMPACTION = "compaction"
+"""Type of the item that the provider made of everything before it."""
+REASONING = "reasoning"
+
+
+class CallType(NamedTuple):
+    """A family's calls: one that an output answers."""
+
+    name: str
+    """The tool, where the item does not name it."""
+    member: str
+    """Member with what it is called with: a text, or an object."""
+    id: str = "call_id"
+    long_text: Path = ()
+    """Place in an object where a text may be of any length: arguments that are cut go there."""
+
+
+class OutputType(NamedTuple):
+    member: str
+    id: str = "call_id"
+
+
+CALLS = {
+    "function_call": CallType("", "arguments"),
+    "custom_tool_call": CallType("", "input"),
+    "mcp_approval_request": CallType("", "arguments", "id"),
+    "computer_call": CallType("computer", "action"),
+    "local_shell_call": CallType("local_shell", "action", long_text=("command",)),
+    "shell_call": CallType("shell", "action", long_text=("commands",)),
+    "apply_patch_call": CallType("apply_patch", "operation", long_text=("diff",)),
+    "program": CallType("program", "code"),
+    "tool_search_call": CallType("tool_search", "arguments"),
+}
+OUTPUTS = {
+    "function_call_output": OutputType("output"),
+    "custom_tool_call_output": OutputType("output"),
+    "mcp_approval_response": OutputType("reason", "approval_request_id"),
+    "computer_call_output": OutputType("output"),
+    # Its id is that of the call, which has both.
+    "local_shell_call_output": OutputType("output", "id"),
+    "shell_call_output": OutputType("output"),
+    "apply_patch_call_output": OutputType("output"),
+    "program_output": OutputType("result"),
+    "tool_search_output": OutputType("tools"),
+}
+SETTLED = {
+    "web_search_call": ("web_search", "action"),
+    "file_search_call": ("file_search", "queries"),
+    "code_interpreter_call": ("code_interpreter", "code"),
+    "image_generation_call": ("image_generation", "revised_prompt"),
+    "mcp_call": ("", "arguments"),
+}
+"""Items of what a provider's own tool did, the call and its result in one: the tool's name, and what it was called
+with."""
+SEALED = frozenset({REASONING, COMPACTION, "program", "tool_search_output", "mcp_list_tools", *PLACED})
+"""Sent as they came or not at all: signed, encrypted, or a list of tools."""
+NAMED_BY_ID = frozenset({"mcp_approval_request", "local_shell_call_output", "item_reference"})
+"""Items whose `id` is no mere name of the item."""
+SHORT = 200
+"""Characters of arguments that nothing shortens; an object without a long text that has more is sealed."""
+
+VOLATILE_KEYS = frozenset({"id", "status", "created_by", "internal_chat_message_metadata_passthrough"})
+"""Members of an item that come, go or change without changing what it means."""
+VOLATILE_PART_KEYS = frozenset({"annotations", "logprobs", PROMPT_CACHE_BREAKPOINT, CACHE_CONTROL})
+"""The same of a part of a content."""
+SEALING_KEYS = frozenset({"encrypted_content", "fingerprint"})
+"""Keys that clients drop and add again: part of no meaning."""
+TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text", None)
+
+
+def read_item(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
+    """Raises `Unreadable` where a raw message is none."""
+    if (text := _bare_text(raw)) is not None:
+        kind = Kind.INSTRUCTIONS if INSTRUCTIONS.match(raw) else Kind.USER
+        role = "developer" if kind is Kind.INSTRUCTIONS else "user"
+        canonical = written_alike({"role": role, "content": without(text, ignore)})
+        told = told_in((text,)) if kind is Kind.USER else Told.NOT
+        return Draft(Message(kind, role, (text,), raw, b"", told=told), canonical)
+    if raw.startswith(b"{") and (items := _compacted(raw)):
+        return _read_compacted(raw, items)
+    item = decoded_object(raw, "An item")
+    return Draft(_read(raw, item), canonical_item(item, ignore))
+
+
+def type_of(item: Json) -> str:
+    """Messages need not name theirs, nor what refers to an item by its id."""
+    type_ = item.get("type")
+    if isinstance(type_, str):
+        return type_
+    if isinstance(item.get("role"), str):
+        return "message"
+    if type_ is None and isinstance(item.get("id"), str):
+        return "item_reference"
+    raise Unreadable("An item has neither a type nor a role.")
+
+
+def slots(item: Json) -> Iterator[tuple[Path, str]]:
+    """Places of the texts of a message, or of a result, in order. At no place: what an item says otherwise."""
+    type_ = type_of(item)
+    if type_ == "message":
+        yield from _content_slots("content", item.get("content"))
+    elif type_ in OUTPUTS and type_ not in SEALED:
+        if type_ == "mcp_approval_response":
+            yield (), "approved" if item.get("approve") is True else "denied"
+        yield from _content_slots(OUTPUTS[type_].member, item.get(OUTPUTS[type_].member))
+
+
+def _content_slots(member: str, held: Any) -> Iterator[tuple[Path, str]]:
+    if isinstance(held, str):
+        yield (member,), held
+    for place, part in enumerate(held if isinstance(held, list) else ()):
+        for key in _text_keys(part):
+            if isinstance(text := part.get(key), str):
+                yield (member, place, key), text
+
+
+def _text_keys(part: Any) -> tuple[str, ...]:
+    """Keys under which a part holds texts."""
+    match part:
+        case {"stdout": _} | {"stderr": _}:
+            return "stdout", "stderr"
+        case {"type": "refusal"}:
+            return ("refusal",)
+        case dict() if part.get("type") in TEXT_PARTS:
+            return ("text",)
+        case _:
+            return ()
+
+
+def stands_beside(alone: bytes) -> bool:
+    """Whether what stands for itself is the member beside the input, with its key, and nothing else."""
+    if not INSTRUCTIONS.match(alone, 1):
+        return False
+    try:
+        return len(decoded(alone, _decode_members)) == 1
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+
+
+def _bare_text(raw: bytes) -> str | None:
+    """The text of a raw message that is no item."""
+    if not raw.startswith(b'"'):
+        return None
+    found = INSTRUCTIONS.match(raw)
+    try:
+        return decoded(raw[found.end() :] if found else raw, _decode_text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unreadable(str(error)) from error
+
+
+def _read(raw: bytes, item: Json) -> Message:
+    type_ = type_of(item)
+    if type_ in CALLS:
+        return _call(raw, item, type_)
+    if type_ in OUTPUTS:
+        return _output(raw, item, type_)
+    texts, media = tuple(text for _, text in slots(item)), tuple(_media(item))
+    if type_ == "message":
+        role = str(item.get("role"))
+        kind = ROLES.get(role, Kind.OTHER)
+        kind, told = of_user(kind, texts, plain=not media)
+        return Message(kind, role, texts, raw, b"", media=media, told=told)
+    if type_ == REASONING:
+        thoughts, size = tuple(_thoughts(item)), len(as_text(item.get("encrypted_content")))
+        return Message(
+            Kind.ASSISTANT, "assistant", (), raw, b"", thoughts=thoughts, sealed=True, bound=True, encrypted=size
+        )
+    if type_ in PLACED:
+        tools = item.get("tools")
+        texts = (json_text(tools),) if tools else ()
+        return Message(Kind.INSTRUCTIONS, "developer", texts, raw, b"", sealed=True)
+    if type_ in SETTLED:
+        return _settled(raw, item, type_, media)
+    if type_ == "mcp_list_tools":
+        return Message(Kind.ASSISTANT, "assistant", (json_text(item.get("tools")),), raw, b"", sealed=True)
+    return Message(Kind.OTHER, type_, (json_text(item),), raw, b"")
+
+
+def _call(raw: bytes, item: Json, type_: str) -> Message:
+    known = CALLS[type_]
+    held = item.get(known.member)
+    if type_ == "computer_call" and held is None:
+        held = item.get("actions")
+    arguments = held if isinstance(held, str) else json_text(held)
+    id_ = item.get(known.id)
+    name, kept = known.name or as_text(item.get("name")), isinstance(item.get("id"), str)
+    call = ToolCall(as_text(id_), name, arguments, kept=kept)
+    fixed = isinstance(held, dict | list) and not known.long_text and type_ != "tool_search_call"
+    sealed = type_ in SEALED or (fixed and len(arguments) > SHORT)
+    return Message(Kind.ASSISTANT, "assistant", (), raw, b"", calls=(call,), sealed=sealed)
+
+
+def _output(raw: bytes, item: Json, type_: str) -> Message:
+    known = OUTPUTS[type_]
+    id_, name = item.get("call_id") or item.get(known.id), item.get("name")
+    texts = tuple(text for _, text in slots(item))
+    if type_ == "tool_search_output":
+        texts = (json_text(item.get("tools")),)
+    return Message(
+        kind=Kind.RESULT,
+        role="tool",
+        texts=texts,
+        raw=raw,
+        digest=b"",
+        name=as_text(name),
+        answers=(as_text(id_),),
+        media=tuple(_media(item)),
+        sealed=type_ in SEALED,
+    )
+
+
+def _settled(raw: bytes, item: Json, type_: str, media: tuple[Media, ...]) -> Message:
+    """The call, and as its texts what came of it."""
+    name, member = SETTLED[type_]
+    held = item.get(member)
+    arguments = held if isinstance(held, str) else json_text(held) if held else ""
+    call = ToolCall(as_text(item.get("id")), name or as_text(item.get("name")), arguments)
+    return Message(Kind.ASSISTANT, "assistant", tuple(_found(item)), raw, b"", settled=(call,), media=media)
+
+
+def _found(item: Json) -> Iterator[str]:
+    """The texts of a provider's own tool's results."""
+    for member in ("output", "error"):
+        if held := item.get(member):
+            yield held if isinstance(held, str) else json_text(held)
+    for member, keys in (("results", ("filename", "text")), ("outputs", ("logs",))):
+        for each in objects_in(item.get(member)):
+            yield from (text for key in keys if isinstance(text := each.get(key), str))
+
+
+HOLDING_PARTS = ("content", "output")
+"""Members of an item that hold parts."""
+
+
+def is_media(part: Json) -> bool:
+    """Whether a part is no text."""
+    return not _text_keys(part)
+
+
+def _media(item: Json) -> Iterator[Media]:
+    for member in HOLDING_PARTS:
+        held = item.get(member)
+        is_alone = isinstance(held, dict)
+        for part in objects_in([held] if is_alone else held):
+            if is_media(part):
+                yield replace(read_media(part), bound=is_alone)
+    if isinstance(picture := item.get("result"), str) and item.get("type") == "image_generation_call":
+        yield read_media({"type": "input_image", "image_url": f"data:image/png;base64,{picture}"})
+    for each in objects_in(item.get("outputs")):
+        if each.get("type") == "image":
+            yield read_media({"type": "input_image", "image_url": each.get("url")})
+
+
+def _thoughts(item: Json) -> Iterator[str]:
+    for member in ("summary", "content"):
+        for part in objects_in(item.get(member)):
+            if isinstance(text := part.get("text"), str):
+                yield text
+
+
+def compacted_upto(elements: Sequence[bytes]) -> int:
+    """Number of an input's items up to the last one that the provider compacted; 0 without one."""
+    for place in range(len(elements), 0, -1):
+        raw = elements[place - 1]
+        if b'"compaction"' in raw and type_of(decoded_object(raw, "An item")) == COMPACTION:
+            return place
+    return 0
+
+
+def _compacted(raw: bytes) -> list[dict[str, Any]]:
+    """The items of a raw message that ends with a provider's compaction; none where it is another."""
+    if b'"compaction"' not in raw:
+        return []
+    try:
+        items = [decoded_object(each, "An item") for each in split_array(b"[" + raw + b"]")]
+    except Unreadable:
+        return []
+    return items if type_of(items[-1]) == COMPACTION else []
+
+
+def _read_compacted(raw: bytes, items: Sequence[Json]) -> Draft:
+    """Read a compacted history as one message: nothing in it may be moved, and what is before its end is not read by
+    the model, but for the leading instructions."""
+    leading: list[Message] = []
+    for item in items[:-1]:
+        message = _read(b"", item)
+        if message.kind is not Kind.INSTRUCTIONS:
+            break
+        leading.append(message)
+    texts = tuple(text for message in leading for text in message.texts)
+    sealed = as_text(items[-1].get("encrypted_content"))
+    canonical = written_alike({"type": COMPACTION, "sealed": sealed, "leading": texts})
+    read = Message(Kind.INSTRUCTIONS, "developer", texts, raw, b"", sealed=True, encrypted=len(sealed))
+    return Draft(read, canonical)
+
+
+# What an item means
+
+
+def canonical_item(item: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
+    """The bytes that stand for what an item means: see `VOLATILE_KEYS`.
+
+    A text and one part with that text are the same; so are null, missing and empty; a call's arguments count by value.
+    What is sealed does not count: clients keep reasoning within a turn, and may send less of it afterwards. Unknown
+    keys count. `ignore` removes volatile text, such as a date a client injects.
+    """
+    type_ = type_of(item)
+    if type_ == REASONING:
+        return written_alike({"type": REASONING})
+    known = CALLS.get(type_)
+    kept: dict[str, Any] = {}
+    for key, value in item.items():
+        if (key in VOLATILE_KEYS and not (key == "id" and type_ in NAMED_BY_ID)) or key in SEALING_KEYS:
+            continue
+        if key in ("content", "output"):
+            kept[key] = _canonical_content(value, ignore)
+        elif known and key == known.member and isinstance(value, str):
+            kept[key] = meant_by(value)
+        elif not (key == "type" and type_ == "message"):
+            kept[key] = value
+    return meaning_of(kept)
+
+
+def _canonical_content(value: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
+    if isinstance(value, str):
+        return without(value, ignore)
+    if not isinstance(value, list):
+        return _canonical_part(value, ignore)
+    parts = [_canonical_part(part, ignore) for part in value]
+    match parts:
+        case [{"text": str(text), **rest}] if rest.get("type") in TEXT_PARTS and set(rest) <= {"type"}:
+            return text
+        case _:
+            return parts
+
+
+def _canonical_part(part: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
+    if not isinstance(part, dict):
+        return part
+    kept = {key: value for key, value in part.items() if key not in VOLATILE_PART_KEYS}
+    if isinstance(text := kept.get("text"), str):
+        kept["text"] = without(text, ignore)
+    return kept
+
+
+MEDIA = {"input_image": "image", "computer_screenshot": "image", "input_file": "file", "input_audio": "audio"}
+HOLDING = ("image_url", "file_data", "file_url", "file_id", "data")
+"""Members that hold what the part is, or say where it is."""
+
+
+def read_media(part: Mapping[str, Any]) -> Media:
+    """A part that is no text, whatever it holds."""
+    type_ = text_at(part, "type")
+    kind = MEDIA.get(type_, type_)
+    inner = part.get("input_audio")
+    members = inner if isinstance(inner, dict) else part
+    size = sum(len(text_at(members, name)) for name in HOLDING)
+    width = height = 0
+    seconds = 0.0
+    if kind == "file" and (data := text_at(members, "file_data")):
+        return replace(file_of(data, size), name=text_at(part, "filename"))
+    if kind == "image" and (url := text_at(members, "image_url")).startswith("data:"):
+        width, height = pixels(url)
+    elif kind == "audio":
+        seconds = seconds_of(text_at(members, "data"), text_at(members, "format"))
+    return Media(kind, size, text_at(members, "detail"), width, height, seconds)
+
+
+def _text_type(item: Json) -> str | None:
+    if type_of(item) == "message":
+        return None if item.get("role") == "assistant" else "input_text"
+    return "input_text" if type_of(item) in ("function_call_output", "custom_tool_call_output") else None
+
+
+BREAKPOINTS = Breakpoints(
+    (PROMPT_CACHE_BREAKPOINT,), frozenset({"input_text", "input_image", "input_file"}), _text_type
+)

@@ -1,0 +1,323 @@
+"""Steps of ASGI that the proxy routes share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
+from email.utils import formatdate
+from time import time
+from typing import Any, Protocol, cast
+
+from starlette.types import Message, Receive, Scope, Send
+
+from app.errors import BodyTooLarge, RequestTimedOut, StenoError
+from app.http.own_headers import REQUEST_ID
+from app.http.relayed import FRAMING, Headers, value_of, written
+
+CONNECTION = "steno.connection"
+"""Scope key: the server's side of the request, where the server is ours."""
+
+HANDSHAKE = "steno.handshake"
+"""Scope key: true if the request asks for a WebSocket. Our server alone knows: it takes offers out of the headers."""
+
+
+class Leaving(Protocol):
+    """Server's side that can say when a client leaves."""
+
+    def when_left(self, leave: Callable[[], None] | None) -> None:
+        """Set the callback for a client that leaves before its answer has ended; called at once if it has left."""
+        ...
+
+    @property
+    def task(self) -> asyncio.Task[Any] | None:
+        """Task in which the request is served; None if that is not known."""
+        ...
+
+
+class Connection(Leaving, Protocol):
+    """Abilities of a server that need no messages."""
+
+    def whole_body(self) -> bytes | None:
+        """Return the body, once, if all of it has arrived."""
+        ...
+
+    def hold_head(self) -> None:
+        """Hold the answer's head for the piece that comes next, which is there already: one packet instead of two."""
+        ...
+
+    @property
+    def is_stalled(self) -> bool:
+        """True if the client has not taken what was written before; an answer waits for that."""
+        ...
+
+    def go_on(self, piece: bytes, *, ends: bool) -> None:
+        """Send more of an answer that has begun."""
+        ...
+
+    def answer(self, status: int, lines: bytes, body: bytes) -> None:
+        """Send the whole answer at once, in one packet if it is short. `lines`: its headers, with its length."""
+        ...
+
+
+class ClientDisconnected(Exception):
+    """Raised when the client left before its request had arrived."""
+
+
+class AbortedAnswer(Exception):
+    """The provider's answer broke off: ends the connection without the end of the message.
+
+    A clean end would be taken for a complete answer. The server closes the connection when an application raises.
+    """
+
+
+def peer_of(scope: Scope) -> str:
+    """Address that the connection came from; empty if the server does not know it."""
+    return scope["client"][0] if scope.get("client") else ""
+
+
+def _uncounted(_: int) -> None:
+    """Count nothing, for callers with no sum to keep."""
+
+
+def body_here(connection: Connection | None, at_most: int, count: Callable[[int], None]) -> bytes | None:
+    """Return the whole body, if it is here already; `count` is given its size, and may raise. Raises `BodyTooLarge`."""
+    body = None if connection is None else connection.whole_body()
+    if body is not None:
+        _check_size(len(body), at_most)
+        count(len(body))
+    return body
+
+
+async def read_body(
+    receive: Receive,
+    headers: Headers,
+    at_most: int,
+    seconds: float,
+    count: Callable[[int], None] = _uncounted,
+) -> bytes:
+    """Return the whole body as it comes; `count` is given the bytes of each piece, and may raise.
+
+    Raises `BodyTooLarge` (before the body is sent, where its length is announced), `RequestTimedOut` or
+    `ClientDisconnected`.
+    """
+    _check_size(int(value_of(headers, b"content-length") or 0), at_most)
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for piece in body_pieces(receive):
+                size += len(piece)
+                _check_size(size, at_most)
+                count(len(piece))
+                pieces.append(piece)
+    except TimeoutError as error:
+        raise RequestTimedOut(f"The request body did not arrive within {seconds:g} seconds.") from error
+    return b"".join(pieces)
+
+
+def _check_size(size: int, at_most: int) -> None:
+    if size > at_most:
+        raise BodyTooLarge(f"The request body is larger than {at_most} bytes. Send less, or raise limits.body_bytes.")
+
+
+async def body_pieces(receive: Receive) -> AsyncIterator[bytes]:
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnected
+        if piece := message.get("body", b""):
+            yield piece
+        more = message.get("more_body", False)
+
+
+async def until_disconnect(
+    receive: Receive,
+    answer: ClientAnswer,
+    work: Coroutine[Any, Any, None],
+    arrived: asyncio.Event | None = None,
+    connection: Leaving | None = None,
+) -> None:
+    """Do the work, unless the client leaves first: then it is cancelled, and with it the call to the provider.
+
+    The connection says who leaves. Without one a task listens to the client; `arrived` is set once the work has taken
+    the whole body: only then may anybody else listen.
+    """
+    if connection is None:
+        connection = _Listening(receive, arrived)
+    # Asyncio's own answer, where it has to be asked for, takes a while before Python 3.12.
+    working, has_left = connection.task or cast("asyncio.Task[Any]", asyncio.current_task()), False
+    others = working.cancelling()
+
+    def leave() -> None:
+        nonlocal has_left
+        if not answer.ended:  # To the server everybody has left once an answer has ended.
+            has_left = True
+            working.cancel()
+
+    connection.when_left(leave)
+    try:
+        await work
+    except asyncio.CancelledError:
+        if not has_left or working.cancelling() > others + 1:  # The server wants to end, too.
+            raise
+    finally:
+        connection.when_left(None)
+        if has_left:
+            working.uncancel()  # Also where the work made something else of it.
+
+
+class _Listening:
+    """Task that notices that a client leaves, for servers that say so only when asked."""
+
+    task = None
+
+    def __init__(self, receive: Receive, arrived: asyncio.Event | None) -> None:
+        self._receive = receive
+        self._arrived = arrived
+        self._task: asyncio.Task[None] | None = None
+
+    def when_left(self, leave: Callable[[], None] | None) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        self._task = None if leave is None else asyncio.ensure_future(self._listen(leave))
+
+    async def _listen(self, leave: Callable[[], None]) -> None:
+        with suppress(Exception):  # Who cannot be listened to is gone.
+            if self._arrived is not None:
+                await self._arrived.wait()
+            while (await self._receive())["type"] != "http.disconnect":
+                pass
+        leave()
+
+
+class _Date:
+    """The `date` of answers, written once a second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._written = b""
+
+    def now(self) -> bytes:
+        if (second := int(time())) != self._second:
+            self._second, self._written = second, formatdate(second, usegmt=True).encode()
+        return self._written
+
+
+_DATE = _Date()
+
+
+SIGNATURE = "steno.signature"
+"""Scope key: headers that Steno adds to every answer."""
+
+
+class Signature:
+    """Headers of every answer beside its own: the request's id, the date, and which page may read it."""
+
+    def __init__(self, request_id: str, shared: Headers, began: Callable[[int], None]) -> None:
+        """Sign with `shared`, the headers that let a page read the answer; `began` is given its status."""
+        self.shared = shared
+        self._request_id = request_id.encode()
+        self._began = began
+
+    def under(self, status: int, headers: Headers) -> Headers:
+        """Add the request's id, and `date`, `server` and `x-request-id` where an answer has none: the provider's
+        pass."""
+        self._began(status)
+        names = {name for name, _ in headers}
+        kept = [*_others(headers, names), *self.shared, (REQUEST_ID, self._request_id)]
+        if b"date" not in names:
+            kept.append((b"date", _DATE.now()))
+        if b"server" not in names:
+            kept.append((b"server", b"steno"))
+        if b"x-request-id" not in names:
+            kept.append((b"x-request-id", self._request_id))
+        return kept
+
+    def lines_of(self, status: int, headers: Headers, names: set[bytes], length: int) -> bytes:
+        """Write the headers as lines, for a body of this length; `names`: all of the headers'."""
+        self._began(status)
+        lines = b"%bcontent-length: %d\r\n%b%b: %b\r\n" % (
+            written(_others(headers, names), names),
+            length,
+            written(self.shared, [name for name, _ in self.shared]) if self.shared else b"",
+            REQUEST_ID,
+            self._request_id,
+        )
+        if b"date" not in names:
+            lines += b"date: %b\r\n" % _DATE.now()
+        if b"server" not in names:
+            lines += b"server: steno\r\n"
+        if b"x-request-id" not in names:
+            lines += b"x-request-id: %b\r\n" % self._request_id
+        return lines
+
+    def on(self, send: Send) -> Send:
+        """Sign the messages of an application that sends its own."""
+
+        async def signed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [(name.lower(), value) for name, value in message["headers"]]
+                message = {**message, "headers": self.under(message["status"], headers)}
+            await send(message)
+
+        return signed
+
+
+def _others(headers: Headers, names: set[bytes]) -> Headers:
+    """Return the headers without the id that another Steno gave."""
+    return headers if REQUEST_ID not in names else [header for header in headers if header[0] != REQUEST_ID]
+
+
+class ClientAnswer:
+    """One answer to the client."""
+
+    def __init__(self, send: Send, signature: Signature | None = None, connection: Connection | None = None) -> None:
+        self._send = send
+        self._signature = signature
+        self._connection = connection
+        self.started = False
+        self.ended = False
+
+    def hold_head(self) -> None:
+        """Hold the head, which is not sent yet, for the piece that comes at once after it."""
+        if self._connection is not None:
+            self._connection.hold_head()
+
+    async def start(self, status: int, headers: Headers) -> None:
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": self._signed(status, headers)})
+
+    async def body(self, piece: bytes) -> None:
+        if not piece:
+            return
+        if self._connection is None or self._connection.is_stalled:
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        else:
+            self._connection.go_on(piece, ends=False)
+
+    async def end(self, piece: bytes = b"") -> None:
+        self.ended = True
+        if self._connection is None or self._connection.is_stalled:
+            await self._send({"type": "http.response.body", "body": piece, "more_body": False})
+        else:
+            self._connection.go_on(piece, ends=True)
+
+    async def whole(self, status: int, headers: Headers, body: bytes) -> None:
+        connection, signature = self._connection, self._signature
+        names = {name for name, _ in headers}
+        if connection is None or connection.is_stalled or signature is None or not FRAMING.isdisjoint(names):
+            await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
+            await self.end(body)
+        else:
+            self.started = self.ended = True
+            connection.answer(status, signature.lines_of(status, headers, names, len(body)), body)
+
+    def _signed(self, status: int, headers: Headers) -> Headers:
+        return headers if self._signature is None else self._signature.under(status, headers)
+
+    async def error(self, error: StenoError, headers: Headers | None = None, body: bytes | None = None) -> None:
+        """Send an error. `body`: in the request's own format."""
+        body = error.envelope if body is None else body
+        await self.whole(error.status, [*error.headers, *(headers or [])], body)

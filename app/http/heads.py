@@ -1,0 +1,57 @@
+"""Heads: request lines and headers, which a client sends again with each request of a connection. Pure.
+
+A parser that waits for a request reads equal bytes as an equal request. So a head that it has read to the end once is
+read the next time by a comparison, with a gap for the digits of the body's length: they alone differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from app.http.relayed import Headers
+
+END_OF_HEAD = b"\r\n\r\n"
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([1-9][0-9]{0,18})[ \t]*\r\n", re.IGNORECASE)
+_ZERO = ord("0")
+
+
+class KnownHead:
+    __slots__ = ("_after", "_before", "_gap", "_headers", "_place", "_scope", "size")
+
+    def __init__(self, scope: Mapping[str, Any], place: int, before: bytes, gap: int, after: bytes) -> None:
+        """Remember a head. `place`: of the length, among the headers; `gap`: end of its digits, among the bytes."""
+        self._scope = scope
+        self._headers: Headers = scope["headers"]
+        self._place = place
+        self._before = before
+        self._gap = gap
+        self._after = after
+        self.size = gap + len(after)
+
+    @classmethod
+    def of(cls, head: bytes, scope: Mapping[str, Any]) -> KnownHead | None:
+        """Remember the bytes that were read as this scope; None if they do not announce a body in the usual way."""
+        places = [place for place, (name, _) in enumerate(scope["headers"]) if name == b"content-length"]
+        found = _LENGTH.search(head)
+        if found is None or len(places) != 1 or scope["headers"][places[0]][1] != found[1]:
+            return None
+        start, end = found.span(1)
+        own = {**scope, "headers": scope["headers"].copy(), "state": scope["state"].copy()}
+        return cls(own, places[0], head[:start], end, head[end:])
+
+    def length_in(self, data: bytes) -> bytes | None:
+        """Return the digits of the length, if the data begins with this head; as many digits as the first time,
+        because all headers together are bounded."""
+        if not data.startswith(self._before) or not data.startswith(self._after, self._gap):
+            return None
+        digits = data[len(self._before) : self._gap]
+        return digits if digits.isdigit() and digits[0] != _ZERO else None
+
+    def scope(self, length: bytes) -> dict[str, Any]:
+        """Scope of a request with this head and a body of this length."""
+        headers = self._headers.copy()
+        headers[self._place] = (b"content-length", length)
+        # What one request changes of it is no other one's.
+        return {**self._scope, "headers": headers, "state": self._scope["state"].copy()}

@@ -1,0 +1,215 @@
+"""Headers: what goes up, what comes down, and what Steno adds. Names are lower case, pairs keep order and repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from app.http.credentials import CREDENTIALS
+from app.http.hops import HOPS
+from app.http.own_headers import CALL, PREFIX
+from app.http.proxies import FAMILIES as TOLD_BY_PROXIES_FAMILIES
+from app.http.proxies import TOLD_BY_PROXIES
+
+Headers = list[tuple[bytes, bytes]]
+
+EVENT_STREAM = "text/event-stream"
+
+HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+NOT_FORWARDED = HOP_BY_HOP | TOLD_BY_PROXIES | {b"host", b"cookie", b"expect"}
+NOT_FORWARDED_PREFIXES = (*TOLD_BY_PROXIES_FAMILIES, PREFIX)
+NOT_FORWARDED_READ = NOT_FORWARDED | {b"accept-encoding", b"content-length"}
+"""Headers that are not forwarded where the answer is to be read here."""
+SUMMARY_CALL = (CALL, b"summary")
+
+NOT_RETURNED = HOP_BY_HOP | {
+    b"accept-ch",
+    b"alt-svc",
+    b"clear-site-data",
+    b"critical-ch",
+    b"expect-ct",
+    b"nel",
+    b"origin-agent-cluster",
+    b"public-key-pins",
+    b"refresh",
+    b"report-to",
+    b"reporting-endpoints",
+    b"service-worker-allowed",
+    b"strict-transport-security",
+    # Orders to the server before Steno, which would answer with a file or an address of its own.
+    b"x-accel-redirect",
+    b"x-litespeed-location",
+    b"x-lighttpd-send-file",
+    b"x-lighttpd-send-tempfile",
+    b"x-reproxy-url",
+    b"x-sendfile",
+    b"x-sendfile2",
+}
+"""Headers by which a server speaks for its whole host, and here the host is Steno's.
+
+Not by `set-cookie`: no cookie goes up, so that what a client keeps reaches nobody.
+"""
+NOT_RETURNED_CHANGED = NOT_RETURNED | {b"content-length"}
+"""Headers that are not returned where the body is not the provider's any more."""
+NOT_RETURNED_PREFIXES = (b"access-control-",)
+"""Steno says itself which pages may read an answer."""
+
+ABOUT_THE_BODY = frozenset({b"content-length", b"content-type", b"content-encoding", b"accept", b"accept-encoding"})
+NOT_FOR_SUMMARIES = ABOUT_THE_BODY | {b"idempotency-key"}
+
+FRAMING = frozenset((b"content-length", b"transfer-encoding", b"connection"))
+"""Headers that say where an answer ends, or that the connection ends with it."""
+MOST_WORDS = 1_000
+LONGEST_WORD = 100
+_WORDS: set[bytes] = set()
+"""Names that were found to be words: nearly all answers have the same few."""
+_IN_NAMES = bytes(set(range(0x100)) - {*range(0x21), 0x7F, *b'()<>@,;:[]={}\\"'})
+_IN_VALUES = bytes(set(range(0x100)) - {*range(0x20), 0x7F} | {0x09})
+
+LONGEST_SHOWN = 100
+WITH_A_MEANING = (
+    NOT_FORWARDED
+    | CREDENTIALS
+    | {HOPS, b"x-conversation-id", b"x-http-method-override", b"x-method-override", b"x-original-url", b"x-rewrite-url"}
+    | {b"cache-control", b"early-data", b"http2-settings", b"idempotency-key", b"max-forwards", b"set-cookie"}
+    | {b"upgrade-insecure-requests", b"user-agent"}
+)
+FAMILIES = (
+    *NOT_FORWARDED_PREFIXES,
+    b"accept-",
+    b"access-control-",
+    b"content-",
+    b"if-",
+    b"proxy-",
+    b"sec-",
+    b"transfer-",
+)
+
+
+def shadowed_by(name: bytes) -> bytes | None:
+    """The header that servers which take underscores for hyphens would read in it.
+
+    None where neither Steno nor HTTP gives that one a meaning, so that nothing passes in disguise that was taken out,
+    replaced or decided by on the way.
+    """
+    hyphenated = name.replace(b"_", b"-")
+    known = hyphenated in WITH_A_MEANING or hyphenated.startswith(FAMILIES)
+    return hyphenated if known and hyphenated != name else None
+
+
+def shown(name: bytes) -> str:
+    """A header's name as an error quotes it."""
+    return name[:LONGEST_SHOWN].decode("latin-1")
+
+
+def value_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
+    """The first value of a header."""
+    return next((value.decode("latin-1") for key, value in headers if key == name), None)
+
+
+def forwarded(headers: Headers, read_here: bool) -> Headers:
+    """The client's headers for the provider; `read_here` asks for an answer that Steno can read (not compressed)."""
+    dropped = NOT_FORWARDED_READ if read_here else NOT_FORWARDED
+    if named := _named_by_connection(headers):
+        dropped |= named
+    kept = [
+        header for header in headers if header[0] not in dropped and not header[0].startswith(NOT_FORWARDED_PREFIXES)
+    ]
+    if SUMMARY_CALL in headers:
+        kept.append(SUMMARY_CALL)
+    if read_here:
+        kept.append((b"accept-encoding", b"identity"))
+    return kept
+
+
+def for_summary(headers: Headers) -> Headers:
+    """The caller's headers for a summary call: credentials and routing, nothing about the caller's own request.
+
+    Nor its hops: a call of our own begins here.
+    """
+    kept = [(k, v) for k, v in forwarded(headers, read_here=False) if not _about_the_request(k)]
+    return [
+        *kept,
+        (b"content-type", b"application/json"),
+        (b"accept", b"application/json"),
+        (b"accept-encoding", b"identity"),
+        SUMMARY_CALL,
+    ]
+
+
+def with_missing(headers: Headers, needed: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """The headers, with those that are missing added."""
+    said = {name for name, _ in headers}
+    return [*headers, *(header for header in needed if header[0] not in said)]
+
+
+def _about_the_request(name: bytes) -> bool:
+    return name in NOT_FOR_SUMMARIES or name in (CALL, HOPS) or name.startswith(b"x-stainless-")
+
+
+def returned(
+    headers: Iterable[tuple[bytes, bytes]], own: Sequence[tuple[bytes, bytes]] = (), *, body_changed: bool = False
+) -> Headers:
+    """The provider's headers for the client; a length that no longer holds is left out, and so is what `own` says."""
+    listed, said = list(headers), dict(own)
+    dropped = NOT_RETURNED_CHANGED if body_changed else NOT_RETURNED
+    if named := _named_by_connection(listed):
+        dropped |= named
+    kept = [
+        header
+        for header in listed
+        if header[0] not in dropped and header[0] not in said and not header[0].startswith(NOT_RETURNED_PREFIXES)
+    ]
+    kept += own
+    return kept
+
+
+def media_type(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Media type of a body, without parameters; nothing for an encoded one, which Steno does not read."""
+    encoding = kind = None
+    for name, value in headers:
+        if name == b"content-type" and kind is None:
+            kind = value
+        elif name == b"content-encoding" and encoding is None:
+            encoding = value
+    if kind is None or (encoding or b"identity") != b"identity":
+        return ""
+    return kind.partition(b";")[0].strip().lower().decode("latin-1")
+
+
+def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    found: frozenset[bytes] = frozenset()
+    for name, value in headers:
+        if name == b"connection":
+            found |= {*map(bytes.strip, value.lower().split(b","))}
+    return found
+
+
+def written(headers: Headers, names: Collection[bytes]) -> bytes:
+    """Lines of headers, of which nothing may begin another one; `names`: all of theirs. Raises `RuntimeError` for bytes
+    that end a line or a word."""
+    lines = b"\r\n".join([*map(b": ".join, headers), b""])
+    if lines.translate(None, _IN_VALUES) != b"\r\n" * len(headers) or not (
+        _WORDS.issuperset(names) or _are_words(names)
+    ):
+        raise RuntimeError("A header holds bytes that end a line or a word.")
+    return lines
+
+
+def _are_words(names: Collection[bytes]) -> bool:
+    if any(name.translate(None, _IN_NAMES) for name in names):
+        return False
+    if len(_WORDS) < MOST_WORDS:
+        _WORDS.update(name for name in names if len(name) <= LONGEST_WORD)
+    return True
