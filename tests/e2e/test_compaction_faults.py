@@ -1,19 +1,15 @@
-"""Compactions while a step of the store fails, and while many requests need the same one."""
+"""Compactions while a step of the store fails."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import pytest
 
 from app.store import StoreUnavailable
-from lab.simulator import Fault, Simulator
+from lab.simulator import Simulator
 from tests.e2e.histories import chat, said, turns, used
 from tests.e2e.raw import Answer, post
 from tests.e2e.running import NOTHING_RECALLED, StartSteno, Steno
@@ -26,7 +22,6 @@ LONG = turns(15)
 """About 6,300 tokens: over the trigger of an 8,000-token window, and within the window."""
 NOTES = re.compile(r"\[Notes on messages (\d+) to (\d+) of this conversation")
 IN_THE_REQUEST: Any = {"compaction": {"background": {"enabled": False}}, "calibration": {"enabled": False}}
-LIGHTSPEED: Any = {**IN_THE_REQUEST, "compaction": {"preset": "lightspeed", "background": {"enabled": False}}}
 
 
 def context(answered: Answer) -> Any:
@@ -136,49 +131,3 @@ def test_a_fault_in_the_second_compaction_hides_no_chunk(
         assert_covered(sent(simulator.chats[-1]), turns(number))
     assert failing.failed == 1
     assert len(assert_covered(sent(simulator.chats[-1]), turns(31))) >= 2
-
-
-@pytest.mark.parametrize("database", ["sqlite_url", "postgres_url"])
-def test_fifty_requests_at_two_processes_share_one_summary(
-    simulator: Simulator, steno: StartSteno, database: str, request: pytest.FixtureRequest
-) -> None:
-    storage = {"url": request.getfixturevalue(database), "timeout_seconds": 5.0}
-    replicas = [steno(storage=storage, **LIGHTSPEED) for _ in range(2)]
-    simulator.summary_default = Fault(delay=0.5)
-    bodies = [chat([*LONG[:-1], {"role": "user", "content": f"Question {n}?"}]) for n in range(50)]
-
-    def ask(number: int) -> Any:
-        headers = (b"x-context-conversation-id: shared",)
-        return context(post(replicas[number % 2].url, bodies[number], *headers, timeout=60.0))
-
-    with ThreadPoolExecutor(50) as pool:
-        reports = list(pool.map(ask, range(50)))
-    assert {report["status"] for report in reports} == {"summarized"}
-    assert len({tuple(report["chunks"]) for report in reports}) == 1
-    assert len(simulator.summaries) == 1
-    assert len({json.dumps(sent(record)[:-1]) for record in simulator.chats}) == 1
-    assert {sent(record)[-1]["content"] for record in simulator.chats} == {f"Question {n}?" for n in range(50)}
-
-
-def test_a_summary_that_was_made_between_the_look_and_the_lease_is_not_made_again(
-    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    proxy = steno(**LIGHTSPEED)
-    acquire, looked, made = proxy.services.store.leases.acquire, threading.Event(), threading.Event()
-
-    async def late(*given: Any) -> Any:
-        """The first request to come here finds the lease free when the second one is through."""
-        if not looked.is_set():
-            looked.set()
-            await asyncio.to_thread(made.wait, 10.0)
-        return await acquire(*given)
-
-    monkeypatch.setattr(proxy.services.store.leases, "acquire", late)
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(post, proxy.url, chat(LONG))
-        assert looked.wait(10.0)
-        second = post(proxy.url, chat(LONG))
-        made.set()
-        assert context(first.result()) == context(second)
-    assert context(second)["status"] == "summarized"
-    assert len(simulator.summaries) == 1

@@ -93,17 +93,19 @@ def test_a_crowd_outlasts_those_of_it_whose_summary_fails(steno: StartSteno, sim
     assert [each["actions"] for each in told].count(["summarized"]) >= 8
 
 
+@pytest.mark.parametrize("processes", [1, 2])
 def test_a_compaction_that_another_request_made_first_is_used_and_not_logged_as_failed(
-    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch, sqlite_url: str, processes: int
 ) -> None:
     """It was stored after this request read the store, and before it took the lease."""
-    proxy, body, earlier = steno(), chat(long_history(), conversation_id="one"), list[Any]()
+    proxy, *others = (steno(storage={"url": sqlite_url}) for _ in range(processes))
+    url, body, earlier = (others or [proxy])[0].url, chat(long_history(), conversation_id="one"), list[Any]()
     acquire = proxy.services.store.leases.acquire
 
     async def acquire_late(*arguments: Any) -> Any:
         if not earlier:
             earlier.append(None)
-            earlier.append(await asyncio.to_thread(post, proxy.url, body))
+            earlier.append(await asyncio.to_thread(post, url, body))
         return await acquire(*arguments)
 
     monkeypatch.setattr(proxy.services.store.leases, "acquire", acquire_late)
@@ -164,24 +166,6 @@ def test_what_was_read_of_a_conversation_is_not_used_once_another_process_delete
     take_away(proxy, monkeypatch)
     told = context(post(proxy.url, chat(long_history(), conversation_id="one")))
     assert (told["actions"], told["reason"]) == ([], "storage")
-
-
-def test_a_summary_that_was_stored_before_the_lease_was_taken_is_not_made_again(
-    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch, sqlite_url: str
-) -> None:
-    proxy, other = (steno(storage={"url": sqlite_url}) for _ in range(2))
-    acquire, made = proxy.services.store.leases.acquire, list[Any]()
-
-    async def acquire_late(*given: Any) -> Any:
-        if not made:
-            made.append(await asyncio.to_thread(post, other.url, chat(long_history(), conversation_id="one")))
-        return await acquire(*given)
-
-    monkeypatch.setattr(proxy.services.store.leases, "acquire", acquire_late)
-    told = context(post(proxy.url, chat(long_history(), conversation_id="one")))
-    assert (told["actions"], told["reason"]) == (["summarized"], None)
-    assert told["chunks"] == context(made[0])["chunks"]
-    assert len(simulator.summaries) == 1
 
 
 def test_a_lease_is_kept_although_every_other_beat_is_missed(

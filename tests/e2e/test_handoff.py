@@ -9,7 +9,7 @@ import pytest
 from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.histories import chat, long_history, said, used
-from tests.e2e.raw import Answer, get, post, request_bytes, send
+from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno
 
 pytestmark = pytest.mark.slow
@@ -56,32 +56,5 @@ def test_with_stored_messages_it_holds_summaries_rules_the_last_failure_and_the_
     started.stop()
     printed = commands.run(["handoff", "order", "--database-url", url], tmp_path)
     assert (printed.stdout, printed.stderr) == (text, "")
-
-
-def test_without_stored_messages_it_holds_summaries_and_says_why_there_are_no_turns(steno: StartSteno) -> None:
-    started = steno()
-    post(started.url, talk())
-    text = written(get(started.url, HANDOFF))
-    assert "## Goal and state\n\nNotes on the messages 1 to " in text
-    assert "`storage.messages` is off" in text.partition("## Latest turns\n")[2]
-    assert "printer" not in text
-
-
-def test_a_conversation_without_a_summary_has_one_too(steno: StartSteno) -> None:
-    started = steno(storage={"messages": True})
-    post(started.url, chat(conversation_id="order"))
-    text = written(get(started.url, HANDOFF))
-    assert "\n\nNothing of it is summarised.\n" in text
-    assert "\n\n\tWhat is in my cart?\n" in text
-
-
-def test_another_callers_conversation_and_one_that_nobody_knows_have_none(steno: StartSteno, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/steno.db"
-    started = steno(storage={"messages": True, "url": url})
-    post(started.url, talk())
-    theirs = request_bytes(None, b"authorization: Bearer sk-other", method="GET", target=HANDOFF, usual=False)
-    for answered in (send(started.url, theirs), get(started.url, HANDOFF.replace("order", "other"))):
-        assert (answered.status, answered.json["error"]["code"]) == (404, "conversation_not_found")
-    started.stop()
     missing = commands.run(["handoff", "other", "--database-url", url], tmp_path)
     assert (missing.returncode, missing.stderr) == (1, "steno: There is no conversation 'other'.\n")

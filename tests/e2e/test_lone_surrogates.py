@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,51 +13,11 @@ from app.formats.surrogates import replaced
 from lab.simulator import Simulator
 from tests.e2e.histories import turns
 from tests.e2e.running import StartSteno, Steno
-from tests.e2e.test_three_formats import ALL, CHAT, MESSAGES, RESPONSES, Written, call
+from tests.e2e.test_three_formats import ALL, CHAT, Written, call
 
 HALF = "\ud83d"
-ARGUMENTS = {f"order{HALF}": f"ORD-0077{HALF}", "note": HALF, "ORD": "ORD-0078"}
-AGENTS = {
-    CHAT.name: [
-        {
-            "role": "assistant",
-            "content": f"I look{HALF}.",
-            "tool_calls": [
-                {
-                    "id": "call_1",
-                    "type": "function",
-                    "function": {"name": "look_up", "arguments": json.dumps(ARGUMENTS)},
-                }
-            ],
-        },
-        {"role": "tool", "tool_call_id": "call_1", "content": json.dumps({"found": HALF, "id": f"ORD-0079{HALF}"})},
-    ],
-    MESSAGES.name: [
-        {
-            "role": "assistant",
-            "content": [
-                {"type": "text", "text": f"I look{HALF}."},
-                {"type": "tool_use", "id": "call_1", "name": "look_up", "input": ARGUMENTS},
-            ],
-        },
-        {
-            "role": "user",
-            "content": [
-                {
-                    "type": "tool_result",
-                    "tool_use_id": "call_1",
-                    "content": json.dumps({"found": HALF, "id": f"ORD-0079{HALF}"}),
-                }
-            ],
-        },
-    ],
-    RESPONSES.name: [
-        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": f"I look{HALF}."}]},
-        {"type": "function_call", "call_id": "call_1", "name": "look_up", "arguments": json.dumps(ARGUMENTS)},
-        {"type": "function_call_output", "call_id": "call_1", "output": json.dumps({"found": HALF, "id": HALF})},
-    ],
-}
-"""What an agent does between a question and its answer."""
+AGENTS: dict[str, list[Any]] = json.loads(Path(__file__).with_name("lone_surrogates.json").read_text("ascii"))
+"""What an agent does between a question and its answer, by format."""
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import time
@@ -16,11 +15,6 @@ from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import Answer, connected, is_closed, post, read_answer, read_until, request_bytes
 from tests.e2e.running import StartSteno
 from tests.e2e.scripted import ScriptedProvider, answer
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
 
 # Headers
 
@@ -98,20 +92,6 @@ def test_compacted_request_differs_in_messages_only(simulator: Simulator, steno:
     inner = sent.body[len(before) : -len(after)]
     assert inner.endswith(raw_messages[-2] + b"," + odd)
     assert len(inner) < len(b", ".join(raw_messages)) / 2
-
-
-def test_same_request_gives_the_same_bytes_also_after_a_restart(
-    simulator: Simulator, steno: StartSteno, sqlite_url: str
-) -> None:
-    body = chat(long_history())
-    for _ in range(2):
-        served = steno(storage={"url": sqlite_url})
-        post(served.url, body)
-        post(served.url, body)
-        served.stop()
-    assert len({sha256(record.body) for record in simulator.chats}) == 1
-    assert len(simulator.chats) == 4
-    assert len(simulator.summaries) == 1
 
 
 def test_body_over_the_limit_is_refused_before_it_is_sent(before_scripted: StartSteno) -> None:
