@@ -28,7 +28,7 @@ LINES = {
     "app/store": 5_190,
     "app/telemetry": 540,
     "app/formats": 7_710,
-    "tests": 65_310,
+    "tests": 65_250,
     "lab": 11_640,
 }
 """Lines of Python by folder, at most."""

@@ -11,6 +11,7 @@ import anthropic
 import httpx2
 import openai
 import pytest
+import yaml
 
 from lab.simulator import Simulator
 from tests.e2e.histories import chat, turns
@@ -159,39 +160,8 @@ def test_the_provider_gets_its_key_and_no_name_of_the_caller(
 # The operator's key
 
 
-SPENDING = [
-    ("POST", "/v1/chat/completions"),
-    ("POST", "/v1//chat/completions"),
-    ("POST", "/c/one/v1/chat/completions"),
-    ("POST", "/u/default/v1/chat/completions"),
-    ("POST", "/c/one/u/default/v1/messages"),
-    ("POST", "/v1/messages"),
-    ("POST", "/v1/responses"),
-    ("POST", "/v1/responses/compact"),
-    ("POST", "/v1/messages/count_tokens"),
-    ("POST", "/v1/responses/input_tokens"),
-    ("POST", "/v1/embeddings"),
-    ("POST", "/openai/deployments/x/chat/completions"),
-    ("GET", "/v1/models"),
-    ("HEAD", "/v1/models"),
-    ("DELETE", "/v1/files/file-1"),
-    ("POST", "/context/compact"),
-    ("POST", "/context/conversations/one/compact"),
-    ("POST", "/context/plan"),
-    ("GET", "/context/models"),
-    ("POST", "/mcp"),
-]
-"""Requests that reach a provider, or make Steno call one."""
-NAME = HEADER.encode()
-UNNAMED: list[list[tuple[bytes, bytes]]] = [
-    [],
-    [(NAME, b"")],
-    [(NAME, b"alice"), (NAME, b"alice")],
-    [(NAME, b"alice"), (NAME, b"")],
-    [(b"x-forwarded-for", b"127.0.0.1")],
-    [(b"forwarded", b"for=127.0.0.1")],
-    [(b"cookie", b"x-forwarded-user=alice"), (b"x-remote-user", b"alice")],
-]
+REQUESTS: dict[str, list[Any]] = yaml.safe_load(Path(__file__).with_name("caller_identity.yaml").read_text("ascii"))
+SPENDING: list[tuple[str, str]] = REQUESTS["spending"]
 
 
 @pytest.mark.usefixtures("operators_key")
@@ -205,10 +175,10 @@ def test_no_request_without_the_name_spends_the_operators_key(steno: StartSteno,
     made = len(simulator.log)
     with httpx2.Client(base_url=started.url, timeout=30.0) as client:
         for method, target in SPENDING:
-            for headers in UNNAMED:
-                for keys in ([], [(b"authorization", b"Bearer sk-callers")]):
+            for headers in REQUESTS["unnamed"]:
+                for keys in ([], [("authorization", "Bearer sk-callers")]):
                     content = b"" if method in ("GET", "HEAD", "DELETE") else body
-                    sent = [(b"content-type", b"application/json"), *keys, *headers]
+                    sent = [("content-type", "application/json"), *keys, *map(tuple, headers)]
                     answer = client.request(method, f"{target}?{HEADER}=alice", content=content, headers=sent)
                     assert answer.status_code == 401, (method, target, headers)
     assert len(simulator.log) == made

@@ -56,16 +56,6 @@ async def test_rejected_samples_are_not_kept(store: Store) -> None:
     assert learnt == {KEY: Calibration(prior_of("gpt-4o", tools=False))}
 
 
-async def test_calibrations_survive_a_restart(open_store: OpenStore, shared_url: str) -> None:
-    first = open_store(shared_url)
-    await first.start()
-    learnt = await first.task_change(learn_calibrations, {KEY: GROWING})
-    await first.close()
-    second = open_store(shared_url)
-    await second.start()
-    assert await stored(second) == learnt
-
-
 async def test_models_of_any_name_are_kept(store: Store) -> None:
     """A client may name one with a NUL in it, or one too long for an index."""
     names = {key("n\0"), key("long" * 5_000), key("\ud800")}

@@ -134,18 +134,6 @@ def test_options_that_ask_for_nothing_are_none(members: bytes) -> None:
     assert (request.wishes.threshold, request.wishes.focus) == (None, "")
 
 
-def test_pins_are_indexes_into_the_requests_own_messages() -> None:
-    body = b'{"model":"m","messages":[{},{},{}],"context":{"pin":%b}}'
-    assert CHAT_COMPLETIONS.read(body % b"[2,0,2]").wishes.pins == (0, 2)
-    assert CHAT_COMPLETIONS.read(body % b"[]").wishes.pins == CHAT_COMPLETIONS.read(body % b"null").wishes.pins == ()
-    for index in (b"3", b"-1", b"1.0", b'"1"', b"true", b"null"):
-        with pytest.raises(InvalidRequest, match="the request has 3 messages"):
-            CHAT_COMPLETIONS.read(body % (b"[0,%b]" % index))
-    for pin in (b"1", b'"all"', b"{}"):
-        with pytest.raises(InvalidRequest, match="must be a list"):
-            CHAT_COMPLETIONS.read(body % pin)
-
-
 def test_what_costs_tokens_beside_the_messages_is_told_apart_by_its_bytes() -> None:
     body = b'{"model":"m","messages":[],"tools":[1],"response_format":{"type":"x"},"max_completion_tokens":9}'
     request = CHAT_COMPLETIONS.read(body)
