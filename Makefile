@@ -168,7 +168,6 @@ isolation: dev-env ## several tenants with the same names and each other's ids, 
 
 scale: dev-env ## what a PostgreSQL with a million rows in each table reads, takes and weighs, and how long usage reports take: docs/scale.md; options: ROWS=1000000
 	$(VENV)/python -m lab.benchmarks.scale --rows $(ROWS)
-	$(VENV)/python -m lab.benchmarks.reports --rows $(ROWS)
 
 bench: dev-env ## Steno beside its peers: docs/benchmarks.md; options: SUBJECTS=steno,nginx SCENARIOS=sat ROUNDS=3 SECONDS=2 WITH=dir
 	@$(VENV)/python scripts/fetch_tables.py .tables

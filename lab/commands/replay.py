@@ -13,11 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from app.cli.terminal import print_json
-from lab.commands.progress import Advance, Begin, progress
 from lab.formats.known import FORMATS, MESSAGES
 from lab.replay.converting import converted
 from lab.replay.player import Aside, Played, Player
@@ -29,6 +26,7 @@ from lab.replay.survival import Survival, Used, without_values
 from lab.replay.tables import Grid, by_kind, compared, values_needed, values_used
 from lab.replay.tally import Tally
 
+PARTS = 10
 SHOWN = 20
 """Lines about violations, and about absent values."""
 DEFAULT_MODEL = "gpt-4o"
@@ -92,9 +90,6 @@ class Variant:
     name: str = AS_SET
     """Differences from the other lines, as a name."""
 
-    def tally(self, name: str) -> Tally:
-        return Tally(name, self.window, self.preset in MAY_REFUSE)
-
     def as_json(self) -> Mapping[str, Any]:
         return {"preset": self.preset or AS_SET, "window": self.window, "recall_ratio": self.recall_ratio}
 
@@ -109,32 +104,20 @@ def _name(variant: Variant, *, several: bool) -> str:
 
 
 def replay_files(options: Options) -> int:
-    """Replay each file, all with one database, and print its table."""
-    files = options.read()
+    """Replay each file, and print a line for each."""
     variant, *_ = options.variants()
-    tallies: list[Tally] = []
-    with _on_stage(variant, options) as set_up, progress() as begin:
-        player = _player(options, set_up)
-        for file, recordings in files:
-            advance = _advancing(begin, file.name, recordings)
-            tallies.append(player.play(recordings, variant.tally(file.name), advance))
-    if options.printed == "json":
-        print_json([tally.as_json() for tally in tallies])
-    else:
-        for tally in tallies:
-            _show(Console(), tally)
-    return _status(tallies)
+    lines = [
+        (file.name, _played(recordings, replace(variant, name=file.name), options))
+        for file, recordings in options.read()
+    ]
+    return _print_tallies(lines, options, "file")
 
 
 def compare_presets(options: Options) -> int:
     """Replay the same recordings once for each preset, each with a database of its own."""
     recordings = options.recordings()
-    tallies = [(variant, _played(recordings, variant, options)) for variant in options.variants()]
-    if options.printed == "json":
-        print_json([{"preset": variant.name, **tally.as_json()} for variant, tally in tallies])
-    else:
-        _print_compared(tallies, options)
-    return _status(tally for _, tally in tallies)
+    lines = [(variant.name, _played(recordings, variant, options)) for variant in options.variants()]
+    return _print_tallies(lines, options)
 
 
 def measure_recall(options: Options, questions: Path | None) -> int:
@@ -148,17 +131,9 @@ def measure_recall(options: Options, questions: Path | None) -> int:
     found = []
     for variant in options.variants():
         recall = Recall()
-        tally = _played(asked, variant, options, asides=recall.asides)
-        found.append((variant, recall, tally))
-    if options.printed == "json":
-        print_json(
-            [{**variant.as_json(), **recall.as_json(), "replay": tally.as_json()} for variant, recall, tally in found]
-        )
-    else:
-        named = [(variant.name, recall.outcomes, tally) for variant, recall, tally in found]
-        _print(by_kind(named, options.windows, options.names), options)
-        _print_compared([(variant, tally) for variant, _, tally in found], options)
-    return _status(tally for _, _, tally in found)
+        found.append((variant, recall, _played(asked, variant, options, asides=recall.asides)))
+    named = [(variant.name, recall.outcomes, tally) for variant, recall, tally in found]
+    return _print_measured(found, options, by_kind(named, options.windows, options.names))
 
 
 def measure_survival(options: Options) -> int:
@@ -169,19 +144,16 @@ def measure_survival(options: Options) -> int:
         survival = Survival()
         tally = _played(recordings, variant, options, survival.see, summary_edit=without_values)
         found.append((variant, survival, tally))
-    if options.printed == "json":
-        print_json(
-            [{**variant.as_json(), **seen.as_json(), "replay": tally.as_json()} for variant, seen, tally in found]
-        )
-    else:
-        used = [(variant.name, survival.used) for variant, survival, _ in found]
-        needed = [(variant.name, survival.needed) for variant, survival, _ in found]
-        _print(values_used(used, options.windows, options.names), options)
-        _print(values_needed(needed, options.windows, options.names), options)
-        _print_compared([(variant, tally) for variant, _, tally in found], options)
-        for name, values in used:
-            _list(f"{name}: ", [_absence(each) for each in values if not each.stands])
-    return _status(tally for _, _, tally in found)
+    used = [(variant.name, survival.used) for variant, survival, _ in found]
+    needed = [(variant.name, survival.needed) for variant, survival, _ in found]
+    grids = (
+        values_used(used, options.windows, options.names),
+        values_needed(needed, options.windows, options.names),
+    )
+    status = _print_measured(found, options, *grids)
+    for name, values in used:
+        _list(f"{name}: ", [_absence(each) for each in values if not each.stands])
+    return status
 
 
 # Playing
@@ -195,15 +167,19 @@ def _played(
     asides: Callable[[Played], Iterable[Aside]] = lambda _: (),
     summary_edit: Callable[[str], str] = str,
 ) -> Tally:
-    """All of them on a stage of their own."""
-    with _on_stage(variant, options, summary_edit) as set_up, progress() as begin:
-        advance = _advancing(begin, variant.name, recordings)
+    """All of them on a stage of their own, with a line on standard error for each tenth of the requests."""
+    requests, done = sum(len(recording.requests) for recording in recordings), 0
 
-        def answered(request: Played) -> None:
-            see(request)
-            advance(request)
+    def answered(request: Played) -> None:
+        nonlocal done
+        see(request)
+        done += 1
+        if done * PARTS // requests > (done - 1) * PARTS // requests:
+            typer.echo(f"{variant.name}: {done:,} of {requests:,} requests ({done / requests:.0%})", err=True)
 
-        return _player(options, set_up).play(recordings, variant.tally(variant.name), answered, asides)
+    with _on_stage(variant, options, summary_edit) as set_up:
+        tally = Tally(variant.name, variant.window, variant.preset in MAY_REFUSE)
+        return _player(options, set_up).play(recordings, tally, answered, asides)
 
 
 def _on_stage(
@@ -224,11 +200,29 @@ def _player(options: Options, set_up: Stage) -> Player:
     )
 
 
-def _advancing(begin: Begin, name: str, recordings: Sequence[Recording]) -> Advance:
-    return begin(name, sum(len(recording.requests) for recording in recordings))
-
-
 # Printing
+
+
+def _print_measured(found: Sequence[tuple[Variant, Recall | Survival, Tally]], options: Options, *grids: Grid) -> int:
+    """Print what was measured of each variant, and the tallies."""
+    if options.printed == "json":
+        print_json(
+            [{**variant.as_json(), **seen.as_json(), "replay": tally.as_json()} for variant, seen, tally in found]
+        )
+        return _status(tally for _, _, tally in found)
+    for grid in grids:
+        _print(grid, options)
+    return _print_tallies([(variant.name, tally) for variant, _, tally in found], options)
+
+
+def _print_tallies(lines: Sequence[tuple[str, Tally]], options: Options, of: str = "preset") -> int:
+    if options.printed == "json":
+        print_json([{of: name, **tally.as_json()} for name, tally in lines])
+    else:
+        _print(compared(lines, options.windows, options.names, of), options)
+        for name, tally in lines:
+            _list(f"{name}: ", _violations(tally))
+    return _status(tally for _, tally in lines)
 
 
 def _status(tallies: Iterable[Tally]) -> int:
@@ -242,23 +236,6 @@ def _print(grid: Grid, options: Options) -> None:
         grid.show()
 
 
-def _print_compared(tallies: Sequence[tuple[Variant, Tally]], options: Options) -> None:
-    named = [(variant.name, tally) for variant, tally in tallies]
-    _print(compared(named, options.windows, options.names), options)
-    for name, tally in named:
-        _list(f"{name}: ", _violations(tally))
-
-
-def _show(console: Console, tally: Tally) -> None:
-    table = Table(title=f"{tally.file}, window {tally.window:,}", title_justify="left", show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for name, value in tally.rows():
-        table.add_row(name, value)
-    console.print(table)
-    _list("", _violations(tally), console)
-
-
 def _violations(tally: Tally) -> list[str]:
     return [f"{each.conversation}, request {each.request}: {each.kind}: {each.sentence}" for each in tally.violations]
 
@@ -268,9 +245,8 @@ def _absence(used: Used) -> str:
     return f"{where}: {used.value.text} was last said {used.ago:,} messages before, and is not in the payload."
 
 
-def _list(where: str, lines: Sequence[str], console: Console | None = None) -> None:
-    console = console or Console(stderr=True)  # The table may be on its way into a document.
+def _list(where: str, lines: Sequence[str]) -> None:
     for line in lines[:SHOWN]:
-        console.print(f"{where}{line}", markup=False, highlight=False, soft_wrap=True)
+        typer.echo(f"{where}{line}", err=True)  # The table may be on its way into a document.
     if (more := len(lines) - SHOWN) > 0:
-        console.print(f"{where}... and {more:,} more; --json lists them all", markup=False)
+        typer.echo(f"{where}... and {more:,} more; --json lists them all", err=True)

@@ -33,11 +33,18 @@ class ShownSection:
 
     heading: str
     body: str
-    quoted: bool = True
-    """True where it stands in a transcript; otherwise it is a message of the conversation itself."""
+    message: SentMessage | None = None
+    """Message of the conversation itself that it is; None where it stands in a transcript."""
+
+    @property
+    def quoted(self) -> bool:
+        return self.message is None
 
     def quotes(self, message: SentMessage) -> bool:
-        """Whether it shows the whole message and nothing else, under its role; of a long text head and tail may do."""
+        """Whether it shows the whole message and nothing else, under its role; of a long text head and tail may do, and
+        of one in the conversation itself what a mask leaves."""
+        if self.message is not None and self.message.reduces(message):
+            return True
         if message.speakers.isdisjoint(_WORD.findall(self.heading)):
             return False
         if message.plain and len(message.answers) < 2:  # Several results are told apart.
@@ -153,7 +160,7 @@ def _quoted_in(message: SentMessage) -> tuple[ShownSection, ...]:
 def _shown_in(messages: Sequence[SentMessage]) -> tuple[ShownSection, ...]:
     """The conversation itself, as the calls that hit the provider's prompt cache hold it."""
     talk = filterfalse(is_note, dropwhile(lambda message: message.role in INSTRUCTION_ROLES, messages))
-    return tuple(ShownSection(message.role, "\n".join(message.pieces), quoted=False) for message in talk)
+    return tuple(ShownSection(message.role, "\n".join(message.pieces), message) for message in talk)
 
 
 def split_pairs(messages: Iterable[SentMessage]) -> frozenset[str]:

@@ -1,10 +1,12 @@
-"""Tally: what the replay of one file came to."""
+"""Tally: what a replay came to."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from lab.replay.judge import Verdict, Violation
 
@@ -13,7 +15,7 @@ FROM_REFUSALS = frozenset({"refused", "no_answer"})
 
 @dataclass(slots=True)
 class Tally:
-    file: str
+    name: str
     window: int
     may_refuse: bool = False
     """The settings do not promise that every request fits: what the provider refuses is counted, and no violation."""
@@ -95,65 +97,5 @@ class Tally:
         return messages / self.messages if self.messages else 0.0
 
     def as_json(self) -> Mapping[str, Any]:
-        return {
-            "file": self.file,
-            "window": self.window,
-            "conversations": self.conversations,
-            "requests": self.requests,
-            "requests_too_large_without_steno": self.too_large,
-            "summary_calls": self.summary_calls,
-            "compactions": self.compactions,
-            "folds": self.folds,
-            "prefix_breaks": self.prefix_breaks,
-            "prefix_kept": round(self.prefix_kept, 4),
-            "tokens": {
-                "direct": self.tokens_direct,
-                "forwarded": self.tokens_forwarded,
-                "for_summaries": self.summary_tokens,
-                "recalled": self.recalled_tokens,
-                "largest_prompt": self.largest_prompt,
-            },
-            "errors": self.errors,
-            "resent": self.resent,
-            "messages": {
-                "all": self.messages,
-                "verbatim": self.verbatim,
-                "summarised": self.summarised,
-                "shortened": self.shortened,
-                "pruned": self.pruned,
-                "lost": self.lost,
-                "refused": self.refused,
-            },
-            "seconds": round(self.seconds, 2),
-            "violations": [
-                {"conversation": v.conversation, "request": v.request, "kind": v.kind, "sentence": v.sentence}
-                for v in self.violations
-            ],
-        }
-
-    def rows(self) -> list[tuple[str, str]]:
-        """The same for a table."""
-        share = 1 - (self.tokens_forwarded + self.summary_tokens) / self.tokens_direct if self.tokens_direct else 0.0
-        return [
-            ("conversations", f"{self.conversations:,}"),
-            ("requests", f"{self.requests:,}"),
-            ("  too large for the window without Steno", f"{self.too_large:,}"),
-            ("compactions", f"{self.compactions:,}"),
-            ("summary calls", f"{self.summary_calls:,}"),
-            ("  of which folds", f"{self.folds:,}"),
-            ("prefix breaks", f"{self.prefix_breaks:,}"),
-            ("prompt prefix kept", f"{self.prefix_kept:.1%}"),
-            ("tokens direct", f"{self.tokens_direct:,}"),
-            ("tokens forwarded", f"{self.tokens_forwarded:,}"),
-            ("tokens of summary calls", f"{self.summary_tokens:,}"),
-            ("tokens of recalled passages", f"{self.recalled_tokens:,}"),
-            ("tokens saved", f"{share:.1%}"),
-            ("largest prompt forwarded", f"{self.largest_prompt:,}"),
-            ("errors that the client got", f"{self.errors:,}"),
-            ("messages verbatim, over all requests", f"{self.verbatim:,}"),
-            ("messages summarised, over all requests", f"{self.summarised:,}"),
-            ("messages masked or shortened", f"{self.shortened:,}"),
-            ("messages left out, and named", f"{self.pruned:,}"),
-            ("seconds", f"{self.seconds:,.1f}"),
-            ("violations", f"{len(self.violations):,}"),
-        ]
+        counts: Mapping[str, Any] = msgspec.to_builtins(self)
+        return {**counts, "prefix_kept": round(self.prefix_kept, 4)}

@@ -1,8 +1,8 @@
-"""Prompt tokens in the formats without a formula of their own here: those of the texts, and a little for each part."""
+"""Prompt tokens: those of the texts, and a little for each message."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -11,15 +11,18 @@ import msgspec
 from app.core.tokens.estimate import Count
 
 OF_A_PROMPT = 3
-OF_A_PART = 4
+OF_A_MESSAGE = 4
 OF_MEDIA = 765
 
 _CACHED_PARTS = 50_000
-_MEDIA = frozenset({"image", "document", "input_image", "input_file", "container_upload"})
 # fmt: off
+_MEDIA = frozenset({
+    "image", "document", "input_image", "input_file", "container_upload", "image_url", "input_audio", "file",
+})
 _SILENT = frozenset({
-    "type", "id", "role", "status", "call_id", "tool_use_id", "cache_control", "signature", "encrypted_content", "data",
-    "annotations", "logprobs", "phase", "caller", "detail", "internal_chat_message_metadata_passthrough",
+    "type", "id", "role", "status", "call_id", "tool_call_id", "tool_use_id", "cache_control", "signature",
+    "prompt_cache_breakpoint", "encrypted_content", "data", "annotations", "logprobs", "phase", "caller", "detail",
+    "internal_chat_message_metadata_passthrough",
 })
 # fmt: on
 """Members that the model does not read."""
@@ -32,21 +35,19 @@ class Counting:
         self._count = count
         self._of = lru_cache(_CACHED_PARTS)(self._afresh)
 
+    def head(self, values: Iterable[Any]) -> int:
+        """Tokens of a prompt but for its messages."""
+        return OF_A_PROMPT + sum(map(self.texts, values))
+
     def part(self, value: Any) -> int:
         """Tokens of a message or an item."""
-        return OF_A_PART + self.texts(value)
+        return OF_A_MESSAGE + self.texts(value)
 
     def texts(self, value: Any) -> int:
         return self._of(msgspec.json.encode(value, order="deterministic")) if value else 0
 
     def _afresh(self, raw: bytes) -> int:
-        media, texts = 0, []
-        for text in texts_in(msgspec.json.decode(raw)):
-            if text is None:
-                media += OF_MEDIA
-            else:
-                texts.append(text)
-        return media + sum(map(self._count, texts))
+        return sum(OF_MEDIA if text is None else self._count(text) for text in texts_in(msgspec.json.decode(raw)))
 
 
 def texts_in(value: Any) -> Iterator[str | None]:

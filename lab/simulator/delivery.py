@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import msgspec
 
@@ -25,7 +24,7 @@ class Delivery:
         connection: Connection,
         record: Record,
         fault: Fault,
-        written: Format[Any],
+        written: Format,
         on_status: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._connection = connection

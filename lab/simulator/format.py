@@ -1,17 +1,22 @@
-"""Interface of a format to the simulator: how requests are judged, and how answers are written."""
+"""Base of the three formats: how requests are judged and counted, and how answers are written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
 from app.core.tokens.estimate import Count
+from lab.simulator.counting import Counting
 from lab.simulator.log import Record
-from lab.simulator.rules import RequestRules
+from lab.simulator.prompt_cache import Cached
+from lab.simulator.rules import Model, Rules
 from lab.simulator.script import Fault
+
+Json = Mapping[str, Any]
 
 JSON = "application/json"
 
@@ -33,75 +38,127 @@ class Frame(NamedTuple):
     """One server-sent event."""
 
     event: str | None
-    data: Mapping[str, Any]
+    data: Json
 
 
-class Accepted(Protocol):
+@dataclass(frozen=True, slots=True)
+class Accepted:
     """An acceptable request."""
 
-    @property
-    def stream(self) -> bool: ...
+    request: Json
+    conversation: Sequence[Any]
+    """Messages with `role` and `content`, whatever they are in the format."""
+    max_tokens: int | None
+    prompt_tokens: int
+    room: int
+    """Tokens that the window leaves for the answer."""
+    cached: Cached
 
     @property
-    def conversation(self) -> Sequence[Any]:
-        """Messages with `role` and `content`, whatever they are in the format."""
-        ...
+    def model(self) -> str:
+        return str(self.request["model"])
 
     @property
-    def max_tokens(self) -> int | None: ...
+    def stream(self) -> bool:
+        return bool(self.request.get("stream"))
 
 
-class Answer(Protocol):
-    """One answer, before it is written."""
+class Answer(NamedTuple):
+    """One answer, in both forms."""
 
-    @property
-    def text(self) -> str | None: ...
-
-    @property
-    def usage(self) -> Mapping[str, Any]: ...
-
-    def whole(self) -> Mapping[str, Any]:
-        """The body in one piece."""
-        ...
-
-    def frames(self) -> Iterator[Frame]: ...
+    text: str | None
+    usage: Json
+    whole: Json
+    """The body in one piece."""
+    frames: Iterable[Frame]
 
 
-AcceptedT = TypeVar("AcceptedT", bound=Accepted)
-
-
-class Format(Protocol[AcceptedT]):
-    """One API."""
+class Format(ABC):
+    """One API. Not for several threads."""
 
     path: str
     """Path to which conversations are posted."""
-    closing: bytes
+    closing = b""
     """Bytes that follow the last frame of a whole stream."""
 
-    def read(self, record: Record, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedT:
-        """Raise `Refused` as the provider would; `counted` is given the prompt tokens before the window is checked."""
-        ...
+    def __init__(self, count: Count) -> None:
+        self.count = count
+        self.counting = Counting(count)
 
-    def answer(self, sequence: int, request: AcceptedT, fault: Fault, text: str, count: Count) -> Answer:
+    def read(self, record: Record, rules: Rules, counted: Callable[[int], None]) -> Accepted:
+        """Raise `Refused` as the provider would; `counted` is given the prompt tokens before the window is checked."""
+        request, model, parts, tokens = self._counted(record, rules)
+        total = sum(tokens)
+        counted(total)
+        room = self.check_window(record, request, model, tokens, rules)
+        return Accepted(
+            request,
+            self.conversation(request),
+            self.max_tokens(request),
+            total,
+            room,
+            self.cached(request, parts, tokens),
+        )
+
+    def _counted(self, record: Record, rules: Rules) -> tuple[Json, Model, Sequence[Any], Sequence[int]]:
+        """A request, its model, its head and messages, and the tokens of each of these."""
+        request, model = self.checked(record, rules)
+        parts = self.parts(request)
+        costs = [self.counting.head(parts[0]), *map(self.counting.part, parts[1:])]
+        return request, model, parts, [round(rules.skew * cost) for cost in costs]
+
+    def prompt_tokens(self, record: Record, rules: Rules) -> int:
+        """Tokens of a prompt, whatever the window is."""
+        return sum(self._counted(record, rules)[3])
+
+    @abstractmethod
+    def checked(self, record: Record, rules: Rules) -> tuple[Json, Model]:
+        """The request and the model that it names. Raises `Refused` as the provider would, but for its size."""
+
+    @abstractmethod
+    def parts(self, request: Json) -> Sequence[Any]:
+        """One list of everything before the messages, and then each message that the model reads."""
+
+    @abstractmethod
+    def conversation(self, request: Json) -> Sequence[Any]: ...
+
+    @abstractmethod
+    def max_tokens(self, request: Json) -> int | None: ...
+
+    @abstractmethod
+    def check_window(self, record: Record, request: Json, model: Model, tokens: Sequence[int], rules: Rules) -> int:
+        """Tokens that the window leaves for the answer. Raises `Refused` where it has no room."""
+
+    @abstractmethod
+    def cached(self, request: Json, parts: Sequence[Any], tokens: Sequence[int]) -> Cached: ...
+
+    @abstractmethod
+    def answer(self, sequence: int, request: Accepted, fault: Fault, text: str) -> Answer:
         """Answer to a request; `text` is what the model would say."""
-        ...
+
+    @abstractmethod
+    def error(self, fault: Fault) -> Json:
+        """The body of a scripted status from 400 on: the fault's error object, or the provider's own for it."""
+
+    @abstractmethod
+    def headers(self, request_id: str, status: int) -> Mapping[str, str]:
+        """Headers that the provider always sends."""
 
     def owns(self, record: Record) -> bool:
         """Whether the request's path, or its headers, are those of the format."""
         return record.path == self.path
 
-    def respond(self, record: Record, rules: RequestRules) -> Content | None:  # noqa: ARG002 - for formats that have some
+    def respond(self, record: Record, rules: Rules) -> Content | None:  # noqa: ARG002 - for formats that have some
         """The answer on another path of the format; None: the path is not its own."""
         return None
 
-    def error(self, fault: Fault) -> Mapping[str, Any]:
-        """The body of a scripted status from 400 on: the fault's error object, or the provider's own for it."""
-        ...
-
-    def identified(self, error: Mapping[str, Any], request_id: str) -> Mapping[str, Any]:  # noqa: ARG002 - Anthropic does
+    def identified(self, error: Json, request_id: str) -> Json:  # noqa: ARG002 - Anthropic does
         """The body of an error, with the request's id where the provider names it there."""
         return error
 
-    def headers(self, request_id: str, status: int) -> Mapping[str, str]:
-        """Headers that the provider always sends."""
-        ...
+
+def asked_of(model: Model, max_tokens: int | None, *, usual: bool) -> int:
+    """Tokens of the answer that have to fit the window beside the prompt. `usual`: whether they have to at all where
+    the model does not say."""
+    counts = usual if model.counts_answer is None else model.counts_answer
+    return (max_tokens or 0) if counts else 0

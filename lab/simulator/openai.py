@@ -1,12 +1,19 @@
-"""Parts that OpenAI's APIs share beside their refusals: headers, and the errors of each status."""
+"""Parts that OpenAI's APIs share beside their refusals: models, the prompt cache, headers, and errors by status."""
 
 from __future__ import annotations
 
 import http
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from lab.simulator.format import AcceptedT, Format
+import msgspec
+
+from app.core.tokens.estimate import Count
+from lab.simulator.format import Format, Json
+from lab.simulator.log import Record
+from lab.simulator.prompt_cache import BreakpointCache, Cached, PromptCache, blocks_at_breakpoints, has_breakpoints
+from lab.simulator.refusals import Refused, no_such_method, no_such_model, unreadable
+from lab.simulator.rules import Model, Rules
 from lab.simulator.script import Fault
 
 _USUAL_HEADERS = {
@@ -30,13 +37,27 @@ _ERRORS: Mapping[int, tuple[str, str, str | None]] = {
 }
 
 
-class OpenAI(Format[AcceptedT], Protocol[AcceptedT]):
-    """Headers and errors of OpenAI's APIs."""
+class OpenAI(Format):
+    """Base of OpenAI's APIs."""
+
+    def __init__(self, count: Count) -> None:
+        super().__init__(count)
+        self._recent = PromptCache()
+        self._marked = BreakpointCache()
+
+    def cached(self, request: Json, parts: Sequence[Any], tokens: Sequence[int]) -> Cached:
+        """Tokens of whole leading parts that a recent prompt had, or up to where a breakpoint of one stood."""
+        head = msgspec.json.encode([request["model"], parts[0]])
+        if has_breakpoints(str(request["model"])):
+            options = request.get("prompt_cache_options")
+            return self._marked.look_up(blocks_at_breakpoints(head, parts[1:], tokens, options))
+        shared = self._recent.shared_parts((head, *map(msgspec.json.encode, parts[1:])))
+        return Cached(sum(tokens[:shared]) if shared > 1 else 0, 0)
 
     def headers(self, request_id: str, status: int) -> Mapping[str, str]:
         return {"x-request-id": request_id, **_USUAL_HEADERS, **(_EXHAUSTED_HEADERS if status == 429 else {})}
 
-    def error(self, fault: Fault) -> Mapping[str, Any]:
+    def error(self, fault: Fault) -> Json:
         usual = (
             http.HTTPStatus(fault.status).phrase,
             "invalid_request_error" if fault.status < 500 else "server_error",
@@ -44,3 +65,18 @@ class OpenAI(Format[AcceptedT], Protocol[AcceptedT]):
         )
         message, kind, code = _ERRORS.get(fault.status, usual)
         return {"error": fault.error or {"message": message, "type": kind, "param": None, "code": code}}
+
+
+def posted(record: Record) -> Json:
+    """The object in a request's body."""
+    if record.method != "POST":
+        raise Refused(no_such_method(record.method, record.path))
+    if not isinstance(record.payload, dict):
+        raise Refused(unreadable())
+    return record.payload
+
+
+def model_of(request: Json, rules: Rules) -> Model:
+    if (model := rules.model(request["model"])) is None:
+        raise Refused(no_such_model(request["model"]))
+    return model

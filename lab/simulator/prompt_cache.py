@@ -58,6 +58,8 @@ class Cached(NamedTuple):
     """Tokens that an earlier prompt left in the cache."""
     written: int
     """Tokens behind those, up to the last breakpoint."""
+    hour: int = 0
+    """Tokens of those written that are kept for an hour."""
 
 
 class BreakpointCache:

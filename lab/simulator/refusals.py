@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
-
-ANY_INDEX = "*"
-"""Stands for a message's index until it is known: the check of a message is cached without its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +16,6 @@ class Refusal:
     code: str | int | None = None
     status: int = 400
     type: str = "invalid_request_error"
-
-    def at(self, index: int) -> Refusal:
-        """The same refusal for the message at this index."""
-        return replace(self, message=_indexed(self.message, index), param=self.param and _indexed(self.param, index))
 
     @property
     def body(self) -> dict[str, Any]:
@@ -51,10 +44,13 @@ class Refused(Exception):
         """Refusal, of the type that its provider's have."""
 
 
-def _indexed(text: str, index: int) -> str:
-    return text.replace(f"messages[{ANY_INDEX}]", f"messages[{index}]").replace(
-        f"messages.[{ANY_INDEX}]", f"messages.[{index}]"
-    )
+def refused_by(check: Callable[..., object], *arguments: Any) -> Any:
+    """Refusal that a check raises for these arguments; None for none."""
+    try:
+        check(*arguments)
+    except Refused as refused:
+        return refused.refusal
+    return None
 
 
 def type_name(value: Any) -> str:

@@ -12,6 +12,7 @@ from lab.simulator.extract import quoted_lines, summarise
 from lab.simulator.script import Fault
 
 EPOCH = 1_767_225_600
+THOUGHT = "Let me think about what is asked here."
 _NUMBERED = re.compile(r"Answer (\d+):")
 _EARLIER_NOTES = re.compile(r"^\[.*\]\n<(\w+ \w+)>\n(?:.*\n)*?</\1>$", re.MULTILINE)
 """Notes that Steno put into a conversation: a heading, and the text between two tags."""

@@ -1,12 +1,10 @@
-"""Rules that hold for one request: the models on offer and the settings of the simulator."""
+"""Rules that the provider holds requests to: the models on offer, and how strict it is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
-
-from lab.simulator.refusals import Refusal, Refused, no_such_model, wrong_type
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +20,22 @@ class Model:
     """Whether the answer asked for has to fit the window beside the prompt; None: as its API has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRules:
-    """The simulator's settings for one request."""
+@dataclass
+class Rules:
+    """Plain attributes, which may be changed while the simulator runs."""
 
-    models: Mapping[str, Model] | Literal["any"]
     window: int
-    skew: float
-    offset: int
-    strict_roles: bool
-    lenient_messages: bool
-    max_messages: int | None
-    late_overflow: bool = False
-
-    def scaled(self, tokens: int) -> int:
-        return round(self.skew * tokens) + self.offset
+    """Context window of every model without its own."""
+    models: Mapping[str, Model] | Literal["any"] = "any"
+    """any: every name is known."""
+    skew: float = 1.0
+    """Prompt tokens = skew x count."""
+    strict_roles: bool = False
+    """Refuse user messages in a row, and in Chat Completions instructions after the start."""
+    lenient_messages: bool = False
+    """Accept unknown keys in messages of Chat Completions."""
+    max_messages: int | None = None
+    """Most messages of a request to Chat Completions."""
 
     def model(self, name: str) -> Model | None:
         """None: the provider has no such model."""
@@ -44,22 +43,3 @@ class RequestRules:
 
     def window_of(self, model: Model) -> int:
         return model.window or self.window
-
-    def asked_of(self, model: Model, answer: int | None, usual: bool) -> int:
-        """Tokens of the answer that have to fit the window beside the prompt. `usual`: whether they have to at all
-        where the model does not say."""
-        counts = usual if model.counts_answer is None else model.counts_answer
-        return (answer or 0) if counts else 0
-
-
-def model_of(arguments: Mapping[str, Any], rules: RequestRules) -> Model:
-    """The model that a request to OpenAI names."""
-    name = arguments.get("model")
-    if name is None or name == "":
-        raise Refused(Refusal("you must provide a model parameter"))
-    if not isinstance(name, str):
-        raise Refused(wrong_type("model", "a string", name))
-    model = rules.model(name)
-    if model is None:
-        raise Refused(no_such_model(name))
-    return model

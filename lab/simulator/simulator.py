@@ -25,14 +25,14 @@ from lab.simulator.connection import (
     wait_until_closed,
 )
 from lab.simulator.delivery import Delivery
-from lab.simulator.endpoints import Shape, respond
+from lab.simulator.endpoints import respond
 from lab.simulator.format import Accepted, Content, Format, json_content
 from lab.simulator.log import Kind, Log, Record
 from lab.simulator.messages.format import Messages
 from lab.simulator.refusals import Refused, no_such_method
 from lab.simulator.replies import default_reply, summary_of
 from lab.simulator.responses.format import Responses
-from lab.simulator.rules import Model, RequestRules
+from lab.simulator.rules import Model, Rules
 from lab.simulator.script import Fault, Predicate, Script, fault_of
 
 LOG_PATH = "/__log"
@@ -57,7 +57,7 @@ _REPLACED = rb"\\ufffd"
 Reply = Callable[[list[Any]], str]
 
 
-class Simulator:
+class Simulator(Rules):
     """Settings, state and application. The settings are plain attributes and may be changed while it runs."""
 
     def __init__(
@@ -65,42 +65,25 @@ class Simulator:
         *,
         window: int = 8_000,
         models: Iterable[Model | str] | Literal["any"] = DEFAULT_MODELS,
-        listing: Shape = "plain",
         reply: Reply = default_reply,
         summary_words: int = 400,
         count: Count | None = None,
         tables: Path | None = None,
         skew: float = 1.0,
-        offset: int = 0,
         strict_roles: bool = False,
         lenient_messages: bool = False,
         max_messages: int | None = 2048,
-        late_overflow: bool = False,
         lenient_text: bool = False,
         log_limit: int = 100_000,
     ) -> None:
-        self.window = window
-        """Context window of every model without its own."""
-        self.models: Mapping[str, Model] | Literal["any"] = models if models == "any" else _by_name(models)
-        """any: every name is known."""
-        self.listing: Shape = listing
-        """Server whose /v1/models it is like (`silent`: no windows); local servers have paths of their own besides."""
+        offered: Mapping[str, Model] | Literal["any"] = models if models == "any" else _by_name(models)
+        super().__init__(window, offered, skew, strict_roles, lenient_messages, max_messages)
         self.reply = reply
         """Function from messages to what the model says."""
         self.summary_words = summary_words
         """A summary has at most so many words, and at most one for every two tokens the caller allows."""
         self.summary_edit: Callable[[str], str] = str
         """Function that changes a summary before it is sent."""
-        self.skew = skew
-        """Prompt tokens = skew x count + offset."""
-        self.offset = offset
-        self.strict_roles = strict_roles
-        """Refuse user messages in a row, and in Chat Completions instructions after the start."""
-        self.lenient_messages = lenient_messages
-        """Accept unknown keys in messages."""
-        self.max_messages = max_messages
-        self.late_overflow = late_overflow
-        """Whether Responses reports an overflow in a stream that had begun, not by a status."""
         self.lenient_text = lenient_text
         """Read a surrogate without its pair as U+FFFD, and log the body so; others take such a body for no JSON."""
         self.chat_default = Fault()
@@ -109,11 +92,7 @@ class Simulator:
         self.other_default = Fault()
         self.script = Script()
         self.count: Count = count or Tokenizer(tables).counter("o200k_base")
-        self._formats: Sequence[Format[Any]] = (
-            ChatCompletions(self.count),
-            Messages(self.count),
-            Responses(self.count),
-        )
+        self._formats: Sequence[Format] = (ChatCompletions(self.count), Messages(self.count), Responses(self.count))
         self._log = Log(log_limit)
 
     # What arrived
@@ -211,7 +190,9 @@ class Simulator:
             if record.kind == "other":
                 content = self._other(record)
             else:
-                request = self._read(record, written)
+                request = written.read(
+                    record, self, lambda tokens: self._log.update(record.sequence, prompt_tokens=tokens)
+                )
             fault = self.script.take(record) or self._default_fault(record.kind)
         except Refused as refused:
             self._log.update(record.sequence, refusal=refused.refusal.message)
@@ -228,37 +209,16 @@ class Simulator:
         elif request is not None:
             await self._complete(record, request, written, fault, delivery)
 
-    def _read(self, record: Record, written: Format[Any]) -> Accepted:
-        if record.method != "POST":
-            raise Refused(no_such_method(record.method, record.path))
-        accepted: Accepted = written.read(
-            record, self._rules, lambda tokens: self._log.update(record.sequence, prompt_tokens=tokens)
-        )
-        return accepted
-
-    @property
-    def _rules(self) -> RequestRules:
-        return RequestRules(
-            self.models,
-            self.window,
-            self.skew,
-            self.offset,
-            self.strict_roles,
-            self.lenient_messages,
-            self.max_messages,
-            self.late_overflow,
-        )
-
     async def _complete(
-        self, record: Record, request: Accepted, written: Format[Any], fault: Fault, delivery: Delivery
+        self, record: Record, request: Accepted, written: Format, fault: Fault, delivery: Delivery
     ) -> None:
         text = fault.text if fault.text is not None else self._text(record.kind, request)
-        answer = written.answer(record.sequence, request, fault, text, self.count)
+        answer = written.answer(record.sequence, request, fault, text)
         self._log.update(record.sequence, text=answer.text, usage=answer.usage)
         if request.stream:
-            await delivery.stream(answer.frames())
+            await delivery.stream(answer.frames)
         else:
-            await delivery.content(json_content(answer.whole()))
+            await delivery.content(json_content(answer.whole))
 
     def _text(self, kind: Kind, request: Accepted) -> str:
         if kind == "summary":
@@ -266,17 +226,17 @@ class Simulator:
             return self.summary_edit(notes)
         return self.reply(list(request.conversation))
 
-    def _format_of(self, record: Record) -> Format[Any]:
+    def _format_of(self, record: Record) -> Format:
         """Format whose path it is, or whose headers; OpenAI's for what has none."""
         own = (each for each in self._formats if each.owns(record))
         return next(own, self._formats[0])
 
     def _other(self, record: Record) -> Content:
         for written in self._formats:
-            if (content := written.respond(record, self._rules)) is not None:
+            if (content := written.respond(record, self)) is not None:
                 return content
         offered: Sequence[Model] = DEFAULT_MODELS if self.models == "any" else list(self.models.values())
-        return respond(record, offered, self.window, self.listing)
+        return respond(record, offered, self.window)
 
     async def _show_log(self, scope: Scope, body: bytes, connection: Connection) -> None:
         """GET: the log as JSON; DELETE: empty it. Not logged."""
@@ -322,7 +282,7 @@ def _by_name(models: Iterable[Model | str]) -> Mapping[str, Model]:
     return {model.name: model for model in offered}
 
 
-def _scripted_content(fault: Fault, written: Format[Any], request_id: str) -> Content | None:
+def _scripted_content(fault: Fault, written: Format, request_id: str) -> Content | None:
     """Content that a fault answers in place of the endpoint."""
     if fault.body is not None:
         return Content(fault.body, status=fault.status)

@@ -248,8 +248,8 @@ async def test_a_window_that_was_learnt_is_shown(doctor: Examine, provider: Runn
 
 
 async def test_a_model_that_nobody_knows_is_a_warning(doctor: Examine, simulator: Simulator) -> None:
-    simulator.listing = "silent"
-    simulator.models = {name: Model(name) for name in ("gpt-4o", "llama-9", "mine", "yours")}
+    listed = [{"id": name, "object": "model"} for name in ("gpt-4o", "llama-9", "mine", "yours")]
+    simulator.when(lambda record: record.path == "/v1/models", body=json.dumps({"data": listed}).encode())
     report = await doctor(models=[{"match": "mine", "context_window": 32_000}])
     guessed = "2 models are not known, and their windows a guess: llama-9 128,000, yours 128,000"
     assert guessed in report.finding("windows (default)")

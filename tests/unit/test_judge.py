@@ -298,6 +298,15 @@ def test_summariser_may_be_shown_head_and_tail_of_a_long_result_but_not_its_mask
     assert not verdict.violations if right else "foreign_summary" in kinds(verdict)
 
 
+def test_summariser_that_reads_the_conversation_itself_may_be_shown_masks() -> None:
+    conversation, masked = Conversation(), changed(LONG_HISTORY, 3, content=CUT)
+    verdict = conversation.request(LONG_HISTORY, [SYSTEM, summary(NOTES), *LONG[4:]], prefix_call(masked[:5], NOTES))
+    assert not verdict.violations
+    other = prefix_call(changed(masked, 3, content="It was lost.")[:5], NOTES)
+    verdict = Conversation().request(LONG_HISTORY, [SYSTEM, summary(NOTES), *LONG[4:]], other)
+    assert "foreign_summary" in kinds(verdict)
+
+
 # What is left out, and named
 
 

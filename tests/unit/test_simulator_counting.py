@@ -7,20 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.core.history.identity import Identity
-from app.formats.chat_completions.messages import read_message
-from app.formats.chat_completions.request import read_declarations
-from app.formats.members import RawObject
-from app.formats.reader import MessageReader
-from app.providers.estimator import Estimator
-from lab.simulator.chat_completions.counting import ChatCounting, ChatWords
-from lab.simulator.chat_completions.requests import AcceptedRequest, Reader
+from lab.simulator.chat_completions.format import ChatCompletions
+from lab.simulator.format import Accepted
+from lab.simulator.log import Record
 from lab.simulator.prompt_cache import Block, BreakpointCache, Cached
 from lab.simulator.refusals import Refusal, Refused
-from lab.simulator.rules import RequestRules
-from tests.conformance.chat_completions import MESSAGES
+from lab.simulator.rules import Rules
 
-RULES = RequestRules("any", 100, 1.0, 0, False, False, None)
+RULES = Rules(100)
 
 
 def one_each(text: str) -> int:
@@ -32,56 +26,31 @@ def user(words: int) -> dict[str, Any]:
     return {"role": "user", "content": "word " * words}
 
 
-def read(reader: Reader, messages: list[Any], rules: RequestRules = RULES, **arguments: Any) -> AcceptedRequest:
+def read(reader: ChatCompletions, messages: list[Any], **arguments: Any) -> Accepted:
     body = msgspec.json.encode({"model": "m", "messages": messages, **arguments})
-    return reader.read(body, rules, lambda _: None)
+    return reader.read(Record(1, 0.0, "POST", reader.path, (), body, "chat"), RULES, lambda _: None)
 
 
-def refusal(messages: list[Any], rules: RequestRules = RULES, **arguments: Any) -> Refusal:
+def refusal(messages: list[Any], **arguments: Any) -> Refusal:
     with pytest.raises(Refused) as caught:
-        read(Reader(one_each), messages, rules, **arguments)
+        read(ChatCompletions(one_each), messages, **arguments)
     refused = caught.value.refusal
     assert isinstance(refused, Refusal)
     return refused
 
 
-def test_a_prompt_costs_what_the_rules_of_real_providers_say() -> None:
-    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+def test_a_prompt_costs_its_texts_and_a_little_for_each_message() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "two words"}}
     messages = [
         {"role": "user", "content": [{"type": "text", "text": "two words"}], "name": "jo"},
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c", "content": "one"},
     ]
-    by_hand = (3 + 1 + 2 + 1 + 1) + (3 + 1 + 1 + 1 + 2) + (3 + 1 + 1 + 1 + 2) + 3
-    assert read(Reader(one_each), messages).prompt_tokens == by_hand
-
-
-TOOL = {"type": "function", "function": {"name": "f", "description": "Finds it.", "parameters": {"type": "object"}}}
-DECLARED: list[dict[str, Any]] = [
-    {},
-    {"tools": [TOOL, {"type": "custom", "custom": {"name": "g"}}], "tool_choice": "required"},
-    {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}},
-    {"functions": [TOOL["function"]], "function_call": {"name": "f"}},
-    {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}}}},
-]
-
-
-@pytest.mark.parametrize("declared", DECLARED, ids=lambda declared: "-".join(declared) or "nothing")
-@pytest.mark.parametrize("messages", [MESSAGES[:2], MESSAGES], ids=["text", "all"])
-def test_steno_and_the_simulator_count_alike_though_each_has_its_own_reading(
-    messages: tuple[bytes, ...], declared: dict[str, Any]
-) -> None:
-    source = msgspec.json.encode(declared)
-    raw = msgspec.json.decode(source, type=dict[str, msgspec.Raw])
-    estimator = Estimator(ChatWords(one_each))
-    history = MessageReader(Identity(b"test"), read_message).read(messages)
-    expected = estimator.prompt("gpt-4o", history, source, lambda: read_declarations(RawObject(source))).costs()
-    counted = ChatCounting(one_each).costs("gpt-4o", messages, raw)
-    assert (list(counted.messages), counted.fixed) == (list(expected.messages), expected.fixed)
+    assert read(ChatCompletions(one_each), messages).prompt_tokens == (4 + 3) + (4 + 3) + (4 + 1) + 3
 
 
 def test_prompt_that_fills_the_window_is_accepted_and_one_more_word_is_not() -> None:
-    assert read(Reader(one_each), [user(93)]).prompt_tokens == 100
+    assert read(ChatCompletions(one_each), [user(93)]).prompt_tokens == 100
     refused = refusal([user(94)])
     assert refused.body == {
         "error": {
@@ -95,7 +64,7 @@ def test_prompt_that_fills_the_window_is_accepted_and_one_more_word_is_not() -> 
 
 
 def test_requested_output_counts_against_the_window() -> None:
-    assert read(Reader(one_each), [user(43)], max_tokens=50).prompt_tokens == 50
+    assert read(ChatCompletions(one_each), [user(43)], max_tokens=50).prompt_tokens == 50
     assert refusal([user(43)], max_completion_tokens=51).message == (
         "This model's maximum context length is 100 tokens. However, you requested 101 tokens (50 in the messages, "
         "51 in the completion). Please reduce the length of the messages or completion."
@@ -109,22 +78,23 @@ def test_known_messages_are_not_counted_again() -> None:
         counted.append(text)
         return 1
 
-    reader = Reader(count)
+    reader = ChatCompletions(count)
     history = [user(1), {"role": "assistant", "content": "yes"}]
     read(reader, history)
     counted.clear()
     read(reader, [*history, {"role": "user", "content": "more"}])
-    assert counted == ["user", "more"]
+    assert counted == ["more"]
 
 
 def test_cached_tokens_are_those_of_the_shared_leading_messages() -> None:
-    reader = Reader(one_each)
+    reader = ChatCompletions(one_each)
     first, second, other = user(10), {"role": "assistant", "content": "word " * 20}, user(5)
-    assert read(reader, [first, second]).cached_tokens == 0
-    assert read(reader, [first, second, other]).cached_tokens == 14 + 24
-    assert read(reader, [first, other]).cached_tokens == 14
-    assert read(reader, [other, first]).cached_tokens == 0
-    assert read(reader, [first], tools=[{"type": "function", "function": {"name": "f"}}]).cached_tokens == 0
+    assert read(reader, [first, second]).cached.read == 0
+    assert read(reader, [first, second, other]).cached.read == 3 + 14 + 24
+    assert read(reader, [first, other]).cached.read == 3 + 14
+    assert read(reader, [other, first]).cached.read == 0
+    tool = {"type": "function", "function": {"name": "f"}}
+    assert read(reader, [first], tools=[tool]).cached.read == 0
 
 
 def blocks(*texts: str) -> list[Block]:
@@ -145,7 +115,7 @@ def test_an_entry_is_found_where_a_mark_stood_and_as_many_blocks_back_as_are_loo
 
 
 def test_gpt_5_6_is_cached_at_breakpoints_and_behind_the_newest_question() -> None:
-    reader = Reader(one_each)
+    reader = ChatCompletions(one_each)
     answer = {"role": "assistant", "content": "word"}
     marked = {
         "role": "user",
@@ -154,11 +124,11 @@ def test_gpt_5_6_is_cached_at_breakpoints_and_behind_the_newest_question() -> No
 
     def cached(*messages: Any, **arguments: Any) -> tuple[int, int]:
         found = read(reader, list(messages), model="gpt-5.6", **arguments)
-        return found.cached_tokens, found.written_tokens
+        return found.cached.read, found.cached.written
 
-    assert cached(user(5), answer) == (0, 9)
-    assert cached(user(5), answer, user(6)) == (9, 7 + 10)
-    assert cached(user(5), answer, user(7)) == (9, 7 + 11), "not what stands between two breakpoints"
-    assert cached(marked, answer, user(7)) == (0, 5 + 7 + 11)
-    assert cached(marked, answer, user(8)) == (5, 7 + 12), "where the mark stood"
+    assert cached(user(5), answer) == (0, 12)
+    assert cached(user(5), answer, user(6)) == (12, 5 + 10)
+    assert cached(user(5), answer, user(7)) == (12, 5 + 11), "not what stands between two breakpoints"
+    assert cached(marked, answer, user(7)) == (0, 8 + 5 + 11)
+    assert cached(marked, answer, user(8)) == (8, 5 + 12), "where the mark stood"
     assert cached(user(9), prompt_cache_options={"mode": "explicit"}) == (0, 0)

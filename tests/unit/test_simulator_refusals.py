@@ -9,20 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from lab.simulator.chat_completions.format import ChatCompletions
 from lab.simulator.chat_completions.judge import refusal_of
-from lab.simulator.chat_completions.requests import AcceptedRequest, Reader
+from lab.simulator.format import Accepted
+from lab.simulator.log import Record
 from lab.simulator.refusals import Refusal, Refused
-from lab.simulator.rules import Model, RequestRules
+from lab.simulator.rules import Model, Rules
 
-RULES = RequestRules(
-    models={"m": Model("m"), "o": Model("o", unsupported=frozenset({"max_tokens"}))},
-    window=1_000,
-    skew=1.0,
-    offset=0,
-    strict_roles=False,
-    lenient_messages=False,
-    max_messages=2_048,
-)
+MODELS = {"m": Model("m"), "o": Model("o", unsupported=frozenset({"max_tokens"}))}
+RULES = Rules(1_000, MODELS, max_messages=2_048)
 USER = {"role": "user", "content": "Hello"}
 CALL = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
 CALLING = {"role": "assistant", "content": None, "tool_calls": [CALL]}
@@ -31,12 +26,13 @@ TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type
 UNSET = object()
 
 
-def read(payload: Any, rules: RequestRules = RULES) -> AcceptedRequest:
+def read(payload: Any, rules: Rules = RULES) -> Accepted:
     body = payload if isinstance(payload, bytes) else msgspec.json.encode(payload)
-    return Reader(len).read(body, rules, lambda _: None)
+    record = Record(1, 0.0, "POST", ChatCompletions.path, (), body, "chat")
+    return ChatCompletions(len).read(record, rules, lambda _: None)
 
 
-def refusal(payload: Any, rules: RequestRules = RULES) -> Refusal:
+def refusal(payload: Any, rules: Rules = RULES) -> Refusal:
     with pytest.raises(Refused) as caught:
         read(payload, rules)
     refused = caught.value.refusal
@@ -191,21 +187,9 @@ def test_good_payload_is_accepted(payload: Any) -> None:
     assert read(payload).model == "m"
 
 
-def test_same_bad_message_is_refused_at_its_own_place_each_time() -> None:
-    """The check of a message is cached without its index."""
-    reader = Reader(len)
-    bad = {"role": "user"}
-    params = []
-    for messages in ([bad], [USER, bad]):
-        with pytest.raises(Refused) as caught:
-            reader.read(msgspec.json.encode(request(messages)), RULES, lambda _: None)
-        params.append(caught.value.refusal.param)
-    assert params == ["messages[0].content", "messages[1].content"]
-
-
 def test_lenient_provider_takes_unknown_message_keys() -> None:
     message = {"role": "user", "content": "hi", "reasoning_content": "x"}
-    assert read(request([message]), replace(RULES, lenient_messages=True)).messages == [message]
+    assert read(request([message]), replace(RULES, lenient_messages=True)).conversation == [message]
 
 
 def test_every_model_is_known_where_models_are_any() -> None:
@@ -231,22 +215,8 @@ def test_strict_roles_demand_alternation(roles: str, accepted: bool) -> None:
     ]
     strict = replace(RULES, strict_roles=True)
     if accepted:
-        assert read(request(messages), strict).messages == messages
+        assert read(request(messages), strict).conversation == messages
     else:
         assert "conversation roles must alternate" in refusal(request(messages), strict).message
-        assert read(request(messages)).messages == messages
-
-
-# The judge
-
-
-@pytest.mark.parametrize(
-    "payload", [{"model": "m"}, request(context={}), request([USER, CALLING])], ids=["no messages", "stranger", "pair"]
-)
-def test_the_judge_refuses_what_the_provider_does(payload: Any) -> None:
-    assert refusal_of(payload) == refusal(payload)
-
-
-def test_the_judge_accepts_what_the_provider_does() -> None:
-    assert refusal_of(request([USER, CALLING, RESULT, USER, USER], tools=[TOOL])) is None
-    assert refusal_of(request([USER, USER]), alternating=True) is not None
+        assert read(request(messages)).conversation == messages
+        assert refusal_of(request(messages), alternating=True) == refusal(request(messages), strict)

@@ -23,7 +23,7 @@ def test_shares_of_the_messages_add_up_to_the_whole() -> None:
     parts = added.verbatim, added.summarised, added.shortened, added.pruned, added.lost, added.refused
     assert parts == (3, 4, 1, 1, 1, 30)
     assert sum(map(added.share, parts)) == 1
-    assert added.as_json()["messages"]["all"] == 40
+    assert added.as_json()["messages"] == 40
 
 
 def test_refusal_is_a_violation_where_every_request_has_to_fit() -> None:

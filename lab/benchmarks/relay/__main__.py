@@ -3,7 +3,7 @@
     python -m lab.benchmarks.relay [--subjects steno,nginx] [--scenarios sat,ttft] [--rounds 3] [--seconds 2]
         [--with CHECKOUT] [--no-docs]
 
-All results are in .bench/results.json; `--from FILE` writes the documentation from such a file again.
+All results are in .bench/results.json.
 """
 
 from __future__ import annotations
@@ -12,53 +12,34 @@ import argparse
 import json
 import signal
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lab.benchmarks.relay.charts import dots, sizes
 from lab.benchmarks.relay.measuring import bench, measure
-from lab.benchmarks.relay.report import columns, figures, markdown, with_section
+from lab.benchmarks.relay.report import markdown, with_section
 from lab.benchmarks.relay.scenarios import DOCUMENTED, NAMES, Scale, scenarios
 from lab.benchmarks.relay.subjects import ROOT, SUBJECTS, Subject, steno_of
 
 FOLDER = ROOT / ".bench"
 PAGE = ROOT / "docs" / "benchmarks.md"
-CHARTS = ROOT / "docs" / "benchmarks"
-TITLES = {
-    "all": "Every figure as a multiple of nginx's",
-    "sizes": "What is added to a request by the size of its body, as a multiple of what nginx adds to 4 KB",
-}
 
 
 def main() -> None:
     # What was started is stopped, however this ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     options = _options()
-    if options.source:
-        results = json.loads(options.source.read_text())
-    else:
-        scale = Scale(rounds=options.rounds, seconds=options.seconds)
-        known = scenarios(scale)
-        wanted = {name: known[name] for name in options.scenarios or NAMES}
-        with bench(FOLDER, _subjects(options), scale, partial(print, flush=True)) as made:
-            results = measure(made, wanted)
-        (FOLDER / "results.json").write_text(json.dumps(results, indent=1))
-    print(f"\n{markdown(results)}")
+    scale = Scale(rounds=options.rounds, seconds=options.seconds)
+    known = scenarios(scale)
+    wanted = {name: known[name] for name in options.scenarios or NAMES}
+    with bench(FOLDER, _subjects(options), scale, partial(print, flush=True)) as made:
+        results = measure(made, wanted)
+    (FOLDER / "results.json").write_text(json.dumps(results, indent=1))
+    section = markdown(results)
+    print(f"\n{section}")
     if options.docs:
-        write_documentation(results)
-
-
-def write_documentation(results: Mapping[str, Any]) -> None:
-    found, subjects = figures(results), columns(results)
-    CHARTS.mkdir(exist_ok=True)
-    (CHARTS / "all.svg").write_text(dots(found, subjects))
-    (CHARTS / "sizes.svg").write_text(sizes(found, subjects))
-    section = "\n\n".join(
-        (markdown(results), *(f"![{title}](benchmarks/{name}.svg)" for name, title in TITLES.items()))
-    )
-    PAGE.write_text(with_section(PAGE.read_text(), section))
+        PAGE.write_text(with_section(PAGE.read_text(), section))
 
 
 def _subjects(options: argparse.Namespace) -> dict[str, Subject]:
@@ -75,7 +56,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=DOCUMENTED.rounds)
     parser.add_argument("--seconds", type=float, default=DOCUMENTED.seconds, help="of each scenario")
     parser.add_argument("--with", dest="checkout", type=Path, help="another checkout of Steno, measured as 'before'")
-    parser.add_argument("--from", dest="source", type=Path, help="results of a run, in place of one")
     parser.add_argument("--no-docs", dest="docs", action="store_false", help="leave the documentation as it is")
     return parser.parse_args()
 

@@ -66,14 +66,6 @@ MEASURES = (
     Measure("memory after fifty 4 MB bodies", MEMORY, lambda run: float(run["memory_after"])),
     Measure("memory per open stream", HOLD, lambda run: (run["memory_peak"] - run["memory_before"]) / run["asked"]),
 )  # fmt: skip
-SIZES = {
-    300: "added p50, 300 B",
-    4_096: "added p50, 4 KB, 1 connection",
-    40_960: "added p50, 40 KB",
-    409_600: "added p50, 400 KB, history seen before",
-    4_194_304: "added p50, 4 MB, history seen before",
-}
-
 Figures = Mapping[str, Mapping[str, float]]
 """Figures by a measure's title, then by subject. Those not measured, or less than direct, are absent."""
 

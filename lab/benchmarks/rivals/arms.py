@@ -19,7 +19,7 @@ from lab.replay.presets import settings_of
 from lab.replay.recordings import Message
 from lab.replay.stage import counter, stage
 from lab.simulator import Record, Simulator
-from lab.simulator.chat_completions.counting import ChatCounting
+from lab.simulator.counting import Counting
 from lab.simulator.replies import summary_of, texts_of
 
 MODEL = "agent-model"
@@ -74,12 +74,10 @@ class Arm:
 
     def desk(self) -> Desk:
         """A desk for one conversation."""
-        counting = ChatCounting(self.provider.simulator.count)
-
-        def tokens(messages: Sequence[Message]) -> int:
-            return sum(counting.costs(MODEL, [_written(message) for message in messages], {}).messages)
-
-        return Desk(self.provider.simulator.window, tokens, self._summarised)
+        counting = Counting(self.provider.simulator.count)
+        return Desk(
+            self.provider.simulator.window, lambda messages: sum(map(counting.part, messages)), self._summarised
+        )
 
     def send(self, history: Sequence[Message], desk: Desk, *, aside: bool = False) -> Sequence[Record]:
         """Everything that the provider received while the request was answered."""

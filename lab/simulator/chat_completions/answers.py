@@ -2,73 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from app.core.tokens.estimate import Count
-from lab.simulator.chat_completions.requests import AcceptedRequest
-from lab.simulator.format import Frame
+from lab.simulator.format import Accepted, Answer, Frame, Json
 from lab.simulator.replies import EPOCH, pieces, spoken
 from lab.simulator.script import Fault
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One completion, before it is written."""
-
-    sequence: int
-    request: AcceptedRequest
-    fault: Fault
-    text: str | None
-    tool_calls: Sequence[Mapping[str, Any]]
-    finish_reason: str
-    usage: Mapping[str, Any]
-
-    def whole(self) -> Mapping[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": self.text, "refusal": None, "annotations": []}
-        if self.tool_calls:
-            message["tool_calls"] = list(self.tool_calls)
-        choices = [
-            {"index": index, "message": message, "logprobs": None, "finish_reason": self.finish_reason}
-            for index in range(self.request.choices)
-        ]
-        return {**self._head("chat.completion"), "choices": choices, "usage": self.usage}
-
-    def frames(self) -> Iterator[Frame]:
-        """Chunks: role, content, finish, and usage if it was asked for."""
-        asked = self.request.include_usage
-        head = {**self._head("chat.completion.chunk"), **({"usage": None} if asked else {})}
-        for delta, reason in self._deltas():
-            for index in range(self.request.choices):
-                choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
-                yield Frame(None, {**head, "choices": [choice]})
-        if asked:
-            yield Frame(None, {**head, "choices": [], "usage": self.usage})
-
-    def _deltas(self) -> Iterator[tuple[dict[str, Any], str | None]]:
-        yield {"role": "assistant", "content": None if self.text is None else "", "refusal": None}, None
-        for piece in pieces(self.text or "", self.fault.chunk_size):
-            yield {"content": piece}, None
-        for index, call in enumerate(self.tool_calls):
-            function = call["function"]
-            yield {"tool_calls": [{**call, "index": index, "function": {**function, "arguments": ""}}]}, None
-            for piece in pieces(function["arguments"], self.fault.chunk_size):
-                yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}, None
-        yield {}, self.finish_reason
-
-    def _head(self, kind: str) -> dict[str, Any]:
-        return {
-            "id": f"chatcmpl-{self.sequence:012d}",
-            "object": kind,
-            "created": EPOCH + self.sequence,
-            "model": self.request.model,
-            "service_tier": "default",
-            "system_fingerprint": "fp_simulator",
-        }
-
-
-def compose(sequence: int, request: AcceptedRequest, fault: Fault, text: str, count: Count) -> Answer:
+def compose(sequence: int, accepted: Accepted, fault: Fault, text: str, count: Count) -> Answer:
     """The answer with this text, as the fault wants it and within the caller's token limit."""
     calls = [
         {
@@ -78,22 +21,63 @@ def compose(sequence: int, request: AcceptedRequest, fault: Fault, text: str, co
         }
         for index, call in enumerate(fault.tool_calls)
     ]
-    said, cut = spoken(fault, text, request.max_tokens, count)
-    reason = "tool_calls" if calls else "length" if cut else "stop"
+    said, cut = spoken(fault, text, accepted.max_tokens, count)
+    reason = fault.finish_reason or ("tool_calls" if calls else "length" if cut else "stop")
     tokens = count(said or "") + sum(count(part) for call in fault.tool_calls for part in (call.name, call.arguments))
-    usage = {**_usage(request, tokens), **(fault.usage or {})}
-    return Answer(sequence, request, fault, said, calls, fault.finish_reason or reason, usage)
+    choices = range(accepted.request.get("n") or 1)
+    usage = {**_usage(accepted, tokens * len(choices)), **(fault.usage or {})}
+    head = {
+        "id": f"chatcmpl-{sequence:012d}",
+        "object": "chat.completion",
+        "created": EPOCH + sequence,
+        "model": accepted.model,
+        "service_tier": "default",
+        "system_fingerprint": "fp_simulator",
+    }
+    message: dict[str, Any] = {"role": "assistant", "content": said, "refusal": None, "annotations": []}
+    message |= {"tool_calls": calls} if calls else {}
+    whole = [{"index": index, "message": message, "logprobs": None, "finish_reason": reason} for index in choices]
+    options = accepted.request.get("stream_options") or {}
+    deltas = _deltas(said, calls, reason, fault.chunk_size)
+    frames = _frames(head, deltas, choices, usage if options.get("include_usage") else None)
+    return Answer(said, usage, {**head, "choices": whole, "usage": usage}, frames)
 
 
-def _usage(request: AcceptedRequest, completion_tokens: int) -> dict[str, Any]:
-    spent = completion_tokens * request.choices
+Delta = tuple[dict[str, Any], str | None]
+
+
+def _frames(head: Json, deltas: Iterator[Delta], choices: range, usage: Json | None) -> Iterator[Frame]:
+    """Chunks: role, content, finish, and usage if it was asked for."""
+    head = {**head, "object": "chat.completion.chunk", **({} if usage is None else {"usage": None})}
+    for delta, reason in deltas:
+        for index in choices:
+            choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
+            yield Frame(None, {**head, "choices": [choice]})
+    if usage is not None:
+        yield Frame(None, {**head, "choices": [], "usage": usage})
+
+
+def _deltas(said: str | None, calls: Sequence[Json], reason: str, size: int) -> Iterator[Delta]:
+    yield {"role": "assistant", "content": None if said is None else "", "refusal": None}, None
+    for piece in pieces(said or "", size):
+        yield {"content": piece}, None
+    for index, call in enumerate(calls):
+        function = call["function"]
+        yield {"tool_calls": [{**call, "index": index, "function": {**function, "arguments": ""}}]}, None
+        for piece in pieces(function["arguments"], size):
+            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}, None
+    yield {}, reason
+
+
+def _usage(accepted: Accepted, spent: int) -> dict[str, Any]:
+    read, written, _ = accepted.cached
     return {
-        "prompt_tokens": request.prompt_tokens,
+        "prompt_tokens": accepted.prompt_tokens,
         "completion_tokens": spent,
-        "total_tokens": request.prompt_tokens + spent,
+        "total_tokens": accepted.prompt_tokens + spent,
         "prompt_tokens_details": {
-            "cached_tokens": request.cached_tokens,
-            **({"cache_write_tokens": request.written_tokens} if request.written_tokens else {}),
+            "cached_tokens": read,
+            **({"cache_write_tokens": written} if written else {}),
             "audio_tokens": 0,
         },
         "completion_tokens_details": {

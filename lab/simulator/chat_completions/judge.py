@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any
 
 from lab.simulator.refusals import (
-    ANY_INDEX,
     Refusal,
     Refused,
     check_number,
@@ -18,6 +17,7 @@ from lab.simulator.refusals import (
     missing,
     only_when,
     only_with,
+    refused_by,
     roles_do_not_alternate,
     too_long,
     unknown,
@@ -26,6 +26,7 @@ from lab.simulator.refusals import (
     wrong_type,
     wrong_value,
 )
+from lab.simulator.replies import texts_of
 
 Json = Mapping[str, Any]
 
@@ -76,62 +77,64 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
 _IN_PARTS = {"image_url": ("url",), "input_audio": ("data", "format")}
 """Required members of what a part holds."""
 _INSTEAD_OF_CONTENT = ("tool_calls", "function_call", "refusal", "audio")
-_PATH = f"messages[{ANY_INDEX}]"
-_OLD_PATH = f"messages.[{ANY_INDEX}]"
 
 
 def refusal_of(request: Any, alternating: bool = False) -> Refusal | None:
     """Refusal of a request; None where it is acceptable. `alternating`: to a provider that wants users and assistants
     in turn."""
-    try:
-        _check(request, alternating)
-    except Refused as refused:
-        refusal: Refusal = refused.refusal
-        return refusal
-    return None
+    refusal: Refusal | None = refused_by(check, request, alternating)
+    return refusal
 
 
-def _check(request: Any, alternating: bool) -> None:
+def check(request: Any, alternating: bool = False, lenient: bool = False, most: int | None = None) -> None:
+    """Raise what the provider would say, but for the request's size. `lenient` lets unknown keys of messages pass;
+    `most`: messages."""
     if not isinstance(request, dict):
         raise Refused(unreadable())
-    for name in ("model", "messages"):
-        if name not in request:
-            raise Refused(missing(name))
-    check_arguments({**request, "messages": None})
+    if request.get("model") in (None, ""):
+        raise Refused(Refusal("you must provide a model parameter"))
+    if "messages" not in request:
+        raise Refused(missing("messages"))
+    _check_arguments(request)
     messages = request["messages"]
-    _check_array("messages", messages)
+    _check_array("messages", messages, most)
     for index, message in enumerate(messages):
-        try:
-            check_message(message, lenient=False)
-        except Refused as refused:
-            raise Refused(refused.refusal.at(index)) from None
-    check_order(messages, alternating)
+        _check_message(f"messages[{index}]", message, lenient)
+    _check_order(messages, alternating)
+    wanted = request.get("response_format")
+    if isinstance(wanted, dict) and wanted.get("type") == "json_object":
+        texts = (text for message in messages for text in texts_of(message))
+        if not any("json" in text.lower() for text in texts):
+            text = "'messages' must contain the word 'json' in some form, to use 'response_format' of type"
+            raise Refused(Refusal(f"{text} 'json_object'.", "messages"))
+
+
+def check_model(request: Json, unsupported: Collection[str]) -> None:
+    """Raise what a model that takes not all arguments would say."""
+    for name in unsupported:
+        if request.get(name) is not None:
+            hint = " Use 'max_completion_tokens' instead." if name == "max_tokens" else ""
+            text = f"Unsupported parameter: '{name}' is not supported with this model.{hint}"
+            raise Refused(Refusal(text, name, "unsupported_parameter"))
 
 
 # Arguments
 
 
-def check_arguments(arguments: Json, unsupported: Collection[str] = ()) -> None:
-    """Raise what the provider would say to these arguments. Null counts as left out."""
+def _check_arguments(arguments: Json) -> None:
+    """Null counts as left out."""
     if strangers := [name for name in arguments if name not in ACCEPTED]:
         plural = "s" if len(strangers) > 1 else ""
         raise Refused(Refusal(f"Unrecognized request argument{plural} supplied: {', '.join(strangers)}"))
     given = {name: value for name, value in arguments.items() if value is not None}
-    for name in unsupported:
-        if name in given:
-            hint = " Use 'max_completion_tokens' instead." if name == "max_tokens" else ""
-            text = f"Unsupported parameter: '{name}' is not supported with this model.{hint}"
-            raise Refused(Refusal(text, name, "unsupported_parameter"))
     check_types(given, _TYPES)
     _check_numbers(given)
     _check_options(given)
-    for plural, check in (("tools", _check_tool), ("functions", _check_function)):
+    for plural, check_each in (("tools", _check_tool), ("functions", _check_function)):
         if plural in given:
-            _check_array(plural, given[plural])
-            if len(given[plural]) > MOST_TOOLS:
-                raise Refused(long_array(plural, MOST_TOOLS, len(given[plural])))
+            _check_array(plural, given[plural], MOST_TOOLS)
             for index, value in enumerate(given[plural]):
-                check(f"{plural}[{index}]", value)
+                check_each(f"{plural}[{index}]", value)
     _check_tool_choice(given)
 
 
@@ -183,44 +186,47 @@ def _check_tool_choice(given: Json) -> None:
 # Messages
 
 
-def check_message(message: Any, lenient: bool) -> None:
-    """Raise what the provider would say to this message, wherever it stands. `lenient` lets unknown keys pass."""
-    _check_object(_PATH, message)
+def _check_message(path: str, message: Any, lenient: bool) -> None:
+    _check_object(path, message)
     role = message.get("role")
-    _check_kind(f"{_PATH}.role", role, ROLES)
+    _check_kind(f"{path}.role", role, ROLES)
     if not lenient:
-        _check_keys(_PATH, message, _KEYS[role])
+        _check_keys(path, message, _KEYS[role])
     if message.get("name") is not None:
-        _check_name(f"{_PATH}.name", message["name"], _SPEAKER)
-    _check_content(role, message, lenient)
+        _check_name(f"{path}.name", message["name"], _SPEAKER)
+    _check_content(path, role, message, lenient)
     if role == "assistant":
-        _check_spoken(message)
+        _check_spoken(path, message)
     if role == "tool":
-        _check_string(f"{_PATH}.tool_call_id", message.get("tool_call_id"))
+        _check_string(f"{path}.tool_call_id", message.get("tool_call_id"))
     if role == "function" and not isinstance(message.get("name"), str):
         text = "Missing parameter 'name': messages with role 'function' must have a 'name'."
-        raise Refused(Refusal(text, f"{_OLD_PATH}.name"))
+        raise Refused(Refusal(text, f"{_dotted(path)}.name"))
 
 
-def _check_content(role: str, message: Json, lenient: bool) -> None:
-    path = f"{_PATH}.content"
-    content = message.get("content")
+def _check_content(path: str, role: str, message: Json, lenient: bool) -> None:
+    inside, content = f"{path}.content", message.get("content")
     if content is None:
         if role == "assistant" and any(message.get(key) for key in _INSTEAD_OF_CONTENT):
             return
         if role == "function" and "content" in message:
             return
-        no_content = Refusal("Invalid value for 'content': expected a string, got null.", f"{_OLD_PATH}.content")
-        raise Refused(no_content if "content" in message else missing(path))
+        text = "Invalid value for 'content': expected a string, got null."
+        raise Refused(Refusal(text, f"{_dotted(path)}.content") if "content" in message else missing(inside))
     if isinstance(content, str):
-        _check_length(path, content)
+        _check_length(inside, content)
     elif not isinstance(content, list):
-        raise Refused(wrong_type(path, "one of a string or array of objects", content))
+        raise Refused(wrong_type(inside, "one of a string or array of objects", content))
     elif not content:
-        raise Refused(empty_array(path))
+        raise Refused(empty_array(inside))
     else:
         for index, part in enumerate(content):
-            _check_part(f"{path}[{index}]", part, _PARTS[role], lenient)
+            _check_part(f"{inside}[{index}]", part, _PARTS[role], lenient)
+
+
+def _dotted(path: str) -> str:
+    """Path of a message as the provider's older checks write it."""
+    return path.replace("[", ".[")
 
 
 def _check_part(path: str, part: Any, allowed: tuple[str, ...], lenient: bool) -> None:
@@ -241,24 +247,24 @@ def _check_part(path: str, part: Any, allowed: tuple[str, ...], lenient: bool) -
         _check_string(f"{inside}.{name}", value.get(name))
 
 
-def _check_spoken(message: Json) -> None:
+def _check_spoken(path: str, message: Json) -> None:
     """Check members that only an assistant message holds."""
     if message.get("refusal") is not None:
-        _check_string(f"{_PATH}.refusal", message["refusal"])
+        _check_string(f"{path}.refusal", message["refusal"])
     if message.get("function_call") is not None:
-        _check_called(f"{_PATH}.function_call", message["function_call"], "arguments")
+        _check_called(f"{path}.function_call", message["function_call"], "arguments")
     if message.get("tool_calls") is None:
         return
-    _check_array(f"{_PATH}.tool_calls", message["tool_calls"])
+    _check_array(f"{path}.tool_calls", message["tool_calls"])
     for index, call in enumerate(message["tool_calls"]):
-        path = f"{_PATH}.tool_calls[{index}]"
-        _check_object(path, call)
-        _check_string(f"{path}.id", call.get("id"))
+        own = f"{path}.tool_calls[{index}]"
+        _check_object(own, call)
+        _check_string(f"{own}.id", call.get("id"))
         kind = call.get("type")
-        _check_kind(f"{path}.type", kind, _KINDS_OF_TOOLS)
+        _check_kind(f"{own}.type", kind, _KINDS_OF_TOOLS)
         if call.get(kind) is None:
-            raise Refused(missing(f"{path}.{kind}"))
-        _check_called(f"{path}.{kind}", call[kind], "arguments" if kind == "function" else "input")
+            raise Refused(missing(f"{own}.{kind}"))
+        _check_called(f"{own}.{kind}", call[kind], "arguments" if kind == "function" else "input")
 
 
 def _check_called(path: str, called: Any, argument: str) -> None:
@@ -270,7 +276,7 @@ def _check_called(path: str, called: Any, argument: str) -> None:
 # Order
 
 
-def check_order(messages: Sequence[Json], alternating: bool) -> None:
+def _check_order(messages: Sequence[Json], alternating: bool) -> None:
     """Each tool result answers a call of the assistant message before it, and each call is answered. `alternating`:
     instructions stand only at the start, and no two user messages in a row."""
     calls: list[str] = []
@@ -318,11 +324,13 @@ def _check_object(path: str, value: Any) -> None:
         raise Refused(wrong_type(path, "an object", value))
 
 
-def _check_array(path: str, value: Any) -> None:
+def _check_array(path: str, value: Any, most: int | None = None) -> None:
     if not isinstance(value, list):
         raise Refused(wrong_type(path, "an array of objects", value))
     if not value:
         raise Refused(empty_array(path))
+    if most is not None and len(value) > most:
+        raise Refused(long_array(path, most, len(value)))
 
 
 def _check_string(path: str, value: Any) -> None:

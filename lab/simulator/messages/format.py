@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
+import msgspec
+
 from app.core.tokens.estimate import Count
-from lab.simulator.format import Content, Format, json_content
+from lab.formats.known import MESSAGES
+from lab.formats.messages import blocks_of
+from lab.simulator.format import Accepted, Answer, Content, Format, Json, asked_of, json_content
 from lab.simulator.log import Record
-from lab.simulator.messages.answers import Answer, compose
-from lab.simulator.messages.refusals import no_such_model
-from lab.simulator.messages.requests import AcceptedRequest, Reader, betas_of, window_of
+from lab.simulator.messages.answers import compose
+from lab.simulator.messages.binding import unmarked
+from lab.simulator.messages.blocks import CACHED
+from lab.simulator.messages.judge import check, has_beta, is_old
+from lab.simulator.messages.refusals import Refusal, unreadable
+from lab.simulator.prompt_cache import LOOKBACK, Block, BreakpointCache, Cached
 from lab.simulator.refusals import Refused
-from lab.simulator.rules import Model, RequestRules
+from lab.simulator.rules import Model, Rules
 from lab.simulator.script import Fault
 
 VERSION_HEADER = "anthropic-version"
+MOST_BYTES = 32 * 1024 * 1024
+LONG_WINDOW = 1_000_000
+LONG_WINDOW_BETA = "context-1m-"
+STOPS_AT_WINDOW_BETA = "model-context-window-exceeded-"
 _ERRORS: Mapping[int, tuple[str, str]] = {
     400: ("invalid_request_error", "Bad Request"),
     401: ("authentication_error", "invalid x-api-key"),
@@ -29,42 +41,102 @@ _ERRORS: Mapping[int, tuple[str, str]] = {
 _MODELS = "/v1/models/"
 
 
-class Messages(Format[AcceptedRequest]):
+class Messages(Format):
     """`POST /v1/messages`, what it would cost, and a model's window."""
 
     path = "/v1/messages"
     counting_path = "/v1/messages/count_tokens"
-    closing = b""
 
     def __init__(self, count: Count) -> None:
-        self._reader = Reader(count)
+        super().__init__(count)
+        self._recent = BreakpointCache(LOOKBACK)
 
-    def read(self, record: Record, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedRequest:
-        return self._reader.read(record, rules, counted)
+    def checked(self, record: Record, rules: Rules) -> tuple[Json, Model]:
+        if record.method != "POST":
+            raise Refused(Refusal("Method Not Allowed", status=405))
+        if len(record.body) > MOST_BYTES:
+            raise Refused(Refusal(_ERRORS[413][1], _ERRORS[413][0], 413))
+        request = record.payload
+        if not isinstance(request, dict):
+            raise Refused(unreadable())
+        check(request, betas_of(record), ("max_tokens",) if record.path == self.path else (), rules.strict_roles)
+        return request, _model_of(request["model"], rules)
 
-    def answer(self, sequence: int, request: AcceptedRequest, fault: Fault, text: str, count: Count) -> Answer:
-        return compose(sequence, request, fault, text, count)
+    def parts(self, request: Json) -> Sequence[Any]:
+        head = [request.get("tools"), request.get("system")]
+        return [head, *shown(request["messages"])]
+
+    def conversation(self, request: Json) -> Sequence[Any]:
+        """Texts of a history by role; what only holds results is no user's."""
+        system = [{"role": "system", "content": request["system"]}] if request.get("system") else []
+        read = [MESSAGES.reading(_unsealed(message)) for message in (*system, *request["messages"])]
+        return [{"role": each.role, "content": each.text} for each in read]
+
+    def max_tokens(self, request: Json) -> int | None:
+        return int(request["max_tokens"])
+
+    def check_window(self, record: Record, request: Json, model: Model, tokens: Sequence[int], rules: Rules) -> int:
+        """Newer models begin whatever room is left, and stop where the window ends."""
+        window, total, betas = _window_of(record, model, rules), sum(tokens), betas_of(record)
+        stops = not is_old(request["model"]) or has_beta(betas, (STOPS_AT_WINDOW_BETA,))
+        asked = asked_of(model, self.max_tokens(request), usual=not stops)
+        if total > window:
+            raise Refused(Refusal(f"prompt is too long: {total} tokens > {window} maximum"))
+        if total + asked > window:
+            text = f"input length and `max_tokens` exceed context limit: {total} + {asked} > {window}, "
+            raise Refused(Refusal(f"{text}decrease input length or `max_tokens` and try again"))
+        return window - total
+
+    def cached(self, request: Json, parts: Sequence[Any], tokens: Sequence[int]) -> Cached:
+        """Tokens read from the cache and written to it; what is written for an hour the last mark says."""
+        blocks, last = self._blocks(request, parts, tokens)
+        found = self._recent.look_up(blocks)
+        is_hour = isinstance(last, dict) and last.get("ttl") == "1h"
+        return found._replace(hour=found.written) if is_hour else found
+
+    def _blocks(self, request: Json, parts: Sequence[Any], tokens: Sequence[int]) -> tuple[list[Block], Any]:
+        """Blocks of a prompt in order, and its last mark. A mark on the whole request stands on the last block."""
+        (tools, system), *messages = parts
+        head = [*(("tools", tool) for tool in tools or ()), *(("system", block) for block in blocks_of(system))]
+        said = [[(message["role"], block) for block in blocks_of(message["content"])] for message in messages]
+        blocks, marks = [Block(msgspec.json.encode(request["model"]), 0, is_marked=False)], []
+        for held, whole in zip((head, *said), tokens, strict=True):
+            sums = [*accumulate((self.counting.texts(block) for _, block in held), initial=0)]
+            scale = whole / sums[-1] if sums[-1] else 0
+            for (role, block), before, after in zip(held, sums, sums[1:], strict=False):
+                found = [mark for mark in _marks_of(block) if mark is not None]
+                marks += found
+                cost = round(scale * after) - round(scale * before)
+                blocks.append(Block(msgspec.json.encode([role, unmarked(block)]), cost, bool(found)))
+        if (mark := request.get(CACHED)) is not None:
+            marks.append(mark)
+            blocks[-1] = blocks[-1]._replace(is_marked=True)
+        return blocks, marks[-1] if marks else None
+
+    def answer(self, sequence: int, request: Accepted, fault: Fault, text: str) -> Answer:
+        return compose(sequence, request, fault, text, self.count)
 
     def owns(self, record: Record) -> bool:
         asks_here = record.path.startswith("/v1/models") and record.header(VERSION_HEADER) is not None
         return asks_here or record.path in (self.path, self.counting_path)
 
-    def respond(self, record: Record, rules: RequestRules) -> Content | None:
+    def respond(self, record: Record, rules: Rules) -> Content | None:
         if record.path == self.counting_path:
-            return json_content({"input_tokens": self._reader.count(record, rules)})
+            return json_content({"input_tokens": self.prompt_tokens(record, rules)})
         if self.owns(record) and record.path.startswith(_MODELS):
-            name = record.path.removeprefix(_MODELS)
-            if (model := rules.model(name)) is None:
-                raise Refused(no_such_model(name))
-            return json_content(_told(model, window_of(model, betas_of(record), rules)))
+            model = _model_of(record.path.removeprefix(_MODELS), rules)
+            window = _window_of(record, model, rules)
+            told = {"type": "model", "id": model.name, "display_name": model.name, "lifecycle": "active"}
+            sizes = {"max_input_tokens": window, "max_tokens": window}
+            return json_content({**told, "created_at": "2026-01-01T00:00:00Z", **sizes})
         return None
 
-    def error(self, fault: Fault) -> Mapping[str, Any]:
+    def error(self, fault: Fault) -> Json:
         usual = "invalid_request_error" if fault.status < 500 else "api_error"
         kind, message = _ERRORS.get(fault.status, (usual, "The request failed."))
         return {"type": "error", "error": fault.error or {"type": kind, "message": message}}
 
-    def identified(self, error: Mapping[str, Any], request_id: str) -> Mapping[str, Any]:
+    def identified(self, error: Json, request_id: str) -> Json:
         return {**error, "request_id": request_id}
 
     def headers(self, request_id: str, status: int) -> Mapping[str, str]:
@@ -76,13 +148,41 @@ class Messages(Format[AcceptedRequest]):
         }
 
 
-def _told(model: Model, window: int) -> Mapping[str, Any]:
-    return {
-        "type": "model",
-        "id": model.name,
-        "display_name": model.name,
-        "created_at": "2026-01-01T00:00:00Z",
-        "lifecycle": "active",
-        "max_input_tokens": window,
-        "max_tokens": window,
-    }
+def betas_of(record: Record) -> Collection[str]:
+    return [beta.strip() for beta in (record.header("anthropic-beta") or "").split(",")]
+
+
+def shown(messages: Sequence[Json]) -> Iterator[Json]:
+    """Messages without the instructions that were to go with the next message of the user."""
+    last = max((place for place, message in enumerate(messages) if message["role"] == "user"), default=-1)
+    for place, message in enumerate(messages):
+        if message.get("clear_at") != "next_user_message" or place > last:
+            yield message
+
+
+def _unsealed(message: Json) -> dict[str, Any]:
+    """A message with the provider's own summary in it as text."""
+    blocks = [
+        {"type": "text", "text": block.get("content")} if block["type"] == "compaction" else block
+        for block in blocks_of(message["content"])
+    ]
+    return {**message, "content": blocks}
+
+
+def _marks_of(block: Json) -> Iterator[Any]:
+    """Marks on a block, those inside of a result first."""
+    if isinstance(inner := block.get("content"), list):
+        for each in inner:
+            yield from _marks_of(each)
+    yield block.get(CACHED)
+
+
+def _window_of(record: Record, model: Model, rules: Rules) -> int:
+    window = rules.window_of(model)
+    return max(window, LONG_WINDOW) if has_beta(betas_of(record), (LONG_WINDOW_BETA,)) else window
+
+
+def _model_of(name: str, rules: Rules) -> Model:
+    if (model := rules.model(name)) is None:
+        raise Refused(Refusal(f"model: {name}", "not_found_error", 404))
+    return model

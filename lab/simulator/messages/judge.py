@@ -20,7 +20,7 @@ from lab.simulator.messages.blocks import (
     SERVER_RESULTS,
 )
 from lab.simulator.messages.refusals import Refusal, missing, unknown, unreadable, wrong_tag
-from lab.simulator.refusals import Refused, Rejection
+from lab.simulator.refusals import Refused, Rejection, refused_by
 
 Json = Mapping[str, Any]
 Messages = Sequence[Json]
@@ -54,12 +54,8 @@ def refusal_of(
 
     `alternating`: to a provider that wants users and assistants in turn.
     """
-    try:
-        check(request, betas, required, alternating)
-    except Refused as refused:
-        rejection: Rejection = refused.refusal
-        return rejection
-    return None
+    refusal: Rejection | None = refused_by(check, request, betas, required, alternating)
+    return refusal
 
 
 def check(

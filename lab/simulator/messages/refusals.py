@@ -33,31 +33,8 @@ def wrong_tag(path: str, tag: str, expected: list[str]) -> Refusal:
     return Refusal(f"{path}: Input tag '{tag}' found using 'type' does not match any of the expected tags: {known}")
 
 
-def no_such_model(name: str) -> Refusal:
-    return Refusal(f"model: {name}", "not_found_error", 404)
-
-
-def no_such_method() -> Refusal:
-    return Refusal("Method Not Allowed", "invalid_request_error", 405)
-
-
-def too_many_bytes() -> Refusal:
-    return Refusal("Request exceeds the maximum size", "request_too_large", 413)
-
-
 def unreadable() -> Refusal:
     return Refusal("The request body is not valid JSON.")
-
-
-def prompt_too_long(tokens: int, window: int) -> Refusal:
-    return Refusal(f"prompt is too long: {tokens} tokens > {window} maximum")
-
-
-def answer_too_long(tokens: int, max_tokens: int, window: int) -> Refusal:
-    return Refusal(
-        f"input length and `max_tokens` exceed context limit: {tokens} + {max_tokens} > {window}, "
-        "decrease input length or `max_tokens` and try again"
-    )
 
 
 def no_thinking_first(index: int, found: str) -> Refusal:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from app.core.tokens.estimate import Count
-from lab.simulator.format import Frame
-from lab.simulator.replies import EPOCH, pieces, spoken
+from lab.simulator.format import Accepted, Answer, Frame, Json
+from lab.simulator.replies import EPOCH, THOUGHT, pieces, spoken
 from lab.simulator.responses.items import item_id, seal
-from lab.simulator.responses.requests import OVERFLOW, AcceptedRequest
 from lab.simulator.script import Fault, ScriptedCall
 
-Json = Mapping[str, Any]
-
-THOUGHT = "Let me think about what is asked here."
-_ECHOED: Mapping[str, Any] = {
+_ECHOED: Json = {
     "instructions": None,
     "max_output_tokens": None,
     "max_tool_calls": None,
@@ -39,80 +34,59 @@ _ECHOED: Mapping[str, Any] = {
 """Members of a response that repeat the request's, with what stands for one left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One response, before it is written."""
-
-    sequence: int
-    request: AcceptedRequest
-    fault: Fault
-    text: str | None
-    output: Sequence[Json]
-    status: str
-    incomplete: str | None
-    usage: Json
-
-    def whole(self) -> Json:
-        return {**self._response(self.status, self.output), "usage": self.usage}
-
-    def frames(self) -> Iterator[Frame]:
-        for number, event in enumerate(self._events()):
-            yield Frame(event["type"], {"type": event["type"], "sequence_number": number, **event})
-
-    def _events(self) -> Iterator[dict[str, Any]]:
-        begun = self._response("in_progress", ())
-        yield {"type": "response.created", "response": begun}
-        yield {"type": "response.in_progress", "response": begun}
-        if self.request.overflows:
-            yield {"type": "error", "error": OVERFLOW.body["error"]}
-            return
-        for index, item in enumerate(self.output):
-            for event in _item_events(item, self.fault.chunk_size):
-                yield {**event, "output_index": index}
-        yield {"type": f"response.{self.status}", "response": self.whole()}
-
-    def _response(self, status: str, output: Sequence[Json]) -> dict[str, Any]:
-        given = self.request.request
-        done = status == self.status
-        return {
-            "id": f"resp_{self.sequence:024x}",
-            "object": "response",
-            "created_at": EPOCH + self.sequence,
-            "status": status,
-            "background": False,
-            "error": None,
-            "incomplete_details": {"reason": self.incomplete} if done and self.incomplete else None,
-            "model": self.request.model,
-            "output": list(output),
-            "service_tier": "default",
-            **{name: usual if given.get(name) is None else given[name] for name, usual in _ECHOED.items()},
-            "usage": None,
-        }
-
-
-def compose(sequence: int, request: AcceptedRequest, fault: Fault, text: str, count: Count) -> Answer:
+def compose(sequence: int, accepted: Accepted, fault: Fault, text: str, count: Count) -> Answer:
     """The answer with this text, as the fault wants it and within the caller's token limit."""
-    said, cut = spoken(fault, text, request.max_tokens, count)
-    output = _reasoning(sequence, request, fault)
+    said, cut = spoken(fault, text, accepted.max_tokens, count)
+    output = _reasoning(sequence, accepted, fault)
     thought = count(fault.thinking or THOUGHT) if output else 0
     if said is not None:
         output.append(_message(_next_id("message", sequence, output), said, cut))
     for call in fault.tool_calls:
-        output.append(_call(sequence, call, request, output))
+        output.append(_call(sequence, call, accepted.request, output))
     spent = count(said or "") + sum(count(part) for call in fault.tool_calls for part in (call.name, call.arguments))
-    usage = {**_usage(request, spent + thought, thought), **(fault.usage or {})}
+    usage = {**_usage(accepted, spent + thought, thought), **(fault.usage or {})}
     incomplete = fault.finish_reason or ("max_output_tokens" if cut else None)
-    status = "incomplete" if incomplete else "completed"
-    return Answer(sequence, request, fault, said, output, status, incomplete, usage)
+    request = accepted.request
+    begun = {
+        "id": f"resp_{sequence:024x}",
+        "object": "response",
+        "created_at": EPOCH + sequence,
+        "status": "in_progress",
+        "background": False,
+        "error": None,
+        "incomplete_details": None,
+        "model": accepted.model,
+        "output": [],
+        "service_tier": "default",
+        **{name: usual if request.get(name) is None else request[name] for name, usual in _ECHOED.items()},
+        "usage": None,
+    }
+    whole = {**begun, "status": "incomplete" if incomplete else "completed", "output": output, "usage": usage}
+    whole |= {"incomplete_details": {"reason": incomplete}} if incomplete else {}
+    frames = (
+        Frame(event["type"], {"type": event["type"], "sequence_number": number, **event})
+        for number, event in enumerate(_events(begun, whole, fault.chunk_size))
+    )
+    return Answer(said, usage, whole, frames)
 
 
-def _usage(request: AcceptedRequest, output: int, reasoning: int) -> dict[str, Any]:
+def _events(begun: Json, whole: Json, size: int) -> Iterator[Json]:
+    yield {"type": "response.created", "response": begun}
+    yield {"type": "response.in_progress", "response": begun}
+    for index, item in enumerate(whole["output"]):
+        for event in _item_events(item, size):
+            yield {**event, "output_index": index}
+    yield {"type": f"response.{whole['status']}", "response": whole}
+
+
+def _usage(accepted: Accepted, output: int, reasoning: int) -> dict[str, Any]:
+    read, written, _ = accepted.cached
     return {
-        "input_tokens": request.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": request.cached_tokens, "cache_write_tokens": request.written_tokens},
+        "input_tokens": accepted.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": read, "cache_write_tokens": written},
         "output_tokens": output,
         "output_tokens_details": {"reasoning_tokens": reasoning},
-        "total_tokens": request.prompt_tokens + output,
+        "total_tokens": accepted.prompt_tokens + output,
     }
 
 
@@ -121,17 +95,17 @@ def _next_id(kind: str, sequence: int, output: Sequence[Json]) -> str:
     return item_id(kind, sequence, len(output), bound)
 
 
-def _reasoning(sequence: int, request: AcceptedRequest, fault: Fault) -> list[Json]:
-    if fault.thinking is None and "-think" not in request.model:
+def _reasoning(sequence: int, accepted: Accepted, fault: Fault) -> list[Json]:
+    if fault.thinking is None and "-think" not in accepted.model:
         return []
     text = fault.thinking or THOUGHT
-    summary = (request.request.get("reasoning") or {}).get("summary")
+    summary = (accepted.request.get("reasoning") or {}).get("summary")
     item = {
         "id": item_id("reasoning", sequence, 0, bound=False),
         "type": "reasoning",
         "summary": [{"type": "summary_text", "text": text}] if summary else [],
     }
-    if "reasoning.encrypted_content" in (request.request.get("include") or ()):
+    if "reasoning.encrypted_content" in (accepted.request.get("include") or ()):
         item["encrypted_content"] = seal("reasoning", text)
     return [item]
 
@@ -146,9 +120,9 @@ def _message(own_id: str, text: str, cut: bool) -> Json:
     }
 
 
-def _call(sequence: int, call: ScriptedCall, request: AcceptedRequest, output: Sequence[Json]) -> Json:
+def _call(sequence: int, call: ScriptedCall, request: Json, output: Sequence[Json]) -> Json:
     """Call of the tool as it was declared: a function, or a custom tool with text for input."""
-    tools = request.request.get("tools") or ()
+    tools = request.get("tools") or ()
     declared = {tool.get("name"): tool["type"] for tool in tools}
     spaces = {held["name"]: tool["name"] for tool in tools if tool["type"] == "namespace" for held in tool["tools"]}
     custom = declared.get(call.name) == "custom"

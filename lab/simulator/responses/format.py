@@ -2,35 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
-from app.core.tokens.estimate import Count
-from lab.simulator import openai
-from lab.simulator.format import Content, json_content
+from lab.formats.known import RESPONSES
+from lab.formats.responses import kind_of
+from lab.simulator.format import Accepted, Answer, Content, Json, asked_of, json_content
 from lab.simulator.log import Record
-from lab.simulator.responses.answers import Answer, compose
-from lab.simulator.responses.requests import AcceptedRequest, Reader
-from lab.simulator.rules import RequestRules
+from lab.simulator.openai import OpenAI, model_of, posted
+from lab.simulator.refusals import Refusal, Refused
+from lab.simulator.responses.answers import compose
+from lab.simulator.responses.items import opened
+from lab.simulator.responses.judge import check, items_of
+from lab.simulator.rules import Model, Rules
 from lab.simulator.script import Fault
 
+OVERFLOW = Refusal(
+    "Your input exceeds the context window of this model. Please adjust your input and try again.",
+    "input",
+    "context_length_exceeded",
+)
+_STATES = {
+    "previous_response_id": "Previous response not found.",
+    "conversation": "Conversation not found.",
+}
+"""Members that name what the provider keeps, of which there is nothing here."""
 
-class Responses(openai.OpenAI[AcceptedRequest]):
+
+class Responses(OpenAI):
     """`POST /v1/responses`, and what it would cost. Nothing is stored."""
 
     path = "/v1/responses"
-    closing = b""
 
-    def __init__(self, count: Count) -> None:
-        self._reader = Reader(count)
+    def checked(self, record: Record, rules: Rules) -> tuple[Json, Model]:
+        request = posted(record)
+        check(request, rules.strict_roles)
+        for name, text in _STATES.items():
+            if request.get(name) is not None:
+                raise Refused(Refusal(text, name, f"{name.removesuffix('_id')}_not_found"))
+        return request, model_of(request, rules)
 
-    def read(self, record: Record, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedRequest:
-        return self._reader.read(record, rules, counted)
+    def parts(self, request: Json) -> Sequence[Any]:
+        head = [request.get("tools"), request.get("instructions")]
+        return [head, *map(_unsealed, items_of(request.get("input")))]
 
-    def answer(self, sequence: int, request: AcceptedRequest, fault: Fault, text: str, count: Count) -> Answer:
-        return compose(sequence, request, fault, text, count)
+    def conversation(self, request: Json) -> Sequence[Any]:
+        """Texts of the history by role."""
+        instructions = request.get("instructions")
+        said: list[Json] = [{"role": "system", "content": instructions}] if instructions else []
+        for item in items_of(request.get("input")):
+            read = RESPONSES.reading(dict(item))
+            if kind_of(item) == "message" or read.calls or read.answers:
+                said.append({"role": read.role, "content": read.text})
+        return said
 
-    def respond(self, record: Record, rules: RequestRules) -> Content | None:
+    def max_tokens(self, request: Json) -> int | None:
+        return request.get("max_output_tokens")
+
+    def check_window(self, record: Record, request: Json, model: Model, tokens: Sequence[int], rules: Rules) -> int:
+        window, total = rules.window_of(model), sum(tokens)
+        if total + asked_of(model, self.max_tokens(request), usual=False) > window:
+            raise Refused(OVERFLOW)
+        return window - total
+
+    def respond(self, record: Record, rules: Rules) -> Content | None:
         if record.path != f"{self.path}/input_tokens":
             return None
-        tokens = self._reader.count(record, rules)
-        return json_content({"object": "response.input_tokens", "input_tokens": tokens})
+        return json_content({"object": "response.input_tokens", "input_tokens": self.prompt_tokens(record, rules)})
+
+    def answer(self, sequence: int, request: Accepted, fault: Fault, text: str) -> Answer:
+        return compose(sequence, request, fault, text, self.count)
+
+
+def _unsealed(item: Json) -> Json:
+    """Item as the provider reads it, with what it sealed as text."""
+    sealed = item.get("encrypted_content")
+    return item if sealed is None else {"text": opened(kind_of(item), sealed)}

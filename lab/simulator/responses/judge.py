@@ -13,6 +13,7 @@ from lab.simulator.refusals import (
     check_number,
     check_types,
     missing,
+    refused_by,
     roles_do_not_alternate,
     unknown,
     unreadable,
@@ -67,16 +68,12 @@ _RANGES: Mapping[str, tuple[float, float]] = {
 def refusal_of(request: Any, alternating: bool = False) -> Refusal | None:
     """Refusal of a request; None where it is acceptable. `alternating`: to a model whose template wants users and
     assistants in turn."""
-    try:
-        check(request, alternating)
-    except Refused as refused:
-        refusal: Refusal = refused.refusal
-        return refusal
-    return None
+    refusal: Refusal | None = refused_by(check, request, alternating)
+    return refusal
 
 
-def check(request: Any, alternating: bool = False) -> list[Json]:
-    """The items of a request; or raise what the provider would say."""
+def check(request: Any, alternating: bool = False) -> None:
+    """Raise what the provider would say, but for the request's size."""
     items = items_of(_checked_arguments(request).get("input"))
     _check_items(items)
     _check_pairs(items)
@@ -85,7 +82,6 @@ def check(request: Any, alternating: bool = False) -> list[Json]:
         for before, after in pairwise(items):
             if all(kind_of(item) == "message" and item["role"] == "user" for item in (before, after)):
                 raise Refused(roles_do_not_alternate())
-    return items
 
 
 def items_of(given: Any) -> list[Json]:
