@@ -3,41 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import count
 from typing import Any
 
 import msgspec
 
-from lab.formats.format import Called, Element, Reading, dicts, elements_of, events_of, member_of, object_of, whole_of
-from lab.formats.sent import SentMessage
+from lab.formats.format import Called, Element, Reading, ReplayFormat, dicts, events_of, whole_of
 
 
-class ChatCompletions:
+class ChatCompletions(ReplayFormat):
     name = "chat_completions"
     path = "/v1/chat/completions"
-    history = "messages"
-    beside: Sequence[str] = ()
-    begins_with_user = False
+    ids = ("id", "tool_call_id")
 
-    def raw_messages(self, body: bytes) -> list[bytes]:
-        return elements_of(member_of(body, self.history))
-
-    def prompt_of(self, body: bytes) -> bytes:
-        return member_of(body, self.history)
-
-    def message(self, raw: bytes) -> SentMessage:
-        value = object_of(raw)
-        read = self.reading(value)
-        return SentMessage(
-            raw=raw,
-            role=read.role,
-            pieces=read.pieces,
-            texts=len(read.texts),
-            plain=not read.calls and isinstance(value.get("content"), str),
-            calls=tuple(call.id for call in read.calls),
-            answers=read.answers,
-            frame=_frame(value, read.calls),
-        )
+    def traits(self, element: Element, read: Reading) -> dict[str, Any]:
+        plain = not read.calls and isinstance(element.get("content"), str)
+        return {"plain": plain, "frame": _frame(element, read.calls)}
 
     def reading(self, element: Element) -> Reading:
         return Reading(
@@ -54,28 +34,6 @@ class ChatCompletions:
             return "".join(said) if any(choice.get("finish_reason") for choice in choices) else None
         choices = dicts(whole_of(body).get("choices"))
         return self.reading(choices[0].get("message") or {}).text if choices else None
-
-    def is_answer(self, elements: Sequence[Element], place: int) -> bool:
-        return place > 0 and elements[place].get("role") == "assistant"
-
-    def is_instruction(self, element: Element) -> bool:
-        return element.get("role") == "system"
-
-    def renamed(self, elements: Sequence[Element], number: int) -> list[Element]:
-        """Elements with the ids of their calls made anew, in order."""
-        names: dict[str, str] = {}
-        made: list[Element] = []
-        numbers = count()
-        for element in elements:
-            if calls := element.get("tool_calls"):
-                for call in calls:
-                    names[call["id"]] = f"call_{number}_{next(numbers)}"
-                made.append({**element, "tool_calls": [{**call, "id": names[call["id"]]} for call in calls]})
-            elif element["role"] == "tool" and element.get("tool_call_id") in names:
-                made.append({**element, "tool_call_id": names[element["tool_call_id"]]})
-            else:
-                made.append(element)
-        return made
 
 
 def _called(call: Element) -> Called:
@@ -96,11 +54,6 @@ def _frame(value: Mapping[str, Any], calls: Sequence[Called]) -> bytes:
     }
     others = {key: inner for key, inner in value.items() if key not in ("content", "tool_calls")}
     return msgspec.json.encode([others, left], order="sorted")
-
-
-def text_parts(element: Element) -> list[Element]:
-    """Parts of a message that are text, refusals included."""
-    return [part for part in dicts(element.get("content")) if _is_text(part) or part.get("type") == "refusal"]
 
 
 def _texts(content: Any) -> list[str]:

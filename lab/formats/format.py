@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -43,41 +44,82 @@ class Reading(NamedTuple):
         return (*self.texts, *(piece for call in self.calls for piece in (call.name, call.arguments)))
 
 
-class ReplayFormat(Protocol):
+class ReplayFormat(ABC):
     name: str
     path: str
     """Path to which requests are posted."""
-    history: str
+    history = "messages"
     """Name of the member that holds the conversation."""
-    beside: Sequence[str]
+    instructions = ""
+    """Name of the member with the instructions; empty where they stand among the messages."""
+    instructing_role = "system"
+    beside: Sequence[str] = ()
     """Members of a recording that are sent with every request: what is said once for all of it."""
-
-    begins_with_user: bool
+    begins_with_user = False
     """True where a history may not begin with what the assistant said."""
+    ids: Sequence[str]
+    """Names of the members that hold ids of calls."""
 
     def raw_messages(self, body: bytes) -> list[bytes]:
         """Elements of the history in a request's body, each with its own bytes; what stands beside it is the first."""
+        given = member_of(body, self.history)
+        told = member_of(body, self.instructions) if self.instructions else b""
+        first = [_said(self.instructing_role, told)] if told not in (b"", b"null") else []
+        return [*first, *([_said("user", given)] if given.startswith(b'"') else elements_of(given))]
 
     def prompt_of(self, body: bytes) -> bytes:
         """Bytes of the prompt as they stand in the body, the history last."""
-
-    def reading(self, element: Element) -> Reading:
-        """Reading of an element."""
+        return b"".join(member_of(body, name) for name in (self.instructions, self.history) if name)
 
     def message(self, raw: bytes) -> SentMessage:
         """One of `raw_messages`, with what the judge asks of it beside its reading."""
+        value = object_of(raw)
+        read = self.reading(value)
+        return SentMessage(
+            raw=raw,
+            role=read.role,
+            pieces=read.pieces,
+            texts=len(read.texts),
+            calls=tuple(call.id for call in read.calls),
+            answers=read.answers,
+            **self.traits(value, read),
+        )
 
+    @abstractmethod
+    def reading(self, element: Element) -> Reading:
+        """Reading of an element."""
+
+    @abstractmethod
+    def traits(self, element: Element, read: Reading) -> dict[str, Any]:
+        """The other fields of a `SentMessage`."""
+
+    @abstractmethod
     def answered(self, body: bytes) -> str | None:
         """Text of a model's answer, streamed or whole; None where the body is none, or was cut."""
 
     def is_answer(self, elements: Sequence[Element], place: int) -> bool:
         """True where the model's answer to a request begins."""
+        return place > 0 and elements[place].get("role") == "assistant"
 
     def is_instruction(self, element: Element) -> bool:
         """True for what is said once, at the beginning."""
+        return not self.instructions and element.get("role") == "system"
 
-    def renamed(self, elements: Sequence[Element], number: int) -> list[Element]:
-        """Elements with ids of their own, for the recording of that number in a chain."""
+    def renamed(self, element: Element, number: int) -> Element:
+        """An element with ids of its own, for the recording of that number in a chain."""
+        made: Element = {}
+        for key, value in element.items():
+            if key in self.ids and value:
+                made[key] = f"{value}_{number}"
+            elif isinstance(value, list):
+                made[key] = [self.renamed(each, number) if isinstance(each, dict) else each for each in value]
+            else:
+                made[key] = value
+        return made
+
+
+def _said(role: str, text: bytes) -> bytes:
+    return b'{"role":"%b","content":%b}' % (role.encode(), text)
 
 
 def member_of(body: bytes, name: str) -> bytes:

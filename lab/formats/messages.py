@@ -7,61 +7,33 @@ from typing import Any
 
 import msgspec
 
-from lab.formats.format import (
-    Called,
-    Element,
-    Reading,
-    dicts,
-    elements_of,
-    events_of,
-    member_of,
-    object_of,
-    whole_of,
-    written,
-)
-from lab.formats.sent import SentMessage
+from lab.formats.format import Called, Element, Reading, ReplayFormat, dicts, events_of, whole_of, written
 
 RESULT, USE, MARK = "tool_result", "tool_use", "cache_control"
 THINKING = frozenset({"thinking", "redacted_thinking"})
 READ = frozenset({"text", "tool_use", "tool_result", "search_result"})
 """Blocks of which a reader is shown the texts and the arguments, and nothing else."""
-IDS = ("id", "tool_use_id")
 
 
-class Messages:
+class Messages(ReplayFormat):
     name = "messages"
     path = "/v1/messages"
-    history = "messages"
-    beside: Sequence[str] = ("system", "tools")
+    instructions = "system"
+    beside = ("system", "tools")
     begins_with_user = True
+    ids = ("id", "tool_use_id")
 
-    def raw_messages(self, body: bytes) -> list[bytes]:
-        system = member_of(body, "system")
-        first = [b'{"role":"system","content":%b}' % system] if system not in (b"", b"null") else []
-        return [*first, *elements_of(member_of(body, self.history))]
-
-    def prompt_of(self, body: bytes) -> bytes:
-        return member_of(body, "system") + member_of(body, self.history)
-
-    def message(self, raw: bytes) -> SentMessage:
-        value = object_of(raw)
-        read = self.reading(value)
-        blocks = blocks_of(value.get("content"))
+    def traits(self, element: Element, read: Reading) -> dict[str, Any]:  # noqa: ARG002
+        blocks = blocks_of(element.get("content"))
         said = [block for block in blocks if block.get("type") not in THINKING]
-        others = {key: inner for key, inner in value.items() if key != "content"}
-        return SentMessage(
-            raw=raw,
-            role=read.role,
-            pieces=read.pieces,
-            texts=len(read.texts),
-            plain=all(block.get("type") in ("text", RESULT) for block in said),
-            calls=tuple(call.id for call in read.calls),
-            answers=read.answers,
-            frame=msgspec.json.encode([others, *map(_framed, said)], order="sorted"),
-            sealed=bool(blocks) and not said,
-            opaque=any(block.get("type") not in READ for block in said),
-            tied=len(said) < len(blocks) or MARK.encode() in raw,
-        )
+        others = {key: inner for key, inner in element.items() if key != "content"}
+        return {
+            "plain": all(block.get("type") in ("text", RESULT) for block in said),
+            "frame": msgspec.json.encode([others, *map(_framed, said)], order="sorted"),
+            "sealed": bool(blocks) and not said,
+            "opaque": any(block.get("type") not in READ for block in said),
+            "tied": len(said) < len(blocks) or any(map(_is_marked, said)),
+        }
 
     def reading(self, element: Element) -> Reading:
         said = [block for block in blocks_of(element.get("content")) if block.get("type") not in THINKING]
@@ -81,25 +53,6 @@ class Messages:
         whole = whole_of(body)
         return self.reading(whole).text if whole.get("type") == "message" else None
 
-    def is_answer(self, elements: Sequence[Element], place: int) -> bool:
-        return place > 0 and elements[place].get("role") == "assistant"
-
-    def is_instruction(self, element: Element) -> bool:  # noqa: ARG002 - it stands beside them
-        return False
-
-    def renamed(self, elements: Sequence[Element], number: int) -> list[Element]:
-        return [_renamed(element, number) for element in elements]
-
-
-def _renamed(element: Element, number: int) -> Element:
-    if not isinstance(element.get("content"), list):
-        return element
-    named = [
-        {key: f"{inner}_{number}" if key in IDS else inner for key, inner in block.items()}
-        for block in dicts(element["content"])
-    ]
-    return {**element, "content": named}
-
 
 def blocks_of(content: Any) -> list[Element]:
     """Blocks of a content; a string is one block of text."""
@@ -115,6 +68,11 @@ def _texts(blocks: Sequence[Element]) -> Iterator[str]:
                 yield text
             case {"type": "tool_result" | "search_result"}:
                 yield from _texts(blocks_of(block.get("content")))
+
+
+def _is_marked(block: Element) -> bool:
+    inner = block.get("content")
+    return MARK in block or any(map(_is_marked, dicts(inner)))
 
 
 def _framed(block: Element) -> Element:

@@ -7,19 +7,7 @@ from typing import Any
 
 import msgspec
 
-from lab.formats.format import (
-    Called,
-    Element,
-    Reading,
-    dicts,
-    elements_of,
-    events_of,
-    member_of,
-    object_of,
-    whole_of,
-    written,
-)
-from lab.formats.sent import SentMessage
+from lab.formats.format import Called, Element, Reading, ReplayFormat, dicts, events_of, whole_of, written
 
 SEALED = frozenset({"reasoning", "compaction"})
 CALLS = frozenset(
@@ -35,44 +23,27 @@ ANSWERED_WITH = ("output", "result", "reason")
 TEXTS = ("text", "refusal", "stdout", "stderr")
 TIED = ("id", "status")
 """Members that name an item where it was made."""
-IDS = ("id", "call_id", "approval_request_id")
 
 
-class Responses:
+class Responses(ReplayFormat):
     name = "responses"
     path = "/v1/responses"
     history = "input"
-    beside: Sequence[str] = ("instructions", "tools")
-    begins_with_user = False
+    instructions = "instructions"
+    instructing_role = "developer"
+    beside = ("instructions", "tools")
+    ids = ("id", "call_id", "approval_request_id")
 
-    def raw_messages(self, body: bytes) -> list[bytes]:
-        instructions, given = member_of(body, "instructions"), member_of(body, self.history)
-        first = [_said("developer", instructions)] if instructions not in (b"", b"null") else []
-        return [*first, *([_said("user", given)] if given.startswith(b'"') else elements_of(given))]
-
-    def prompt_of(self, body: bytes) -> bytes:
-        return member_of(body, "instructions") + member_of(body, self.history)
-
-    def message(self, raw: bytes) -> SentMessage:
-        item = object_of(raw)
-        type_ = kind_of(item)
-        read = self.reading(item)
-        is_call, is_result = bool(read.calls), _is_result(type_)
-        content = _content(item)
-        return SentMessage(
-            raw=raw,
-            role=read.role,
-            pieces=read.pieces,
-            texts=len(read.texts),
-            plain=not is_call and (isinstance(content, str) or all(map(_is_text, dicts(content)))),
-            calls=tuple(call.id for call in read.calls),
-            answers=read.answers,
-            frame=_frame(item, is_call=is_call),
-            anywhere=True,
-            sealed=type_ in SEALED,
-            opaque=type_ != "message" and not is_call and not is_result,
-            tied=any(name in item for name in TIED),
-        )
+    def traits(self, element: Element, read: Reading) -> dict[str, Any]:
+        type_, is_call, content = kind_of(element), bool(read.calls), _content(element)
+        return {
+            "plain": not is_call and (isinstance(content, str) or all(map(_is_text, dicts(content)))),
+            "frame": _frame(element, is_call=is_call),
+            "anywhere": True,
+            "sealed": type_ in SEALED,
+            "opaque": type_ != "message" and not is_call and not _is_result(type_),
+            "tied": any(name in element for name in TIED),
+        }
 
     def reading(self, element: Element) -> Reading:
         type_ = kind_of(element)
@@ -94,15 +65,6 @@ class Responses:
     def is_answer(self, elements: Sequence[Element], place: int) -> bool:
         return place > 0 and _is_models(elements[place]) and not _is_models(elements[place - 1])
 
-    def is_instruction(self, element: Element) -> bool:  # noqa: ARG002 - it stands beside them
-        return False
-
-    def renamed(self, elements: Sequence[Element], number: int) -> list[Element]:
-        return [
-            {key: f"{inner}_{number}" if key in IDS and inner else inner for key, inner in element.items()}
-            for element in elements
-        ]
-
 
 def kind_of(item: Mapping[str, Any]) -> str:
     """Type of an item; a message need not say that it is one, nor does a reference."""
@@ -114,11 +76,6 @@ def kind_of(item: Mapping[str, Any]) -> str:
 
 def _content(item: Element) -> Any:
     return next((item[name] for name in ("content", *ANSWERED_WITH) if name in item), None)
-
-
-def _said(role: str, text: bytes) -> bytes:
-    """Item for what is none."""
-    return b'{"role":"%b","content":%b}' % (role.encode(), text)
 
 
 def _role(type_: str, item: Element) -> str:

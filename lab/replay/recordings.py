@@ -138,7 +138,7 @@ def joined(recordings: Sequence[Recording]) -> Recording:
         is_instruction = recording.format.is_instruction
         kept = [i for i, message in enumerate(recording.messages) if number == 0 or not is_instruction(message)]
         places = {index: place for place, index in enumerate(kept, len(messages))}
-        messages += recording.format.renamed([recording.messages[index] for index in kept], number)
+        messages += (recording.format.renamed(recording.messages[index], number) for index in kept)
         for name, remark in recording.remarks.items():
             remarks[f"{number}/{name}"] = Remark(places[remark.index], remark.text)
         questions += (
