@@ -28,8 +28,8 @@ LINES = {
     "app/store": 5_190,
     "app/telemetry": 540,
     "app/formats": 7_710,
-    "tests": 65_170,
-    "lab": 10_660,
+    "tests": 64_690,
+    "lab": 10_570,
 }
 """Lines of Python by folder, at most."""
 FILES = 366

@@ -264,14 +264,6 @@ def test_command_prints_json_and_says_in_lines_how_far_it_is_where_there_is_no_t
     assert lines[-1] == f"agents.jsonl: {result['requests']} of {result['requests']} requests (100%)"
 
 
-def test_a_table_over_presets_is_as_wide_as_the_output(tmp_path: Path) -> None:
-    agents(tmp_path, 1, 1)
-    asked = ["replay", str(tmp_path / "agents.jsonl"), "--presets", "off"]
-    ended = commands.run(asked, tmp_path, COLUMNS="80")
-    assert max(map(len, ended.stdout.splitlines())) <= 80
-    assert "too large without Steno" in ended.stdout
-
-
 def test_command_listens_in_on_a_provider_of_every_format(
     tmp_path: Path, provider: RunningServer, simulator: Simulator
 ) -> None:

@@ -1,0 +1,224 @@
+"""What the simulated provider refuses in each format, in which words, and what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from lab.simulator.chat_completions.format import ChatCompletions
+from lab.simulator.format import Accepted, Format
+from lab.simulator.log import Record
+from lab.simulator.messages.binding import seal, whole_prefix
+from lab.simulator.messages.format import Messages
+from lab.simulator.messages.judge import refusal_of as messages_refusal_of
+from lab.simulator.refusals import Refused
+from lab.simulator.responses.format import Responses
+from lab.simulator.responses.items import CALLS, MEMBERS, OUTPUTS
+from lab.simulator.rules import Model, Rules
+
+CASES: Mapping[str, list[dict[str, Any]]] = yaml.safe_load(
+    Path(__file__).with_name("simulator.yaml").read_text("utf-8")
+)
+FORMATS: Mapping[str, type[Format]] = {
+    "chat_completions": ChatCompletions,
+    "messages": Messages,
+    "responses": Responses,
+}
+MODELS = {model.name: model for model in (Model("m"), Model("o", unsupported=frozenset({"max_tokens"})))}
+ANY, NAMED = Rules(100_000), Rules(100_000, MODELS, max_messages=2_048)
+USER: Any = {"role": "user", "content": "Hello"}
+CALL: Any = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+CALLING: Any = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+RESULT: Any = {"role": "tool", "tool_call_id": "c1", "content": "found"}
+
+
+def read(written: str, payload: Any, rules: Rules) -> Accepted:
+    body = payload if isinstance(payload, bytes) else msgspec.json.encode(payload)
+    asked = FORMATS[written](len)
+    return asked.read(Record(1, 0.0, "POST", asked.path, (), body, "chat"), rules, lambda _: None)
+
+
+def error(written: str, payload: Any, rules: Rules = ANY) -> Any:
+    """The error object in the answer; None for a request that is accepted."""
+    try:
+        read(written, payload, rules)
+    except Refused as refused:
+        return refused.refusal.body["error"]
+    return None
+
+
+@pytest.mark.parametrize(
+    ("written", "case"),
+    [pytest.param(written, case, id=f"{written}-{case['name']}") for written, cases in CASES.items() for case in cases],
+)
+def test_a_request_is_refused_in_the_providers_words_or_accepted(written: str, case: dict[str, Any]) -> None:
+    rules = NAMED if written == "chat_completions" else ANY
+    assert error(written, case["request"], rules) == case["error"]
+
+
+# Chat Completions
+
+
+def request(*messages: Any, **arguments: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": list(messages) or [USER], **arguments}
+
+
+TOOL = {"type": "function", "function": {"name": "look_up"}}
+LARGE: Mapping[str, tuple[Any, str | None, str | None]] = {
+    "not JSON": (b'{"model": ', None, None),
+    "too deep": (b'{"model": "m", "messages": [' + b"[" * 5_000 + b"]" * 5_000 + b"]}", None, None),
+    "many messages": (request(*[USER] * 2_049), "messages", "array_above_max_length"),
+    "many tools": (request(tools=[TOOL] * 129), "tools", "array_above_max_length"),
+    "long content": (
+        request(USER, {"role": "user", "content": "x" * 10_485_761}),
+        "messages[1].content",
+        "string_above_max_length",
+    ),
+}
+
+
+@pytest.mark.parametrize(("payload", "param", "code"), LARGE.values(), ids=LARGE)
+def test_what_is_too_much_is_refused(payload: Any, param: str | None, code: str | None) -> None:
+    refused = error("chat_completions", payload, NAMED)
+    assert (refused["param"], refused["code"]) == (param, code)
+
+
+def test_lenient_provider_takes_unknown_message_keys() -> None:
+    message = {"role": "user", "content": "hi", "reasoning_content": "x"}
+    assert read("chat_completions", request(message), replace(ANY, lenient_messages=True)).conversation == [message]
+
+
+@pytest.mark.parametrize(
+    ("roles", "accepted"),
+    [
+        ("system developer user assistant user", True),
+        ("user assistant tool assistant user", True),
+        ("system user user", False),
+        ("system user assistant system user", False),
+    ],
+)
+def test_strict_roles_demand_alternation(roles: str, accepted: bool) -> None:
+    shapes: dict[str, list[Any]] = {"tool": [RESULT], "assistant": [CALLING]}
+    names = roles.split()
+    messages = [
+        message
+        for name, following in zip(names, [*names[1:], ""], strict=True)
+        for message in (shapes[name] if name == "tool" or following == "tool" else [{"role": name, "content": "text"}])
+    ]
+    assert error("chat_completions", request(*messages)) is None
+    refused = error("chat_completions", request(*messages), replace(ANY, strict_roles=True))
+    assert refused is None if accepted else "conversation roles must alternate" in refused["message"]
+
+
+# Thinking of Messages bound to its prefix
+
+TEXT = {"type": "text", "text": "Hello"}
+MARK: Any = {"cache_control": {"type": "ephemeral"}}
+BEFORE = {"model": "claude-bind", "max_tokens": 100, "messages": [USER], "system": "Be kind."}
+
+
+def thinking(before: Mapping[str, Any]) -> dict[str, Any]:
+    """As the simulator hands it out behind this request."""
+    return {"type": "thinking", "thinking": "Hm.", "signature": seal(whole_prefix(before), "Hm.")}
+
+
+def continued(**changes: Any) -> dict[str, Any]:
+    """The request whose answer was thinking and a word, with a turn more."""
+    answer = {"role": "assistant", "content": [thinking(BEFORE), TEXT]}
+    return {**BEFORE, "messages": [USER, answer, USER], **changes}
+
+
+def refused(asked: Any, *betas: str) -> str:
+    rejection = messages_refusal_of(asked, betas)
+    return "" if rejection is None else rejection.message
+
+
+def test_thinking_is_accepted_behind_what_it_was_made_behind_and_marks_of_the_cache_are_no_part_of_that() -> None:
+    assert refused(continued()) == ""
+    marked = {"role": "user", "content": [{**TEXT, **MARK}]}
+    asked = continued(messages=[marked, *continued()["messages"][1:]], system=[{**TEXT, "text": "Be kind.", **MARK}])
+    assert refused(asked) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({"system": "Be cruel."}, "The `system` prompt differs from the one this block was created with."),
+        ({"tools": [{"name": "look_up", "input_schema": {}}]}, ""),
+        ({"messages": [{"role": "user", "content": "A summary."}, *continued()["messages"][1:]]}, ""),
+        ({"messages": [USER, *continued()["messages"]]}, ""),
+    ],
+    ids=["system", "tools", "replaced", "longer"],
+)
+def test_thinking_is_refused_behind_any_other_prefix(changes: Any, difference: str) -> None:
+    message = refused(continued(**changes))
+    assert "The block is bound to a different conversation. Remove the block, or set" in message
+    assert message.endswith(difference)
+    assert refused(continued(**changes, model="claude-think")) == "", "other models read it anywhere"
+
+
+def test_thinking_whose_predecessor_was_left_out_is_told_so() -> None:
+    longer = continued()
+    longer["messages"] += [{"role": "assistant", "content": [thinking(longer), TEXT]}, USER]
+    assert refused(longer) == ""
+    del longer["messages"][1]["content"][0]
+    assert refused(longer).endswith(
+        "The `thinking` block that preceded this one when it was created is missing from this request."
+    )
+
+
+def test_what_is_to_become_of_misplaced_thinking_needs_a_beta() -> None:
+    asked = continued(thinking={"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "error"}})
+    assert refused(asked) == "thinking.adaptive.block_binding: Extra inputs are not permitted"
+    assert refused(asked, "thinking-binding-controls-2026-08-01") == ""
+
+
+# Items of Responses
+
+
+@pytest.mark.parametrize("item", [{"type": "item_reference", "id": "rs_1"}, {"id": "rs_1"}])
+def test_nothing_is_stored(item: Any) -> None:
+    assert "not found" in error("responses", {"model": "gpt-x", "input": [item]})["message"]
+
+
+VALUES: Mapping[str, Any] = {
+    "id": "o",
+    "call_id": "c",
+    "name": "f",
+    "arguments": "{}",
+    "input": "x",
+    "code": "x",
+    "fingerprint": "y",
+    "output": "x",
+    "status": "completed",
+    "tools": [],
+    "result": "x",
+    "action": {},
+    "operation": {},
+}
+
+
+@pytest.mark.parametrize(("output", "call"), [(output, calls[0]) for output, calls in OUTPUTS.items()])
+def test_calls_of_every_family_need_their_outputs_and_outputs_their_calls(output: str, call: str) -> None:
+    called, answer = (
+        {"type": kind, **{name: value for name, value in VALUES.items() if name in MEMBERS[kind] - {"id"}}}
+        for kind in (call, output)
+    )
+    if call == "program":
+        called["id"], answer["id"] = "p", "o"
+    if output == "local_shell_call_output":
+        answer["id"] = "c"
+
+    def message(*items: Any) -> str:
+        found = error("responses", {"model": "gpt-x", "input": list(items)})
+        return found["message"] if found else ""
+
+    assert message(called, answer) == ""
+    assert message(called) == f"No tool output found for {CALLS[call]} c."
+    assert message(answer) == f"No tool call found for {CALLS[call]} output with call_id c."
