@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from app.core.history.blocks import is_programs
+from app.core.history.authored_text import result_confidence
+from app.core.history.client_context import is_client_text
 from app.core.history.messages import Kind
-from app.core.history.own_words import told_in
-from app.core.history.told import Told
+from app.core.history.tool_result_text import ResultConfidence
 from app.formats.members import RawObject, Unreadable, check_keys, holds_more_values
 from app.formats.surrogates import decoded
 
@@ -72,11 +72,11 @@ def meaning_of(members: Mapping[str, Any]) -> bytes:
     return written_alike({name: said for name, said in members.items() if said not in NOTHING})
 
 
-def of_user(kind: Kind, texts: Sequence[str], *, plain: bool = True) -> tuple[Kind, Told]:
+def of_user(kind: Kind, texts: Sequence[str], *, plain: bool = True) -> tuple[Kind, ResultConfidence]:
     """The kind of a message, and how it reads, where a user's may be his program's. `plain`: it holds texts only."""
     if kind is not Kind.USER or not plain:
-        return kind, Told.NOT
-    return (Kind.CLIENT, Told.NOT) if is_programs(texts) else (kind, told_in(texts))
+        return kind, ResultConfidence.NONE
+    return (Kind.CLIENT, ResultConfidence.NONE) if is_client_text(texts) else (kind, result_confidence(texts))
 
 
 def objects_in(value: object) -> list[dict[str, Any]]:

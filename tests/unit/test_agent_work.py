@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from app.core.history.authored_text import result_confidence
 from app.core.history.messages import History, ToolCall
-from app.core.history.own_words import told_in
 from app.core.history.work import LONGEST_COMMAND, Newer, Work, fails, newer_in, work_of
 from tests.unit.conversations import message
 
@@ -209,7 +209,10 @@ def told(*calls: str) -> History:
     said = [message("user", "Mend it.")]
     for call in calls:
         text = "<returncode>0</returncode>\n<output>\nx\n</output>"
-        said += [message("assistant", call), replace(message("user", text), told=told_in([text]))]
+        said += [
+            message("assistant", call),
+            replace(message("user", text), result_confidence=result_confidence([text])),
+        ]
     return History(said)
 
 

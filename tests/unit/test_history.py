@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.core.history.messages import History, Kind, Media, Message
-from app.core.history.told import Told
+from app.core.history.tool_result_text import ResultConfidence
 from app.core.view.view import Conversation, Costs
 from tests.unit.conversations import IDENTITY, TENANT, message
 
@@ -20,7 +20,9 @@ MESSAGES = st.lists(
     st.one_of(
         st.builds(message, st.sampled_from(["system", "user", "assistant", "critic"]), st.text("xy", max_size=2)),
         st.builds(lambda text: replace(message("user", text), media=PICTURE), st.text("xy", max_size=2)),
-        st.builds(lambda told: replace(message("user", "o"), told=told), st.sampled_from(Told)),
+        st.builds(
+            lambda told: replace(message("user", "o"), result_confidence=told), st.sampled_from(ResultConfidence)
+        ),
         st.builds(lambda id_: replace(message("user", "r", calls=()), answers=(id_,)), IDS),
         st.builds(lambda: replace(message("user", "r"), kind=Kind.CLIENT)),
         st.builds(lambda: message("assistant", "Action: look")),

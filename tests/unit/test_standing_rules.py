@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from app.core.history.authored_text import LONGEST_MESSAGE, authored_in
 from app.core.history.messages import Kind, Message
-from app.core.history.own_words import LONGEST_MESSAGE, words_of
 from app.core.limits.budget import Budget
 from app.core.stages.policy import Strategy
 from app.core.summary.brief import SummaryBrief
@@ -208,7 +208,7 @@ HOSTILE = [
 def test_of_a_long_message_a_bounded_part_is_read(piece: str) -> None:
     text = piece * (LONG // len(piece))
     for texts in ((text,), tuple([text[: LONG // 100]] * 100)):
-        sentences = [*sentences_in(words_of(texts))]
+        sentences = [*sentences_in(authored_in(texts))]
         read = sum(len(sentence.text) for sentence in sentences)
         assert read <= 2 * LONGEST_MESSAGE
         assert all(len(sentence.text) <= LONGEST_SENTENCE for sentence in sentences)

@@ -14,7 +14,6 @@ from app.core.stages.policy import Policy
 from app.core.summary.left_out import RulesLeftOut
 from app.core.summary.rules import WINDOW_SHARE
 from app.core.tokens.estimate import Cost, Count
-from app.core.view.blocks import steady_estimate
 from app.core.view.view import Conversation, Note, Pins, View
 
 T = TypeVar("T")
@@ -82,7 +81,7 @@ class Request(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_only=Tr
     @property
     def rules_left_out(self) -> RulesLeftOut:
         """Rules for stubs."""
-        room = steady_estimate(WINDOW_SHARE * self.budget.window, self.budget)
+        room = self.budget.steady_estimate(WINDOW_SHARE * self.budget.window)
         return RulesLeftOut(self.conversation, room, self.count)
 
     async def beside(self, thread: Callable[[str, Callable[[], T]], Awaitable[T]], step: Callable[[], T]) -> T:

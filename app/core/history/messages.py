@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.history.pairing import CallPairing, CallPosition
-from app.core.history.told import READ_CHARACTERS, Told, calls_in_text
+from app.core.history.tool_result_text import CALL_CHARACTERS, ResultConfidence, calls_in_text
 from app.core.lazy import lazy
 
 
@@ -26,11 +26,12 @@ class Kind(Enum):
     USER = auto()
     """A message that asks. It may hold results too, where a format has them in the user's message."""
     CLIENT = auto()
-    """Said in the user's name by the program that he uses, and nothing by himself: it begins no turn. See `blocks`."""
+    """Said in the user's name by the program that he uses, and nothing by himself: it begins no turn. See
+    `client_context`."""
     ASSISTANT = auto()
     RESULT = auto()
     """A message of results; what else it holds is the program's. The history takes for one, too, what only reads like
-    one: see `Told`."""
+    one: see `ResultConfidence`."""
     OTHER = auto()
     """A message of a role that the format does not know."""
 
@@ -129,8 +130,8 @@ class Message(Struct, frozen=True, weakref=True):
     words."""
     beside: tuple[int, ...] = ()
     """Places among `texts`, in a message of results, of those that are no results."""
-    told: Told = Told.NOT
-    """How a user's message reads that holds no results as such."""
+    result_confidence: ResultConfidence = ResultConfidence.NONE
+    """How surely a user message that holds no results as such is one."""
     continues: bool = False
     """A user's message that goes on with a turn: for the history to find out."""
 
@@ -139,9 +140,9 @@ class Message(Struct, frozen=True, weakref=True):
         return self.kind is Kind.USER and not self.continues
 
     @property
-    def is_told(self) -> bool:
+    def is_result_text(self) -> bool:
         """A result that its client writes as the user's text: it names no call, and answers the message before it."""
-        return self.kind is Kind.RESULT and self.told is not Told.NOT
+        return self.kind is Kind.RESULT and self.result_confidence is not ResultConfidence.NONE
 
     @property
     def own_texts(self) -> tuple[str, ...]:
@@ -198,7 +199,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
 
     A user's message begins a turn, unless the assistant was still at work when it came: behind results, or in one
     message with them, he only spoke in between, and the turn goes on. Behind the assistant's message some of his texts
-    are results themselves (`Told`); of those that may be, and may be his, the turn goes on, and they stay his.
+    are results themselves (`ResultConfidence`); texts that may be results continue the turn, and stay his.
     """
 
     def __new__(cls, messages: Iterable[Message] = ()) -> Self:
@@ -415,11 +416,15 @@ def _behind(last: Message, message: Message) -> Message:
     """A user's message behind the latest that says who is at work."""
     if message.continues or last.kind is Kind.USER:
         return message
-    if message.told is Told.NOT:
+    if message.result_confidence is ResultConfidence.NONE:
         is_between = last.kind is Kind.RESULT or bool(message.answers)
         return replace(message, continues=True) if is_between else message
-    is_called = message.told is Told.LIKELY and last.kind is Kind.ASSISTANT and calls_in_text(last.texts)
-    if is_called or message.told is Told.SURELY:
+    is_called = (
+        message.result_confidence is ResultConfidence.LIKELY
+        and last.kind is Kind.ASSISTANT
+        and calls_in_text(last.texts)
+    )
+    if is_called or message.result_confidence is ResultConfidence.CERTAIN:
         return replace(message, kind=Kind.RESULT)
     return replace(message, continues=True)
 
@@ -427,7 +432,7 @@ def _behind(last: Message, message: Message) -> Message:
 def _held_by(message: Message) -> int:
     """Bits that say what a message holds."""
     held = _CALLS if message.calls else 0
-    if message.answers or message.is_told:
+    if message.answers or message.is_result_text:
         held |= _ANSWERS
     if message.media:
         held |= _MEDIA
@@ -445,7 +450,7 @@ def _answers_what_is_before(messages: Iterable[Message]) -> bool:
     has_spoken = False
     for index, message in enumerate(messages):
         has_spoken = has_spoken or message.kind is Kind.ASSISTANT
-        if message.is_told and not has_spoken:
+        if message.is_result_text and not has_spoken:
             return True
         if any(caller and caller.distance > index for caller in message.callers):
             return True
@@ -557,8 +562,8 @@ class Transcript:
     def call_text(self, index: int) -> str:
         """Names and arguments of the calls that a result answers, or the text that made the call."""
         message = self.messages[index]
-        if message.is_told:
-            return self.messages[index - 1].text[-READ_CHARACTERS:] if index else ""
+        if message.is_result_text:
+            return self.messages[index - 1].text[-CALL_CHARACTERS:] if index else ""
         return "\n".join(f"{call.name} {call.arguments}" for call in calls_of(self.messages, index) if call)
 
     def unit_of(self, index: int) -> tuple[int, int]:
@@ -597,7 +602,7 @@ def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
         for caller in message.callers:
             if caller and caller.distance <= index:
                 reaches[index - caller.distance] = index
-        if message.is_told:
+        if message.is_result_text:
             reaches[spoken] = index
         if message.kind is Kind.ASSISTANT:
             spoken = index

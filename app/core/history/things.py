@@ -20,6 +20,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from app.core.history.authored_text import is_result
 from app.core.history.exact_values import (
     IDENTIFIES,
     LONGEST_TEXT,
@@ -34,7 +35,6 @@ from app.core.history.exact_values import (
     spotted,
 )
 from app.core.history.messages import Kind, Message, ToolCall, calls_of
-from app.core.history.own_words import before_results
 from app.core.history.ranking import ranked, words_of
 from app.core.history.records import Field, Record
 from app.core.history.work import tells_of_error
@@ -390,11 +390,9 @@ def _placed(message: Message) -> Iterator[tuple[int, float, str]]:
     if message.kind is not Kind.USER:
         yield from ((number, place, text) for number, text in enumerate(message.texts))
         return
-    said = iter(before_results(message.own_texts))
+    is_result_text = is_result(message.own_texts)
     for number, text in enumerate(message.texts):
-        own = "" if number in message.passed_on else next(said)
-        yield number, place, own
-        yield number, _ELSEWHERE, text[len(own) :]
+        yield number, _ELSEWHERE if is_result_text or number in message.passed_on else place, text
 
 
 def _clauses(text: str, values: Sequence[Spotted]) -> Iterator[list[tuple[str, Spotted]]]:

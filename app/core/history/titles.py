@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from app.core.history.blocks import without_blocks
+from app.core.history.authored_text import authored_in
+from app.core.history.client_context import without_context
 from app.core.history.messages import Kind, Message
-from app.core.history.own_words import words_of
 
 LONGEST = 80
 """Characters of a title."""
@@ -22,7 +22,7 @@ def title_of(messages: Sequence[Message]) -> str:
     of_user = (message for message in messages if message.kind is Kind.USER)
     for message in islice(of_user, MOST_MESSAGES):
         if len(message.raw) <= LONGEST_MESSAGE:
-            words = " ".join(" ".join(words_of(without_blocks(message))).split())
+            words = " ".join(" ".join(authored_in(without_context(message.own_texts))).split())
             if words:
                 return words if len(words) <= LONGEST else f"{_whole_words(words[:LONGEST])}\N{HORIZONTAL ELLIPSIS}"
     return ""

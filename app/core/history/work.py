@@ -173,7 +173,7 @@ def done_in(messages: Sequence[Message]) -> Iterator[Done]:
     for index, message in enumerate(messages):
         if message.kind is Kind.ASSISTANT:
             spoken = index
-        elif message.is_told:
+        elif message.is_result_text:
             for work in _told(messages[spoken].text):
                 yield _done(index, spoken, work, message.text, has_failed=False)
         else:

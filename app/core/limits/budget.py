@@ -23,6 +23,7 @@ MIN_SUMMARY = 256
 HOLD_RATIO = 0.95
 """Share of the limit up to which a request may go on without a compaction that is due: what is left is for what an
 estimate may be wrong by."""
+RATIO_STEP = 0.25
 HEURISTIC_CAUTION = 0.85
 """Trigger and target are scaled by this where tokens are only estimated by bytes."""
 
@@ -128,6 +129,11 @@ class Budget(Struct, frozen=True):
     """Tokens of the window that are kept free for the completion, as the provider counts them."""
     body_bytes: int = 0
     """Bytes of all messages over which pictures and files give way; 0: whatever they have."""
+
+    def steady_estimate(self, tokens: float) -> int:
+        """The provider's tokens as estimated ones, by coarse steps of the calibration, which moves a little with each
+        answer."""
+        return int(tokens / (max(1, round(self.line.ratio / RATIO_STEP)) * RATIO_STEP))
 
 
 def budget_for(

@@ -18,9 +18,9 @@ from re import compile as pattern
 
 from msgspec import Struct
 
-from app.core.history.blocks import without_blocks
+from app.core.history.authored_text import authored_in
+from app.core.history.client_context import without_context
 from app.core.history.messages import History, Kind, Message
-from app.core.history.own_words import before_results
 from app.core.recall.index import Index, Weights
 from app.core.recall.passages import QUESTION_MARKS
 
@@ -88,7 +88,7 @@ def found_for(
 ) -> Found:
     """Passages among the first `among` that belong to what the user's message at `question` is about. Results ask
     nothing, also where a client writes them as the user's texts."""
-    text = _read("\n".join(before_results(without_blocks(history[question]))))
+    text = _read("\n".join(authored_in(without_context(history[question].own_texts))))
     if not text.strip():
         return NOTHING
     asking = _asking(text)

@@ -119,7 +119,7 @@ def asked_places(conversation: Conversation, index: int) -> frozenset[int]:
     """Places among the texts of a user message but the last that may be shortened: no results, and no instructions of
     the client."""
     message = conversation.transcript.messages[index]
-    kept = conversation.blocks.places.get(index, frozenset())
+    kept = conversation.client_context.places.get(index, frozenset())
     return frozenset(range(len(message.texts))) - kept - frozenset(message.result_places)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
+from app.core.history.client_context import ClientContext
 from app.core.lazy import lazy
 from app.core.limits.budget import Budget
 from app.core.stages.fit import fit
@@ -18,11 +19,13 @@ from app.core.stages.lighten import exceeds, lighten
 from app.core.stages.policy import Policy
 from app.core.stages.prune import Rules
 from app.core.tokens.estimate import Cost
-from app.core.view.blocks import Blocks, blocks_room
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary, Masking, Masks
 from app.core.view.reading import Path, build_view, least_view, paths, widest_path
 from app.core.view.view import Conversation, Pins, View
+
+CONTEXT_SHARE = 0.10
+"""Share of the limit that the note of client context may take."""
 
 
 class Case(Struct, frozen=True, eq=False, dict=True):
@@ -157,8 +160,10 @@ def case_of(
     conversation: Conversation, policy: Policy, budget: Budget, cost: Cost, pins: Pins, rules: Rules | None = None
 ) -> Case:
     """Case that a request begins with, before anything is looked up."""
-    blocks = Blocks(conversation.transcript, blocks_room(budget), cost)
-    pinned = conversation.with_blocks(blocks).with_pins(pins)
+    context = ClientContext(
+        conversation.transcript, budget.steady_estimate(CONTEXT_SHARE * budget.reported_limit), cost
+    )
+    pinned = conversation.with_client_context(context).with_pins(pins)
     masks = _masks(pinned, policy, cost)
     masking = Masking(masks) if masks else None
     return Case(pinned, policy, budget, cost, masking=masking, rules=rules if policy.stub else None)

@@ -28,7 +28,7 @@ from app.core.stages.repair import repair, separated
 from app.core.stages.session_pruning import prune_session
 from app.core.stages.steps import Step, StepName
 from app.core.view.chunks import SummaryChunk
-from app.core.view.reading import said_again, whole, with_said_again
+from app.core.view.reading import carried_context, whole, with_carried_context
 from app.core.view.verify import order_of, problems
 from app.core.view.view import Conversation, Pruned, Summary, View
 
@@ -118,7 +118,7 @@ def _repaired(case: Case, view: View) -> View:
     leaves_out = any(isinstance(part, Summary | Pruned) for part in view.parts)
     orphans = leaves_out or view.tokens > case.budget.limit
     repaired = repair(case.conversation, view, case.cost, orphans=orphans)
-    repaired = with_said_again(case.conversation, repaired)
+    repaired = with_carried_context(case.conversation, repaired)
     repaired = separated(case.conversation, repaired, case.cost) if case.policy.alternates else repaired
     return with_rules(repaired, case.rules, case.budget.limit, case.cost) if case.rules else repaired
 
@@ -176,11 +176,11 @@ def step_down(case: Case, refused: Status, why: Reasons) -> Decision | None:
 
 
 def _left_out(case: Case, view: View) -> Reasons:
-    """Reasons for what the client said for good that is too long to be said again."""
+    """Reasons for client context that is too long to be repeated."""
     conversation, reported = case.conversation, case.budget.line.reported
     parts = (
-        f"{' '.join(block.mark.begins.split())} ({reported(case.cost(own_message(block.text)))} tokens)"
-        for block in said_again(conversation, view.parts).left_out
+        f"{' '.join(block.kind.begins.split())} ({reported(case.cost(own_message(block.text)))} tokens)"
+        for block in carried_context(conversation, view.parts).left_out
     )
     detail = ", ".join(parts)
     too_long = because(Code.CLIENT_INSTRUCTIONS_TOO_LONG, detail) if detail else ()

@@ -14,7 +14,7 @@ from app.core.history.messages import Kind, own_message
 from app.core.quoting import word
 from app.core.stages.alter import append, standing
 from app.core.tokens.estimate import Cost
-from app.core.view.reading import most_said_again, said_again, with_said_again
+from app.core.view.reading import carried_context, most_carried_tokens, with_carried_context
 from app.core.view.view import Altered, Conversation, Note, Part, Pruned, View
 
 STUB_TOKENS = 100
@@ -62,7 +62,7 @@ def prune(
     many whole turns and the current one. Room is kept for the `rules` of what goes: see `with_rules`.
     """
     units = _units(conversation, view)
-    beside = (STUB_TOKENS if stub else 0) + _most_said_again(conversation, view, units)
+    beside = (STUB_TOKENS if stub else 0) + _most_carried_tokens(conversation, view, units)
     fixed = view.tokens - sum(unit.tokens for unit in units) + beside
     gone = _gone(units, fixed, at_most, target, rules) if view.tokens > at_most else 0
     gone = max(gone, _before_turns(conversation, units, most_turns))
@@ -99,7 +99,7 @@ def _units(conversation: Conversation, view: View) -> list[_Unit]:
         if index is None:
             continue
         message = transcript.messages[index]
-        if not (message.answers or message.is_told or was_bound) or not units:
+        if not (message.answers or message.is_result_text or was_bound) or not units:
             units.append(_Unit([], 0, droppable=True))
         unit = units[-1]
         unit.indexes.append(index)
@@ -120,11 +120,11 @@ def _units(conversation: Conversation, view: View) -> list[_Unit]:
     return units
 
 
-def _most_said_again(conversation: Conversation, view: View, units: Sequence[_Unit]) -> int:
-    """Tokens by which the note of what the client said for good may grow, whichever units go."""
+def _most_carried_tokens(conversation: Conversation, view: View, units: Sequence[_Unit]) -> int:
+    """Tokens by which the note of client context may grow, whichever units go."""
     out = {index for unit in units if unit.droppable for index in unit.indexes}
-    now = said_again(conversation, view.parts).tokens
-    return max(0, most_said_again(conversation, view.parts, out) - now)
+    now = carried_context(conversation, view.parts).tokens
+    return max(0, most_carried_tokens(conversation, view.parts, out) - now)
 
 
 def _gone(units: list[_Unit], fixed: int, at_most: int, target: int, rules: Rules | None) -> int:
@@ -169,7 +169,7 @@ def _without(conversation: Conversation, view: View, dropped: list[_Unit], cost:
         first = next(place for place, part in enumerate(parts) if isinstance(part, Pruned))
         parts.insert(first + 1, note)
         tokens += note.tokens
-    return with_said_again(conversation, replace(view, parts=tuple(parts), tokens=tokens))
+    return with_carried_context(conversation, replace(view, parts=tuple(parts), tokens=tokens))
 
 
 def _stub(conversation: Conversation, out: Iterable[int], cost: Cost) -> Note:

@@ -76,7 +76,8 @@ def expected_view(
     folds = will_fold(conversation, base, cut, parts, budget)
     summaries = (1 + _parts(held + new, summary)) * budget.summary if folds else held + new
     carried = base.tokens - held - folds * released + transcript.carried_tokens(base.covered, cut, cut)
-    beside = pinned_tokens(conversation, cut) + conversation.blocks.again(cut, transcript.carried(0, cut, cut)).tokens
+    context = conversation.client_context.carry_over(cut, transcript.carried(0, cut, cut))
+    beside = pinned_tokens(conversation, cut) + context.tokens
     return conversation.instruction_tokens + summaries + carried + beside + transcript.tokens(cut)
 
 

@@ -12,7 +12,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from app.core.history.blocks import without_blocks_in
+from app.core.history.client_context import without_context
 from app.core.history.messages import History, Kind, Message, tool_name
 from app.core.history.records import Record, put_together, record_of
 from app.core.history.work import fails
@@ -161,4 +161,4 @@ def _own(message: Message) -> Message:
     """The message without what the program of a user puts before his words."""
     if message.kind not in (Kind.USER, Kind.CLIENT):
         return message
-    return replace(message, texts=without_blocks_in(message.texts))
+    return replace(message, texts=without_context(message.texts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
-from app.core.history.own_words import own_words
+from app.core.history.authored_text import authored_text
 from app.core.lazy import lazy
 from app.core.quoting import fence_of
 from app.core.summary.beside import fitting
@@ -55,7 +55,7 @@ class RulesLeftOut:
         """Rules that a message sets, oldest first."""
         if index < self._first:
             self._first = self._stop = index
-            self._words = own_words(self._conversation.transcript.messages, index)
+            self._words = authored_text(self._conversation.transcript.messages, index)
             self._found = {}
         while self._stop <= index:
             place, pieces = next(self._words, (len(self._conversation.transcript), list[str]()))

@@ -143,16 +143,16 @@ class ChunkMaker(Struct, frozen=True):
 
     def _quoted(self, span: Span, carried: tuple[int, ...]) -> str:
         """The span's messages as the summariser reads them; offsets in `carried` count from the span's start."""
-        transcript, blocks = self.conversation.transcript, self.conversation.blocks
+        transcript, context = self.conversation.transcript, self.conversation.client_context
         stands = {span.start + offset for offset in carried}
-        again = blocks.again(span.stop, stands)
+        repeated = context.carry_over(span.stop, stands)
         masks = self._masks(span)
         messages = [
             message_of(self.conversation, index, masks[index])
             if index in masks
             else message
             if index in stands
-            else blocks.unquoted(message, index, again)
+            else context.without_repeated(message, index, repeated)
             for index, message in enumerate(transcript.messages[span.start : span.stop], span.start)
         ]
         masked = sum(transcript.tokens_of(index) - part.tokens for index, part in masks.items())

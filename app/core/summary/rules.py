@@ -14,8 +14,8 @@ from hashlib import blake2b
 
 from msgspec import Struct
 
+from app.core.history.authored_text import authored_text
 from app.core.history.messages import Message
-from app.core.history.own_words import own_words
 from app.core.summary.beside import fitting
 from app.core.summary.sentences import Sentence, sentences_in
 from app.core.tokens.estimate import Count
@@ -118,7 +118,7 @@ def rules_in(messages: Sequence[Message], start: int = 0, stop: int | None = Non
     last time. What stands before them says whose words theirs are.
     """
     found: dict[str, Rule] = {}
-    for index, pieces in own_words(messages, start, stop):
+    for index, pieces in authored_text(messages, start, stop):
         for rule in rules_of(pieces):
             found.pop(rule, None)
             found[rule] = Rule(rule, index)

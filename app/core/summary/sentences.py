@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from app.core.history.own_words import GAP
+from app.core.history.authored_text import GAP
 
 LONGEST_SENTENCE = 500
 """Characters. What is longer is no rule in a sentence, but a document."""

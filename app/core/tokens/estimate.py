@@ -62,7 +62,7 @@ def estimate(messages: Sequence[Message], declarations: Declarations, rules: Cou
 def latest_turn(messages: Sequence[Message]) -> int:
     """Index behind the last user message: of what is before it, some providers leave out the reasoning."""
     said = (Kind.USER, Kind.CLIENT)  # A provider does not tell one from the other.
-    places = (i for i in reversed(range(len(messages))) if messages[i].kind in said or messages[i].is_told)
+    places = (i for i in reversed(range(len(messages))) if messages[i].kind in said or messages[i].is_result_text)
     return next((i + 1 for i in places), 0)
 
 

@@ -228,7 +228,7 @@ class Masks:
 
 def uses_of(message: Message) -> int:
     """Number of tool uses whose results a message holds."""
-    return len(message.answers) or int(message.is_told)
+    return len(message.answers) or int(message.is_result_text)
 
 
 def cut_arguments(arguments: str, longest: int) -> str:

@@ -17,8 +17,8 @@ from typing import TypeGuard
 from msgspec import Struct
 from msgspec.structs import replace
 
+from app.core.history.client_context import CarriedContext
 from app.core.limits.trigger import Trigger
-from app.core.view.blocks import NOTHING, SaidAgain
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Masking, Masks
 from app.core.view.view import Altered, Carried, Conversation, Note, Part, Pinned, Pruned, Summary, Verbatim, View
@@ -47,7 +47,7 @@ def whole(conversation: Conversation) -> View:
 def build_view(conversation: Conversation, path: Path, masks: Masks | None = None, boundary: int = 0) -> View:
     """The view over a path; with `masks` tool results that were answered before the boundary are masked."""
     transcript = conversation.transcript
-    parts: list[Part] = [*_again(conversation, path)]
+    parts: list[Part] = [*_context_note(conversation, path)]
     for chunk in path.chunks:
         start = conversation.chain.positions[chunk.from_digest]
         parts.append(Summary(chunk))
@@ -166,12 +166,12 @@ def covered_by(conversation: Conversation, view: View) -> int:
 
 def unmasked_tokens(conversation: Conversation, path: Path) -> int:
     """Tokens of the view over a path without masks, at most."""
-    beside = pinned_tokens(conversation, path.covered) + sum(part.tokens for part in _again(conversation, path))
+    beside = pinned_tokens(conversation, path.covered) + sum(part.tokens for part in _context_note(conversation, path))
     return conversation.instruction_tokens + path.tokens + beside + conversation.transcript.tokens(path.covered)
 
 
 def _before_rest(conversation: Conversation, path: Path) -> int:
-    own = (*_again(conversation, path), *_pinned(conversation, path))
+    own = (*_context_note(conversation, path), *_pinned(conversation, path))
     return conversation.instruction_tokens + path.tokens + sum(_part_tokens(conversation, part) for part in own)
 
 
@@ -187,28 +187,27 @@ def _part_tokens(conversation: Conversation, part: Note | Pinned) -> int:
     return part.tokens if isinstance(part, Note) else conversation.transcript.tokens(part.start, part.stop)
 
 
-def with_said_again(conversation: Conversation, view: View) -> View:
-    """The view with the note of what the client said for good, as far as it is left out; itself where it has it."""
-    held = next((part for part in view.parts if _is_said_again(part)), None)
-    again = said_again(conversation, view.parts)
-    if (held.text if held else "") == again.text:
+def with_carried_context(conversation: Conversation, view: View) -> View:
+    """The view with the note that repeats omitted client context; itself where it has that note."""
+    held = next((part for part in view.parts if _is_carried_context(part)), None)
+    carried = carried_context(conversation, view.parts)
+    if (held.text if held else "") == carried.text:
         return view
     others = [part for part in view.parts if part is not held]
-    tokens = view.tokens - (held.tokens if held else 0) + again.tokens
-    return replace(view, parts=(*_note(again), *others), tokens=tokens)
+    tokens = view.tokens - (held.tokens if held else 0) + carried.tokens
+    return replace(view, parts=(*_note(carried), *others), tokens=tokens)
 
 
-def said_again(conversation: Conversation, parts: Iterable[Part]) -> SaidAgain:
-    """Blocks that have to be said again in a view of these parts."""
+def carried_context(conversation: Conversation, parts: Iterable[Part]) -> CarriedContext:
+    """The client context that a view of these parts has to repeat."""
     reach, stands = _reach(conversation, parts)
-    return conversation.blocks.again(reach, stands) if reach else NOTHING
+    return conversation.client_context.carry_over(reach, stands)
 
 
-def most_said_again(conversation: Conversation, parts: Iterable[Part], out: AbstractSet[int]) -> int:
-    """Tokens of the largest note that a view of these parts needs where some of these messages are left out, from the
-    first of them on."""
+def most_carried_tokens(conversation: Conversation, parts: Iterable[Part], out: AbstractSet[int]) -> int:
+    """Tokens of the largest note that a view of these parts needs while the messages in `out` are left out in order."""
     reach, stands = _reach(conversation, parts)
-    return conversation.blocks.most_again(reach, max(out, default=-1) + 1, stands - out)
+    return conversation.client_context.most_tokens(reach, max(out, default=-1) + 1, stands - out)
 
 
 def _reach(conversation: Conversation, parts: Iterable[Part]) -> tuple[int, set[int]]:
@@ -229,23 +228,23 @@ def _reach(conversation: Conversation, parts: Iterable[Part]) -> tuple[int, set[
     return reach, stands
 
 
-def _again(conversation: Conversation, path: Path) -> list[Note]:
-    """The note of what the client said for good in messages that the path's summaries stand for."""
+def _context_note(conversation: Conversation, path: Path) -> list[Note]:
+    """The note that repeats the client context of the messages that the path's summaries replace."""
     if not path.chunks:
         return []
     positions = conversation.chain.positions
     stands = {positions[chunk.from_digest] + offset for chunk in path.chunks for offset in chunk.carried}
     pinned = (part for part in _pinned(conversation, path) if isinstance(part, Pinned))
     stands.update(index for part in pinned for index in range(part.start, part.stop))
-    return [*_note(conversation.blocks.again(path.covered, stands))]
+    return [*_note(conversation.client_context.carry_over(path.covered, stands))]
 
 
-def _note(again: SaidAgain) -> Iterator[Note]:
-    if again.text:
-        yield Note("client_instructions", again.text, again.tokens)
+def _note(carried: CarriedContext) -> Iterator[Note]:
+    if carried.text:
+        yield Note("client_instructions", carried.text, carried.tokens)
 
 
-def _is_said_again(part: Part) -> TypeGuard[Note]:
+def _is_carried_context(part: Part) -> TypeGuard[Note]:
     return isinstance(part, Note) and part.kind == "client_instructions"
 
 

@@ -26,7 +26,7 @@ def current_turn(conversation: Conversation) -> int:
     A message with results goes on with a turn, whatever else stands in it.
     """
     messages = conversation.transcript.messages
-    users = (i for i in reversed(range(len(messages))) if messages[i].kind is Kind.USER or messages[i].is_told)
+    users = (i for i in reversed(range(len(messages))) if messages[i].kind is Kind.USER or messages[i].is_result_text)
     return next((i for i in users if not messages[i].answers), -1)
 
 

@@ -13,7 +13,7 @@ from app.core.history.messages import History, Kind, Message
 from app.core.history.pairing import CallPosition
 from app.core.reasons import Code
 from app.core.view.chunks import SummaryChunk
-from app.core.view.reading import said_again
+from app.core.view.reading import carried_context
 from app.core.view.view import (
     Altered,
     Carried,
@@ -64,7 +64,7 @@ def problems(conversation: Conversation, view: View, limit: int, *, alternates: 
         (0 <= transcript.last_user not in asked, Code.LAST_USER_MESSAGE_CHANGED),
         (not verbatim.issuperset(transcript.messages.instruction_places), Code.INSTRUCTIONS_CHANGED),
         (not verbatim.issuperset(transcript.messages.live_places), Code.INSTRUCTIONS_CHANGED),
-        (_lacks_blocks(conversation, view), Code.CLIENT_INSTRUCTIONS_MISSING),
+        (_lacks_client_context(conversation, view), Code.CLIENT_INSTRUCTIONS_MISSING),
         (_is_pair_split(transcript.messages, sent, kept_calls), Code.TOOL_PAIR_SPLIT),
         (_are_results_apart(transcript.messages, order), Code.RESULT_APART),
         (_is_parted(transcript.messages, order), Code.BOUND_MESSAGE_PARTED),
@@ -177,11 +177,11 @@ def _keeps_own_words(conversation: Conversation, part: Altered) -> bool:
     return bool(places) and all(now == was for place, (now, was) in enumerate(pairs) if place not in places)
 
 
-def _lacks_blocks(conversation: Conversation, view: View) -> bool:
+def _lacks_client_context(conversation: Conversation, view: View) -> bool:
     """Whether something that the client said for good is said nowhere in the view."""
     noted = [part.text for part in view.parts if isinstance(part, Note)]
-    again = said_again(conversation, view.parts)
-    return not all(any(block.text in text for text in noted) for block in again.blocks)
+    carried = carried_context(conversation, view.parts)
+    return not all(any(block.text in text for text in noted) for block in carried.blocks)
 
 
 def _is_pair_split(messages: History, sent: Sequence[int], kept_calls: Mapping[int, frozenset[int]]) -> bool:

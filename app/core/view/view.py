@@ -17,11 +17,11 @@ from typing import Literal, TypeGuard
 from msgspec import Struct
 from msgspec.structs import replace
 
+from app.core.history.client_context import ClientContext
 from app.core.history.identity import Identity
 from app.core.history.messages import History, Kind, Message, Transcript
 from app.core.history.repeated_instructions import MOST_OF_LIMIT, superseded_places, without_superseded
 from app.core.lazy import lazy
-from app.core.view.blocks import Blocks
 from app.core.view.chunks import SummaryChunk
 
 
@@ -258,17 +258,16 @@ class Conversation:
     def kept(self) -> Kept:
         return Kept(self.transcript, Pins(), self.transcript.last_turn)
 
-    def with_blocks(self, blocks: Blocks) -> Conversation:
-        """The same history, of which these stay."""
+    def with_client_context(self, context: ClientContext) -> Conversation:
+        """The same history, of which this context stays."""
         held = copy(self)
-        held.blocks = blocks
+        held.client_context = context
         return held
 
     @lazy
-    def blocks(self) -> Blocks:
-        """Blocks that the client put into the conversation for good; unless something else is set, nothing of them may
-        stay."""
-        return Blocks(self.transcript, 0, lambda _: 1)
+    def client_context(self) -> ClientContext:
+        """Context blocks of the client; unless something else is set, none of them stays."""
+        return ClientContext(self.transcript, 0, lambda _: 1)
 
     @property
     def pins(self) -> Pins:

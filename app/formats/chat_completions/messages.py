@@ -58,10 +58,12 @@ def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
         raise Unreadable("A message has no role.")
     content, kind = message.get("content"), KINDS.get(role, Kind.OTHER)
     if isinstance(content, str) and len(message) == 2 and kind is not Kind.RESULT:  # Nearly all messages.
-        kind, told = of_user(kind, (content,))
-        return Draft(Message(kind, role, (content,), raw, b"", told=told), canonical(message, ignore))
+        kind, confidence = of_user(kind, (content,))
+        return Draft(
+            Message(kind, role, (content,), raw, b"", result_confidence=confidence), canonical(message, ignore)
+        )
     texts, media, thoughts = _content(content)
-    kind, told = of_user(kind, texts, plain=not media)
+    kind, confidence = of_user(kind, texts, plain=not media)
     calls = _calls(message)
     name = message.get("name")
     refusal = message.get("refusal")
@@ -78,7 +80,7 @@ def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
         answers=(answers if isinstance(answers, str) else "",) if kind is Kind.RESULT else (),
         media=media,
         thoughts=thoughts,
-        told=told,
+        result_confidence=confidence,
     )
     return Draft(read, canonical(message, ignore))
 

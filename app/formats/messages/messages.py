@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from app.core.history.blocks import is_programs
+from app.core.history.authored_text import result_confidence
+from app.core.history.client_context import is_client_text
 from app.core.history.messages import Kind, Message, ToolCall
-from app.core.history.own_words import told_in
-from app.core.history.told import Told
+from app.core.history.tool_result_text import ResultConfidence
 from app.formats.members import Unreadable
 from app.formats.messages.content import (
     SEALED,
@@ -93,7 +93,9 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
         thoughts=tuple(_thoughts(blocks)),
         passed_on=passed_on,
         beside=beside,
-        told=told_in(texts) if kind is Kind.USER and all(block.get("type") == "text" for block in blocks) else Told.NOT,
+        result_confidence=result_confidence(texts)
+        if kind is Kind.USER and all(block.get("type") == "text" for block in blocks)
+        else ResultConfidence.NONE,
         encrypted=sum(
             len(text_at(block, "signature")) + len(text_at(block, "data")) for block in blocks if is_sealed(block)
         ),
@@ -112,7 +114,7 @@ def _is_programs(blocks: Sequence[Json]) -> bool:
     said = [block for block in blocks if block.get("type") not in came]
     if not said:
         return holds_results
-    return all(block.get("type") == "text" for block in said) and is_programs(
+    return all(block.get("type") == "text" for block in said) and is_client_text(
         [text_at(block, "text") for block in said]
     )
 

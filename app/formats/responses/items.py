@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from app.core.history.authored_text import result_confidence
 from app.core.history.messages import Kind, Media, Message, ToolCall
-from app.core.history.own_words import told_in
-from app.core.history.told import Told
+from app.core.history.tool_result_text import ResultConfidence
 from app.formats.breakpoints import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT, Breakpoints
 from app.formats.documents import file_of
 from app.formats.media import pixels
@@ -133,8 +133,8 @@ def read_item(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
         kind = Kind.INSTRUCTIONS if INSTRUCTIONS.match(raw) else Kind.USER
         role = "developer" if kind is Kind.INSTRUCTIONS else "user"
         canonical = written_alike({"role": role, "content": without(text, ignore)})
-        told = told_in((text,)) if kind is Kind.USER else Told.NOT
-        return Draft(Message(kind, role, (text,), raw, b"", told=told), canonical)
+        confidence = result_confidence((text,)) if kind is Kind.USER else ResultConfidence.NONE
+        return Draft(Message(kind, role, (text,), raw, b"", result_confidence=confidence), canonical)
     if raw.startswith(b"{") and (items := _compacted(raw)):
         return _read_compacted(raw, items)
     item = decoded_object(raw, "An item")
@@ -217,8 +217,8 @@ def _read(raw: bytes, item: Json) -> Message:
     if type_ == "message":
         role = str(item.get("role"))
         kind = ROLES.get(role, Kind.OTHER)
-        kind, told = of_user(kind, texts, plain=not media)
-        return Message(kind, role, texts, raw, b"", media=media, told=told)
+        kind, confidence = of_user(kind, texts, plain=not media)
+        return Message(kind, role, texts, raw, b"", media=media, result_confidence=confidence)
     if type_ == REASONING:
         thoughts, size = tuple(_thoughts(item)), len(as_text(item.get("encrypted_content")))
         return Message(

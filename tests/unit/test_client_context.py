@@ -1,4 +1,4 @@
-"""Blocks: what a client puts into user messages for good is known by its marks and said again where it is left out."""
+"""Client context: blocks that a client puts into user messages are found, and repeated where they are omitted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.core.history.blocks import MARKS, Mark, blocks_in, is_programs, without_blocks
+from app.core.history.client_context import (
+    CARRIED_OVER,
+    CONTEXT,
+    ClientContext,
+    ContextKind,
+    blocks_in,
+    is_client_text,
+    without_context,
+)
 from app.core.history.messages import Kind, Message
 from app.core.reasons import Code
 from app.core.stages.case import case_of
@@ -17,18 +25,17 @@ from app.core.stages.fit import fit
 from app.core.stages.ladder import settle
 from app.core.stages.policy import Policy
 from app.core.stages.prune import prune
-from app.core.view.blocks import SAID_AGAIN, Blocks
 from app.core.view.coverage import coverage_of
 from app.core.view.mask import MaskPolicy, Masks
-from app.core.view.reading import Path, build_view, said_again, whole, with_said_again
+from app.core.view.reading import Path, build_view, carried_context, whole, with_carried_context
 from app.core.view.verify import problems
 from app.core.view.view import Altered, Conversation, Costs, Note, Part, Pins, Pruned, Summary, Verbatim, View
 from tests.unit.conversations import IDENTITY, budget, chunk, conversation, cost, message, turns, words
 
-CONTEXT = (
+CLAUDE_CONTEXT = (
     "<system-reminder>\nAs you answer the user's questions, you can use the following context:\n# claudeMd\nBe kind.\n"
 )
-CLAUDE = f"{CONTEXT}</system-reminder>"
+CLAUDE = f"{CLAUDE_CONTEXT}</system-reminder>"
 REMINDER = "<system-reminder>The list is empty.</system-reminder>"
 
 
@@ -52,7 +59,7 @@ def found(*texts: str, kind: Kind = Kind.USER, **members: object) -> list[str]:
 
 
 def holding(talk: Conversation, room: int = 1_000) -> Conversation:
-    return talk.with_blocks(Blocks(talk.transcript, room, cost))
+    return talk.with_client_context(ClientContext(talk.transcript, room, cost))
 
 
 def noted(view: View) -> list[str]:
@@ -62,17 +69,17 @@ def noted(view: View) -> list[str]:
 # Marks
 
 
-@pytest.mark.parametrize("mark", MARKS, ids=lambda mark: mark.begins[:40])
-def test_each_mark_is_found_at_the_beginning_of_a_message(mark: Mark) -> None:
-    block = f"{mark.begins} for /srv\nBe kind.\n{mark.ends}"
+@pytest.mark.parametrize("kind", CONTEXT, ids=lambda kind: kind.begins[:40])
+def test_each_kind_is_found_at_the_beginning_of_a_message(kind: ContextKind) -> None:
+    block = f"{kind.begins} for /srv\nBe kind.\n{kind.ends}"
     assert found(block) == [block]
     assert found(f"\n {block}\n", "What now?") == [f"\n {block}\n"]
-    assert is_programs((block,))
-    if mark.ends:
+    assert is_client_text((block,))
+    if kind.ends:
         assert found(f"{block}\n\nWhat now?") == [f"{block}\n\n"]
-        assert found(f"{mark.begins} for /srv\nBe kind.") == [], "nothing ends it"
-        assert not is_programs((f"{block}\n\nWhat now?",))
-        assert without_blocks(user(f"{block}\n\nWhat now?")) == ("What now?",)
+        assert found(f"{kind.begins} for /srv\nBe kind.") == [], "nothing ends it"
+        assert not is_client_text((f"{block}\n\nWhat now?",))
+        assert without_context((f"{block}\n\nWhat now?",)) == ("What now?",)
 
 
 def test_blocks_stand_one_behind_the_other_in_one_text_and_in_several() -> None:
@@ -99,10 +106,10 @@ def test_what_tools_returned_and_what_others_say_holds_none() -> None:
 
 
 def test_only_blocks_and_reminders_are_the_programs() -> None:
-    assert is_programs((REMINDER, "", CLAUDE))
-    assert not is_programs(())
-    assert not is_programs((" ",))
-    assert not is_programs((REMINDER, "What now?"))
+    assert is_client_text((REMINDER, "", CLAUDE))
+    assert not is_client_text(())
+    assert not is_client_text((" ",))
+    assert not is_client_text((REMINDER, "What now?"))
 
 
 def test_a_reminder_of_what_the_user_typed_while_the_assistant_worked_is_his() -> None:
@@ -110,10 +117,10 @@ def test_a_reminder_of_what_the_user_typed_while_the_assistant_worked_is_his() -
         "<system-reminder>\nThe user sent the following message:\nUse tabs.\n\nPlease address this message and "
         "continue with your tasks.\n</system-reminder>"
     )
-    assert not is_programs((typed,))
-    assert [text.strip() for text in without_blocks(user(CLAUDE, typed))] == ["Use tabs."]
+    assert not is_client_text((typed,))
+    assert [text.strip() for text in without_context((CLAUDE, typed))] == ["Use tabs."]
     assert found(CLAUDE, typed, environment("/srv")) == [CLAUDE]
-    assert is_programs((f"{REMINDER}\n{typed}",)), "behind another reminder a page may say so"
+    assert is_client_text((f"{REMINDER}\n{typed}",)), "behind another reminder a page may say so"
 
 
 @given(st.lists(st.sampled_from([CLAUDE, REMINDER, environment("/a"), "x", " ", "<rules>", "</rules>"]), max_size=8))
@@ -162,10 +169,10 @@ def test_of_a_block_that_may_name_only_what_changed_the_newest_of_each_member_is
     begun, first, second = (f"<environment_context>{each}</environment_context>" for each in members)
     folder, rules = environment("/a"), ("<rules><cwd>1</cwd></rules>", "<rules>2</rules>")
     talk = holding(conversation(*map(user, (begun, first, second, folder, *rules, "Go on."))))
-    said = [[block.text for block in talk.blocks.again(reach, ()).blocks] for reach in range(1, 7)]
+    said = [[block.text for block in talk.client_context.carry_over(reach, ()).blocks] for reach in range(1, 7)]
     assert said[:3] == [[begun], [begun, first], [begun, second]]
     assert said[3:] == [[begun, second, folder], [begun, second, folder, rules[0]], [begun, second, folder, rules[1]]]
-    assert talk.blocks.most_again(2, 3, ()) == talk.blocks.again(3, ()).tokens
+    assert talk.client_context.most_tokens(2, 3, ()) == talk.client_context.carry_over(3, ()).tokens
 
 
 def test_what_follows_changes_nothing_of_the_note() -> None:
@@ -188,11 +195,11 @@ def test_a_view_without_the_note_is_found_and_is_given_it() -> None:
     view = over(chunk(TALK, 0, 8), covered=8)
     without = replace(view, parts=view.parts[1:])
     assert problems(TALK, without, 1_000) == [Code.CLIENT_INSTRUCTIONS_MISSING]
-    again = with_said_again(TALK, replace(without, tokens=view.tokens - said_again(TALK, view.parts).tokens))
+    again = with_carried_context(TALK, replace(without, tokens=view.tokens - carried_context(TALK, view.parts).tokens))
     assert again == view
-    assert with_said_again(TALK, view) is view
+    assert with_carried_context(TALK, view) is view
     stale = replace(view, parts=(view.parts[0], Verbatim(0, 14)))
-    assert noted(with_said_again(TALK, stale)) == []
+    assert noted(with_carried_context(TALK, stale)) == []
 
 
 def test_what_pruning_leaves_out_is_said_again_and_paid_for() -> None:
@@ -216,11 +223,11 @@ def test_an_older_block_is_paid_for_where_the_newest_stands_behind_what_is_left_
 
 def test_the_largest_note_is_looked_for_between_what_is_left_out_and_what_may_be() -> None:
     said = (user(environment("/a " * 9)), user(environment("/b " * 3)), user(environment("/c")), user("Go on."))
-    blocks = holding(conversation(*said)).blocks
-    sizes = [blocks.again(reach, ()).tokens for reach in range(4)]
+    blocks = holding(conversation(*said)).client_context
+    sizes = [blocks.carry_over(reach, ()).tokens for reach in range(4)]
     assert sizes[0] < sizes[3] < sizes[2] < sizes[1]
-    assert [blocks.most_again(0, reach, ()) for reach in range(4)] == [0, sizes[1], sizes[1], sizes[1]]
-    assert [blocks.most_again(least, 3, ()) for least in (1, 2, 3)] == sizes[1:]
+    assert [blocks.most_tokens(0, reach, ()) for reach in range(4)] == [0, sizes[1], sizes[1], sizes[1]]
+    assert [blocks.most_tokens(least, 3, ()) for least in (1, 2, 3)] == sizes[1:]
 
 
 def test_over_its_room_the_more_important_comes_first_and_the_rest_is_named() -> None:
@@ -228,7 +235,7 @@ def test_over_its_room_the_more_important_comes_first_and_the_rest_is_named() ->
     messages = (user(environment("/srv")), user(CLAUDE), user(rules), *turns(6, 30))
     for room, said in ((1_000, {"/srv", "Context", "house"}), (50, {"Context", "/srv"}), (45, {"Context"}), (5, set())):
         talk = holding(conversation(*messages), room)
-        again = said_again(talk, over(chunk(talk, 0, 5), talk=talk, covered=5).parts)
+        again = carried_context(talk, over(chunk(talk, 0, 5), talk=talk, covered=5).parts)
         names = {environment("/srv"): "/srv", CLAUDE: "Context", rules: "house"}
         assert {names[block.text] for block in again.blocks} == said, room
         assert {names[block.text] for block in again.left_out} == set(names.values()) - said
@@ -237,7 +244,7 @@ def test_over_its_room_the_more_important_comes_first_and_the_rest_is_named() ->
 
 
 def test_a_decision_says_what_there_was_no_room_for() -> None:
-    large = f"{CONTEXT}{words(200)}</system-reminder>"
+    large = f"{CLAUDE_CONTEXT}{words(200)}</system-reminder>"
     talk = conversation(user(large, "Find the leak."), *turns(20, 40), message("user", "And now?"))
     made = chunk(talk, 0, 31)
     case = replace(case_of(talk, Policy(), budget(1_000), cost, Pins()), chunks=(made,))
@@ -254,7 +261,7 @@ def test_a_decision_says_what_there_was_no_room_for() -> None:
 
 
 def test_fitting_spares_what_stands_for_good() -> None:
-    rules = f"{CONTEXT}{words(60, 'kindness')}</system-reminder>"
+    rules = f"{CLAUDE_CONTEXT}{words(60, 'kindness')}</system-reminder>"
     talk = holding(conversation(user(rules, words(2_000, "page")), *turns(1), message("user", "q")), room=200)
     [cut] = [part for part in fit(talk, whole(talk), 500, cost).parts if isinstance(part, Altered)]
     assert cut.texts[0] == rules
@@ -263,13 +270,13 @@ def test_fitting_spares_what_stands_for_good() -> None:
 
 
 def test_a_summariser_is_not_shown_what_is_said_again() -> None:
-    again = said_again(TALK, over(chunk(TALK, 0, 8), covered=8).parts)
+    again = carried_context(TALK, over(chunk(TALK, 0, 8), covered=8).parts)
     first, second = TALK.transcript.messages[:2]
-    assert TALK.blocks.unquoted(first, 0, again).texts == (SAID_AGAIN, "Find the leak.")
-    assert TALK.blocks.unquoted(second, 1, again) is second
+    assert TALK.client_context.without_repeated(first, 0, again).texts == (CARRIED_OVER, "Find the leak.")
+    assert TALK.client_context.without_repeated(second, 1, again) is second
     tight = holding(conversation(*TALK.transcript.messages), room=3)
-    left = said_again(tight, over(chunk(tight, 0, 8), talk=tight, covered=8).parts)
-    assert tight.blocks.unquoted(first, 0, left) is first
+    left = carried_context(tight, over(chunk(tight, 0, 8), talk=tight, covered=8).parts)
+    assert tight.client_context.without_repeated(first, 0, left) is first
 
 
 def test_a_conversation_of_which_nothing_is_set_says_nothing_again() -> None:
@@ -354,7 +361,7 @@ def test_a_summary_stands_for_chunks_of_reminders_and_the_task_is_carried() -> N
 
 
 def test_what_is_too_large_to_stand_for_good_is_fitted_as_well() -> None:
-    large = f"{CONTEXT}{words(2_000)}</system-reminder>"
+    large = f"{CLAUDE_CONTEXT}{words(2_000)}</system-reminder>"
     talk = holding(conversation(user(large), *turns(1), message("user", "q")), room=100)
     [cut] = [part for part in fit(talk, whole(talk), 500, cost).parts if isinstance(part, Altered)]
     assert "characters in all, shortened" in cut.texts[0]

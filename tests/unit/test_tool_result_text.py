@@ -10,9 +10,9 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
+from app.core.history.authored_text import authored_text, result_confidence
 from app.core.history.messages import History, Kind, Message
-from app.core.history.own_words import own_words, told_in
-from app.core.history.told import Told, calls_in_text
+from app.core.history.tool_result_text import ResultConfidence, calls_in_text
 from app.core.stages.fit import fit
 from app.core.stages.ladder import settle
 from app.core.stages.policy import Policy
@@ -33,7 +33,7 @@ ACTION = "I have to look.\nAction: search\nAction Input: boats"
 
 def said(*texts: str, tokens: int = 5) -> Message:
     """A user's message, as codecs read it."""
-    return replace(message("user", texts[0], tokens=tokens), texts=texts, told=told_in(texts))
+    return replace(message("user", texts[0], tokens=tokens), texts=texts, result_confidence=result_confidence(texts))
 
 
 def beside(result: str, own: str, call: str) -> Message:
@@ -42,14 +42,14 @@ def beside(result: str, own: str, call: str) -> Message:
     return replace(held, texts=(result, own), answers=(call,), passed_on=(0,))
 
 
-SAID: dict[str, list[Any]] = yaml.safe_load(Path(__file__).with_name("told.yaml").read_text("utf-8"))
+SAID: dict[str, list[Any]] = yaml.safe_load(Path(__file__).with_name("tool_result_text.yaml").read_text("utf-8"))
 
 
 @pytest.mark.parametrize(
-    ("kind", "texts"), [(kind, texts) for kind in ("surely", "likely", "perhaps", "not") for texts in SAID[kind]]
+    ("kind", "texts"), [(kind, texts) for kind in ("certain", "likely", "possible", "none") for texts in SAID[kind]]
 )
 def test_a_message_is_told_to_be_a_result_as_surely_as_it_looks_like_one(kind: str, texts: Sequence[str]) -> None:
-    assert told_in(texts) is Told[kind.upper()]
+    assert result_confidence(texts) is ResultConfidence[kind.upper()]
 
 
 @pytest.mark.parametrize("text", SAID["calls"])
@@ -133,7 +133,7 @@ def test_results_in_texts_are_fitted_and_masked_and_set_no_rule() -> None:
     [cut] = [part for part in fit(talk, whole(talk), 500, cost).parts if isinstance(part, Altered)]
     assert cut.index == 2
     assert [index for index, _ in Masks(talk.transcript, MaskPolicy(), cost).between(0, 4)] == [2]
-    assert [own for _, own in own_words(talk.transcript.messages)] == [["Sail."], []]
+    assert [own for _, own in authored_text(talk.transcript.messages)] == [["Sail."], []]
 
 
 def test_pruning_keeps_the_task_and_leaves_out_whole_steps() -> None:
