@@ -21,11 +21,10 @@ cli = typer.Typer(
 
 Model = Annotated[str | None, typer.Option(help="The provider's model; needed with --upstream.")]
 Written = Literal["messages", "responses"]
-Presets = Annotated[str | None, typer.Option(help="Compare presets in one table: `all`, or names with commas.")]
+Presets = Annotated[str | None, typer.Option(help="Replay with these presets: `all`, or names with commas.")]
 
-ONLY_FOR_MEASURES = "Several windows and --recall-ratio are for --recall and --survival."
 MODEL_IS_NEEDED = "--upstream needs --model, such as gpt-4o-mini."
-NO_MARKDOWN = "--markdown is for the tables of --presets, --recall and --survival, and excludes --json."
+NO_MARKDOWN = "--markdown and --json exclude each other."
 
 
 def run(context: typer.Context) -> None:
@@ -73,9 +72,7 @@ def demo() -> None:
 @cli.command()
 def replay(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recorded conversations: JSON or JSON lines.")],
-    window: Annotated[
-        str, typer.Option(help="Context window in tokens; a measure takes several, with commas.")
-    ] = "8000",
+    window: Annotated[str, typer.Option(help="Context window in tokens, or several with commas.")] = "8000",
     written: Annotated[
         Written | None, typer.Option("--as", help="Hold Chat Completions in this format; otherwise as recorded.")
     ] = None,
@@ -83,7 +80,6 @@ def replay(
     limit: Annotated[int | None, typer.Option(min=1, help="Replay so many conversations of each file.")] = None,
     upstream: Upstream = None,
     model: Model = None,
-    preset: Annotated[str | None, typer.Option(help="Replay with this preset.")] = None,
     presets: Presets = None,
     recall: Annotated[bool, typer.Option("--recall", help="Measure what the files' questions could reach.")] = False,
     survival: Annotated[
@@ -98,17 +94,13 @@ def replay(
 ) -> None:
     """Replay recorded conversations turn by turn and judge what the provider received; exit 1 if anything is lost."""
     keep_quiet()
-    measured = recall or survival
-    one_table = presets is not None or measured
     windows, ratios = _windows(window), _ratios(recall_ratio or "")
     refuse(
         (upstream and not model, MODEL_IS_NEEDED),
-        (preset and presets, "--preset and --presets exclude each other."),
         (recall and chain > 1, "--recall needs conversations as they are, without --chain."),
         (recall and survival, "--recall and --survival exclude each other."),
-        (not measured and (len(windows) > 1 or ratios), ONLY_FOR_MEASURES),
         (questions and not recall, "--questions is for --recall."),
-        (markdown and (as_json or not one_table), NO_MARKDOWN),
+        (markdown and as_json, NO_MARKDOWN),
     )
     replaying = of_lab("commands.replay")
     unreadable = of_lab("replay.recordings").UnreadableRecording
@@ -117,7 +109,7 @@ def replay(
     options = replaying.Options(
         files,
         windows,
-        presets or preset,
+        presets,
         ratios,
         chain,
         limit,
@@ -131,8 +123,6 @@ def replay(
             status = replaying.measure_recall(options, questions)
         elif survival:
             status = replaying.measure_survival(options)
-        elif presets is not None:
-            status = replaying.compare_presets(options)
         else:
-            status = replaying.replay_files(options)
+            status = replaying.replay(options)
     sys.exit(status)

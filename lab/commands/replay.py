@@ -59,15 +59,10 @@ class Options:
     def names(self) -> str:
         return ", ".join(file.name for file in self.files)
 
-    def read(self) -> list[tuple[Path, list[Recording]]]:
-        """The recordings of each file. Raises `UnreadableRecording`."""
-        return [
-            (file, [self._as_asked(each) for each in chain(read_recordings(file), self.chain)[: self.limit]])
-            for file in self.files
-        ]
-
     def recordings(self) -> list[Recording]:
-        return [recording for _, recordings in self.read() for recording in recordings]
+        """Raises `UnreadableRecording`."""
+        read = (each for file in self.files for each in chain(read_recordings(file), self.chain)[: self.limit])
+        return [converted(each, FORMATS[self.written]) if self.written else each for each in read]
 
     def variants(self) -> list[Variant]:
         """Each preset in each window with each share for recalled passages. Raises `ConfigurationError`."""
@@ -75,9 +70,6 @@ class Options:
         ratios = self.ratios or (None,)
         made = [Variant(preset, window, ratio) for preset in presets for window in self.windows for ratio in ratios]
         return [replace(each, name=_name(each, several=len(self.windows) > 1)) for each in made]
-
-    def _as_asked(self, recording: Recording) -> Recording:
-        return converted(recording, FORMATS[self.written]) if self.written else recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +95,10 @@ def _name(variant: Variant, *, several: bool) -> str:
 # The commands: each returns the exit status, and raises `UnreadableRecording` or `ConfigurationError`
 
 
-def replay_files(options: Options) -> int:
-    """Replay each file, and print a line for each."""
-    variant, *_ = options.variants()
-    lines = [
-        (file.name, _played(recordings, replace(variant, name=file.name), options))
-        for file, recordings in options.read()
-    ]
-    return _print_tallies(lines, options, "file")
-
-
-def compare_presets(options: Options) -> int:
-    """Replay the same recordings once for each preset, each with a database of its own."""
+def replay(options: Options) -> int:
+    """Replay the same recordings once for each preset, window and share, each with a database of its own."""
     recordings = options.recordings()
-    lines = [(variant.name, _played(recordings, variant, options)) for variant in options.variants()]
-    return _print_tallies(lines, options)
+    return _print_tallies([(line.name, _played(recordings, line, options)) for line in options.variants()], options)
 
 
 def measure_recall(options: Options, questions: Path | None) -> int:
@@ -215,11 +196,11 @@ def _print_measured(found: Sequence[tuple[Variant, Recall | Survival, Tally]], o
     return _print_tallies([(variant.name, tally) for variant, _, tally in found], options)
 
 
-def _print_tallies(lines: Sequence[tuple[str, Tally]], options: Options, of: str = "preset") -> int:
+def _print_tallies(lines: Sequence[tuple[str, Tally]], options: Options) -> int:
     if options.printed == "json":
-        print_json([{of: name, **tally.as_json()} for name, tally in lines])
+        print_json([tally.as_json() for _, tally in lines])
     else:
-        _print(compared(lines, options.windows, options.names, of), options)
+        _print(compared(lines, options.windows, options.names), options)
         for name, tally in lines:
             _list(f"{name}: ", _violations(tally))
     return _status(tally for _, tally in lines)

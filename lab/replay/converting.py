@@ -69,8 +69,6 @@ def _blocks(message: Message) -> list[Message]:
     if message["role"] == "tool":
         result = {"type": "tool_result", "tool_use_id": message["tool_call_id"]}
         return [{**result, "content": _text(message["content"])}]
-    content = message.get("content")
-    parts = [{"type": "text", "text": content}] if isinstance(content, str) else dicts(content)
     uses = [
         {
             "type": "tool_use",
@@ -80,23 +78,7 @@ def _blocks(message: Message) -> list[Message]:
         }
         for call in message.get("tool_calls") or ()
     ]
-    return [*(_block(part) for part in parts if part.get("text") != ""), *uses]
-
-
-def _block(part: Message) -> Message:
-    match part:
-        case {"type": "text", "text": str(text)}:
-            return {"type": "text", "text": text}
-        case {"type": "image_url", "image_url": {"url": str(url)}}:
-            return {"type": "image", "source": _source(url)}
-    raise TypeError(f"a part of type {part.get('type')}.")
-
-
-def _source(url: str) -> Message:
-    if not url.startswith("data:"):
-        return {"type": "url", "url": url}
-    kind, _, data = url.removeprefix("data:").partition(";base64,")
-    return {"type": "base64", "media_type": kind, "data": data}
+    return [*({"type": "text", "text": text} for text in _texts(message.get("content"))), *uses]
 
 
 def _tools(made: Sequence[Message]) -> Mapping[str, Any]:
@@ -121,26 +103,27 @@ def _items(message: Message) -> list[Message]:
     if role == "tool":
         result = {"type": "function_call_output", "call_id": message["tool_call_id"]}
         return [{**result, "output": _text(message["content"])}]
-    content = message.get("content")
-    parts = [{"type": "text", "text": content}] if isinstance(content, str) else dicts(content)
-    said = [_part(part, role) for part in parts if part.get("text") != ""]
+    kind = "output_text" if role == "assistant" else "input_text"
+    said = [{"type": kind, "text": text} for text in _texts(message.get("content"))]
     calls = [
         {"type": "function_call", "call_id": call["id"], **call["function"]} for call in message.get("tool_calls") or ()
     ]
     return [*([{"type": "message", "role": role, "content": said}] if said else []), *calls]
 
 
-def _part(part: Message, role: str) -> Message:
-    match part:
-        case {"type": "text", "text": str(text)}:
-            return {"type": "output_text" if role == "assistant" else "input_text", "text": text}
-        case {"type": "image_url", "image_url": {"url": str(url)}}:
-            return {"type": "input_image", "image_url": url, "detail": "auto"}
-    raise TypeError(f"a part of type {part.get('type')}.")
+def _text_in(part: Message) -> str:
+    if part.get("type") != "text":
+        raise TypeError(f"a part of type {part.get('type')}.")
+    return str(part["text"])
+
+
+def _texts(content: Any) -> list[str]:
+    """Texts of a content, without empty ones."""
+    return [text for text in ([content] if isinstance(content, str) else map(_text_in, dicts(content))) if text]
 
 
 def _text(content: Any) -> str:
-    return content if isinstance(content, str) else "\n".join(part["text"] for part in dicts(content))
+    return "\n".join(_texts(content))
 
 
 _Convert = Callable[[Sequence[Message]], tuple[list[Message], list[int]]]

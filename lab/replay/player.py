@@ -17,9 +17,8 @@ from lab.replay.clients import ANSWER_SECONDS, Answer, Client, open_client
 from lab.replay.evidence import Report, SentMessages
 from lab.replay.judge import Judge, SummaryCalls, Verdict, Violation
 from lab.replay.recordings import Message, Recording
-from lab.replay.stage import LoggingProvider
 from lab.replay.tally import Tally
-from lab.simulator import Record
+from lab.simulator import Record, Simulator
 
 MESSAGE_TOKENS = 4
 """A message beside its texts: 3 and its role."""
@@ -77,7 +76,7 @@ class Player:
     """Plays against a Steno, every other request as a stream, and judges by the log of the provider behind it."""
 
     base_url: str
-    provider: LoggingProvider
+    provider: Simulator
     model: str
     count: Callable[[str], int]
     api_key: str = "sk-replay"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from app.core.tokens.rules import rules_for
 from app.main import create_app
 from app.providers.tokenizer import Tokenizer
-from app.runtime.server import RunningServer, serve
+from app.runtime.server import serve
 from app.settings import load
 from lab.replay.recorder import Recorder
-from lab.simulator import Record, Simulator
+from lab.simulator import Simulator
 
 STORE_SECONDS = 5.0
 """Bound of a database call: a busy machine must not make Steno do without its store, as it would in earnest."""
@@ -21,22 +21,11 @@ DIGEST_KEY = "digests of a replay are the same each time"
 """The server secret: the database ends with the replay."""
 
 
-class LoggingProvider(Protocol):
-    """A provider that logs what it receives."""
-
-    @property
-    def log(self) -> tuple[Record, ...]: ...
-
-    def clear_log(self) -> None: ...
-
-    def serve(self) -> RunningServer: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Stage:
     base_url: str
     """Steno's."""
-    provider: LoggingProvider
+    provider: Simulator
     count: Callable[[str], int]
 
 
@@ -63,7 +52,7 @@ def stage(
     count = counter(model)
     simulator = Simulator(window=window, models="any", count=count)
     simulator.summary_edit = summary_edit
-    provider: LoggingProvider = Recorder(upstream, count) if upstream else simulator
+    provider = Recorder(upstream, count) if upstream else simulator
     with provider.serve() as behind:
         loaded = load(
             # The replay has a key of its own, and one provider: not those of the settings in effect.

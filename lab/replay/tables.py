@@ -41,10 +41,10 @@ class Grid:
             console.print(table)
 
 
-def compared(tallies: Sequence[tuple[str, Tally]], windows: Sequence[int], files: str, of: str) -> Grid:
-    """Table with a line for each preset, or for each file."""
+def compared(tallies: Sequence[tuple[str, Tally]], windows: Sequence[int], files: str) -> Grid:
+    """Table of what each preset made of the same requests."""
     header = (
-        of,
+        "preset",
         "requests",
         "too large without Steno",
         "errors",

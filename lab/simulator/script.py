@@ -107,12 +107,6 @@ class Script:
                     self._entries.remove(entry)
             return entry.fault
 
-    @property
-    def pending(self) -> int:
-        """Faults that wait for their request."""
-        with self._lock:
-            return len(self._entries)
-
     def clear(self) -> None:
         with self._lock:
             self._entries.clear()

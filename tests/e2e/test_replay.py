@@ -253,15 +253,15 @@ def test_command_prints_json_and_says_in_lines_how_far_it_is_where_there_is_no_t
     recordings = agents(tmp_path, 9, 9)
     status, result, said = replay(tmp_path, "--chain", "9", "--window", "4000")
     assert status == 0
-    assert (result["file"], result["window"], result["conversations"]) == ("agents.jsonl", 4_000, 1)
+    assert (result["window"], result["conversations"]) == (4_000, 1)
     assert result["compactions"] == result["prefix_breaks"] >= 1
     assert result["tokens_forwarded"] < result["tokens_direct"]
     assert result["violations"] == []
     lines = said.splitlines()
     assert result["requests"] == sum(len(each.requests) for each in recordings) > 10
     assert 9 <= len(lines) <= 10
-    assert re.fullmatch(r"agents\.jsonl: \d+ of \d+ requests \(1\d%\)", lines[0])
-    assert lines[-1] == f"agents.jsonl: {result['requests']} of {result['requests']} requests (100%)"
+    assert re.fullmatch(r"as set: \d+ of \d+ requests \(1\d%\)", lines[0])
+    assert lines[-1] == f"as set: {result['requests']} of {result['requests']} requests (100%)"
 
 
 def test_command_listens_in_on_a_provider_of_every_format(
@@ -274,9 +274,9 @@ def test_command_listens_in_on_a_provider_of_every_format(
         files.append(str(recorded.write(tmp_path / f"{written.name}.jsonl", lines)))
     asked = ("--upstream", f"{provider.url}/v1", "--model", MODEL, "--window", "6000", "--json")
     ended = commands.run(["replay", *files, *asked], tmp_path, ROOT, OPENAI_API_KEY="sk-mine")
-    results = json.loads(ended.stdout)
-    assert (ended.returncode, [result["violations"] for result in results]) == (0, [[], [], []])
-    assert all(result["summary_calls"] for result in results)
+    [result] = json.loads(ended.stdout)
+    assert (ended.returncode, result["violations"]) == (0, [])
+    assert result["summary_calls"] >= len(FORMATS)
     assert {record.path for record in simulator.log} == {written.path for written in FORMATS.values()}
     keys = {record.header("authorization") or record.header("x-api-key") for record in simulator.log}
     assert keys == {"Bearer sk-mine"}
@@ -288,7 +288,7 @@ def test_command_compares_presets(tmp_path: Path) -> None:
     file, asked = str(tmp_path / "agents.jsonl"), ("--chain", "8", "--window", "4000", "--presets", "off, rolling")
     ended = commands.run(["replay", file, *asked, "--json"], tmp_path)
     off, rolling = json.loads(ended.stdout)
-    assert (off["preset"], rolling["preset"]) == ("off", "rolling")
+    assert (off["name"], rolling["name"]) == ("off", "rolling")
     assert off["requests"] == rolling["requests"]
     assert off["errors"] == off["too_large"] > 0 == rolling["errors"]
     assert off["summary_calls"] == 0 < rolling["summary_calls"]
@@ -318,7 +318,7 @@ def told_once(folder: Path) -> Path:
 @pytest.mark.release
 def test_command_measures_recall_in_several_windows_and_budgets(tmp_path: Path) -> None:
     file = told_once(tmp_path)
-    measured = ["--recall", "--preset", "default", "--window", "3000,60000", "--recall-ratio", "0,0.1"]
+    measured = ["--recall", "--presets", "default", "--window", "3000,60000", "--recall-ratio", "0,0.1"]
     ended = commands.run(["replay", str(file), *measured, "--json"], tmp_path)
     lines = json.loads(ended.stdout)
     assert [(line["window"], line["recall_ratio"]) for line in lines] == [
@@ -380,15 +380,13 @@ def test_command_measures_what_outlives_compactions(tmp_path: Path) -> None:
     ("options", "told"),
     [
         (["--presets", "rolling,roling"], "There is no preset 'roling'. Known: default, lightspeed"),
-        (["--preset", "off", "--presets", "all"], "exclude each other"),
         (["--recall", "--chain", "2"], "without --chain"),
         (["--recall", "--survival"], "exclude each other"),
-        (["--window", "8000,16000"], "Several windows"),
         (["--survival", "--questions", "asked.jsonl"], "--questions is for --recall"),
         (["--window", "999"], "at least 1,000 tokens"),
         (["--recall", "--recall-ratio", "5%"], "--recall-ratio is a share"),
         (["--recall"], "no conversation has questions"),
-        (["--markdown"], "--markdown is for the table"),
+        (["--markdown", "--json"], "exclude each other"),
     ],
 )
 def test_command_says_what_does_not_go_together(tmp_path: Path, options: list[str], told: str) -> None:

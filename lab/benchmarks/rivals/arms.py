@@ -121,7 +121,6 @@ def arm(name: str, window: int) -> Iterator[Arm]:
         settings = dict(STENO[added + rest])
         compaction = {**settings_of(preset), **settings.pop("compaction", {})}
         with stage(MODEL, window, compaction=compaction, settings=settings) as set_up:
-            assert isinstance(set_up.provider, Simulator)  # noqa: S101 - there is no other upstream
             yield Arm(Provider(set_up.provider), set_up.base_url, client)
 
 
