@@ -28,8 +28,8 @@ LINES = {
     "app/store": 5_190,
     "app/telemetry": 540,
     "app/formats": 7_710,
-    "tests": 64_690,
-    "lab": 10_570,
+    "tests": 64_660,
+    "lab": 10_390,
 }
 """Lines of Python by folder, at most."""
 FILES = 366

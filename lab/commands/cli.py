@@ -24,7 +24,6 @@ Written = Literal["messages", "responses"]
 Presets = Annotated[str | None, typer.Option(help="Replay with these presets: `all`, or names with commas.")]
 
 MODEL_IS_NEEDED = "--upstream needs --model, such as gpt-4o-mini."
-NO_MARKDOWN = "--markdown and --json exclude each other."
 
 
 def run(context: typer.Context) -> None:
@@ -90,7 +89,6 @@ def replay(
     ] = None,
     questions: Annotated[Path | None, typer.Option(help="Ask these instead of the files' own; for --recall.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print tables so, for a document.")] = False,
 ) -> None:
     """Replay recorded conversations turn by turn and judge what the provider received; exit 1 if anything is lost."""
     keep_quiet()
@@ -100,24 +98,12 @@ def replay(
         (recall and chain > 1, "--recall needs conversations as they are, without --chain."),
         (recall and survival, "--recall and --survival exclude each other."),
         (questions and not recall, "--questions is for --recall."),
-        (markdown and as_json, NO_MARKDOWN),
     )
     replaying = of_lab("commands.replay")
     unreadable = of_lab("replay.recordings").UnreadableRecording
     from app.settings import ConfigurationError
 
-    options = replaying.Options(
-        files,
-        windows,
-        presets,
-        ratios,
-        chain,
-        limit,
-        upstream,
-        model,
-        "json" if as_json else "markdown" if markdown else "table",
-        written,
-    )
+    options = replaying.Options(files, windows, presets, ratios, chain, limit, upstream, model, as_json, written)
     with failing_on(unreadable, ConfigurationError):
         if recall:
             status = replaying.measure_recall(options, questions)

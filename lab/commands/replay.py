@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import typer
 
@@ -34,7 +34,6 @@ NO_KEY = "sk-replay"
 """The client wants one; the simulator takes any."""
 AS_SET = "as set"
 """The line of a table for the settings in effect, where no preset is named."""
-Printed = Literal["table", "json", "markdown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class Options:
     limit: int | None = None
     upstream: str | None = None
     model: str | None = None
-    printed: Printed = "table"
+    as_json: bool = False
     written: str | None = None
     """The name of the format to play in; None: as recorded."""
 
@@ -186,21 +185,21 @@ def _player(options: Options, set_up: Stage) -> Player:
 
 def _print_measured(found: Sequence[tuple[Variant, Recall | Survival, Tally]], options: Options, *grids: Grid) -> int:
     """Print what was measured of each variant, and the tallies."""
-    if options.printed == "json":
+    if options.as_json:
         print_json(
             [{**variant.as_json(), **seen.as_json(), "replay": tally.as_json()} for variant, seen, tally in found]
         )
         return _status(tally for _, _, tally in found)
     for grid in grids:
-        _print(grid, options)
+        typer.echo(f"{grid.markdown()}\n")
     return _print_tallies([(variant.name, tally) for variant, _, tally in found], options)
 
 
 def _print_tallies(lines: Sequence[tuple[str, Tally]], options: Options) -> int:
-    if options.printed == "json":
+    if options.as_json:
         print_json([tally.as_json() for _, tally in lines])
     else:
-        _print(compared(lines, options.windows, options.names), options)
+        typer.echo(f"{compared(lines, options.windows, options.names).markdown()}\n")
         for name, tally in lines:
             _list(f"{name}: ", _violations(tally))
     return _status(tally for _, tally in lines)
@@ -208,13 +207,6 @@ def _print_tallies(lines: Sequence[tuple[str, Tally]], options: Options) -> int:
 
 def _status(tallies: Iterable[Tally]) -> int:
     return 1 if any(tally.violations for tally in tallies) else 0
-
-
-def _print(grid: Grid, options: Options) -> None:
-    if options.printed == "markdown":
-        typer.echo(f"{grid.markdown()}\n")
-    else:
-        grid.show()
 
 
 def _violations(tally: Tally) -> list[str]:

@@ -94,10 +94,6 @@ class Used:
     stands: bool
     """The payload that the answer was made from has it."""
 
-    def as_json(self) -> Mapping[str, Any]:
-        at = {"conversation": self.conversation, "request": self.request}
-        return {**at, "kind": self.value.kind, "value": self.value.text, "messages_ago": self.ago}
-
 
 @dataclass(frozen=True, slots=True)
 class Needed:
@@ -112,10 +108,6 @@ class Needed:
     """True where it stands on a line that says what it is; None where the conversation never said that."""
     owned: bool | None
     """True where it stands on a line with something that it belongs to; None where nothing was said of that."""
-
-    def as_json(self) -> Mapping[str, Any]:
-        at = {"conversation": self.conversation, "request": self.request, "value": self.value.text}
-        return {**at, "in_the_payload": self.stands, "labelled": self.labelled, "owned": self.owned}
 
 
 @dataclass
@@ -142,8 +134,8 @@ class Survival:
         return {
             "used": len(self.used),
             "in_the_payload": sum(each.stands for each in self.used),
-            "absent": [each.as_json() for each in self.used if not each.stands],
-            "needed": [each.as_json() for each in self.needed],
+            "absent": msgspec.to_builtins([each for each in self.used if not each.stands]),
+            "needed": msgspec.to_builtins(self.needed),
         }
 
     def see(self, played: Played) -> None:

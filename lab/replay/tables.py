@@ -1,4 +1,4 @@
-"""Tables over presets: one line each, for the terminal or as Markdown."""
+"""Tables over presets, as Markdown."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
-
 from lab.replay.recall import Outcome, shares_by_kind
 from lab.replay.survival import FAR, KINDS, Needed, Used
 from lab.replay.tally import Tally
-
-MOST_COLUMNS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +18,16 @@ class Grid:
     rows: Sequence[tuple[str, ...]]
 
     def markdown(self) -> str:
-        ruler = ("---", *("---:" for _ in self.header[1:]))
-        lines = [f"| {' | '.join(cells)} |" for cells in (self.header, ruler, *self.rows)]
+        """The table with a column for each row: figures are many, and presets few."""
+        columns = [self.header, *self.rows]
+        widths = [max(map(len, column)) for column in columns]
+        ruler = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+        first, *others = zip(*columns, strict=True)
+        lines = [
+            f"| {cells[0]:<{widths[0]}} | {' | '.join(map(str.rjust, cells[1:], widths[1:]))} |"
+            for cells in (first, ruler, *others)
+        ]
         return "\n".join((f"{self.title}.", "", *lines))
-
-    def show(self) -> None:
-        """Print a column for each line; as Markdown where so many do not fit the output."""
-        console, table = Console(), Table(title=self.title, title_justify="left")
-        for name in (self.header[0], *(name for name, *_ in self.rows)):
-            table.add_column(name, justify="right" if table.columns else "left")
-        for cells in list(zip(self.header, *self.rows, strict=True))[1:]:
-            table.add_row(*cells)
-        if Measurement.get(console, console.options.update(width=MOST_COLUMNS), table).minimum > console.width:
-            console.out(self.markdown(), highlight=False)
-        else:
-            console.print(table)
 
 
 def compared(tallies: Sequence[tuple[str, Tally]], windows: Sequence[int], files: str) -> Grid:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -73,22 +73,9 @@ class Record:
 
     def as_json(self) -> dict[str, Any]:
         """Everything but the parsed body, for `GET /__log`."""
-        return {
-            "sequence": self.sequence,
-            "at": self.at,
-            "method": self.method,
-            "target": self.target,
-            "headers": [[name.decode("latin-1"), value.decode("latin-1")] for name, value in self.headers],
-            "body": self.body.decode("utf-8", "replace"),
-            "kind": self.kind,
-            "prompt_tokens": self.prompt_tokens,
-            "status": self.status,
-            "refusal": self.refusal,
-            "text": self.text,
-            "usage": self.usage,
-            "finished_at": self.finished_at,
-            "disconnected_at": self.disconnected_at,
-        }
+        known = {each.name: getattr(self, each.name) for each in fields(self)}
+        headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in self.headers]
+        return {**known, "headers": headers, "body": self.body.decode("utf-8", "replace")}
 
 
 class Log:

@@ -295,10 +295,6 @@ def test_command_compares_presets(tmp_path: Path) -> None:
     assert off["refused"] > 0 == rolling["refused"]
     assert (ended.returncode, off["violations"], rolling["violations"]) == (0, [], [])
 
-    printed = commands.run(["replay", file, "--limit", "1", "--presets", "off", "--markdown"], tmp_path)
-    rows = [line for line in printed.stdout.splitlines() if line.startswith("|")]
-    assert [row.split("|")[1].strip() for row in rows] == ["preset", "---", "off"]
-
 
 PLACES = ["Oslo", "Porto", "Quito", "Riga", "Sofia", "Tunis", "Utrecht", "Vienna"]
 
@@ -372,7 +368,7 @@ def test_command_measures_what_outlives_compactions(tmp_path: Path) -> None:
     assert len(without["absent"]) == without["used"] - without["in_the_payload"]
     assert without["in_the_payload"] <= recalled["in_the_payload"]
 
-    printed = commands.run(["replay", file, *measured, "--markdown"], tmp_path)
+    printed = commands.run(["replay", file, *measured], tmp_path)
     assert "Values used again after more than 12 messages, agents.jsonl, window 5,000." in printed.stdout
 
 
@@ -386,7 +382,6 @@ def test_command_measures_what_outlives_compactions(tmp_path: Path) -> None:
         (["--window", "999"], "at least 1,000 tokens"),
         (["--recall", "--recall-ratio", "5%"], "--recall-ratio is a share"),
         (["--recall"], "no conversation has questions"),
-        (["--markdown", "--json"], "exclude each other"),
     ],
 )
 def test_command_says_what_does_not_go_together(tmp_path: Path, options: list[str], told: str) -> None:

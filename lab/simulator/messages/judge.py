@@ -19,7 +19,7 @@ from lab.simulator.messages.blocks import (
     SAID_BY,
     SERVER_RESULTS,
 )
-from lab.simulator.messages.refusals import Refusal, missing, unknown, unreadable, wrong_tag
+from lab.simulator.messages.refusals import Refusal, missing, require, unknown, unreadable, wrong_tag
 from lab.simulator.refusals import Refused, Rejection, refused_by
 
 Json = Mapping[str, Any]
@@ -100,8 +100,7 @@ def _check_arguments(request: Any, betas: Collection[str], required: Collection[
         for name in names:
             if request.get(name) is not None:
                 _require(name, request[name], expected)
-    if request.get("max_tokens") is not None and request["max_tokens"] < 1:
-        raise Refused(Refusal("max_tokens: Input should be greater than or equal to 1"))
+    require((request.get("max_tokens") or 1) >= 1, "max_tokens: Input should be greater than or equal to 1")
     if request.get("system") is not None and not isinstance(request["system"], str):
         _check_content("system", request["system"], frozenset({"text"}))
     _check_tools(request.get("tools") or ())
@@ -110,8 +109,7 @@ def _check_arguments(request: Any, betas: Collection[str], required: Collection[
 
 def _require(path: str, value: Any, expected: str) -> None:
     is_other = isinstance(value, bool) and expected != "valid boolean"
-    if is_other or not isinstance(value, _TYPES[expected]):
-        raise Refused(Refusal(f"{path}: Input should be a {expected}"))
+    require(isinstance(value, _TYPES[expected]) and not is_other, f"{path}: Input should be a {expected}")
 
 
 def _check_tools(tools: Sequence[Any]) -> None:
@@ -122,8 +120,7 @@ def _check_tools(tools: Sequence[Any]) -> None:
                 if tool.get(name) is None:
                     raise Refused(missing(f"tools.{index}.custom.{name}"))
     named = [tool["name"] for tool in tools if tool.get("name") is not None]
-    if len(set(named)) < len(named):
-        raise Refused(Refusal("tools: Tool names must be unique."))
+    require(len(set(named)) == len(named), "tools: Tool names must be unique.")
 
 
 def _check_thinking_member(request: Json, betas: Collection[str]) -> None:
@@ -140,26 +137,24 @@ def _check_thinking_member(request: Json, betas: Collection[str]) -> None:
         if budget is None:
             raise Refused(missing(path))
         _require(path, budget, "valid integer")
-        if budget < LEAST_THINKING:
-            raise Refused(Refusal(f"{path}: Input should be greater than or equal to {LEAST_THINKING}"))
-        if request.get("max_tokens") is not None and budget >= request["max_tokens"]:
-            raise Refused(Refusal("`max_tokens` must be greater than `thinking.budget_tokens`."))
+        require(budget >= LEAST_THINKING, f"{path}: Input should be greater than or equal to {LEAST_THINKING}")
+        most = request.get("max_tokens")
+        require(most is None or budget < most, "`max_tokens` must be greater than `thinking.budget_tokens`.")
     forced = (request.get("tool_choice") or {}).get("type") in ("any", "tool")
-    if kind in ("enabled", "adaptive") and forced:
-        raise Refused(Refusal("Thinking may not be enabled when tool_choice forces tool use."))
+    thinks = kind in ("enabled", "adaptive")
+    require(not (thinks and forced), "Thinking may not be enabled when tool_choice forces tool use.")
 
 
 def _check_messages(messages: Sequence[Any], has_compaction: bool) -> None:
-    if not messages:
-        raise Refused(Refusal("messages: at least one message is required"))
+    require(messages, "messages: at least one message is required")
     for index, message in enumerate(messages):
         path = f"messages.{index}"
         _require(path, message, "valid dictionary")
         role = message.get("role")
         if role is None:
             raise Refused(missing(f"{path}.role"))
-        if not isinstance(role, str) or role not in SAID_BY:
-            raise Refused(Refusal(f"{path}.role: Input should be 'user', 'assistant' or 'system'"))
+        known = isinstance(role, str) and role in SAID_BY
+        require(known, f"{path}.role: Input should be 'user', 'assistant' or 'system'")
         for name in message:
             if name not in (_SYSTEM_MESSAGE if role == "system" else _MESSAGE):
                 raise Refused(unknown(f"{path}.{name}"))
@@ -194,8 +189,7 @@ def _check_block(path: str, block: Any, allowed: Collection[str]) -> None:
         case "tool_use" | "server_tool_use" | "mcp_tool_use":
             for name, expected in (("id", "string"), ("name", "string"), ("input", "valid dictionary")):
                 _require(f"{inside}.{name}", block[name], expected)
-            if not _ID.fullmatch(block["id"]):
-                raise Refused(Refusal(f"{inside}.id: String should match pattern '^[a-zA-Z0-9_-]+$'"))
+            require(_ID.fullmatch(block["id"]), f"{inside}.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
         case "tool_result":
             _require(f"{inside}.tool_use_id", block["tool_use_id"], "string")
             if block.get("content") is not None and not isinstance(block["content"], str):
@@ -233,21 +227,17 @@ def _check_mark(path: str, mark: Any) -> None:
     if mark is None:
         return
     _require(f"{path}.{CACHED}", mark, "valid dictionary")
-    if mark.get("type") != "ephemeral":
-        raise Refused(Refusal(f"{path}.{CACHED}.type: Input should be 'ephemeral'"))
-    if mark.get("ttl", "5m") not in ("5m", "1h"):
-        raise Refused(Refusal(f"{path}.{CACHED}.ttl: Input should be '5m' or '1h'"))
+    require(mark.get("type") == "ephemeral", f"{path}.{CACHED}.type: Input should be 'ephemeral'")
+    require(mark.get("ttl", "5m") in ("5m", "1h"), f"{path}.{CACHED}.ttl: Input should be '5m' or '1h'")
 
 
 def _check_text(path: str, block: Json) -> None:
     where = path.partition(".")[0]
     _require(f"{path}.text.text", block["text"], "string")
-    if block["text"] == "" and block.get(CACHED) is not None:
-        raise Refused(Refusal(f"{path}.text: cache_control cannot be set for empty text blocks"))
-    if block["text"] == "":
-        raise Refused(Refusal(f"{where}: text content blocks must be non-empty"))
-    if not block["text"].strip():
-        raise Refused(Refusal(f"{where}: text content blocks must contain non-whitespace text"))
+    text, is_marked = block["text"], block.get(CACHED) is not None
+    require(text or not is_marked, f"{path}.text: cache_control cannot be set for empty text blocks")
+    require(text, f"{where}: text content blocks must be non-empty")
+    require(text.strip(), f"{where}: text content blocks must contain non-whitespace text")
 
 
 # Order
@@ -256,11 +246,11 @@ def _check_text(path: str, block: Json) -> None:
 def _check_order(messages: Messages, model: str) -> None:
     last = len(messages) - 1
     for index, message in enumerate(messages):
-        if not message["content"] and not (index == last and message["role"] == "assistant"):
-            text = f"messages.{index}: all messages must have non-empty content"
-            raise Refused(Refusal(f"{text} except for the optional final assistant message"))
-    if messages[0]["role"] != "user" and not _begins_compacted(messages[0]):
-        raise Refused(Refusal('messages: first message must use the "user" role'))
+        text = f"messages.{index}: all messages must have non-empty content"
+        is_last = index == last and message["role"] == "assistant"
+        require(message["content"] or is_last, f"{text} except for the optional final assistant message")
+    is_first = messages[0]["role"] == "user" or _begins_compacted(messages[0])
+    require(is_first, 'messages: first message must use the "user" role')
     _check_system_messages(messages)
     if messages[-1]["role"] == "assistant":
         _check_prefill(blocks_of(messages[-1]["content"]), model)
@@ -271,9 +261,8 @@ def _check_alternation(messages: Messages) -> None:
     them do not count."""
     roles = [message["role"] for message in messages if message["role"] != "system"]
     for before, after in pairwise(roles):
-        if before == after:
-            text = f'messages: roles must alternate between "user" and "assistant", but found multiple "{after}" roles'
-            raise Refused(Refusal(f"{text} in a row"))
+        text = f'messages: roles must alternate between "user" and "assistant", but found multiple "{after}" roles'
+        require(before != after, f"{text} in a row")
 
 
 def _begins_compacted(message: Json) -> bool:
@@ -289,37 +278,32 @@ def _check_system_messages(messages: Messages) -> None:
             continue
         before = next((each for each in reversed(roles[:index]) if each != "system"), None)
         after = next((each for each in roles[index:] if each != "system"), None)
-        if before != "user":
-            text = f"messages.{index}: a `system` message must directly follow a user turn"
-            raise Refused(Refusal(text))
-        if after == "user":
-            text = f"messages.{index}: a `system` message must be last or be followed by an assistant turn"
-            raise Refused(Refusal(text))
+        text = f"messages.{index}: a `system` message must"
+        require(before == "user", f"{text} directly follow a user turn")
+        require(after != "user", f"{text} be last or be followed by an assistant turn")
 
 
 def _check_prefill(blocks: Sequence[Json], model: str) -> None:
     """A turn that the provider paused in the middle of a server's tool goes on; calls are refused as pairs are."""
     if blocks and blocks[-1]["type"] in (*_SERVER_USES, "compaction", "tool_use"):
         return
-    if not is_old(model):
-        text = "This model does not support assistant message prefill. The conversation must end with a user message."
-        raise Refused(Refusal(text))
-    if blocks and blocks[-1]["type"] == "text" and blocks[-1]["text"] != blocks[-1]["text"].rstrip():
-        raise Refused(Refusal("messages: final assistant content cannot end with trailing whitespace"))
+    text = "This model does not support assistant message prefill. The conversation must end with a user message."
+    require(is_old(model), text)
+    end = blocks[-1]["text"] if blocks and blocks[-1]["type"] == "text" else ""
+    require(end == end.rstrip(), "messages: final assistant content cannot end with trailing whitespace")
 
 
 def _check_cache_marks(request: Json) -> None:
     marks = [(path, mark) for path, holder in _holders(request) if (mark := holder.get(CACHED)) is not None]
-    if len(marks) > MOST_MARKS:
-        text = f"A maximum of {MOST_MARKS} blocks with cache_control may be provided. Found {len(marks)}."
-        raise Refused(Refusal(text))
+    text = f"A maximum of {MOST_MARKS} blocks with cache_control may be provided. Found {len(marks)}."
+    require(len(marks) <= MOST_MARKS, text)
     short = False
     for path, mark in marks:
-        if mark.get("ttl") == "1h" and short:
-            text = f"{path}.cache_control.ttl: a ttl='1h' cache_control block must not come after a ttl='5m' "
-            order = "Note that blocks are processed in the following order: `tools`, `system`, `messages`."
-            raise Refused(Refusal(f"{text}cache_control block. {order}"))
-        short = short or mark.get("ttl") != "1h"
+        text = f"{path}.cache_control.ttl: a ttl='1h' cache_control block must not come after a ttl='5m' "
+        order = "Note that blocks are processed in the following order: `tools`, `system`, `messages`."
+        is_short = mark.get("ttl") != "1h"
+        require(is_short or not short, f"{text}cache_control block. {order}")
+        short = short or is_short
 
 
 def _holders(request: Json) -> Iterator[tuple[str, Json]]:
@@ -344,24 +328,21 @@ def _check_pairs(request: Json) -> None:
     messages: Messages = request["messages"]
     if not request.get("tools") and not request.get("mcp_servers"):
         kinds = {block["type"] for message in messages for block in blocks_of(message["content"])}
-        if kinds & {"tool_use", "tool_result"}:
-            text = "Requests which include `tool_use` or `tool_result` blocks must define tools."
-            raise Refused(Refusal(text))
+        text = "Requests which include `tool_use` or `tool_result` blocks must define tools."
+        require(not kinds & {"tool_use", "tool_result"}, text)
     seen: set[str] = set()
     called: list[str] = []
     for index, message in enumerate(messages):
         if message["role"] == "system":
-            if called:
-                raise Refused(_unanswered(index - 1, called))
+            require(not called, _unanswered(index - 1, called))
             continue
         blocks = blocks_of(message["content"])
         _check_results(index, blocks, called)
         called = [block["id"] for block in blocks if block["type"] == "tool_use"]
-        if len(set(called)) < len(called) or seen & set(called):
-            raise Refused(Refusal("messages: `tool_use` ids must be unique"))
-        seen |= set(called)
-    if called:
-        raise Refused(_unanswered(len(messages) - 1, called))
+        new = set(called)
+        require(len(new) == len(called) and not seen & new, "messages: `tool_use` ids must be unique")
+        seen |= new
+    require(not called, _unanswered(len(messages) - 1, called))
 
 
 def _check_results(index: int, blocks: Sequence[Json], called: Sequence[str]) -> None:
@@ -373,15 +354,13 @@ def _check_results(index: int, blocks: Sequence[Json], called: Sequence[str]) ->
             first = False
             continue
         call, path = block["tool_use_id"], f"messages.{index}.content.{place}"
-        if call not in called:
-            raise Refused(_stray(path, "tool_result", "tool_use", call))
-        if call in answered:
-            text = f"{path}: each tool_use must have a single result. Found multiple `tool_result` blocks with id"
-            raise Refused(Refusal(f"{text}: {call}"))
+        require(call in called, _stray(path, "tool_result", "tool_use", call))
+        text = f"{path}: each tool_use must have a single result. Found multiple `tool_result` blocks with id"
+        require(call not in answered, f"{text}: {call}")
         if first:
             answered.append(call)
-    if left := [call for call in called if call not in answered]:
-        raise Refused(_unanswered(index - 1, left))
+    left = [call for call in called if call not in answered]
+    require(not left, _unanswered(index - 1, left))
 
 
 def _check_server_pairs(messages: Messages) -> None:
@@ -393,27 +372,26 @@ def _check_server_pairs(messages: Messages) -> None:
                 called[block["id"]] = index, block
             elif block["type"] in SERVER_RESULTS | {"mcp_tool_result"}:
                 call, kind = str(block.get("tool_use_id")), block["type"]
-                if call not in called:
-                    use = "mcp_tool_use" if kind == "mcp_tool_result" else "server_tool_use"
-                    raise Refused(_stray(f"messages.{index}.content.{place}", kind, use, call))
+                use = "mcp_tool_use" if kind == "mcp_tool_result" else "server_tool_use"
+                require(call in called, _stray(f"messages.{index}.content.{place}", kind, use, call))
                 del called[call]
     for index, left in called.values():
-        if any(message["role"] == "assistant" for message in messages[index + 1 :]):
-            text = f"messages.{index}: `{left['name']}` tool use with id `{left['id']}` was found without a"
-            raise Refused(Refusal(f"{text} corresponding result block"))
+        text = f"messages.{index}: `{left['name']}` tool use with id `{left['id']}` was found without a"
+        is_paused = all(message["role"] != "assistant" for message in messages[index + 1 :])
+        require(is_paused, f"{text} corresponding result block")
 
 
-def _unanswered(index: int, ids: Sequence[str]) -> Refusal:
-    return Refusal(
+def _unanswered(index: int, ids: Sequence[str]) -> str:
+    return (
         f"messages.{index}: `tool_use` ids were found without `tool_result` blocks immediately after: "
         f"{', '.join(ids)}. "
         "Each `tool_use` block must have a corresponding `tool_result` block in the next message."
     )
 
 
-def _stray(path: str, kind: str, use: str, call_id: str) -> Refusal:
+def _stray(path: str, kind: str, use: str, call_id: str) -> str:
     where = "in the previous message" if use == "tool_use" else "before it"
-    return Refusal(
+    return (
         f"{path}: unexpected `tool_use_id` found in `{kind}` blocks: {call_id}. "
         f"Each `{kind}` block must have a corresponding `{use}` block {where}."
     )

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lab.simulator.refusals import Refused
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -18,6 +20,11 @@ class Refusal:
     @property
     def body(self) -> Mapping[str, Any]:
         return {"type": "error", "error": {"type": self.type, "message": self.message}}
+
+
+def require(holds: object, message: str) -> None:
+    if not holds:
+        raise Refused(Refusal(message))
 
 
 def missing(path: str) -> Refusal:
