@@ -21,12 +21,15 @@ from app.api.routes import ROUTERS
 from app.api.schema import schema_of
 from app.compaction.background import Background
 from app.compaction.compactor import Compactor
+from app.compaction.lease import LeasedCompaction
 from app.compaction.memory import ChunkMemory
-from app.compaction.performer import Performer
+from app.compaction.parts import DryRun, LiveParts
 from app.compaction.quotas import BackgroundLimits, BackgroundRoom, Quotas
+from app.compaction.recall_index_cache import RecallIndexCache
 from app.compaction.request_rates import RequestRates
+from app.compaction.routing import SummaryRouting
+from app.compaction.runner import CompactionRunner
 from app.compaction.summariser import Summariser
-from app.compaction.writing import Writing
 from app.core.history.identity import Identity
 from app.core.tokens.usage import Tariff
 from app.formats.format import WireFormat
@@ -152,13 +155,13 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     tracer = open_tracer(settings)
     summariser = Summariser(summary.timeout_seconds, summary.parameters, tracer=tracer)
     policies, estimator, rates = policies_of(settings), Estimator(tokenizer, caches), RequestRates()
-    holder = secrets.token_hex(8)
     room = BackgroundRoom(BackgroundLimits())
-    writing = Writing(providers, estimator, settings.base_model, settings.storage.scrub)
+    routing = SummaryRouting(providers, estimator, settings.base_model, settings.storage.scrub)
     memory = ChunkMemory(caches)
     quotas = Quotas(limits.compactions_per_tenant)
-    performer = Performer(summariser, writing, tasks, work, ledger, quotas, metrics, rates, memory)
-    compactor = Compactor(store, performer, room, holder, caches)
+    runner = CompactionRunner(summariser, routing, tasks, work, ledger, quotas, metrics, rates, memory)
+    parts = store, runner, room, LeasedCompaction(store, runner, secrets.token_hex(8)), RecallIndexCache(work, caches)
+    compactor = Compactor(LiveParts(*parts), DryRun(*parts))
     in_flight = BytesInFlight(limits.in_flight_bytes)
     readers = {each.name: _reader(identity, each, settings.identity.ignore, caches) for each in FORMATS}
     return Services(
@@ -170,7 +173,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         readers=readers,
         estimator=estimator,
         compactor=compactor,
-        background=Background(compactor, writing, rates, room, tasks),
+        background=Background(compactor, routing, rates, room, tasks),
         ledger=ledger,
         has_list_prices=has_list_prices(settings),
         conversations=Conversations(store, identity, caches),

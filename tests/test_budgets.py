@@ -14,10 +14,10 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 50_900,
+    "app": 50_820,
     "app/cli": 2_655,
-    "app/compaction": 2_090,
-    "app/core": 13_980,
+    "app/compaction": 2_780,
+    "app/core": 13_180,
     "app/http": 3_210,
     "app/inspector": 3_050,
     "app/providers": 2_670,
@@ -28,11 +28,11 @@ LINES = {
     "app/store": 5_190,
     "app/telemetry": 540,
     "app/formats": 7_710,
-    "tests": 64_660,
+    "tests": 64_680,
     "lab": 10_390,
 }
 """Lines of Python by folder, at most."""
-FILES = 366
+FILES = 363
 """Python files in `app`, at most."""
 SETTINGS = 75
 TABLES = 12

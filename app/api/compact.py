@@ -26,7 +26,6 @@ from app.api.dependencies import (
 )
 from app.api.summaries import SummaryOut, summary_out
 from app.compaction.request import ChatRequest
-from app.core.deciding.attempt import Answer, Compact
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
 from app.core.view.chunks import SummaryChunk
@@ -145,7 +144,7 @@ async def _up_to(services: Services, chat: ChatRequest, record: RequestRecord, p
     began = monotonic()
     if not chat.policy.summarises or not chat.compaction:
         return Decision(None, why=because(Code.COMPACTION_OFF)), 0
-    decision = await services.compactor.decide(chat, Compact(position))
+    decision = await services.compactor.compact(chat, position)
     if decision.view is None and any(reason.code is Code.NOTHING_TO_SUMMARISE for reason in decision.why):
         raise NothingToCompact(_no_cut(chat.conversation, position), "through")
     await _keep(services, chat, record, decision, began)
@@ -185,7 +184,7 @@ async def _chunks(services: Services, chat: ChatRequest) -> dict[str, SummaryChu
 async def _prepare(services: Services, chat: ChatRequest, record: RequestRecord) -> Decision:
     """Prepare as for a chat request, and remember what it showed, so that the next one is recognised."""
     began = monotonic()
-    decision = await services.compactor.decide(chat, Answer())
+    decision = await services.compactor.prepare(chat)
     await count(services, chat.tenant, chat.conversation, chat.prompt)
     await _keep(services, chat, record, decision, began)
     return decision

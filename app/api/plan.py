@@ -20,7 +20,6 @@ from app.api.dependencies import (
     readable,
 )
 from app.api.plan_words import in_words
-from app.core.deciding.attempt import Imagine
 from app.core.stages.steps import StepName
 from app.core.view.coverage import coverage_of
 from app.proxy.caller import Caller
@@ -94,7 +93,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
     with readable(format_):
         chat = await take_in(services, await read(services, caller, body), caller, request_id, remember=False)
     await count(services, tenant, chat.conversation, chat.prompt)
-    decision = chat.with_output_limits(await services.compactor.decide(chat, Imagine(summaries=True)))
+    decision = chat.with_output_limits(await services.compactor.simulate(chat, summaries=True))
     budget = chat.budget
     return PlanOut(
         format=format_.name,

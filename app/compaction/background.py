@@ -14,11 +14,10 @@ from app.compaction.compactor import Compactor
 from app.compaction.quotas import BackgroundRoom
 from app.compaction.request import ChatRequest
 from app.compaction.request_rates import RequestRates
-from app.compaction.writing import Writing
-from app.core.deciding.attempt import Ahead
-from app.core.deciding.request import Place
+from app.compaction.routing import SummaryRouting
 from app.core.limits.background_budget import background_budget, background_threshold, latest_start
 from app.core.reasons import Code
+from app.core.request import Place
 from app.core.stages.ladder import Decision
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.runtime.owned import OwnedTasks
@@ -35,10 +34,15 @@ LONGEST_SECONDS = 3_600.0
 
 class Background:
     def __init__(
-        self, compactor: Compactor, writing: Writing, rates: RequestRates, room: BackgroundRoom, tasks: OwnedTasks
+        self,
+        compactor: Compactor,
+        routing: SummaryRouting,
+        rates: RequestRates,
+        room: BackgroundRoom,
+        tasks: OwnedTasks,
     ) -> None:
         self._compactor = compactor
-        self._writing = writing
+        self._routing = routing
         self._rates = rates
         self._tasks = tasks
         self._room = room
@@ -63,7 +67,10 @@ class Background:
         sent = decision.view.tokens if decision.view else conversation.tokens
         self._rates.answered(request.place, conversation.tokens, sent)
         is_missed = any(reason.code is Code.SUMMARY_IN_BACKGROUND for reason in decision.why)
-        if not (is_missed or sent > background_threshold(budget)) or not self._compactor.is_likely_to_continue(request):
+        if (
+            not (is_missed or sent > background_threshold(budget))
+            or not self._rates.of(request.place).is_likely_to_continue
+        ):
             return
         growth = self._expected_growth(request)
         ahead = background_budget(budget, growth)
@@ -74,7 +81,7 @@ class Background:
 
     def _expected_growth(self, request: ChatRequest) -> int:
         """Tokens by which the history may grow while its summary is made."""
-        first = self._writing.routes(request)[0]
+        first = self._routing.routes(request)[0]
         seconds = self._rates.summary_seconds((first.name, first.model))
         return self._rates.of(request.place).growth(seconds)
 
@@ -98,7 +105,7 @@ class Background:
 
     async def _make(self, request: ChatRequest, target: int) -> None:
         try:
-            await self._compactor.decide(request, Ahead(target))
+            await self._compactor.make_ahead(request, target)
         except Exception:
             log.exception(
                 "a background compaction failed", request_id=request.request_id, conversation_id=request.conversation_id

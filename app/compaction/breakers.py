@@ -159,7 +159,7 @@ class _Setback(Struct, frozen=True):
     why: Reasons
 
 
-class Setbacks:
+class CompactionBackoff:
     """Failures in a row by undertaking: after the second one a pause, doubled each time up to five minutes; after
     the first one where answers were refused."""
 

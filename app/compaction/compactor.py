@@ -1,246 +1,624 @@
-"""The compactor decides what is sent for a request: it does what core's `decide` asks for, or imagines it.
+"""The compactor: what is sent for a request, and which summaries are made for it.
 
-How a compaction is made is in `leased`.
+`Preparation.prepare` is the way of a request from top to bottom:
+
+    read what is stored, mask what is due
+    while a compaction is due: make it, or wait for the process that makes it; read and mask again
+    choose the first view that holds; quote what the last message is about; leave out finished thinking
+
+The other methods are the same steps in another order: a dry run, a request that its provider refused, a compaction that
+a client asks for, and one made ahead. Steps over a whole history run off the event loop where it is long (`compute`).
+If the store is away, the chunks that this process remembers are used, and no summary is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import TypeVar
 
-from app.compaction.breakers import HistoryBreaker, Setbacks
-from app.compaction.leased import LeasedCompaction
-from app.compaction.performer import Course, OnStart, Performer, nobody
-from app.compaction.quotas import BackgroundRoom
-from app.compaction.recaller import Recaller
+from msgspec.structs import replace
+
+from app.compaction.job import CompactionJob, CompactionStart, OnStart, ignore_start
+from app.compaction.parts import DryRun, Lately, LiveParts, Parts
 from app.compaction.request import ChatRequest
-from app.core.deciding import effects
-from app.core.deciding.attempt import Answer, Attempt, Imagine, Mode
-from app.core.deciding.decide import decide
-from app.core.deciding.effects import Background, Lately, Prices, StoreAway, Stored
-from app.core.reasons import Reasons
-from app.core.stages.ladder import Decision, Status
+from app.core.history.recognition import possible_heads
+from app.core.limits.background_budget import most_without_summary
+from app.core.reasons import Code, Reason, Reasons, because
+from app.core.request import Request
+from app.core.stages.case import Case, case_of
+from app.core.stages.ladder import Decision, Status, merge_roles, settle, step_down
+from app.core.stages.ladder import untouched as needs_nothing
+from app.core.stages.masking import due_mask, without_summary
+from app.core.stages.steps import Step
 from app.core.summary.brief import SummaryBrief
-from app.core.summary.flow import Compaction, Effect, Flow, Reply, StoreChunk, Summarise, Together, drive, drive_async
-from app.core.summary.gate import SummaryAnswer
-from app.core.tokens.economy import COMMON_PRICE, rates_of
-from app.core.view.chunks import FirstChunk, SummaryChunk
+from app.core.summary.changing import changes_every_turn, successions
+from app.core.summary.compaction import compact
+from app.core.summary.flow import Compaction, Outcome
+from app.core.summary.plan import Plan, cut_at, plan_asked, plan_compaction
+from app.core.summary.worth import calls_of_plan, change_of_mask, change_of_plan
+from app.core.tokens.economy import CostGate, is_worth
+from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary
+from app.core.view.reading import Path, build_view
+from app.core.view.thinking import current_turn, without_thinking
 from app.core.view.view import View
-from app.runtime.caches import Caches
 from app.runtime.erased import Erased
-from app.runtime.shared import SharedWork
-from app.store import Store, StoreUnavailable
-from app.store.chunks import chunks_in, recent_first_chunks
-from app.store.pins import pins_in
-from app.store.places import keep_mask, masks_in
+from app.store import StoreUnavailable
 
-CHANGES_WITHIN_SECONDS = 3_600.0
+T = TypeVar("T")
 
-_Act = Callable[[Course, Any], Awaitable[object]]
-"""Performance of one kind of effect; returns the reply."""
+ROUNDS = 3
+"""Compactions that one request begins at most: after a lost lease, or one that did not suffice, it plans again."""
+
+
+def untouched(request: Request) -> Decision | None:
+    """The decision that needs neither the store nor a summary; None if more is to be decided."""
+    early = needs_nothing(request.conversation, request.policy, request.budget, request.model)
+    if early is not None or request.compaction:
+        return early
+    return Decision(None, why=because(Code.COMPACTION_OFF))
 
 
 class Compactor:
-    def __init__(self, store: Store, performer: Performer, room: BackgroundRoom, holder: str, caches: Caches) -> None:
-        """`holder`: name of this process."""
-        self._store = store
-        self._performer = performer
-        self._room = room
-        self._refused_shapes = Setbacks(tolerated=0)
-        self._breaker = HistoryBreaker()
-        self._shared: SharedWork[Stored] = SharedWork()
-        self.under_way = performer.under_way
-        self._leased = LeasedCompaction(store, performer, holder)
-        self._recaller = Recaller(performer.work, caches)
-        self._acts: Mapping[type, _Act] = {
-            effects.Read: lambda course, _: self._read(course.request),
-            effects.KeepMask: self._keep_mask,
-            effects.ReadRewritten: self._rewritten,
-            effects.ReadHeads: self._heads,
-            effects.Brief: self._brief,
-            effects.AskPrices: self._prices,
-            effects.LookBack: self._lately,
-            effects.LookAhead: self._background,
-            effects.ShapeRefusals: self._shape_refusals,
-            effects.Make: self._leased.make,
-            effects.Wait: lambda course, asked: self._leased.wait(course, asked.plan),
-            effects.Postpone: _nothing,
-            effects.Remember: self._remembered,
-            effects.Freed: self._freed,
-            effects.Recall: self._recalled,
-        }
-        self._imagined: Mapping[type, _Act] = {
-            **self._acts,
-            effects.Read: lambda course, _: self._read(course.request, bind=False),
-            effects.KeepMask: _nothing,
-            effects.ReadRewritten: _nothing,
-            effects.LookBack: self._lately_imagined,
-            effects.Make: self._imagined_compaction,
-            effects.Postpone: self._imagined_chunks,
-        }
+    def __init__(self, parts: LiveParts, dry_run: DryRun) -> None:
+        self._parts = parts
+        self._dry_run = dry_run
+        self.running = parts.running
 
-    async def decide(self, request: ChatRequest, mode: Mode, on_start: OnStart = nobody) -> Decision:
-        """Decide what is sent. `on_start` is called when a summary is really being made for it.
-
-        Raises `StoreUnavailable` where a dry run, or what a client asked for, needs the database.
-        """
-        attempt = Attempt(request, mode)
-        course = Course(request, attempt, on_start, monotonic() + request.wait_seconds)
-        acts = self._imagined if isinstance(mode, Imagine) else self._acts
-
-        async def perform(effect: object) -> object:
-            return await acts[type(effect)](course, effect)
-
-        beside = partial(request.beside, self._performer.work.do)
-        try:
-            decision = await drive_async(decide(attempt), perform, beside, thrown=(StoreUnavailable,))
-        except StoreUnavailable:
-            raise
-        except StoreAway as away:
-            raise StoreUnavailable(str(away)) from away
-        if isinstance(mode, Answer):
-            self._performer.metrics.reused(_reused(decision))
+    async def prepare(
+        self, request: ChatRequest, on_start: OnStart = ignore_start, *, may_postpone: bool = False
+    ) -> Decision:
+        """Decide what is sent to be answered. `on_start` is called when a summary is made for it. With `may_postpone` a
+        summary may be left to the background where the request can be sent without."""
+        decision = await self._preparation(request, on_start, may_postpone=may_postpone).prepare()
+        self._parts.metrics.reused(_reused(decision))
         return decision
 
-    def is_likely_to_continue(self, request: ChatRequest) -> bool:
-        """True if another request is expected soon, so that its summary is worth making in the background."""
-        is_enabled = request.measure.rules.compaction.background.enabled
-        return is_enabled and self._performer.rates.of(request.place).is_likely_to_continue
+    async def simulate(self, request: ChatRequest, *, summaries: bool) -> Decision:
+        """Decide as a dry run, which makes and keeps nothing. With `summaries` those that are due are imagined, which
+        raises `StoreUnavailable` without the database."""
+        return await Preparation(request, self._dry_run).simulate(summaries=summaries)
+
+    async def recover(self, request: ChatRequest, on_start: OnStart) -> Decision:
+        """Decide again after a refusal for the size, by the request's corrected budget: without a summary where that
+        reaches it, and with nothing recalled."""
+        return await self._preparation(request, on_start).recover()
+
+    async def step_down(self, request: ChatRequest, refused: Decision, said: str) -> Decision:
+        """Decide again after a refusal of a view's shape: one step lower; the refused decision if nothing is better.
+        `said`: the provider's words."""
+        return await self._preparation(request).step_down(refused, said)
+
+    async def merge_roles(self, request: ChatRequest, refused: Decision, said: str) -> Decision:
+        """Decide again after a refusal of two messages of one role in a row: the same view with alternating roles; one
+        step lower where that cannot be."""
+        return await self._preparation(request).merge_roles(refused, said)
+
+    async def compact(self, request: ChatRequest, position: int) -> Decision:
+        """Summarise everything before a position because a client asks for it, whatever that frees. Raises
+        `StoreUnavailable`."""
+        return await self._preparation(request).compact(position)
+
+    async def make_ahead(self, request: ChatRequest, target: int) -> None:
+        """Make the summary that requests to come need. `target`: tokens that a mask has to reach then."""
+        await self._preparation(request).make_ahead(target)
 
     def shape_refused(self, request: ChatRequest, status: Status, why: Reasons) -> None:
         """Remember that views of this status are refused for their shape: the step below was answered."""
-        self._refused_shapes.failed(request.history(status), why)
+        self._parts.shape_refused(request, status, why)
 
     def forget(self, erased: Erased) -> None:
         """Forget what was erased."""
-        for memory in (self._recaller, self._performer.memory, self._performer.rates):
-            memory.forget(erased)
+        self._parts.forget(erased)
 
     def forget_summaries(self, tenant: str, ids: Sequence[str]) -> None:
         """Forget summaries that were edited or deleted. Other processes do when they read the conversation next."""
-        self._performer.memory.forget_chunks(tenant, ids)
+        self._parts.forget_summaries(tenant, ids)
 
-    async def _read(self, request: ChatRequest, *, bind: bool = True) -> Stored:
-        mask, last = request.policy.mask, request.conversation.chain.digests[-1]
-        what = request.place, request.series, request.policy.summarises, mask.key if mask else None, last, bind
-        # Once for a crowd, such as one that was woken together: they would wait for each other at the database.
-        stored = await self._shared.do(what, lambda: self._find(request, bind=bind))
-        self._performer.memory.keep(request.place, request.series, stored.chunks)
-        return stored
-
-    async def _find(self, request: ChatRequest, *, bind: bool) -> Stored:
-        conversation, policy, tenant = request.conversation, request.policy, request.tenant
-        chain, cuts, mask = conversation.chain, conversation.cut_digests, policy.mask
-        pins = await self._store.request_steps(pins_in, tenant, request.conversation_id, chain.digests, bind=bind)
-        chunks = await self._store.request(chunks_in, tenant, request.series, cuts) if policy.summarises else ()
-        # Only results are masked, and media.
-        history = conversation.history
-        masks = mask is not None and (history.holds_answers or history.holds_media)
-        found = await self._store.request(masks_in, tenant, mask.key, cuts) if mask is not None and masks else ()
-        boundaries = (Boundary(chain.positions[digest], chain.positions[start]) for digest, start in found)
-        return Stored(pins, tuple(chunks), tuple(boundaries))
-
-    async def _keep_mask(self, course: Course, asked: effects.KeepMask) -> None:
-        request, boundary = course.request, asked.boundary
-        if (mask := request.policy.mask) is not None:
-            chain = request.conversation.chain
-            place = chain[boundary.position], chain[boundary.start]
-            await self._store.request_change(keep_mask, request.tenant, mask.key, *place, request.conversation_id)
-
-    async def _rewritten(self, course: Course, _: effects.ReadRewritten) -> Sequence[FirstChunk]:
-        request = course.request
-        digests = [message.digest for message in request.conversation.transcript.messages]
-        return await self._store.request(
-            recent_first_chunks, request.tenant, request.series, digests, CHANGES_WITHIN_SECONDS
-        )
-
-    async def _heads(self, course: Course, asked: effects.ReadHeads) -> Sequence[bytes]:
-        return [head.digest for head in await self._store.heads(course.request.tenant, asked.digests)]
-
-    async def _brief(self, course: Course, _: effects.Brief) -> SummaryBrief:
-        return self._performer.writing.brief(course.request, warm=self._is_warm(course.request))
-
-    async def _prices(self, course: Course, asked: effects.AskPrices) -> Prices:
-        request, price_of = course.request, self._performer.ledger.price_of
-        price, summariser = price_of(request.model), asked.summariser and price_of(asked.summariser)
-        if price is None or (asked.summariser and summariser is None):
-            # One of them alone would be in another currency.
-            price, summariser = COMMON_PRICE, asked.summariser and COMMON_PRICE
-        is_own = self._performer.writing.is_by_own_model(request)
-        return Prices(rates_of(price, warm=self._is_warm(request)), summariser or None, is_own)
-
-    def _is_warm(self, request: ChatRequest) -> bool:
-        return self._performer.ledger.is_warm(request.tenant, request.conversation_id, request.model)
-
-    async def _lately(self, course: Course, asked: effects.LookBack) -> Lately:
-        request = course.request
-        tokens, budget, undertaking = request.conversation.tokens, request.budget, request.undertaking(asked.plan)
-        return Lately(
-            stopping=self._performer.tasks.draining,
-            blocked=self._breaker.blocks(request.history(), tokens, budget.room),
-            paused=self._performer.setbacks.pauses(undertaking),
-            failed_last=self._performer.setbacks.failed_last(undertaking),
-        )
-
-    async def _background(self, course: Course, _: effects.LookAhead) -> Background:
-        request = course.request
-        return Background(
-            comes_back=self.is_likely_to_continue(request),
-            has_room=self._room.is_taken(request.place) or self._room.is_free(request.tenant, request.size),
-        )
-
-    async def _lately_imagined(self, course: Course, asked: effects.LookBack) -> Lately:
-        """The same without what speaks against a compaction: a dry run says what one would bring."""
-        return Lately(failed_last=self._performer.setbacks.failed_last(course.request.undertaking(asked.plan)))
-
-    async def _shape_refusals(self, course: Course, asked: effects.ShapeRefusals) -> Reasons | None:
-        return self._refused_shapes.pauses(course.request.history(asked.status))
-
-    async def _remembered(self, course: Course, _: effects.Remember) -> Sequence[SummaryChunk]:
-        request = course.request
-        return self._performer.memory.chunks_in(request.place, request.series, request.conversation.cut_digests)
-
-    async def _freed(self, course: Course, asked: effects.Freed) -> None:
-        request = course.request
-        tokens, room = request.conversation.tokens, request.budget.room
-        self._breaker.finished(request.history(), tokens, asked.before, asked.after, room)
-
-    async def _recalled(self, course: Course, asked: effects.Recall) -> View:
-        return await self._recaller.recalled(course.request, asked.view, asked.policy)
-
-    async def _imagined_compaction(self, course: Course, asked: effects.Make) -> Compaction:
-        return await course.request.beside(self._performer.work.do, lambda: _imagine(asked.flow))
-
-    async def _imagined_chunks(self, course: Course, asked: effects.Postpone) -> Sequence[SummaryChunk]:
-        return (await course.request.beside(self._performer.work.do, lambda: _imagine(asked.flow))).made
+    def _preparation(
+        self, request: ChatRequest, on_start: OnStart = ignore_start, *, may_postpone: bool = False
+    ) -> Preparation:
+        deadline = monotonic() + request.wait_seconds
+        return Preparation(request, self._parts, on_start, deadline, may_postpone=may_postpone)
 
 
-async def _nothing(_: Course, __: object) -> tuple[()]:
-    """Do nothing, and reply that nothing was found."""
-    return ()
+@dataclass(slots=True, eq=False)
+class Preparation:
+    """One request's way through the compactor, and what was read, tried and made on it."""
+
+    request: Request
+    parts: Parts
+    on_start: OnStart = ignore_start
+    deadline: float = 0.0
+    """Time by the monotonic clock, in seconds, until which a compaction may hold the request."""
+    may_postpone: bool = False
+    waits: bool = True
+    """False if another process's compaction is not waited for: no request needs it yet."""
+    announced: CompactionStart | None = None
+    """Compaction that was announced to the client: the first one alone is."""
+    has_waited: bool = False
+    """True once this request has waited for another request's compaction."""
+    own: list[Compaction] = field(default_factory=list)
+    """Compactions of its own that came to an end in time."""
+    latest: Compaction | None = None
+    """Result of the latest compaction that was due; None before any was."""
+    _case: Case | None = None
+    _stored: Case | None = None
+    """Case as the store said first; None if it did not answer."""
+    _before: Case | None = None
+    """Case before the first compaction of its own."""
+    _tried: list[Compaction] = field(default_factory=list)
+    """Results of everything that was due, in order."""
+    _postponed: Sequence[SummaryChunk] = ()
+    """Chunks that the background would make, in a dry run."""
+    _mask_is_put_off: bool = False
+    """True if a mask was due that would have cost more than it saves."""
+    _options: SummaryBrief | None = None
+
+    # The ways
+
+    async def prepare(self, *, recalls: bool = True) -> Decision:
+        """Decide what is sent to be answered; what is due is made."""
+        if (early := untouched(self.request)) is not None:
+            return await self._without_due_thinking(early)
+        if (lower := await self._decide_after_refusal()) is not None:
+            return lower
+        await self._make_what_is_due()
+        await self._report_savings()
+        decision = await self._settle()
+        if recalls:
+            decision = await self._recall(decision)
+        return await self._without_due_thinking(decision)
+
+    async def simulate(self, *, summaries: bool) -> Decision:
+        """Look at the store once, and imagine what would be made."""
+        self.may_postpone = True
+        if (early := untouched(self.request)) is not None:
+            return await self._without_due_thinking(early)
+        try:
+            await self._read()
+            await self._mask()
+            if summaries and not self.case.is_settled:
+                self._came_to(await self._compact_if_worth_it())
+        except StoreUnavailable:
+            if summaries:
+                raise
+            return Decision(None, why=because(Code.STORAGE))
+        return await self._without_due_thinking(await self._recall(await self._settle()))
+
+    async def recover(self) -> Decision:
+        store_away = False
+        try:
+            await self._read()
+        except StoreUnavailable:
+            store_away = True
+        if self.request.policy.summarises and not await self._compute(lambda: self.case.can_do_without_summary):
+            return await self.prepare(recalls=False)
+        if store_away:
+            self._came_to(Compaction((), Outcome.STORE_AWAY))
+        return await self._without_due_thinking(await self._settle())
+
+    async def step_down(self, refused: Decision, said: str) -> Decision:
+        lower = await self._decide_below(refused.status, because(Code.PAYLOAD_REFUSED, said))
+        return refused if lower is None else lower
+
+    async def merge_roles(self, refused: Decision, said: str) -> Decision:
+        case = await self._begin()
+        if (merged := await self._compute(lambda: merge_roles(case, refused))) is not None:
+            return await self._without_due_thinking(merged)
+        return await self.step_down(refused, said)
+
+    async def compact(self, position: int) -> Decision:
+        """Make everything up to a position, until it is there. Raises `StoreUnavailable`."""
+        request = self.request
+        while True:
+            await self._read()
+            path, plan = await self._plan_to(position)
+            if plan is None:
+                if not path.chunks:
+                    return Decision(None, why=because(Code.NOTHING_TO_SUMMARISE))
+                # Of the bare history: what is pinned or said again is for a payload, and this is none.
+                view = build_view(request.conversation, path)
+                return Decision(view, view.actions, made=self.made)
+            if why := self._no_more_rounds():
+                return Decision(None, why=why)
+            if self.parts.lately(request, plan).stopping:
+                return Decision(None, why=because(Code.STOPPING))
+            self.latest = await self._make(plan)
+            if not _should_replan(self.latest):
+                if self.is_without_store:
+                    raise StoreUnavailable("the database went away while the summary was made")
+                return Decision(None, why=self.why)
+
+    async def make_ahead(self, target: int) -> None:
+        """Make the one compaction that will be due, unless something is against it. What failed is not tried again
+        before a request that needs it has."""
+        self.waits = False
+        with suppress(StoreUnavailable):
+            await self._read()
+            if self.case.is_settled or await self._will_be_masked(target):
+                return
+            plan = await self._due_plan()
+            if plan is None:
+                return
+            lately = self.parts.lately(self.request, plan)
+            if lately.failed_last or await self._costs_too_much(plan):
+                return
+            if not await self._objections(lately):
+                self.latest = await self._make(plan)
+            await self._report_savings()
+
+    # What is known so far
+
+    @property
+    def case(self) -> Case:
+        if self._case is None:
+            raise RuntimeError("nothing has begun")
+        return self._case
+
+    @property
+    def made(self) -> tuple[SummaryChunk, ...]:
+        return tuple(chunk for compaction in self.own for chunk in compaction.made)
+
+    @property
+    def why(self) -> Reasons:
+        """Reasons why no compaction brought the view under the trigger."""
+        return self.latest.reasons if self.latest else ()
+
+    @property
+    def is_without_store(self) -> bool:
+        return self.latest is not None and self.latest.outcome is Outcome.STORE_AWAY
+
+    def _announce(self, plan: Plan) -> None:
+        """Announce a compaction to the client; the first one alone is."""
+        if self.announced is None:
+            self.announced = CompactionStart.of(plan)
+            self.on_start(self.announced)
+
+    def _came_to(self, compaction: Compaction) -> None:
+        self._tried.append(compaction)
+        self.latest = compaction
+
+    def _steps(self) -> Iterator[Step]:
+        """Steps that were looked at and made."""
+        if (stored := self._stored) is not None:
+            least = stored.least_view
+            view = least or stored.widest_view
+            yield Step("stored", "fits" if least else "too_large", view.tokens, len(view.chunks))
+            if set(self.case.boundaries) - set(stored.boundaries):
+                yield Step("mask", "set")
+        if self._mask_is_put_off:
+            yield Step("mask", "put_off")
+        for compaction in self._tried:
+            tokens = sum(chunk.tokens for chunk in compaction.made) if compaction.made else None
+            name = compaction.outcome.name.lower()
+            yield Step("summarise", name, tokens, len(compaction.made), compaction.reasons)
+
+    # Reading and masking
+
+    async def _compute(self, step: Callable[[], T]) -> T:
+        """Run a step over the whole history: off the event loop where that is long."""
+        return await self.parts.compute(self.request, step)
+
+    async def _begin(self) -> Case:
+        if self._case is None:
+            self._case = await self._compute(lambda: _case_of(self.request))
+        return self._case
+
+    async def _read(self) -> None:
+        """Read what is stored of the history, and work out what follows from it. Raises `StoreUnavailable`."""
+        request, case = self.request, await self._begin()
+        stored = await self.parts.read_prefix(request)
+
+        def with_stored() -> Case:
+            pinned = case.with_pins(request.all_pins(stored.pins))
+            read = pinned.with_chunks(stored.chunks).with_boundaries(stored.boundaries)
+            _ = read.is_settled
+            return read
+
+        self._case = await self._compute(with_stored)
+        self._stored = self._stored or self._case
+
+    async def _mask(self) -> None:
+        case = self.case
+        boundary = await self._compute(lambda: due_mask(case))
+        self._mask_is_put_off = boundary is not None and await self._mask_costs_too_much(case, boundary)
+        if boundary is not None and not self._mask_is_put_off:
+            await self._keep_masks(case.with_boundaries([boundary]))
+
+    async def _keep_masks(self, masked: Case) -> None:
+        """Go on with a case, and store the boundaries that it has beyond those that were found."""
+        for boundary in masked.boundaries:
+            if boundary not in self.case.boundaries:
+                await self.parts.keep_mask(self.request, boundary)
+        self._case = masked
+        await self._compute(lambda: masked.is_settled)
+
+    # Making what is due
+
+    async def _make_what_is_due(self) -> None:
+        """Make the compactions that are due, and read again after each. While the store is away, use the chunks of this
+        process, and mask where even that is too large."""
+        try:
+            while True:
+                await self._read()
+                await self._mask()
+                if self.case.is_settled and not self._is_unfinished():
+                    break
+                compaction = await self._compact_if_worth_it()
+                self._came_to(compaction)
+                if not _should_replan(compaction):
+                    break
+        except StoreUnavailable:
+            self._came_to(Compaction((), Outcome.STORE_AWAY))
+        if self.is_without_store:
+            self._case = await self._compute(self._remembered)
+
+    def _remembered(self) -> Case:
+        """The case with the chunks that this process remembers, masked where it is too large without a summary."""
+        case = self.case.with_chunks(self.parts.remembered(self.request))
+        if not case.can_do_without_summary and (boundary := due_mask(case)) is not None:
+            case = case.with_boundaries([boundary])
+        return case
+
+    async def _compact_if_worth_it(self) -> Compaction:
+        """Make the due compaction, or wait for the process that makes it. None is made in place of a mask that would
+        do."""
+        if self._mask_is_put_off:
+            return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
+        plan = await self._due_plan()
+        if plan is None:
+            return Compaction((), Outcome.NOTHING_TO_SUMMARISE)
+        if not self.own and await self._costs_too_much(plan):
+            return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
+        lately = self.parts.lately(self.request, plan)
+        if why := await self._objections(lately):
+            return Compaction((), Outcome.NOT_BEGUN, why)
+        if not lately.failed_last and (case := await self._case_without_summary()) is not None:
+            self._postponed = await self.parts.postpone(self.request, await self._job(plan))
+            await self._keep_masks(case)
+            return Compaction((), Outcome.IN_BACKGROUND)
+        return await self._make(plan)
+
+    async def _make(self, plan: Plan) -> Compaction:
+        """Make a compaction under its lease, or wait for the result of the process that holds it."""
+        job = await self._job(plan)
+        compaction = await self.parts.make(self.request, job)
+        if compaction is not None:
+            await self._take(compaction)
+            return compaction
+        if not self.waits:
+            return Compaction((), Outcome.TAKES_TOO_LONG)
+        self.has_waited = True
+        ended = await self.parts.wait(self.request, job)
+        return Compaction((), Outcome.AWAITED if ended else Outcome.TAKES_TOO_LONG)
+
+    async def _take(self, compaction: Compaction) -> None:
+        """Go on with the chunks of a compaction of its own, if that came to an end."""
+        if compaction.outcome in (Outcome.NOT_BEGUN, Outcome.TAKES_TOO_LONG, Outcome.AWAITED):
+            return
+        case = self.case
+        self._before = self._before or case
+        self.own.append(compaction)
+        self._case = case.with_chunks(compaction.made)
+
+    async def _due_plan(self) -> Plan | None:
+        case, options, series = self.case, self._summary_options(), self.request.series
+
+        def plan() -> Plan | None:
+            return plan_compaction(
+                case.conversation, case.widest_path, case.budget, options, series, case.masked_before, case.chunks
+            )
+
+        return await self._compute(plan)
+
+    async def _plan_to(self, position: int) -> tuple[Path, Plan | None]:
+        """The path that there is up to a position, and the compaction that extends it to there; None if that is all."""
+        case, options, series = self.case, self._summary_options(), self.request.series
+
+        def plan() -> tuple[Path, Plan | None]:
+            cut = cut_at(case.conversation, case.chunks, position)
+            path = case.widest_path_to(cut)
+            return path, plan_asked(case.conversation, path, options, series, cut, case.chunks)
+
+        return await self._compute(plan)
+
+    def _summary_options(self) -> SummaryBrief:
+        """How summaries are made for the request, as the windows were known when that was needed first."""
+        if self._options is None:
+            self._options = self.parts.summary_options(self.request)
+        return self._options
+
+    async def _job(self, plan: Plan) -> CompactionJob:
+        request, case, options = self.request, self.case, self._summary_options()
+        sent = await self._cached_view(plan)
+        flow = compact(case.conversation, request.conversation_id, plan, request.budget, options, request.count, sent)
+        announce = partial(self._announce, plan)
+        return CompactionJob(plan, flow, tuple(case.chunks), self.has_waited, announce, self.deadline)
+
+    async def _cached_view(self, plan: Plan) -> View | None:
+        """The view that the provider has in its cache, if the summariser is to read that."""
+        case = self.case
+        if self._summary_options().style != "prefix" or plan.base != case.widest_path:
+            return None
+        return (await self._recall(Decision(case.widest_view))).view
+
+    async def _case_without_summary(self) -> Case | None:
+        """The case that is sent without this compaction, which is then made in the background; None: it waits.
+
+        It is not shortened for a compaction that would find no room there.
+        """
+        if not self.may_postpone or self.announced is not None:
+            return None
+        there = self.parts.background(self.request)
+        if not there.comes_back:
+            return None
+        case, most = self.case, most_without_summary(self.request.budget)
+        return await self._compute(lambda: without_summary(case, most, shortens=there.has_room))
+
+    # What is against a compaction
+
+    async def _objections(self, lately: Lately) -> Reasons:
+        """Reasons why the due compaction is not begun."""
+        case = self.case
+        if lately.stopping:
+            return because(Code.STOPPING)
+        if lately.blocked is not None:
+            return because(lately.blocked)
+        can_do_without = await self._compute(lambda: case.can_do_without_summary)
+        if lately.paused is not None and (can_do_without or self.request.policy.prune):
+            return (*lately.paused, Reason(Code.SUMMARY_FAILED_LATELY))
+        if can_do_without and await self._changes_every_turn():
+            return because(Code.HISTORY_CHANGES_EVERY_TURN)
+        return self._no_more_rounds()
+
+    async def _changes_every_turn(self) -> bool:
+        request, conversation = self.request, self.request.conversation
+        recent = await self.parts.read_first_chunks(request)
+        found = successions(conversation, recent, request.conversation_id, named=request.named)
+        if not found:
+            return False
+        seen = await self.parts.read_heads(request, tuple(possible_heads(conversation.transcript, conversation.chain)))
+        return changes_every_turn(conversation, found, seen)
+
+    def _no_more_rounds(self) -> Reasons:
+        """Reasons why the request begins no further compaction; none if it may."""
+        last = self.own[-1] if self.own else None
+        if last is None or (len(self.own) < ROUNDS and last.outcome is not Outcome.DELETED):
+            return ()
+        return last.reasons or because(Code.SUMMARIES_NOT_ENOUGH)
+
+    def _is_unfinished(self) -> bool:
+        """True if its last compaction took in as much as one does, and the rest is for the next one. What is made so
+        far may be under the trigger, but it is not what was planned, and would be too large again soon."""
+        if not self.own or not self.own[-1].is_whole or len(self.own) >= ROUNDS:
+            return False
+        path = self.case.widest_path
+        return bool(path.chunks) and path.chunks[-1].continued
+
+    async def _report_savings(self) -> None:
+        """Tell the breaker what the request's own compactions freed: after too little, the history is left alone for a
+        while."""
+        before, after = self._before, self.case
+        if before is not None and not self.is_without_store and self.made and self.own[-1].is_whole:
+            freed = await self._compute(lambda: (before.widest_view.tokens, after.widest_view.tokens))
+            self.parts.freed(self.request, *freed)
+
+    async def _costs_too_much(self, plan: Plan) -> bool:
+        """True if a compaction is to wait for its price. One that only folds costs little, and is due for its size."""
+        case, gate = self.case, await self._cost_gate(self.case)
+        if gate is None or not plan.spans:
+            return False
+        options = self._summary_options()
+        prices = self.parts.prices(self.request, options.model)
+        rates, price = prices.rates, prices.summariser
+        if rates is None or price is None:
+            return False
+        read_at = rates if prices.reads_warm else None
+
+        def is_worth_it() -> bool:
+            calls = calls_of_plan(case.conversation, plan, case.budget, options, price, read_at)
+            return is_worth(change_of_plan(case, plan, options), rates, gate, calls)
+
+        return not await self._compute(is_worth_it)
+
+    async def _mask_costs_too_much(self, case: Case, boundary: Boundary) -> bool:
+        gate, masking = await self._cost_gate(case), case.masking
+        if gate is None or masking is None or (rates := self.parts.prices(self.request).rates) is None:
+            return False
+        return not await self._compute(lambda: is_worth(change_of_mask(case, masking, boundary), rates, gate))
+
+    async def _cost_gate(self, case: Case) -> CostGate | None:
+        """The cost gate; None if nothing may be put off: there is none, or there is no room."""
+        gate = case.policy.cost_gate
+        if gate is None or await self._compute(lambda: case.widest_view.tokens > case.budget.hold):
+            return None
+        return gate
+
+    async def _will_be_masked(self, target: int) -> bool:
+        """True if a mask will do. It is set by the request that needs it: that takes no time."""
+        case = self.case
+        then = replace(case, budget=replace(case.budget, target=target))
+        boundary = await self._compute(lambda: due_mask(then))
+        return boundary is not None and not await self._mask_costs_too_much(then, boundary)
+
+    # Choosing the view
+
+    async def _settle(self) -> Decision:
+        """Choose the payload by what is known now."""
+        case, in_vain = self.case, self.announced is not None and not self.made
+
+        def choose() -> Decision:
+            settled = settle(case, self.why, in_vain=in_vain)
+            steps, made = (*self._steps(), *settled.steps), (*self.made, *self._postponed)
+            why = settled.why or (because(Code.STORAGE) if self.is_without_store else ())
+            return replace(settled, steps=steps, budget=case.budget, made=made, why=why)
+
+        return await self._compute(choose)
+
+    async def _decide_after_refusal(self) -> Decision | None:
+        """Decide what is sent if a view of this history was refused for its shape a moment ago; else None."""
+        refusable: tuple[Status, ...] = ("trimmed", "summarized")
+        for status in refusable:
+            why = self.parts.shape_refusals(self.request, status)
+            if why is not None and (lower := await self._decide_below(status, why)) is not None:
+                return lower
+        return None
+
+    async def _decide_below(self, status: Status, why: Reasons) -> Decision | None:
+        """Go one step down. Nothing is recalled: that may be what was refused."""
+        with suppress(StoreUnavailable):
+            await self._read()  # For its pins.
+        case = await self._begin()
+        lower = await self._compute(lambda: step_down(case, status, why))
+        return None if lower is None else await self._without_due_thinking(lower)
+
+    async def _recall(self, decision: Decision) -> Decision:
+        """Add quotations of what the current message is about, from messages that the decision's view leaves out."""
+        request, policy, view = self.request, self.request.policy.recall, decision.view
+        if policy is None or view is None or not request.recalls:
+            return decision
+        if request.budget.line.reported(request.conversation.tokens) > policy.history_tokens:
+            return replace(decision, why=(*decision.why, Reason(Code.RECALL_TOO_LONG)))
+        found = await self.parts.recall(request, view, policy)
+        if await self._compute(lambda: request.can_mark_cache(found)):
+            found = replace(found, marks_cache=True)
+        return decision if found == view else replace(decision, view=found, actions=found.actions)
+
+    async def _without_due_thinking(self, decision: Decision) -> Decision:
+        """The decision without signed thinking that its provider need not get, or has refused."""
+        request, conversation = self.request, self.request.conversation
+        if not conversation.history.holds_signed_thinking or (decision.view is None and not request.thinking_from):
+            return decision
+        start = max(current_turn(conversation) + 1, request.thinking_from)
+        view = await self._compute(lambda: without_thinking(conversation, decision.view, start, request.cost))
+        return decision if view is None or view is decision.view else replace(decision, view=view, actions=view.actions)
+
+
+def _case_of(request: Request) -> Case:
+    """Case that a request begins with, before anything is looked up."""
+    conversation = request.conversation
+    _ = conversation.cut_digests  # The event loop asks for them next.
+    rules = request.rules_left_out
+    return case_of(conversation, request.policy, request.budget, request.cost, request.all_pins(), rules)
+
+
+def _should_replan(compaction: Compaction) -> bool:
+    match compaction.outcome:
+        case Outcome.MADE:
+            # It may not be enough yet: where a history far too long was read in parts.
+            return bool(compaction.made)
+        case Outcome.LEASE_LOST | Outcome.DELETED | Outcome.AWAITED:
+            return True
+        case _:
+            return False
 
 
 def _reused(decision: Decision) -> int:
     """Count the summaries that were there before the request."""
     made = {chunk.id for chunk in decision.made}
     return sum(chunk.id not in made for chunk in decision.view.chunks) if decision.view else 0
-
-
-def _imagine(flow: Flow) -> Compaction:
-    """Drive a flow without acting: every summary is as long as it may be, and is kept nowhere."""
-
-    def perform(effect: Effect) -> Reply:
-        match effect:
-            case Summarise(request):
-                return SummaryAnswer(" a" * (request.max_tokens // 2))
-            case Together(flows):
-                return tuple(map(_imagine, flows))
-            case StoreChunk(chunk):
-                return chunk
-            case _:
-                return None
-
-    return drive(flow, perform)

@@ -6,7 +6,7 @@ from collections import Counter
 
 from msgspec import Struct
 
-from app.core.deciding.request import Place
+from app.core.request import Place
 
 
 class Quotas:

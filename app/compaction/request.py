@@ -7,13 +7,13 @@ from collections.abc import Hashable, Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.deciding.request import Request
 from app.core.history.recognition import Heads, Recognition
 from app.core.lazy import lazy
 from app.core.limits.background_budget import least_counted
 from app.core.limits.budget import Budget, Window
 from app.core.limits.output_cap import output_cap
 from app.core.recall.recall import quotation_for_last
+from app.core.request import Request
 from app.core.stages.ladder import TASK_BUDGET_LOWERED, THINKING_OFF, Decision, capped
 from app.core.summary.plan import Plan
 from app.core.tokens.usage import Decided, Purpose
@@ -107,9 +107,9 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
         """Lineage of the history: a name may stand for many. Its digests tell whose it is."""
         return Lineage((self.series, *scope), self.conversation.cut_digests[1:])
 
-    def undertaking(self, plan: Plan) -> Lineage:
-        """Lineage of a compaction, which fails or succeeds. The end of the range is no part of it: that moves with
-        every turn, and the failure with it."""
+    def compaction_key(self, plan: Plan) -> Lineage:
+        """Key of a compaction, by which its failures are remembered. The end of the range is no part of it:
+        that moves with every turn, and the failure with it."""
         return self.history(plan.range.from_digest)
 
     def forwarded(self, decision: Decision) -> int:

@@ -8,7 +8,7 @@ from time import monotonic
 
 from msgspec import Struct
 
-from app.core.deciding.request import Place
+from app.core.request import Place
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.runtime.erased import Erased
 

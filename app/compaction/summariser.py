@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.breakers import ModelBreaker
-from app.compaction.remedies import remedy_for
+from app.compaction.hints import hint_for
 from app.core.limits.overflow import PRESSURE
 from app.core.reasons import Code, Reason, Reasons, because, joined
 from app.core.summary.flow import Failure
@@ -254,7 +254,7 @@ class Summariser:
                 upstream=call.route.name,
                 model=call.route.model,
                 reason=joined(why),
-                remedy=remedy_for(why),
+                remedy=hint_for(why),
                 times=times,
             )
 

@@ -1,4 +1,4 @@
-"""Writing of a request: its head, byte by byte as it was given, and where its body ends."""
+"""SummaryRouting of a request: its head, byte by byte as it was given, and where its body ends."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ class Live:
     async def events(self, services: Services, tenant: str, conversation_id: str, expires: int) -> AsyncIterator[bytes]:
         """Frames of an event stream: the state at first, and again whenever it has changed. It ends with its session,
         which `expires` at so many milliseconds since 1970."""
-        place, store, under_way = (tenant, conversation_id), services.store, services.compactor.under_way
-        with self._listening(tenant), under_way.watched(place) as changed:
+        place, store, running = (tenant, conversation_id), services.store, services.compactor.running
+        with self._listening(tenant), running.watched(place) as changed:
             yield _RECONNECT
             shown: object = None
             pulse: Pulse | None = None
@@ -56,9 +56,9 @@ class Live:
                     changed.clear()
                     with suppress(StoreUnavailable):  # What is known of this process is shown meanwhile.
                         pulse = await store.at_once(read_pulse, *place, store.leases.ttl_ms)
-                if (state := (under_way.at(place), pulse)) != shown:
+                if (state := (running.at(place), pulse)) != shown:
                     shown, written, news = state, now, now
-                    yield _frame(under_way.told(place), pulse)
+                    yield _frame(running.told(place), pulse)
                 elif now - news >= IDLE_SECONDS:
                     yield _IDLE
                     return

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from app.compaction.request import ChatRequest
-from app.core.deciding.attempt import Imagine
 from app.core.reasons import Code, Reason
 from app.formats.paths import uncompacted
 from app.proxy.exchange import Exchange
@@ -30,7 +29,7 @@ class Counting(Exchange):
         await self._relay_unread(bypassed(reason), self.body)
 
     async def _serve(self, request: ChatRequest) -> None:
-        decision = await self._decide(request, Imagine(summaries=False))
+        decision = await self._decide(request, self.services.compactor.simulate(request, summaries=False))
         await count(self.services, request.tenant, request.conversation, request.prompt)
         self.own_headers = context_headers(request, decision)
         body = await request.beside(self.services.work.do, partial(request.payload, decision))

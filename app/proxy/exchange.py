@@ -15,10 +15,8 @@ import structlog
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
-from app.compaction.performer import OnStart, nobody
+from app.compaction.compactor import untouched
 from app.compaction.request import ChatRequest
-from app.core.deciding.attempt import Answer, MergeRoles, Mode, Recover, StepDown
-from app.core.deciding.decide import untouched
 from app.core.limits.recovery import Recovery
 from app.core.reasons import Code, Reason, because
 from app.core.stages.ladder import UNTOUCHED, Decision, capped
@@ -262,7 +260,8 @@ class Exchange:
         """Decide and send, and once more if the provider refuses the request for its size, or for its shape."""
         began = monotonic()
         self.services.store.writes.catch_up()
-        decision = await self._decide(request, Answer(may_go_on=True), milestones.on_start)
+        preparing = self.services.compactor.prepare(request, milestones.on_start, may_postpone=True)
+        decision = await self._decide(request, preparing)
         observed = self._decided(request, decision, began, milestones)
         answering = await self._ask(observed, milestones)
         again = self._again(observed, answering, milestones)
@@ -300,9 +299,9 @@ class Exchange:
             return untouched(request)
         return None
 
-    async def _decide(self, request: ChatRequest, mode: Mode, on_start: OnStart = nobody) -> Decision:
+    async def _decide(self, request: ChatRequest, deciding: Awaitable[Decision]) -> Decision:
         try:
-            return await self.services.compactor.decide(request, mode, on_start)
+            return await deciding
         except Exception:
             place = request.conversation_id
             log.exception("a request was not prepared", request_id=self.record.request_id, conversation_id=place)
@@ -337,7 +336,8 @@ class Exchange:
         if recovery.budget is not None:
             # The settings of summaries are then worked out anew: a learnt window is the summariser's, too, where it is
             # the same model.
-            decision = await self._decide(replace(request, budget=recovery.budget), Recover(), milestones.on_start)
+            smaller = replace(request, budget=recovery.budget)
+            decision = await self._decide(request, self.services.compactor.recover(smaller, milestones.on_start))
             if decision.view is None or decision.view.tokens >= observed.sent:
                 milestones.decide(observed.decision)
                 return observed, answering
@@ -365,13 +365,14 @@ class Exchange:
         else the refusal there is. `said`: the provider's words. Only an answer shows that the refused view was at
         fault: what is wrong with the client's own messages is refused on every step."""
         request, refused = observed.request, observed.decision
-        mode: Mode = StepDown(refused, said)
+        compactor = self.services.compactor
+        decide = compactor.step_down
         if demands_alternation(said) and not request.policy.alternates:
             request.provider.learn_alternation(request.format.name, request.model, request.tenant)
             request = replace(request, policy=replace(request.policy, alternates=True))
-            mode = MergeRoles(refused, said)
+            decide = compactor.merge_roles
         milestones.reopen()
-        decision = await self._decide(request, mode)
+        decision = await self._decide(request, decide(request, refused, said))
         if decision is refused:
             milestones.decide(refused)
             return observed, answering

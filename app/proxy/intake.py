@@ -15,10 +15,10 @@ from itertools import dropwhile
 from msgspec.structs import replace
 
 from app.compaction.request import ChatRequest, Measure
-from app.core.deciding.request import MANY_MESSAGES
 from app.core.history.identity import Identity
 from app.core.history.messages import Kind
 from app.core.history.recognition import heads_of
+from app.core.request import MANY_MESSAGES
 from app.core.stages.policy import Strategy
 from app.core.view.thinking import current_turn
 from app.core.view.view import Conversation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
-from app.core.deciding.attempt import CompactionStart
+from app.compaction.job import CompactionStart
 from app.core.stages.ladder import Decision
 from app.http.upstream import UpstreamAnswer
 from app.proxy.learning import Observation

@@ -10,7 +10,7 @@ from time import monotonic
 
 import structlog
 
-from app.compaction.remedies import remedy_for
+from app.compaction.hints import hint_for
 from app.compaction.request import ChatRequest
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
@@ -130,7 +130,7 @@ class RequestRecord:
             actions=list(decision.actions),
             messages=dict(decision.view.changed) if decision.view else {},
             reason=decision.reason,
-            remedy=None if decision.why in _NO_FAILURE else remedy_for(decision.why),
+            remedy=None if decision.why in _NO_FAILURE else hint_for(decision.why),
             tokens_before=before,
             tokens_after=after,
             window=request.window.context,

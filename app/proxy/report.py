@@ -13,8 +13,8 @@ import msgspec
 import structlog
 from msgspec import UNSET, UnsetType
 
+from app.compaction.job import CompactionStart
 from app.compaction.request import ChatRequest
-from app.core.deciding.attempt import CompactionStart
 from app.core.reasons import Code, Reason
 from app.core.stages.account import account_of
 from app.core.stages.ladder import Decision

@@ -24,8 +24,6 @@ import asyncpg
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 
-from app.core.deciding.effects import StoreAway
-
 DATABASE_ERRORS = (SQLAlchemyError, OSError, OverflowError)
 """Everything the drivers raise: TimeoutError is an OSError, and OverflowError a number that SQLite cannot hold."""
 
@@ -49,7 +47,7 @@ class StoreError(Exception):
     """The root of this tree."""
 
 
-class StoreUnavailable(StoreError, StoreAway):
+class StoreUnavailable(StoreError):
     """The database did not do it in time; the same call may work later."""
 
     def __init__(self, reason: str) -> None:

@@ -465,7 +465,7 @@ async def test_a_compaction_is_seen_while_it_runs_and_its_summary_when_it_is_don
     await expect(page.locator(".chunk").first).to_be_visible()
     await page.close()
     for _ in range(100):
-        if not shop.keeping.services.compactor.under_way._watching.get(("anonymous", name)):
+        if not shop.keeping.services.compactor.running._watching.get(("anonymous", name)):
             break
         await asyncio.sleep(0.05)
     else:

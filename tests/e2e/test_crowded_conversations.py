@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from app.compaction import leased
-from app.core.deciding.decide import ROUNDS
+from app.compaction import lease
+from app.compaction.compactor import ROUNDS
 from app.store import StoreUnavailable
 from lab.simulator import Fault, Simulator
 from tests.e2e.histories import chat, long_history, turns
@@ -133,7 +133,7 @@ def test_a_lease_that_is_lost_again_and_again_costs_three_compactions_at_most(
 def test_what_is_made_for_a_conversation_that_is_deleted_is_neither_stored_nor_made_again(
     steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leased, "HEARTBEAT_SECONDS", 0.2)
+    monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.2)
     simulator.summary_default = Fault(delay=2.0)
     proxy = steno()
     context(post(proxy.url, chat(turns(2), conversation_id="one")))
@@ -171,7 +171,7 @@ def test_what_was_read_of_a_conversation_is_not_used_once_another_process_delete
 def test_a_lease_is_kept_although_every_other_beat_is_missed(
     steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leased, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.1)
     simulator.summary_default = Fault(delay=1.5)
     proxy, beats = steno(), list[bool]()
     renew = proxy.services.store.leases.renew

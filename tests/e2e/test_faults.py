@@ -156,7 +156,7 @@ def faulty(
     """Three networks, and a Steno that the test starts."""
     running.forget_environment(monkeypatch)
     # A lease has to end while we look; the setting's own proportions.
-    monkeypatch.setattr("app.compaction.leased.HEARTBEAT_SECONDS", TTL_SECONDS / 3)
+    monkeypatch.setattr("app.compaction.lease.HEARTBEAT_SECONDS", TTL_SECONDS / 3)
     if not _standing:
         with scene(simulator, provider.url, postgres_url) as undisturbed:
             undisturbed.start()

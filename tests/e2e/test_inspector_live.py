@@ -42,7 +42,7 @@ def states(answer: httpx2.Response) -> Iterator[dict[str, Any]]:
 
 def until_nobody_listens(to: Steno) -> None:
     deadline = time.monotonic() + 10
-    while to.services.compactor.under_way._watching:
+    while to.services.compactor.running._watching:
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
@@ -61,7 +61,7 @@ def test_it_says_at_once_how_things_are_and_again_when_a_request_has_come(talkin
 def test_a_request_for_the_head_alone_holds_no_place(talking: Steno) -> None:
     with httpx2.Client(timeout=20) as client:  # Its connection stays open.
         assert client.head(talking.url + EVENTS).headers["content-type"].startswith("text/event-stream")
-        assert not talking.services.compactor.under_way._watching
+        assert not talking.services.compactor.running._watching
 
 
 def test_a_server_that_stops_does_not_wait_for_those_who_listen(talking: Steno) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.core.deciding import decide, request
+from app.compaction import compactor
+from app.core import request
 from app.core.stages.case import Case
 from app.core.view.view import Conversation
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
@@ -121,9 +122,9 @@ STEPS: dict[str, tuple[Any, str, Callable[..., bool]]] = {
     "reading the messages": (MessageReader, "read", lambda _, raw: len(raw) > 100),
     "digesting": (Conversation, "__init__", lambda _, messages, *__: len(messages) > 100),
     "counting": (Prompt, "costs", lambda prompt: len(prompt.units) > 100),
-    "masking": (decide, "due_mask", _many),
-    "planning": (decide, "plan_compaction", lambda conversation, *_: len(conversation.transcript) > 100),
-    "settling": (decide, "settle", _many),
+    "masking": (compactor, "due_mask", _many),
+    "planning": (compactor, "plan_compaction", lambda conversation, *_: len(conversation.transcript) > 100),
+    "settling": (compactor, "settle", _many),
     "the body that goes on": (
         CHAT_COMPLETIONS,
         "render",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.compaction.writing import Writing
+from app.compaction.routing import SummaryRouting
 from app.core.stages import case
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import post
@@ -35,7 +35,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     for name in VIEWS:
         count(case, name)
     for name in WRITING:
-        count(Writing, name)
+        count(SummaryRouting, name)
     return times
 
 

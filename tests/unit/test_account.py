@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from app.core.deciding.attempt import Answer, Attempt
+from app.compaction.compactor import Preparation
 from app.core.limits.budget import Line
 from app.core.limits.trigger import Trigger
 from app.core.reasons import Code, Reason, because
@@ -78,10 +78,9 @@ def test_the_last_step_is_what_is_sent() -> None:
     ]
 
 
-def attempt(end: Case, **changes: Any) -> Attempt:
-    tried = Attempt(asked(TALK), Answer(), **changes)
-    tried.case = end
-    return tried
+def steps_of(end: Case, **known: Any) -> tuple[Step, ...]:
+    nothing: Any = None
+    return tuple(Preparation(asked(TALK), nothing, _case=end, **known)._steps())
 
 
 def test_what_was_looked_at_and_made_is_told_in_order() -> None:
@@ -89,15 +88,15 @@ def test_what_was_looked_at_and_made_is_told_in_order() -> None:
     made = Compaction((CHUNK,))
     failed = Compaction((), Outcome.FAILED, because(Code.SUMMARY_FAILED))
     end = start.with_chunks([CHUNK]).with_boundaries([Boundary(4, 0)])
-    steps = attempt(end, start=start, tried=[failed, made]).steps
+    steps = steps_of(end, _stored=start, _tried=[failed, made])
     assert names(steps) == [("stored", "too_large"), ("mask", "set"), ("summarise", "failed"), ("summarise", "made")]
     assert steps[0].tokens == TALK.tokens
     assert (steps[2].why, steps[2].tokens) == (because(Code.SUMMARY_FAILED), None)
     assert (steps[3].summaries, steps[3].tokens) == (1, CHUNK.tokens)
-    assert names(attempt(end, start=end).steps) == [("stored", "fits")]
+    assert names(steps_of(end, _stored=end)) == [("stored", "fits")]
 
 
 def test_without_a_store_there_is_nothing_to_look_at() -> None:
     away = Compaction((), Outcome.STORE_AWAY)
-    steps = attempt(case(10_000, 10), tried=[away], mask_is_put_off=True).steps
+    steps = steps_of(case(10_000, 10), _tried=[away], _mask_is_put_off=True)
     assert names(steps) == [("mask", "put_off"), ("summarise", "store_away")]

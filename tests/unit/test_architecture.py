@@ -36,7 +36,7 @@ MAY_COUNT = {
     # It counts the lines of a stub.
     "core/summary/left_out.py": {COUNT},
     # They only pass the counter on.
-    "core/deciding/request.py": {COUNT},
+    "core/request.py": {COUNT},
     "core/summary/compaction.py": {COUNT},
     "proxy/measuring.py": {COUNT},
 }
@@ -44,7 +44,7 @@ MAY_SCALE = {
     "providers/tokenizer.py": {"BYTES_PER_TOKEN"},  # the heuristic without tables
     "core/tokens/pictures.py": {"GLYPHS_PER_TOKEN"},  # what is written in a PDF, which nobody decodes to a text
     "core/stages/fit.py": {"CHARACTERS_PER_TOKEN"},  # how long a shortened text may be; it is counted afterwards
-    "compaction/writing.py": {
+    "compaction/routing.py": {
         "len(prompt + wire.wishes.focus) // 2"
     },  # the room a summary call leaves beside its own prompt
     "proxy/intake.py": {"len(said) // 2"},  # half of a history, in messages

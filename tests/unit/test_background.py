@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import methodcaller
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -10,11 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.compaction.background import PLANNED_GROWTH, Background
+from app.compaction.parts import BackgroundChance, Prices, Stored
 from app.compaction.quotas import BackgroundLimits, BackgroundRoom
 from app.compaction.request_rates import RequestRates
-from app.core.deciding import effects
-from app.core.deciding.attempt import Ahead, Answer
-from app.core.deciding.effects import AskPrices, LookAhead, Make, Prices, Stored
 from app.core.history.messages import Message
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
@@ -32,7 +31,6 @@ from tests.unit.worlds import World, asked
 PLACE, LIMIT = ("one", "c-1"), 10_000
 SENT, MISSED = Decision(None), Decision(None, why=because(Code.SUMMARY_IN_BACKGROUND))
 NOTHING: Any = None
-CONTINUES: Any = SimpleNamespace(is_likely_to_continue=lambda _: True)
 WRITING: Any = SimpleNamespace(routes=lambda _: [SimpleNamespace(name="upstream", model="m")])
 
 
@@ -40,11 +38,19 @@ def room() -> BackgroundRoom:
     return BackgroundRoom(BackgroundLimits(1, 1, 1))
 
 
+class Continuing(RequestRates):
+    """Rates of conversations that are likely to continue."""
+
+    def of(self, place: Any) -> Any:
+        rate = super().of(place)
+        return SimpleNamespace(is_likely_to_continue=True, growth=rate.growth, after=rate.after)
+
+
 class Beginning(Background):
     """One that writes down what it would begin, for conversations that are likely to continue."""
 
     def __init__(self) -> None:
-        super().__init__(CONTINUES, WRITING, RequestRates(), room(), OwnedTasks())
+        super().__init__(NOTHING, WRITING, Continuing(), room(), OwnedTasks())
         self.begun: list[Any] = []
 
     def _begin(self, request: Any, target: int) -> None:  # noqa: ARG002
@@ -122,7 +128,7 @@ class Course(Background):
 
     def __init__(self, summary_seconds: float) -> None:
         self.clock = Clock(0.0)
-        super().__init__(CONTINUES, WRITING, RequestRates(self.clock), room(), OwnedTasks())
+        super().__init__(NOTHING, WRITING, Continuing(self.clock), room(), OwnedTasks())
         self.waited = 0
         self.summaries = 0
         self._summary_seconds = summary_seconds
@@ -134,28 +140,28 @@ class Course(Background):
         self._store_finished()
         request: Any = asked(conversation(*history), policy=GATED, budget=CHAT)
         world = self._world(self._waits_for)
-        self.consider(request, BackgroundSettings(), world.decide(request, Answer(may_go_on=True)))
+        self.consider(request, BackgroundSettings(), world.decide(request, may_postpone=True))
 
     def _begin(self, request: Any, target: int) -> None:
         if not self._making:
-            self._world(self._summarise).decide(request, Ahead(target))
+            self._world(self._summarise).ask(request, methodcaller("make_ahead", target))
 
     def _world(self, make: Any) -> World:
-        goes_on = effects.Background(comes_back=True, has_room=True)
-        world = World({LookAhead: goes_on, AskPrices: DEAR, Make: make})
+        goes_on = BackgroundChance(comes_back=True, has_room=True)
+        world = World({"background": goes_on, "prices": DEAR, "make": make})
         world.stored = Stored(chunks=self._stored)
         return world
 
-    def _summarise(self, effect: Make) -> Compaction:
-        _, compaction = play(effect.flow, *[notes(200)] * 20)
+    def _summarise(self, call: Any) -> Compaction:
+        _, compaction = play(call.job.flow, *[notes(200)] * 20)
         self.summaries += 1
         self._making, self._ready_at = compaction.made, self.clock.now + self._summary_seconds
         self._rates.summarised(("upstream", "m"), self._summary_seconds)
         return compaction
 
-    def _waits_for(self, effect: Make) -> Compaction:
+    def _waits_for(self, call: Any) -> Compaction:
         self.waited += 1
-        compaction = self._summarise(effect)
+        compaction = self._summarise(call)
         self.clock.now = self._ready_at
         self._store_finished()
         return compaction

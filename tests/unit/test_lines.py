@@ -9,7 +9,7 @@ import pytest
 from app import __version__
 from app.cli.logs import Line
 from app.cli.server import banner
-from app.compaction.remedies import _REMEDIES, remedy_for
+from app.compaction.hints import _REMEDIES, hint_for
 from app.core.reasons import Code, because
 from app.proxy.record import _AWAY, _FAULT, _STATUSES
 from app.settings import Settings, every_setting, load
@@ -98,7 +98,7 @@ def test_remedies_name_only_settings_that_exist() -> None:
 
 def test_the_remedy_is_for_the_first_reason_about_which_something_can_be_done() -> None:
     why = (*because(Code.SUMMARISER_STATUS, "401"), *because(Code.SUMMARY_FAILED_LATELY))
-    assert "key" in str(remedy_for(why))
-    assert remedy_for(because(Code.SUMMARISER_STATUS, "500")) != remedy_for(because(Code.SUMMARISER_STATUS, "400"))
-    assert remedy_for(because(Code.NOTHING_TO_SUMMARISE)) is None
-    assert remedy_for(()) is None
+    assert "key" in str(hint_for(why))
+    assert hint_for(because(Code.SUMMARISER_STATUS, "500")) != hint_for(because(Code.SUMMARISER_STATUS, "400"))
+    assert hint_for(because(Code.NOTHING_TO_SUMMARISE)) is None
+    assert hint_for(()) is None

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.core.deciding.effects import Brief, KeepMask, Make, Read, Recall, Stored
-from app.core.deciding.request import Request
+from app.compaction.parts import Stored
 from app.core.history.identity import Identity
 from app.core.history.messages import Kind
 from app.core.limits.budget import Budget, Window, budget_for
 from app.core.recall.policy import RecallPolicy
 from app.core.recall.recall import Recollection, with_recalled
+from app.core.request import Request
 from app.core.stages.ladder import Decision
 from app.core.stages.policy import Policy
 from app.core.summary.flow import Compaction
@@ -86,37 +86,37 @@ class Steno(World):
             style=loaded.summary.style,
             failed_results=self.policy.failed_results,
         )
-        super().__init__({Brief: brief, Read: self._held, Make: self._made, Recall: self._recalled})
+        super().__init__(
+            {"summary_options": brief, "read_prefix": self._held, "make": self._made, "recall": self._recalled}
+        )
         self.chunks: dict[str, SummaryChunk] = {}
         self.boundaries: set[tuple[bytes, bytes]] = set()
-        self.calls = 0
+        self.summary_calls = 0
 
     def decided(self, asked: Asked) -> Decision:
-        self.effects.clear()
-        return self.decide(
-            Request(
-                tenant="t",
-                conversation_id="c",
-                named=True,
-                conversation=asked.talk,
-                policy=self.policy,
-                budget=self.budget,
-                model="m",
-                series=self.policy.strategy,
-                count=count,
-                cost=asked.prompt.cost,
-                compaction=self.enabled,
-                pins=asked.pins,
-                pinned_text="be careful" if asked.pins else "",
-            )
+        self.calls.clear()
+        self.request = Request(
+            tenant="t",
+            conversation_id="c",
+            named=True,
+            conversation=asked.talk,
+            policy=self.policy,
+            budget=self.budget,
+            model="m",
+            series=self.policy.strategy,
+            count=count,
+            cost=asked.prompt.cost,
+            compaction=self.enabled,
+            pins=asked.pins,
+            pinned_text="be careful" if asked.pins else "",
         )
+        return self.decide(self.request)
 
     @property
     def _talk(self) -> Conversation:
-        assert self.attempt is not None
-        return self.attempt.request.conversation
+        return self.request.conversation
 
-    def _held(self, _: Read) -> Stored:
+    def _held(self, _: Any) -> Stored:
         positions = self._talk.chain.positions
         held = (
             Boundary(positions[place], positions[start])
@@ -126,22 +126,21 @@ class Steno(World):
         chunks = tuple(self.chunks.values()) if self.policy.summarises else ()
         return Stored(chunks=chunks, boundaries=tuple(sorted(held)))
 
-    def _keep_mask(self, effect: KeepMask) -> None:
-        chain, boundary = self._talk.chain, effect.boundary
+    def _keep_mask(self, call: Any) -> None:
+        chain, boundary = self._talk.chain, call.boundary
         self.boundaries.add((chain[boundary.position], chain[boundary.start]))
 
-    def _made(self, effect: Make) -> Compaction:
+    def _made(self, call: Any) -> Compaction:
         note = SummaryAnswer(" ".join(["note"] * 25))
-        _, compaction = play(effect.flow, *[note] * 200)
-        self.calls += 1
+        _, compaction = play(call.job.flow, *[note] * 200)
+        self.summary_calls += 1
         self.chunks |= {chunk.id: chunk for chunk in compaction.made}
         return compaction
 
-    def _recalled(self, effect: Recall) -> View:
-        assert self.attempt is not None
-        request = self.attempt.request
+    def _recalled(self, call: Any) -> View:
+        request = self.request
         talk, budget = request.conversation, request.budget
-        found = with_recalled(talk, effect.view, Recollection(talk), effect.policy, budget, request.cost)
+        found = with_recalled(talk, call.view, Recollection(talk), call.policy, budget, request.cost)
         assert problems(talk, found, budget.limit) == []
         return found
 
@@ -299,11 +298,11 @@ def test_the_same_request_again_is_the_same_payload_and_costs_no_call(preset: Pr
     random = Random(seed)
     steno, messages = Steno(preset), history(random)
     first, again = asked(messages), asked(messages)
-    sent, calls = payload(first, steno.decided(first)), steno.calls
+    sent, calls = payload(first, steno.decided(first)), steno.summary_calls
     decided = steno.decided(again)
     assert payload(again, decided) == sent
     if decided.reason is None:
-        assert steno.calls == calls
+        assert steno.summary_calls == calls
 
 
 @pytest.mark.parametrize("preset", ["default", "lightspeed", "rolling", "librechat", "librechat-checkpoint"])
@@ -319,7 +318,7 @@ def test_between_two_compactions_each_payload_extends_the_one_before(preset: Pre
         messages.append({"role": "user", "content": words(random, 150)})
         request = asked(messages)
         decision = steno.decided(request)
-        sent, now = payload(request, decision), (steno.calls, len(steno.boundaries))
+        sent, now = payload(request, decision), (steno.summary_calls, len(steno.boundaries))
         if now == marks and decision.reason is None:
             assert sent[: len(before)] == before
         before, marks = sent, now

@@ -1,44 +1,28 @@
-"""A world for `decide`: what a store, a summariser and a process would reply, written down shortly."""
+"""Parts for the compactor: what a store, a summariser and a process would reply, written down shortly."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
-from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from msgspec.structs import replace
 
-from app.core.deciding.attempt import Answer, Attempt, CompactionStart, Mode
-from app.core.deciding.decide import decide
-from app.core.deciding.effects import (
-    AskPrices,
-    Background,
-    Brief,
-    Effect,
-    KeepMask,
-    Lately,
-    LookAhead,
-    LookBack,
-    Make,
-    Postpone,
-    Prices,
-    Read,
-    ReadHeads,
-    ReadRewritten,
-    Recall,
-    Remember,
-    StoreAway,
-    Stored,
-    Wait,
-)
-from app.core.deciding.request import Request
+from app.compaction.compactor import Preparation
+from app.compaction.parts import BackgroundChance, Lately, Prices, Stored
+from app.core.request import Request
 from app.core.stages.ladder import Decision
 from app.core.stages.policy import Policy
 from app.core.summary.flow import Compaction
 from app.core.view.view import Conversation
+from app.store import StoreUnavailable
 from tests.unit.conversations import SETTINGS, TENANT, budget, cost, count, notes, play
 
-AWAY = StoreAway("the database is away")
+AWAY = StoreUnavailable("the database is away")
+
+Ask = Callable[[Preparation], Any]
+"""What is asked of a preparation, such as `Preparation.prepare`."""
 
 
 def asked(talk: Conversation, **changes: Any) -> Request:
@@ -68,62 +52,107 @@ class Then:
 
 
 class World:
-    """Replies by the type of the effect: a value, an error to be thrown, a function of the effect, or `Then` more."""
+    """Replies by the name of the part: a value, an error to be raised, a function of the call, or `Then` more."""
 
-    def __init__(self, replies: Mapping[type, Any] | None = None) -> None:
+    def __init__(self, replies: Mapping[str, Any] | None = None) -> None:
         self.stored = Stored()
-        self.effects: list[Effect] = []
-        self.attempt: Attempt | None = None
-        usual: dict[type, Any] = {
-            Read: lambda _: self.stored,
-            KeepMask: self._keep_mask,
-            ReadRewritten: (),
-            ReadHeads: (),
-            Brief: SETTINGS,
-            AskPrices: Prices(),
-            LookBack: Lately(),
-            LookAhead: Background(),
-            Make: self.make,
-            Wait: True,
-            Postpone: (),
-            Remember: (),
-            Recall: lambda effect: effect.view,
+        self.calls: list[SimpleNamespace] = []
+        usual: dict[str, Any] = {
+            "read_prefix": lambda _: self.stored,
+            "keep_mask": self._keep_mask,
+            "read_first_chunks": (),
+            "read_heads": (),
+            "remembered": (),
+            "summary_options": SETTINGS,
+            "prices": Prices(),
+            "lately": Lately(),
+            "background": BackgroundChance(),
+            "shape_refusals": None,
+            "freed": None,
+            "make": self.succeed,
+            "wait": True,
+            "postpone": (),
+            "recall": lambda call: call.view,
         }
         self._replies = {**usual, **(replies or {})}
 
-    def decide(self, request: Request, mode: Mode | None = None) -> Decision:
-        """Drive a request to its decision."""
-        self.attempt = Attempt(request, mode or Answer())
-        deciding = decide(self.attempt)
-        step: Callable[[], Effect] = partial(next, deciding)
-        while True:
-            try:
-                effect = step()
-            except StopIteration as end:
-                decision: Decision = end.value
-                return decision
-            self.effects.append(effect)
-            reply = self._reply(effect)
-            step = partial(deciding.throw if isinstance(reply, Exception) else deciding.send, reply)
+    def ask(self, request: Request, ask: Ask = Preparation.prepare, **settings: Any) -> Any:
+        """Ask a preparation for what it decides."""
+        return asyncio.run(ask(Preparation(request, self, **settings)))
+
+    def decide(self, request: Request, ask: Ask = Preparation.prepare, **settings: Any) -> Decision:
+        decision: Decision = self.ask(request, ask, **settings)
+        return decision
 
     @property
     def names(self) -> list[str]:
-        """Names of the effects so far, in order."""
-        return [type(effect).__name__ for effect in self.effects]
+        """Names of the calls so far, in order."""
+        return [call.name for call in self.calls]
 
-    def make(self, effect: Make) -> Compaction:
+    def succeed(self, call: SimpleNamespace) -> Compaction:
         """Make a compaction whose summaries all succeed, and store it."""
-        _, compaction = play(effect.flow, *[notes()] * 20)
-        if self.attempt is not None:
-            self.attempt.announced = CompactionStart.by(effect.plan)
+        _, compaction = play(call.job.flow, *[notes()] * 20)
+        call.job.announce()
         self.stored = replace(self.stored, chunks=(*self.stored.chunks, *compaction.made))
         return compaction
 
-    def _keep_mask(self, effect: KeepMask) -> None:
-        self.stored = replace(self.stored, boundaries=(*self.stored.boundaries, effect.boundary))
+    def _keep_mask(self, call: SimpleNamespace) -> None:
+        self.stored = replace(self.stored, boundaries=(*self.stored.boundaries, call.boundary))
 
-    def _reply(self, effect: Effect) -> Any:
-        reply = self._replies.get(type(effect))
+    def _reply(self, name: str, **given: Any) -> Any:
+        call = SimpleNamespace(name=name, **given)
+        self.calls.append(call)
+        reply = self._replies[name]
         if isinstance(reply, Then):
             reply = reply.next()
-        return reply(effect) if callable(reply) else reply
+        if isinstance(reply, Exception):
+            raise reply
+        return reply(call) if callable(reply) else reply
+
+    async def read_prefix(self, _: Any) -> Any:
+        return self._reply("read_prefix")
+
+    async def keep_mask(self, _: Any, boundary: Any) -> None:
+        self._reply("keep_mask", boundary=boundary)
+
+    async def read_first_chunks(self, _: Any) -> Any:
+        return self._reply("read_first_chunks")
+
+    async def read_heads(self, _: Any, digests: Any) -> Any:
+        return self._reply("read_heads", digests=digests)
+
+    def remembered(self, _: Any) -> Any:
+        return self._reply("remembered")
+
+    def summary_options(self, _: Any) -> Any:
+        return self._reply("summary_options")
+
+    def prices(self, _: Any, summariser: str | None = None) -> Any:
+        return self._reply("prices", summariser=summariser)
+
+    def lately(self, _: Any, plan: Any) -> Any:
+        return self._reply("lately", plan=plan)
+
+    def background(self, _: Any) -> Any:
+        return self._reply("background")
+
+    def shape_refusals(self, _: Any, status: Any) -> Any:
+        return self._reply("shape_refusals", status=status)
+
+    def freed(self, _: Any, before: int, after: int) -> None:
+        self._reply("freed", before=before, after=after)
+
+    async def make(self, _: Any, job: Any) -> Any:
+        return self._reply("make", job=job)
+
+    async def wait(self, _: Any, job: Any) -> Any:
+        return self._reply("wait", job=job)
+
+    async def postpone(self, _: Any, job: Any) -> Any:
+        return self._reply("postpone", job=job)
+
+    async def recall(self, _: Any, view: Any, policy: Any) -> Any:
+        return self._reply("recall", view=view, policy=policy)
+
+    async def compute(self, _: Any, step: Callable[[], Any]) -> Any:
+        return step()

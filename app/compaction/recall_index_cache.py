@@ -1,4 +1,4 @@
-"""Recaller: keeps what was read of each conversation, so that a turn reads only what is new."""
+"""RecallIndexCache: keeps what was read of each conversation, so that a turn reads only what is new."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from threading import Lock
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from app.core.deciding.request import Place, Request
 from app.core.recall.policy import RecallPolicy
 from app.core.recall.recall import Recollection, with_recalled
+from app.core.request import Place, Request
 from app.core.view.verify import problems
 from app.core.view.view import View
 from app.runtime.caches import Cache, Caches
@@ -26,7 +26,7 @@ class _Held(Struct, frozen=True):
     """Lock for several requests of one conversation that are looked through at once."""
 
 
-class Recaller:
+class RecallIndexCache:
     def __init__(self, work: Work, caches: Caches) -> None:
         self._work = work
         self._held: Cache[tuple[Place, str], _Held] = caches.cache("recall", lambda _, held: held.size)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.compaction.leased import LeasedCompaction
+from app.compaction.lease import LeasedCompaction
 
 
 @pytest.mark.parametrize(("seconds", "ended"), [(1.0, True), (0.0, False)])
@@ -18,10 +18,9 @@ async def test_it_is_waited_for_as_long_as_there_is_time_and_the_wait_is_measure
     waits: list[float] = []
     metrics = SimpleNamespace(lease_waits=SimpleNamespace(observe=waits.append))
     store: Any = SimpleNamespace(leases=SimpleNamespace(ended=is_ended))
-    request = SimpleNamespace(place=("t", "c"), conversation=SimpleNamespace(chain=SimpleNamespace(positions={})))
-    course: Any = SimpleNamespace(request=request, announce=lambda _: None, seconds_left=seconds)
-    performer: Any = SimpleNamespace(metrics=metrics)
-    plan: Any = SimpleNamespace(range=None)
-    assert await LeasedCompaction(store, performer, "me").wait(course, plan) is ended
+    request: Any = SimpleNamespace(place=("t", "c"), conversation=SimpleNamespace(chain=SimpleNamespace(positions={})))
+    job: Any = SimpleNamespace(plan=SimpleNamespace(range=None), announce=lambda: None, seconds_left=seconds)
+    runner: Any = SimpleNamespace(metrics=metrics)
+    assert await LeasedCompaction(store, runner, "me").wait(request, job) is ended
     [waited] = waits
     assert 0 <= waited < 60

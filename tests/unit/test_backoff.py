@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.compaction.breakers import Setbacks
+from app.compaction.breakers import CompactionBackoff
 from app.core.reasons import Code, because
 from app.core.summary.flow import Compaction, Outcome
 from app.runtime.lineages import Lineage
@@ -22,8 +22,8 @@ def history(*turns: str, scope: str = "from the root") -> Lineage:
 A = history("a")
 
 
-def failed_twice(what: Lineage) -> Setbacks:
-    setbacks = Setbacks(Clock())
+def failed_twice(what: Lineage) -> CompactionBackoff:
+    setbacks = CompactionBackoff(Clock())
     for why in (WHY, WHY_TOO):
         setbacks.failed(what, why)
     return setbacks
@@ -31,7 +31,7 @@ def failed_twice(what: Lineage) -> Setbacks:
 
 def test_one_failure_is_tried_again_at_once_and_the_second_after_a_pause() -> None:
     clock = Clock()
-    setbacks = Setbacks(clock)
+    setbacks = CompactionBackoff(clock)
     setbacks.failed(A, WHY)
     assert setbacks.pauses(A) is None
     setbacks.failed(A, WHY)
@@ -43,7 +43,7 @@ def test_one_failure_is_tried_again_at_once_and_the_second_after_a_pause() -> No
 
 def test_an_answer_that_could_not_be_kept_is_paid_for_and_waits_at_once() -> None:
     clock = Clock()
-    setbacks = Setbacks(clock)
+    setbacks = CompactionBackoff(clock)
     pauses = []
     for _ in range(6):
         setbacks.failed(A, REFUSED)
@@ -63,7 +63,7 @@ def test_a_pause_holds_while_the_history_grows_and_for_no_other_one() -> None:
 
 
 def test_a_success_ends_it() -> None:
-    setbacks = Setbacks(Clock())
+    setbacks = CompactionBackoff(Clock())
     for length in range(1, 5):
         setbacks.failed(history(*"abcd"[:length]), WHY)
     setbacks.succeeded(history(*"abcde"))
@@ -72,7 +72,7 @@ def test_a_success_ends_it() -> None:
 
 
 def test_only_so_much_is_remembered() -> None:
-    setbacks = Setbacks(Clock())
+    setbacks = CompactionBackoff(Clock())
     for number in range(10_001):
         setbacks.failed(history(str(number)), WHY)
         setbacks.failed(history(str(number)), WHY)
@@ -85,7 +85,10 @@ def test_a_history_of_a_single_unit_has_nothing_to_be_known_by() -> None:
 
 
 def test_a_part_that_was_made_is_no_success_where_another_one_failed() -> None:
-    setbacks, half = Setbacks(Clock()), Compaction((chunk(conversation(*turns(3)), 0, 2),), Outcome.FAILED, WHY)
+    setbacks, half = (
+        CompactionBackoff(Clock()),
+        Compaction((chunk(conversation(*turns(3)), 0, 2),), Outcome.FAILED, WHY),
+    )
     for _ in range(2):
         setbacks.learn(A, half)
     assert setbacks.pauses(A) == WHY
@@ -95,7 +98,7 @@ def test_a_part_that_was_made_is_no_success_where_another_one_failed() -> None:
 
 @pytest.mark.parametrize("outcome", [Outcome.LEASE_LOST, Outcome.DELETED, Outcome.STORE_AWAY])
 def test_what_others_took_away_or_the_database_says_nothing_of_a_compaction(outcome: Outcome) -> None:
-    untried, paused = Setbacks(Clock()), failed_twice(A)
+    untried, paused = CompactionBackoff(Clock()), failed_twice(A)
     for setbacks in (untried, paused):
         for _ in range(3):
             setbacks.learn(A, Compaction((), outcome))
@@ -106,7 +109,7 @@ def test_what_others_took_away_or_the_database_says_nothing_of_a_compaction(outc
 def test_what_failed_the_last_time_is_known_until_it_succeeds() -> None:
     """Also after its pause: in the background nothing is made twice."""
     clock = Clock()
-    setbacks = Setbacks(clock)
+    setbacks = CompactionBackoff(clock)
     assert not setbacks.failed_last(A)
     setbacks.failed(A, WHY)
     clock.now += 10_000.0
@@ -118,7 +121,7 @@ def test_what_failed_the_last_time_is_known_until_it_succeeds() -> None:
 
 def test_where_no_failure_is_tolerated_the_first_one_pauses() -> None:
     clock = Clock()
-    setbacks = Setbacks(clock, tolerated=0)
+    setbacks = CompactionBackoff(clock, tolerated=0)
     setbacks.failed(A, WHY)
     assert setbacks.pauses(A) == WHY
     clock.now = 30.0

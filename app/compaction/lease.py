@@ -23,12 +23,11 @@ from time import monotonic
 
 import structlog
 
-from app.compaction.performer import Course, Performer
+from app.compaction.job import CompactionJob
 from app.compaction.request import ChatRequest
-from app.core.deciding.effects import Make
+from app.compaction.runner import CompactionRunner
 from app.core.reasons import Code, because
 from app.core.summary.flow import Compaction, Outcome
-from app.core.summary.plan import Plan
 from app.core.view.chunks import SummaryChunk
 from app.runtime.erased import Erased
 from app.store import Lease, Store, StoreUnavailable
@@ -51,16 +50,17 @@ class _LeaseLost(Exception):
 @dataclass(slots=True)
 class LeasedCompaction:
     store: Store
-    performer: Performer
+    runner: CompactionRunner
     holder: str
     """Name of this process."""
 
-    async def make(self, course: Course, asked: Make) -> Compaction | None:
-        """Take the lease and make a compaction; None if somebody else has the lease. Raises `StoreUnavailable`."""
-        request, plan = course.request, asked.plan
-        if asked.is_again:
-            await asyncio.sleep(min(course.seconds_left, RACE_SECONDS * random.random()))
-        quotas = self.performer.quotas
+    async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction | None:
+        """Take the lease and make a compaction, in a task that the application owns. The result may not have begun, or
+        take too long; None if another process has the lease. Raises `StoreUnavailable`."""
+        plan = job.plan
+        if job.is_again:
+            await asyncio.sleep(min(job.seconds_left, RACE_SECONDS * random.random()))
+        quotas = self.runner.quotas
         if not quotas.begin(*request.place):
             return Compaction((), Outcome.NOT_BEGUN, because(Code.TOO_MANY_COMPACTIONS))
         lease = None
@@ -74,31 +74,31 @@ class LeasedCompaction:
             return Compaction((), Outcome.NOT_BEGUN, because(Code.TOO_MANY_COMPACTIONS))
         if not isinstance(lease, Lease):
             return None
-        running = self._run(course, asked, lease)
-        compaction = await self.performer.result(course, self.performer.start(request, plan, running))
+        running = self._run(request, job, lease)
+        compaction = await self.runner.result(job, self.runner.start(request, plan, running))
         return compaction or Compaction((), Outcome.TAKES_TOO_LONG)
 
-    async def wait(self, course: Course, plan: Plan) -> bool:
-        """Wait for the result of somebody else's compaction, not for the lease; False if it takes too long. Raises
+    async def wait(self, request: ChatRequest, job: CompactionJob) -> bool:
+        """Wait for the result of another process's compaction, not for the lease; False if it takes too long. Raises
         `StoreUnavailable`."""
-        course.announce(plan)
-        place, began = (*course.request.place, plan.range, course.request.conversation.chain.positions), monotonic()
+        job.announce()
+        place, began = (*request.place, job.plan.range, request.conversation.chain.positions), monotonic()
         try:
-            while course.seconds_left:
-                if await self.store.leases.ended(*place, course.seconds_left):
+            while job.seconds_left:
+                if await self.store.leases.ended(*place, job.seconds_left):
                     return True
             return False
         finally:
-            self.performer.metrics.lease_waits.observe(monotonic() - began)
+            self.runner.metrics.lease_waits.observe(monotonic() - began)
 
-    async def _run(self, course: Course, asked: Make, lease: Lease) -> Compaction:
-        """Run from the lease to its release, whoever is still waiting: the owned task."""
-        request, plan, began = course.request, asked.plan, monotonic()
+    async def _run(self, request: ChatRequest, job: CompactionJob, lease: Lease) -> Compaction:
+        """Run from the lease to its release, also where no request waits any more."""
+        plan, began = job.plan, monotonic()
         compaction = Compaction((), Outcome.LEASE_LOST)  # Unless one of the branches below comes to its end.
 
         async def keep(chunk: SummaryChunk) -> SummaryChunk | None:
             if stored := await self.store.leases.commit(lease, [chunk]):
-                self.performer.memory.add(request.place, request.series, stored[0])
+                self.runner.memory.add(request.place, request.series, stored[0])
                 return stored[0]
             return None
 
@@ -107,10 +107,10 @@ class LeasedCompaction:
                 beating = group.create_task(self._beat(lease))
                 if request.purpose == "background" and not await self._is_stored(request):
                     compaction = Compaction((), Outcome.DELETED)
-                elif await self._is_overtaken(request, asked.known):
+                elif await self._is_overtaken(request, job.known):
                     compaction = Compaction((), Outcome.AWAITED)
                 else:
-                    compaction = await self.performer.perform(asked.flow, request, keep, lambda: course.announce(plan))
+                    compaction = await self.runner.perform(job.flow, request, keep, job.announce)
                 beating.cancel()
         except* _LeaseLost:
             pass
@@ -122,8 +122,8 @@ class LeasedCompaction:
             return compaction  # Nothing was begun, so that there is nothing to log, count or learn from.
         if compaction.outcome is Outcome.LEASE_LOST and await self._is_revoked(lease):
             compaction = Compaction((), Outcome.DELETED)
-            self.performer.memory.forget(Erased(*request.place))
-        self.performer.ended(request, plan, request.undertaking(plan), compaction, began)
+            self.runner.memory.forget(Erased(*request.place))
+        self.runner.ended(request, plan, request.compaction_key(plan), compaction, began)
         return compaction
 
     async def _is_stored(self, request: ChatRequest) -> bool:

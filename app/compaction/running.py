@@ -9,7 +9,7 @@ from time import monotonic
 
 from msgspec import Struct
 
-from app.core.deciding.request import Place
+from app.core.request import Place
 
 
 class Running(Struct, frozen=True, eq=False):
@@ -18,10 +18,10 @@ class Running(Struct, frozen=True, eq=False):
     ahead: bool
     """True if it is made for requests to come: nobody waits for it."""
     began: float
-    """Start by the clock of `UnderWay`, in seconds."""
+    """Start by the clock of `RunningCompactions`, in seconds."""
 
 
-class UnderWay:
+class RunningCompactions:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._running: dict[Place, list[Running]] = {}

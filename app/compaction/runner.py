@@ -1,4 +1,4 @@
-"""Performer: does what a compaction asks for, in a task that the application owns, whoever keeps its chunks."""
+"""Runs compactions in tasks that the application owns, with what those of a process share."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 import structlog
 
-from app.compaction.breakers import Setbacks
+from app.compaction.breakers import CompactionBackoff
+from app.compaction.hints import hint_for
+from app.compaction.job import CompactionJob, CompactionStart
 from app.compaction.memory import ChunkMemory
 from app.compaction.quotas import Quotas
-from app.compaction.remedies import remedy_for
 from app.compaction.request import ChatRequest
 from app.compaction.request_rates import RequestRates
+from app.compaction.routing import SummaryRouting
+from app.compaction.running import RunningCompactions
 from app.compaction.summariser import PAUSED, Summariser
-from app.compaction.under_way import UnderWay
-from app.compaction.writing import Writing
-from app.core.deciding.attempt import Attempt, CompactionStart
 from app.core.reasons import joined
 from app.core.summary.beside import kept_share
 from app.core.summary.flow import (
@@ -53,40 +53,12 @@ ATTEMPTS = 2
 
 Keep = Callable[[SummaryChunk], Awaitable[SummaryChunk | None]]
 """Function that keeps a chunk and returns it as kept; None if the right to that was lost."""
-OnStart = Callable[[CompactionStart], None]
-
-
-def nobody(_: CompactionStart) -> None:
-    """Ignore the start, for callers who need not know."""
-
-
-@dataclass(slots=True, eq=False)
-class Course:
-    """One request's way through `decide`, and what only its driver knows of it."""
-
-    request: ChatRequest
-    attempt: Attempt
-    on_start: OnStart
-    deadline: float
-    """Time by the monotonic clock, in seconds."""
-
-    @property
-    def seconds_left(self) -> float:
-        return max(0.0, self.deadline - monotonic())
-
-    def announce(self, plan: Plan) -> None:
-        """Announce a compaction to the client; the first one alone is."""
-        if self.attempt.announced is None:
-            self.attempt.announced = CompactionStart.by(plan)
-            self.on_start(self.attempt.announced)
 
 
 @dataclass(slots=True)
-class Performer:
-    """Performs compactions, with everything that those of a process share, whoever stores their chunks."""
-
+class CompactionRunner:
     summariser: Summariser
-    writing: Writing
+    routing: SummaryRouting
     tasks: OwnedTasks
     work: Work
     ledger: Ledger
@@ -94,27 +66,27 @@ class Performer:
     metrics: Metrics
     rates: RequestRates
     memory: ChunkMemory
-    setbacks: Setbacks = field(default_factory=Setbacks)
-    under_way: UnderWay = field(default_factory=UnderWay)
+    backoff: CompactionBackoff = field(default_factory=CompactionBackoff)
+    running: RunningCompactions = field(default_factory=RunningCompactions)
 
     def start(
         self, request: ChatRequest, plan: Plan, running: Coroutine[Any, Any, Compaction]
     ) -> asyncio.Task[Compaction]:
         """Start a compaction that the quotas have begun, in a task the application owns."""
-        task = self.tasks.start(self._seen(request, plan, running), f"compaction {CompactionStart.by(plan).id}")
+        task = self.tasks.start(self._tracked(request, plan, running), f"compaction {CompactionStart.of(plan).id}")
         task.add_done_callback(lambda _: self.quotas.end(*request.place))
         return task
 
-    async def _seen(self, request: ChatRequest, plan: Plan, running: Coroutine[Any, Any, Compaction]) -> Compaction:
-        """Run a compaction in sight of whoever watches the conversation."""
-        with self.under_way.during(request.place, plan.messages, ahead=request.purpose == "background"):
+    async def _tracked(self, request: ChatRequest, plan: Plan, running: Coroutine[Any, Any, Compaction]) -> Compaction:
+        """Run a compaction that the inspector shows meanwhile."""
+        with self.running.during(request.place, plan.messages, ahead=request.purpose == "background"):
             return await running
 
     @staticmethod
-    async def result(course: Course, task: asyncio.Task[Compaction]) -> Compaction | None:
+    async def result(job: CompactionJob, task: asyncio.Task[Compaction]) -> Compaction | None:
         """Return the result of the request's own compaction; None if it takes too long."""
         # Waited for, not awaited: a client that leaves, or a deadline, ends the wait and not the work.
-        await asyncio.wait({task}, timeout=course.seconds_left)
+        await asyncio.wait({task}, timeout=job.seconds_left)
         return task.result() if task.done() else None
 
     async def perform(self, flow: Flow, request: ChatRequest, keep: Keep, announce: Callable[[], None]) -> Compaction:
@@ -151,12 +123,12 @@ class Performer:
         self,
         request: ChatRequest,
         plan: Plan,
-        undertaking: Lineage,
+        key: Lineage,
         compaction: Compaction,
         began: float,
     ) -> None:
         """Count and log a compaction that came to an end, and learn from it. `began` is the monotonic clock's."""
-        self.setbacks.learn(undertaking, compaction)
+        self.backoff.learn(key, compaction)
         seconds = monotonic() - began
         self.metrics.compacted(request.purpose, compaction.outcome, compaction.reasons, len(compaction.made), seconds)
         self._log(request, plan, compaction, seconds)
@@ -175,9 +147,9 @@ class Performer:
     async def _ask(self, asked: Summarise, request: ChatRequest, answered: list[_Answered]) -> SummaryAnswer | Failure:
         call, prefix = asked.request, None
         if (view := call.shown) is not None:
-            prefix = await request.beside(self.work.do, lambda: self.writing.prefix(request, view))
+            prefix = await request.beside(self.work.do, lambda: self.routing.prefix(request, view))
         began = monotonic()
-        deadline, routes = began + self.summariser.timeout_seconds * ATTEMPTS, self.writing.routes(request)
+        deadline, routes = began + self.summariser.timeout_seconds * ATTEMPTS, self.routing.routes(request)
         reply = await self.summariser.ask(call, routes, prefix, deadline, request.tenant, request.request_id)
         self.metrics.summary_called(() if isinstance(reply, SummaryAnswer) else reply.why)
         if isinstance(reply, SummaryAnswer):
@@ -201,7 +173,7 @@ class Performer:
             seconds=round(seconds, 2),
             purpose=request.purpose,
             reason=joined(reasons),
-            remedy=None if compaction.is_whole else remedy_for(reasons),
+            remedy=None if compaction.is_whole else hint_for(reasons),
         )
 
 

@@ -3,45 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from app.core.deciding.attempt import (
-    Ahead,
-    Answer,
-    Attempt,
-    Compact,
-    Imagine,
-    Recover,
-    StepDown,
-)
-from app.core.deciding.decide import ROUNDS, untouched
-from app.core.deciding.effects import (
-    AskPrices,
-    Background,
-    Brief,
-    Effect,
-    Lately,
-    LookAhead,
-    LookBack,
-    Make,
-    Postpone,
-    Prices,
-    Read,
-    ReadHeads,
-    ReadRewritten,
-    Remember,
-    ShapeRefusals,
-    StoreAway,
-    Stored,
-    Wait,
-)
-from app.core.deciding.request import MANY_BYTES, MANY_MESSAGES
+from app.compaction.compactor import ROUNDS, Preparation, untouched
+from app.compaction.parts import BackgroundChance, Lately, Prices, Stored
 from app.core.history.messages import Kind
 from app.core.reasons import Code, Reason, because
 from app.core.recall.policy import RecallPolicy
+from app.core.request import MANY_BYTES, MANY_MESSAGES
 from app.core.stages.ladder import UNTOUCHED, Decision
 from app.core.stages.policy import Policy
 from app.core.summary.flow import Compaction, Outcome
@@ -50,6 +23,7 @@ from app.core.tokens.usage import Price
 from app.core.view.chunks import FirstChunk
 from app.core.view.mask import MaskPolicy
 from app.core.view.view import Pruned, Verbatim, View
+from app.store import StoreUnavailable
 from tests.unit.conversations import (
     SETTINGS,
     TENANT,
@@ -65,14 +39,18 @@ from tests.unit.conversations import (
 )
 from tests.unit.worlds import AWAY, Then, World, asked
 
+SIMULATED = methodcaller("simulate", summaries=True)
+LOOKED_AT = methodcaller("simulate", summaries=False)
+AHEAD = methodcaller("make_ahead", 500)
+
 QUESTION = message("user", "the last question")
 SHORT = conversation(*turns(2), QUESTION)
 LONG = conversation(message("system", "rules"), *turns(10, size=40), QUESTION)
 """Over the trigger of 700, under the limit of 1,000."""
 FAR = conversation(message("system", "rules"), *turns(20, size=40), QUESTION)
 """Over the limit."""
-LOOKED = ["ShapeRefusals", "ShapeRefusals", "Read", "Brief", "LookBack"]
-MADE = [*LOOKED, "ReadRewritten", "Make", "Read", "Freed"]
+LOOKED = ["shape_refusals", "shape_refusals", "read_prefix", "summary_options", "lately"]
+MADE = [*LOOKED, "read_first_chunks", "make", "read_prefix", "freed"]
 """The way of a request that makes the summary that is due."""
 STORED = chunk(LONG, 0, 14)
 FAILED = Compaction((), Outcome.FAILED, WHY)
@@ -100,7 +78,7 @@ MASKS = Policy(mask=MaskPolicy(), cost_gate=None, recall=None)
 # Without anything to do
 
 
-@pytest.mark.parametrize("mode", [Answer(), Imagine(summaries=True), Imagine(summaries=False)])
+@pytest.mark.parametrize("mode", [Preparation.prepare, SIMULATED, LOOKED_AT])
 def test_under_the_trigger_nothing_is_asked_for(mode: Any) -> None:
     world = World()
     assert world.decide(asked(SHORT), mode) is UNTOUCHED
@@ -162,7 +140,7 @@ def test_a_stored_summary_that_does_is_used_and_nothing_is_made() -> None:
 def test_a_mask_that_is_due_is_kept_before_anything_is_sent() -> None:
     world = World()
     decision = world.decide(asked(tools(), policy=MASKS))
-    assert world.names == ["ShapeRefusals", "ShapeRefusals", "Read", "KeepMask"]
+    assert world.names == ["shape_refusals", "shape_refusals", "read_prefix", "keep_mask"]
     assert (decision.status, decision.actions) == ("trimmed", ("masked",))
 
 
@@ -171,19 +149,19 @@ def test_a_mask_that_is_known_is_not_kept_again() -> None:
     first = world.decide(asked(tools(5), policy=MASKS, budget=limits))
     for talk, kept in ((tools(5), 1), (tools(8), 2)):
         decision = world.decide(asked(talk, policy=MASKS, budget=limits))
-        assert world.names.count("KeepMask") == kept
+        assert world.names.count("keep_mask") == kept
         assert (decision.view == first.view) is (kept == 1)
 
 
 def test_a_failed_summary_is_no_error_and_the_reason_is_told() -> None:
-    world = World({Make: FAILED})
+    world = World({"make": FAILED})
     decision = world.decide(asked(LONG))
     assert world.names == MADE[:7]
     assert (decision.view, decision.why) == (None, WHY)
 
 
 def test_what_was_announced_in_vain_is_a_failure() -> None:
-    world: World = World({Make: lambda effect: (world.make(effect), FAILED)[1]})
+    world: World = World({"make": lambda call: (world.succeed(call), FAILED)[1]})
     assert world.decide(asked(LONG)).failed
 
 
@@ -201,14 +179,14 @@ def test_where_nothing_can_be_summarised_the_reason_says_so() -> None:
     ],
 )
 def test_what_speaks_against_a_compaction_is_told_in_its_place(lately: Lately, why: Any) -> None:
-    world = World({LookBack: lately})
+    world = World({"lately": lately})
     assert world.decide(asked(LONG)).why == why
-    assert "Make" not in world.names
+    assert "make" not in world.names
 
 
 def test_a_pause_does_not_hold_where_nothing_else_would_do() -> None:
     policy = Policy(mask=None, cost_gate=None, recall=None, prune=False, fit=False, emergency=False)
-    world = World({LookBack: Lately(paused=WHY)})
+    world = World({"lately": Lately(paused=WHY)})
     assert world.decide(asked(FAR, policy=policy)).status == "summarized"
 
 
@@ -226,10 +204,10 @@ def test_a_history_that_is_rewritten_every_turn_is_not_summarised_again() -> Non
         )
         for n, stop in enumerate(positions)
     ]
-    world = World({ReadRewritten: first})
+    world = World({"read_first_chunks": first})
     assert world.decide(asked(LONG)).why == because(Code.HISTORY_CHANGES_EVERY_TURN)
-    assert world.names[-2:] == ["ReadRewritten", "ReadHeads"]
-    seen = World({ReadRewritten: first, ReadHeads: lambda effect: effect.digests})
+    assert world.names[-2:] == ["read_first_chunks", "read_heads"]
+    seen = World({"read_first_chunks": first, "read_heads": lambda call: call.digests})
     assert seen.decide(asked(LONG)).status == "summarized"
 
 
@@ -237,42 +215,42 @@ def test_a_history_that_is_rewritten_every_turn_is_not_summarised_again() -> Non
 
 
 def test_whoever_makes_it_already_is_waited_for_and_then_the_store_is_read_again() -> None:
-    world: World = World({Make: lambda _: setattr(world, "stored", Stored(chunks=(STORED,)))})
+    world: World = World({"make": lambda _: setattr(world, "stored", Stored(chunks=(STORED,)))})
     decision = world.decide(asked(LONG))
-    assert world.names == [*MADE[:7], "Wait", "Read"]
+    assert world.names == [*MADE[:7], "wait", "read_prefix"]
     assert (decision.status, decision.made) == ("summarized", ())
 
 
 def test_who_waited_in_vain_tries_it_and_says_that_it_is_again() -> None:
-    world = World({Make: Then(None, World().make)})
+    world = World({"make": Then(None, World().succeed)})
     world.decide(asked(LONG))
-    makes = [effect.is_again for effect in world.effects if isinstance(effect, Make)]
+    makes = [call.job.is_again for call in world.calls if call.name == "make"]
     assert makes == [False, True]
 
 
 def test_where_waiting_takes_too_long_the_request_goes_on_without() -> None:
-    decision = World({Make: None, Wait: False}).decide(asked(LONG))
+    decision = World({"make": None, "wait": False}).decide(asked(LONG))
     assert decision.why == because(Code.SUMMARY_TAKES_TOO_LONG)
 
 
 def test_a_lost_lease_is_planned_anew_three_times_at_most() -> None:
-    world = World({Make: Compaction((), Outcome.LEASE_LOST)})
+    world = World({"make": Compaction((), Outcome.LEASE_LOST)})
     assert world.decide(asked(LONG)).why == because(Code.LEASE_LOST)
-    assert world.names.count("Make") == ROUNDS
+    assert world.names.count("make") == ROUNDS
 
 
 def test_a_deleted_conversation_is_not_summarised_again() -> None:
-    world = World({Make: Compaction((), Outcome.DELETED)})
+    world = World({"make": Compaction((), Outcome.DELETED)})
     assert world.decide(asked(LONG)).why == because(Code.CONVERSATION_DELETED)
-    assert world.names.count("Make") == 1
+    assert world.names.count("make") == 1
 
 
 def test_where_one_compaction_does_not_suffice_another_one_follows() -> None:
     parts = [Compaction((chunk(FAR, start, start + 6),)) for start in (0, 6, 12, 18)]
-    world = World({Make: Then(*(partial(_stored, made) for made in parts))})
+    world = World({"make": Then(*(partial(_stored, made) for made in parts))})
     decision = world.decide(asked(FAR))
-    assert world.names.count("Make") == ROUNDS
-    assert world.names.count("Freed") == 1
+    assert world.names.count("make") == ROUNDS
+    assert world.names.count("freed") == 1
     assert decision.status == "summarized"
 
 
@@ -283,81 +261,80 @@ def test_what_one_compaction_leaves_over_is_summarised_at_once_though_the_view_f
     limits = budget(22_000, trigger=15_000, target=6_000, summary=40, fold=20_000)
     world: World
 
-    def make(effect: Make) -> Compaction:
+    def make(call: Any) -> Compaction:
         if ends and world.stored.chunks:
             return FAILED
-        _, compaction = play(effect.flow, *[notes(25)] * 100)
+        _, compaction = play(call.job.flow, *[notes(25)] * 100)
         world.stored = replace(world.stored, chunks=(*world.stored.chunks, *compaction.made))
         return compaction
 
-    world = World({Brief: replace(SETTINGS, source_tokens=250), Make: make})
+    world = World({"summary_options": replace(SETTINGS, source_tokens=250), "make": make})
     decision = world.decide(asked(long, budget=limits))
     assert decision.view is not None
-    assert world.names.count("Make") == 2
+    assert world.names.count("make") == 2
     assert (decision.view.tokens <= limits.target) == (not ends)
     assert decision.view.tokens <= limits.trigger.tokens
-    assert World({Read: world.stored}).decide(asked(long, budget=limits)).view == decision.view
+    assert World({"read_prefix": world.stored}).decide(asked(long, budget=limits)).view == decision.view
 
 
-def _stored(made: Compaction, _: Effect) -> Compaction:
+def _stored(made: Compaction, _: Any) -> Compaction:
     return made
 
 
 def test_where_three_do_not_suffice_the_reason_says_so() -> None:
     small = [Compaction((chunk(FAR, n, n + 1, tokens=40),)) for n in range(4)]
-    world = World({Make: Then(*(partial(_stored, made) for made in small))})
+    world = World({"make": Then(*(partial(_stored, made) for made in small))})
     assert Reason(Code.SUMMARIES_NOT_ENOUGH) in world.decide(asked(FAR)).why
 
 
 # The background
 
 
-GOES_ON = Answer(may_go_on=True)
-COMES_BACK = Background(comes_back=True, has_room=True)
+COMES_BACK = BackgroundChance(comes_back=True, has_room=True)
 
 
 def test_a_request_that_fits_well_leaves_its_summary_to_the_background() -> None:
-    world = World({LookAhead: COMES_BACK})
-    decision = world.decide(asked(LONG), GOES_ON)
-    assert world.names == [*LOOKED, "ReadRewritten", "LookAhead", "Postpone"]
+    world = World({"background": COMES_BACK})
+    decision = world.decide(asked(LONG), may_postpone=True)
+    assert world.names == [*LOOKED, "read_first_chunks", "background", "postpone"]
     assert decision.why == because(Code.SUMMARY_IN_BACKGROUND)
 
 
 def test_the_mask_by_which_it_goes_on_is_kept() -> None:
     talk = conversation(*tools().history[:-1], *turns(4, size=60), QUESTION)
-    world = World({LookAhead: COMES_BACK})
-    decision = world.decide(asked(talk, policy=MASKS, budget=budget(1_300, trigger=700, target=300)), GOES_ON)
+    world = World({"background": COMES_BACK})
+    decision = world.decide(asked(talk, policy=MASKS, budget=budget(1_300, trigger=700, target=300)), may_postpone=True)
     assert decision.why[-1:] == because(Code.SUMMARY_IN_BACKGROUND)
-    assert world.names[-2:] == ["Postpone", "KeepMask"]
+    assert world.names[-2:] == ["postpone", "keep_mask"]
 
 
 @pytest.mark.parametrize(
-    ("mode", "replies"),
+    ("may_postpone", "replies"),
     [
-        (Answer(), {LookAhead: COMES_BACK}),
-        (GOES_ON, {LookAhead: replace(COMES_BACK, comes_back=False)}),
-        (GOES_ON, {LookAhead: COMES_BACK, LookBack: Lately(failed_last=True)}),
+        (False, {"background": COMES_BACK}),
+        (True, {"background": replace(COMES_BACK, comes_back=False)}),
+        (True, {"background": COMES_BACK, "lately": Lately(failed_last=True)}),
     ],
 )
-def test_without_that_it_waits(mode: Answer, replies: Any) -> None:
+def test_without_that_it_waits(may_postpone: bool, replies: Any) -> None:
     world = World(replies)
-    world.decide(asked(LONG), mode)
-    assert "Make" in world.names
-    assert "Postpone" not in world.names
+    world.decide(asked(LONG), may_postpone=may_postpone)
+    assert "make" in world.names
+    assert "postpone" not in world.names
 
 
 def test_after_an_announcement_it_waits() -> None:
     """A client that was told of a summary gets it."""
 
-    def lost(effect: Make) -> Compaction:
-        world.make(effect)
+    def lost(call: Any) -> Compaction:
+        world.succeed(call)
         world.stored = Stored()
         return Compaction((), Outcome.LEASE_LOST)
 
-    world: World = World({LookAhead: Then(Background(), COMES_BACK), Make: Then(lost, World().make)})
-    world.decide(asked(LONG), GOES_ON)
-    assert world.names.count("Make") == 2
-    assert "Postpone" not in world.names
+    world: World = World({"background": Then(BackgroundChance(), COMES_BACK), "make": Then(lost, World().succeed)})
+    world.decide(asked(LONG), may_postpone=True)
+    assert world.names.count("make") == 2
+    assert "postpone" not in world.names
 
 
 # The price
@@ -378,78 +355,78 @@ GATED = Policy(mask=None, recall=None, cost_gate=CostGate())
 def test_a_compaction_that_costs_more_than_it_saves_is_put_off_where_all_prices_are_known(
     prices: Prices, puts_off: bool
 ) -> None:
-    world = World({AskPrices: prices})
+    world = World({"prices": prices})
     decision = world.decide(asked(LONG, policy=GATED, budget=budget(hold=1_000)))
-    assert ("Make" in world.names) is not puts_off
+    assert ("make" in world.names) is not puts_off
     assert (decision.why == because(Code.PUT_OFF_FOR_COST)) is puts_off
-    assert [effect.summariser for effect in world.effects if isinstance(effect, AskPrices)] == ["m"]
+    assert [call.summariser for call in world.calls if call.name == "prices"] == ["m"]
 
 
 def test_a_summariser_that_reads_the_cached_prompt_is_shown_what_is_quoted_in_it_too() -> None:
     policy = Policy(mask=None, recall=RecallPolicy(), cost_gate=None)
     for style, before in (("prefix", True), ("transcript", False)):
-        world = World({Brief: replace(SETTINGS, style=style)})
+        world = World({"summary_options": replace(SETTINGS, style=style)})
         world.decide(asked(LONG, policy=policy))
-        assert ("Recall" in world.names[: world.names.index("Make")]) is before
+        assert ("recall" in world.names[: world.names.index("make")]) is before
 
 
 def test_what_one_request_has_begun_is_not_put_off_half_way() -> None:
     parts = [Compaction((chunk(FAR, start, start + 6),)) for start in (0, 6, 12, 18)]
-    world = World({AskPrices: Then(Prices(), DEAR), Make: Then(*(partial(_stored, made) for made in parts))})
+    world = World({"prices": Then(Prices(), DEAR), "make": Then(*(partial(_stored, made) for made in parts))})
     world.decide(asked(FAR, policy=GATED, budget=budget(hold=10_000)))
-    assert world.names.count("Make") == ROUNDS
+    assert world.names.count("make") == ROUNDS
 
 
 def test_without_room_nobody_asks_for_the_price() -> None:
-    world = World({AskPrices: DEAR})
+    world = World({"prices": DEAR})
     world.decide(asked(LONG, policy=GATED, budget=budget(hold=100)))
-    assert "AskPrices" not in world.names
+    assert "prices" not in world.names
 
 
 def test_a_mask_is_put_off_likewise_and_no_summary_is_made_in_its_place() -> None:
     policy = replace(MASKS, cost_gate=CostGate())
     limits = budget(hold=1_000, trigger=700)
     for prices, keeps in ((DEAR, False), (Prices(), True)):
-        world = World({AskPrices: prices})
+        world = World({"prices": prices})
         world.decide(asked(tools(), policy=policy, budget=limits))
-        assert ("KeepMask" in world.names) is keeps
-        assert AskPrices() in world.effects
-        assert "Make" not in world.names
-    world = World({AskPrices: DEAR})
+        assert ("keep_mask" in world.names) is keeps
+        assert any(call.name == "prices" and call.summariser is None for call in world.calls)
+        assert "make" not in world.names
+    world = World({"prices": DEAR})
     no_gain = budget(hold=1_000, trigger=350, target=350, summary=900)
     decision = world.decide(asked(tools(), policy=policy, budget=no_gain))
     assert decision.why == because(Code.PUT_OFF_FOR_COST)
-    assert "LookBack" not in world.names
+    assert "lately" not in world.names
 
 
 # Refused shapes
 
 
 def test_a_view_of_a_shape_that_was_refused_a_moment_ago_is_not_sent_again() -> None:
-    world = World({ShapeRefusals: lambda effect: WHY if effect.status == "summarized" else None})
+    world = World({"shape_refusals": lambda call: WHY if call.status == "summarized" else None})
     world.stored = replace(world.stored, chunks=(STORED,))
     decision = world.decide(asked(LONG))
-    assert world.names == ["ShapeRefusals", "ShapeRefusals", "Read"]
+    assert world.names == ["shape_refusals", "shape_refusals", "read_prefix"]
     assert (decision.view, decision.why) == (None, WHY)
 
 
 def test_where_nothing_is_below_the_refused_shape_it_is_decided_as_ever() -> None:
     policy = Policy(mask=None, cost_gate=None, recall=None, fit=False, prune=False, emergency=False)
-    assert World({ShapeRefusals: WHY}).decide(asked(FAR, policy=policy)).status == "summarized"
+    assert World({"shape_refusals": WHY}).decide(asked(FAR, policy=policy)).status == "summarized"
 
 
 def test_after_a_refusal_of_its_shape_the_view_below_is_sent() -> None:
     world = World()
     refused = Decision(View((Pruned(0, 2),), 10), ("pruned",))
-    decision = world.decide(asked(LONG), StepDown(refused, "roles must alternate"))
-    assert (world.names, decision.view) == (["Read"], None)
+    decision = world.decide(asked(LONG), methodcaller("step_down", refused, "roles must alternate"))
+    assert (world.names, decision.view) == (["read_prefix"], None)
     assert decision.why == because(Code.PAYLOAD_REFUSED, "roles must alternate")
 
 
 def test_without_the_store_it_steps_down_too_and_without_a_step_the_refusal_stays() -> None:
     refused = Decision(View((Pruned(0, 2),), 10), ("pruned",))
-    assert World({Read: AWAY}).decide(asked(LONG), StepDown(refused, "no")).view is None
-    assert World().decide(asked(FAR), StepDown(refused, "no")) is refused
+    assert World({"read_prefix": AWAY}).decide(asked(LONG), methodcaller("step_down", refused, "no")).view is None
+    assert World().decide(asked(FAR), methodcaller("step_down", refused, "no")) is refused
 
 
 # Refused sizes
@@ -458,56 +435,56 @@ def test_without_the_store_it_steps_down_too_and_without_a_step_the_refusal_stay
 def test_after_a_refusal_of_its_size_what_is_stored_is_used_first() -> None:
     world = World()
     world.stored = replace(world.stored, chunks=(STORED,))
-    decision = world.decide(asked(LONG, budget=budget(700)), Recover())
-    assert (world.names, decision.status) == (["Read"], "summarized")
+    decision = world.decide(asked(LONG, budget=budget(700)), Preparation.recover)
+    assert (world.names, decision.status) == (["read_prefix"], "summarized")
 
 
 @pytest.mark.parametrize("recall", [None, RecallPolicy()])
 def test_where_that_does_not_reach_the_budget_a_summary_is_made_and_nothing_recalled(recall: Any) -> None:
     policy = Policy(mask=None, cost_gate=None, recall=recall, fit=False)
     world = World()
-    decision = world.decide(asked(LONG, policy=policy, budget=budget(700)), Recover())
-    assert world.names == ["Read", *LOOKED, "Make", "Read", "Freed"]
+    decision = world.decide(asked(LONG, policy=policy, budget=budget(700)), Preparation.recover)
+    assert world.names == ["read_prefix", *LOOKED, "make", "read_prefix", "freed"]
     assert decision.status == "summarized"
 
 
 def test_without_the_store_it_recovers_by_what_needs_none_and_says_so() -> None:
-    decision = World({Read: AWAY}).decide(asked(LONG), Recover())
+    decision = World({"read_prefix": AWAY}).decide(asked(LONG), Preparation.recover)
     assert decision.why == because(Code.STORAGE)
     none = replace(asked(LONG).policy, strategy="none")
-    assert World().decide(asked(FAR, policy=none), Recover()).status == "trimmed"
+    assert World().decide(asked(FAR, policy=none), Preparation.recover).status == "trimmed"
 
 
 # The store away
 
 
 def test_while_the_store_is_away_what_this_process_remembers_is_used() -> None:
-    world = World({Read: AWAY, Remember: (STORED,)})
+    world = World({"read_prefix": AWAY, "remembered": (STORED,)})
     decision = world.decide(asked(LONG))
-    assert world.names == [*LOOKED[:3], "Remember"]
+    assert world.names == [*LOOKED[:3], "remembered"]
     assert (decision.status, decision.why) == ("summarized", because(Code.STORAGE))
 
 
 def test_what_is_remembered_and_still_too_large_is_masked() -> None:
     policy = replace(MASKS, fit=False)
     talk = conversation(*tools().history[:-1], message("user", words(150, "more")), QUESTION)
-    world = World({Read: AWAY})
+    world = World({"read_prefix": AWAY})
     decision = world.decide(asked(talk, policy=policy, budget=budget(900)))
-    assert world.names == [*LOOKED[:3], "Remember"]
+    assert world.names == [*LOOKED[:3], "remembered"]
     assert decision.actions == ("masked",)
 
 
 def test_what_does_not_fit_without_the_store_is_trimmed() -> None:
-    world = World({Read: AWAY})
+    world = World({"read_prefix": AWAY})
     decision = world.decide(asked(FAR))
-    assert "Make" not in world.names
+    assert "make" not in world.names
     assert (decision.status, decision.why) == ("trimmed", because(Code.STORAGE))
 
 
 def test_a_store_that_goes_away_while_others_are_waited_for_is_done_without() -> None:
-    world = World({Make: None, Wait: AWAY})
+    world = World({"make": None, "wait": AWAY})
     decision = world.decide(asked(LONG))
-    assert world.names[-2:] == ["Wait", "Remember"]
+    assert world.names[-2:] == ["wait", "remembered"]
     assert decision.why == because(Code.STORAGE)
 
 
@@ -516,27 +493,27 @@ def test_a_store_that_goes_away_while_others_are_waited_for_is_done_without() ->
 
 def test_a_dry_run_says_what_would_be_made_by_one_look_at_the_store() -> None:
     world = World()
-    decision = world.decide(asked(LONG), Imagine(summaries=True))
-    assert world.names == ["Read", "Brief", "LookBack", "ReadRewritten", "LookAhead", "Make"]
+    decision = world.decide(asked(LONG), SIMULATED)
+    assert world.names == ["read_prefix", "summary_options", "lately", "read_first_chunks", "background", "make"]
     assert (decision.status, len(decision.made)) == ("summarized", 1)
 
 
 def test_a_dry_run_tells_the_summary_that_the_background_would_make() -> None:
-    world = World({LookAhead: COMES_BACK, Postpone: (STORED,)})
-    decision = world.decide(asked(LONG), Imagine(summaries=True))
+    world = World({"background": COMES_BACK, "postpone": (STORED,)})
+    decision = world.decide(asked(LONG), SIMULATED)
     assert (decision.made, decision.why) == ((STORED,), because(Code.SUMMARY_IN_BACKGROUND))
 
 
 def test_what_is_only_looked_at_is_decided_by_what_is_stored() -> None:
     world = World()
-    assert world.decide(asked(LONG), Imagine(summaries=False)).view is None
-    assert world.names == ["Read"]
+    assert world.decide(asked(LONG), LOOKED_AT).view is None
+    assert world.names == ["read_prefix"]
 
 
 def test_a_look_goes_on_without_the_store_and_a_plan_does_not() -> None:
-    assert World({Read: AWAY}).decide(asked(LONG), Imagine(summaries=False)).why == because(Code.STORAGE)
-    with pytest.raises(StoreAway):
-        World({Read: AWAY}).decide(asked(LONG), Imagine(summaries=True))
+    assert World({"read_prefix": AWAY}).decide(asked(LONG), LOOKED_AT).why == because(Code.STORAGE)
+    with pytest.raises(StoreUnavailable):
+        World({"read_prefix": AWAY}).decide(asked(LONG), SIMULATED)
 
 
 # On demand
@@ -544,8 +521,8 @@ def test_a_look_goes_on_without_the_store_and_a_plan_does_not() -> None:
 
 def test_what_a_client_asks_for_is_made_whatever_it_frees_until_it_is_there() -> None:
     world = World()
-    decision = world.decide(asked(SHORT), Compact(4))
-    assert world.names == ["Read", "Brief", "LookBack", "Make", "Read"]
+    decision = world.decide(asked(SHORT), methodcaller("compact", 4))
+    assert world.names == ["read_prefix", "summary_options", "lately", "make", "read_prefix"]
     assert (decision.status, len(decision.made)) == ("summarized", 1)
 
 
@@ -553,41 +530,41 @@ def test_what_is_asked_for_stands_for_the_bare_history() -> None:
     """What is pinned is for a payload, and so are the operator's words behind it."""
     world = World()
     world.stored = replace(world.stored, pins=(1,), chunks=(chunk(SHORT, 0, 4),))
-    decision = world.decide(asked(SHORT, pins=(0,), pinned_text="Mind these."), Compact(4))
+    decision = world.decide(asked(SHORT, pins=(0,), pinned_text="Mind these."), methodcaller("compact", 4))
     assert decision.actions == ("summarized",)
 
 
 def test_what_is_there_already_is_only_returned() -> None:
     world = World()
     world.stored = replace(world.stored, chunks=(chunk(SHORT, 0, 4),))
-    assert world.decide(asked(SHORT), Compact(4)).status == "summarized"
-    assert world.names == ["Read", "Brief"]
+    assert world.decide(asked(SHORT), methodcaller("compact", 4)).status == "summarized"
+    assert world.names == ["read_prefix", "summary_options"]
 
 
 @pytest.mark.parametrize(
     ("replies", "position", "why"),
     [
         ({}, 0, because(Code.NOTHING_TO_SUMMARISE)),
-        ({LookBack: Lately(stopping=True)}, 4, because(Code.STOPPING)),
-        ({Make: FAILED}, 4, WHY),
-        ({Make: Compaction((), Outcome.DELETED)}, 4, because(Code.CONVERSATION_DELETED)),
-        ({Make: Compaction((), Outcome.TAKES_TOO_LONG)}, 4, because(Code.SUMMARY_TAKES_TOO_LONG)),
+        ({"lately": Lately(stopping=True)}, 4, because(Code.STOPPING)),
+        ({"make": FAILED}, 4, WHY),
+        ({"make": Compaction((), Outcome.DELETED)}, 4, because(Code.CONVERSATION_DELETED)),
+        ({"make": Compaction((), Outcome.TAKES_TOO_LONG)}, 4, because(Code.SUMMARY_TAKES_TOO_LONG)),
     ],
 )
 def test_what_could_not_be_made_on_demand_is_told(replies: Any, position: int, why: Any) -> None:
-    decision = World(replies).decide(asked(SHORT), Compact(position))
+    decision = World(replies).decide(asked(SHORT), methodcaller("compact", position))
     assert (decision.view, decision.why) == (None, why)
 
 
 def test_somebody_who_asks_for_a_place_tries_again_what_failed_lately() -> None:
-    assert World({LookBack: Lately(paused=WHY)}).decide(asked(SHORT), Compact(4)).status == "summarized"
+    assert World({"lately": Lately(paused=WHY)}).decide(asked(SHORT), methodcaller("compact", 4)).status == "summarized"
 
 
 def test_what_is_asked_for_cannot_be_had_without_the_store() -> None:
-    away: list[Any] = [{Read: AWAY}, {Make: Compaction((), Outcome.STORE_AWAY)}]
+    away: list[Any] = [{"read_prefix": AWAY}, {"make": Compaction((), Outcome.STORE_AWAY)}]
     for replies in away:
-        with pytest.raises(StoreAway):
-            World(replies).decide(asked(SHORT), Compact(4))
+        with pytest.raises(StoreUnavailable):
+            World(replies).decide(asked(SHORT), methodcaller("compact", 4))
 
 
 # Ahead
@@ -595,41 +572,41 @@ def test_what_is_asked_for_cannot_be_had_without_the_store() -> None:
 
 def test_what_will_be_due_is_made_ahead_and_judged() -> None:
     world = World()
-    assert world.decide(asked(LONG), Ahead(500)) is UNTOUCHED
-    assert world.names == ["Read", "Brief", "LookBack", "ReadRewritten", "Make", "Freed"]
+    assert world.ask(asked(LONG), AHEAD) is None
+    assert world.names == ["read_prefix", "summary_options", "lately", "read_first_chunks", "make", "freed"]
 
 
 def test_another_s_compaction_is_not_waited_for_by_what_nobody_needs_yet() -> None:
-    world = World({Make: None})
-    world.decide(asked(LONG), Ahead(500))
-    assert world.names[-1] == "Make"
+    world = World({"make": None})
+    world.decide(asked(LONG), AHEAD)
+    assert world.names[-1] == "make"
 
 
 @pytest.mark.parametrize(
     ("replies", "changes", "last"),
     [
-        ({Read: AWAY}, {}, "Read"),
-        ({LookBack: Lately(failed_last=True)}, {}, "LookBack"),
-        ({LookBack: Lately(blocked=Code.COMPACTION_TOO_FREQUENT)}, {}, "LookBack"),
-        ({AskPrices: DEAR}, {"policy": GATED, "budget": budget(hold=1_000)}, "AskPrices"),
-        ({}, {"talk": SHORT}, "Read"),
-        ({}, {"talk": tools(), "policy": MASKS}, "Read"),
-        ({}, {"talk": conversation(message("user", words(750)))}, "Brief"),
+        ({"read_prefix": AWAY}, {}, "read_prefix"),
+        ({"lately": Lately(failed_last=True)}, {}, "lately"),
+        ({"lately": Lately(blocked=Code.COMPACTION_TOO_FREQUENT)}, {}, "lately"),
+        ({"prices": DEAR}, {"policy": GATED, "budget": budget(hold=1_000)}, "prices"),
+        ({}, {"talk": SHORT}, "read_prefix"),
+        ({}, {"talk": tools(), "policy": MASKS}, "read_prefix"),
+        ({}, {"talk": conversation(message("user", words(750)))}, "summary_options"),
     ],
 )
 def test_ahead_of_its_time_nothing_is_made_that_something_speaks_against(replies: Any, changes: Any, last: str) -> None:
     world = World(replies)
     world.decide(
-        asked(**({"talk": LONG} | {("talk" if k == "conversation" else k): v for k, v in changes.items()})), Ahead(500)
+        asked(**({"talk": LONG} | {("talk" if k == "conversation" else k): v for k, v in changes.items()})), AHEAD
     )
     assert world.names[-1] == last
 
 
 def test_a_mask_that_will_be_too_dear_is_no_reason_to_wait() -> None:
     policy = replace(MASKS, cost_gate=CostGate())
-    world = World({AskPrices: DEAR})
-    world.decide(asked(tools(), policy=policy, budget=budget(hold=1_000)), Ahead(500))
-    assert world.names[:3] == ["Read", "AskPrices", "Brief"]
+    world = World({"prices": DEAR})
+    world.decide(asked(tools(), policy=policy, budget=budget(hold=1_000)), AHEAD)
+    assert world.names[:3] == ["read_prefix", "prices", "summary_options"]
 
 
 # Recall and ties
@@ -643,7 +620,7 @@ def test_nothing_is_recalled_where_that_is_off_or_the_history_is_too_long(change
     policy = replace(asked(LONG).policy, recall=changes.pop("policy", RecallPolicy()))
     world = World()
     assert world.decide(asked(LONG, policy=policy, **changes)).why == why
-    assert "Recall" not in world.names
+    assert "recall" not in world.names
 
 
 def thinking(*behind: Any) -> Any:
@@ -673,25 +650,22 @@ def test_thinking_of_the_current_turn_that_was_refused_is_left_out_of_a_history_
     assert decision.view.tokens == thinking().tokens
 
 
-# The attempt
+# Savings
 
 
 def test_what_compactions_freed_is_measured_from_before_the_first_of_them() -> None:
-    attempt = Attempt(asked(LONG), Answer())
-    before = attempt.case
-    older, newer = chunk(LONG, 0, 6), chunk(LONG, 6, 12)
-    attempt.ended(Compaction((older,)))
-    attempt.ended(Compaction((newer,), Outcome.FAILED, WHY))
-    attempt.ended(Compaction((), Outcome.TAKES_TOO_LONG))
-    assert attempt.before is before
-    assert attempt.made == (older, newer) == attempt.case.chunks
-    assert len(attempt.own) == 2
+    parts = [Compaction((chunk(FAR, start, start + 6),)) for start in (0, 6, 12)]
+    world = World({"make": Then(*(partial(_stored, made) for made in parts))})
+    world.decide(asked(FAR))
+    [freed] = [call for call in world.calls if call.name == "freed"]
+    assert freed.before == FAR.tokens
+    assert freed.after < FAR.tokens
 
 
 def test_a_compaction_that_failed_or_could_not_be_stored_says_nothing_of_its_history() -> None:
     """Its history would be left alone for what says nothing of it."""
     useless = chunk(LONG, 0, 14)
     for made in (Compaction((useless,), Outcome.FAILED, WHY), Compaction((useless,), Outcome.STORE_AWAY)):
-        world = World({Make: made})
+        world = World({"make": made})
         world.decide(asked(LONG))
-        assert "Freed" not in world.names
+        assert "freed" not in world.names

@@ -1,4 +1,4 @@
-"""Writing: route and prompts of a request's summaries, as the windows are known when one is due.
+"""SummaryRouting: route and prompts of a request's summaries, as the windows are known when one is due.
 
 In the event loop alone: windows and calibrations are its own.
 """
@@ -29,7 +29,7 @@ VALUES_SHARE = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class SummaryRouting:
     providers: Providers
     estimator: Estimator
     base_model: Callable[[str], str]

@@ -38,7 +38,7 @@ _STATUSES: Mapping[str, str] = {
 _FAULT = "This is the provider's own trouble: add summary.fallbacks to be independent of it."
 
 
-def remedy_for(why: Reasons) -> str | None:
+def hint_for(why: Reasons) -> str | None:
     """Return the remedy for the first reason that has one."""
     return next((remedy for reason in why if (remedy := _remedy(reason)) is not None), None)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from app.compaction.recaller import Recaller
+from app.compaction.recall_index_cache import RecallIndexCache
 from app.core.recall.policy import RecallPolicy
 from app.core.view.view import Conversation, Recalled, Summary, Verbatim, View
 from app.runtime.caches import CACHE_BYTES, ENTRY_BYTES, Caches
@@ -54,7 +54,7 @@ def view(talk: Conversation) -> View:
     return View((Summary(chunk(talk, 0, STOP)), Verbatim(STOP, len(talk.transcript))), 100)
 
 
-def recalled(recaller: Recaller, asked: Any) -> View:
+def recalled(recaller: RecallIndexCache, asked: Any) -> View:
     return asyncio.run(recaller.recalled(asked, view(asked.conversation), RecallPolicy()))
 
 
@@ -62,8 +62,8 @@ def quoted(found: View) -> str:
     return "".join(part.text for part in found.parts if isinstance(part, Recalled))
 
 
-def recaller(most_bytes: int = CACHE_BYTES) -> Recaller:
-    return Recaller(Now(), Caches(most_bytes))  # type: ignore[arg-type]
+def recaller(most_bytes: int = CACHE_BYTES) -> RecallIndexCache:
+    return RecallIndexCache(Now(), Caches(most_bytes))  # type: ignore[arg-type]
 
 
 def test_it_reads_on_and_forgets_after_a_deletion() -> None:
@@ -104,7 +104,7 @@ def test_branches_and_models_of_a_conversation_are_read_apart() -> None:
 def test_requests_of_one_conversation_may_come_at_once() -> None:
     """In other branches of it, too: neither sees the words of the other."""
     work = Work()
-    kept = Recaller(work, Caches())
+    kept = RecallIndexCache(work, Caches())
 
     async def play() -> list[tuple[str, View]]:
         async def one(bird: str, more: int) -> tuple[str, View]:

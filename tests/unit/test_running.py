@@ -1,0 +1,56 @@
+"""Compactions under way: seen from start to end by whoever watches, and forgotten afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.compaction.running import RunningCompactions
+
+HERE, THERE = ("tenant", "here"), ("tenant", "there")
+
+
+def test_a_compaction_is_seen_where_it_runs_and_nowhere_else() -> None:
+    running = RunningCompactions(clock=lambda: 7.0)
+    with running.during(HERE, 24, ahead=False):
+        (compaction,) = running.at(HERE)
+        assert (compaction.messages, compaction.ahead, compaction.began) == (24, False, 7.0)
+        assert running.at(THERE) == ()
+    assert running.at(HERE) == ()
+
+
+def test_whoever_watches_is_told_how_much_is_summarised_and_how_long_the_oldest_takes() -> None:
+    now = 7.0
+    running = RunningCompactions(clock=lambda: now)
+    assert running.told(HERE) is None
+    with running.during(HERE, 24, ahead=True):
+        now = 8.26
+        with running.during(HERE, 3, ahead=False):
+            assert running.told(HERE) == (27, 1.3, True)
+            assert running.told(THERE) is None
+
+
+def test_whoever_watches_is_woken_at_the_start_and_at_the_end() -> None:
+    running = RunningCompactions()
+    with running.watched(HERE) as event, running.watched(THERE) as other:
+        assert not event.is_set()
+        with running.during(HERE, 1, ahead=True):
+            assert event.is_set()
+            event.clear()
+        assert event.is_set()
+        assert not other.is_set()
+
+
+def test_several_at_once_end_each_for_itself() -> None:
+    running = RunningCompactions()
+    with running.during(HERE, 1, ahead=False):
+        with running.during(HERE, 1, ahead=False):
+            assert len(running.at(HERE)) == 2
+        assert len(running.at(HERE)) == 1
+
+
+def test_one_that_fails_has_ended_and_nothing_is_kept() -> None:
+    running = RunningCompactions()
+    with pytest.raises(ValueError, match="broken"), running.watched(HERE), running.during(HERE, 1, ahead=False):
+        raise ValueError("broken")
+    assert not running._running
+    assert not running._watching
