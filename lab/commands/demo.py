@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -24,8 +23,6 @@ WINDOW = 8_000
 TURNS = 60
 CHAT = "/v1/chat/completions"
 ANSWER_SECONDS = 300.0
-LISTED_SECONDS = 5.0
-"""A conversation is listed a moment after its answer."""
 
 INSTRUCTIONS = "You are the mate of the sailing boat Alma and keep her logbook. Be brief and exact."
 PORTS = ("Visby", "Klaipeda", "Gdansk", "Turku", "Tallinn", "Ventspils", "Kalmar", "Mariehamn", "Rostock", "Svaneke")
@@ -113,11 +110,10 @@ class Chat:
     model: str
     messages: list[dict[str, str]] = field(default_factory=lambda: [{"role": "system", "content": INSTRUCTIONS}])
     answers: list[DemoAnswer] = field(default_factory=list)
-    summaries: list[Mapping[str, Any]] = field(default_factory=list)
-    """Summaries made so far, oldest first."""
+    summaries: list[str] = field(default_factory=list)
+    """Ids of the summaries used so far."""
     ended: bool = False
     """True once an answer was an error: the conversation cannot go on."""
-    _conversation: str = ""
     _used: tuple[str, ...] = ()
 
     def say(self, prompt: str) -> DemoAnswer:
@@ -133,7 +129,6 @@ class Chat:
         headers = response.headers
         text = body["choices"][0]["message"].get("content") or ""
         self.messages = [*messages, {"role": "assistant", "content": text}]
-        self._conversation = headers.get("x-context-conversation-id", "")
         self._used = tuple(body.get("context", {}).get("chunks", ()))
         reported = (body.get("usage") or {}).get("prompt_tokens")
         tokens = int(reported or headers.get("x-context-tokens-after") or 0)
@@ -143,25 +138,9 @@ class Chat:
 
     def news(self) -> str:
         """News since the last call, in a few words."""
-        known = {summary["id"] for summary in self.summaries}
-        if set(self._used) <= known:
-            return ""
-        listed = self._listed()
-        new = [summary for summary in listed if summary["id"] not in known]
-        self.summaries = listed
-        parts = [f"summarised up to turn {s['summarized_through_turn']}" for s in new if not s["level"]]
-        parts += ["older summaries folded into one" for s in new if s["level"]]
-        return ", ".join(parts)
-
-    def _listed(self) -> list[Mapping[str, Any]]:
-        """The conversation's summaries by the REST interface, once those in use are among them."""
-        deadline = time.monotonic() + LISTED_SECONDS
-        while True:
-            response = self.http.get(f"/context/conversations/{self._conversation}/summaries", params={"limit": 100})
-            listed = response.json()["data"] if response.status_code == 200 else []
-            if {summary["id"] for summary in listed} >= set(self._used) or time.monotonic() > deadline:
-                return list(listed)
-            time.sleep(0.05)
+        new = [summary for summary in self._used if summary not in self.summaries]
+        self.summaries += new
+        return f"{_counted(len(new))} of older turns" if new else ""
 
 
 @contextmanager

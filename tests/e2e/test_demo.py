@@ -44,7 +44,7 @@ def test_demo_goes_on_where_the_direct_client_ends(tmp_path: Path) -> None:
 
     statuses = [status for _, _, _, status, _ in turns]
     assert statuses == sorted(statuses)  # First full, then summarized.
-    assert sum("summarised up to turn" in event for _, _, _, _, event in turns) >= 3
+    assert sum("of older turns" in event for _, _, _, _, event in turns) >= 3
     assert "60 of 60 turns" in ended.stdout
     assert "It was booked under BTH-0148." in ended.stdout
 

@@ -1,4 +1,4 @@
-"""The simulator's Messages and Responses over a real socket: frames, usage, scripts, state, and the SDKs' own loops."""
+"""The simulator's Messages and Responses over a real socket: frames, usage and scripts."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_half_of_a_surrogate_pair_is_no_json_or_one_odd_character(
     assert read in ("a\ufffd", "ab\ufffd", "a\ufffd\U0001f600")
 
 
-# The SDKs' own loops
+# An SDK's own loop
 
 
 def test_anthropics_tool_runner_goes_through_calls_with_bound_thinking(
@@ -248,25 +248,3 @@ def test_anthropics_tool_runner_goes_through_calls_with_bound_thinking(
         assert [block.type for block in list(runner)[-1].content] == ["thinking", "text"]
     assert {record.status for record in simulator.chats} == {200}
     assert len(simulator.chats) == 3
-
-
-async def test_openais_agents_go_through_calls_with_bound_reasoning(
-    simulator: Simulator, server: RunningServer
-) -> None:
-    agents = pytest.importorskip("agents")
-    agents.set_tracing_disabled(True)
-
-    def look_up(name: str) -> str:
-        return f"found {name}"
-
-    async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x", max_retries=0) as client:
-        model = agents.OpenAIResponsesModel("gpt-think", client)
-        agent = agents.Agent(name="clerk", tools=[agents.function_tool(look_up)], model=model)
-        simulator.next_chat(tool_calls=[LOOK_UP, LOOK_UP])
-        first = await agents.Runner.run(agent, "Look it up.")
-        simulator.next_chat(tool_calls=[LOOK_UP])
-        streamed = agents.Runner.run_streamed(agent, [*first.to_input_list(), USER])
-        async for _ in streamed.stream_events():
-            pass
-    assert str(streamed.final_output).startswith("Answer 2:")
-    assert {record.status for record in simulator.chats} == {200}
