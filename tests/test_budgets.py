@@ -28,8 +28,8 @@ LINES = {
     "app/store": 5_190,
     "app/telemetry": 540,
     "app/formats": 7_710,
-    "tests": 64_680,
-    "lab": 10_390,
+    "tests": 64_650,
+    "lab": 10_330,
 }
 """Lines of Python by folder, at most."""
 FILES = 363

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import base64
 import hmac
-import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -28,67 +26,34 @@ from lab.simulator.messages.refusals import (
 from lab.simulator.refusals import Refused
 
 _KEY = b"the simulator signs"
-_HEAD = struct.Struct("8s8s16sH")
-_BOUND = _HEAD.size - 2
-"""Bytes of the head that have to be the same: all but the number of thoughts."""
 _MARK = "sim1."
-_MAC = 12
+_DIGEST, _MAC = 16, 12
+"""Bytes of a prefix, and of each of two signatures behind it: of the prefix, and of prefix and text."""
 
 Json = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """Prefix of a block: what stands before it."""
-
-    system: bytes
-    tools: bytes
-    state: bytes = bytes(16)
-    thoughts: int = 0
-    """Number of thinking blocks in the prefix."""
-
-    def then(self, role: str, block: Json) -> Prefix:
-        link = _digest(self.state + msgspec.json.encode([role, unmarked(block)], order="deterministic"), 16)
-        return replace(self, state=link, thoughts=self.thoughts + (block.get("type") in THINKING))
-
-    @property
-    def packed(self) -> bytes:
-        return _HEAD.pack(self.system, self.tools, self.state, self.thoughts)
-
-    def matches(self, packed: bytes) -> bool:
-        """Whether another is the same."""
-        return packed[:_BOUND] == self.packed[:_BOUND]
-
-    def difference(self, packed: bytes) -> str:
-        """Sentence about why another prefix is not this one, as far as that is known."""
-        system, _, _, thoughts = _HEAD.unpack(packed)
-        if system != self.system:
-            return "The `system` prompt differs from the one this block was created with."
-        if thoughts > self.thoughts:
-            return "The `thinking` block that preceded this one when it was created is missing from this request."
-        return ""
-
-
-def prefix_of(request: Json) -> Prefix:
+def prefix_of(request: Json) -> bytes:
     """Prefix at which a request's messages begin."""
-    system, tools = unmarked(blocks_of(request.get("system"))), unmarked(request.get("tools") or [])
-    heads = [_digest(msgspec.json.encode(each, order="deterministic"), 8) for each in (system, tools)]
-    return Prefix(heads[0], heads[1])
+    return _digest([unmarked(blocks_of(request.get("system"))), unmarked(request.get("tools") or [])])
 
 
-def whole_prefix(request: Json) -> Prefix:
+def _then(prefix: bytes, role: str, block: Json) -> bytes:
+    return _digest([prefix.hex(), role, unmarked(block)])
+
+
+def whole_prefix(request: Json) -> bytes:
     """Prefix of the answer to a request."""
     prefix = prefix_of(request)
     for message in request.get("messages", ()):
         for block in blocks_of(message["content"]):
-            prefix = prefix.then(message["role"], block)
+            prefix = _then(prefix, message["role"], block)
     return prefix
 
 
-def seal(prefix: Prefix, text: str) -> str:
+def seal(prefix: bytes, text: str) -> str:
     """The signature of thinking, or the data of redacted thinking, whose text is then empty."""
-    head = prefix.packed
-    return _MARK + base64.b64encode(head + _mac(head) + _mac(head + text.encode())).decode()
+    return _MARK + base64.b64encode(prefix + _mac(prefix) + _mac(prefix + text.encode())).decode()
 
 
 def opened(sealed: str, text: str) -> tuple[bytes | None, bool]:
@@ -97,10 +62,10 @@ def opened(sealed: str, text: str) -> tuple[bytes | None, bool]:
         raw = base64.b64decode(sealed.removeprefix(_MARK).encode("ascii", "strict"), validate=True)
     except ValueError:
         return None, False
-    head, first, second = raw[: _HEAD.size], raw[_HEAD.size : _HEAD.size + _MAC], raw[_HEAD.size + _MAC :]
-    if not sealed.startswith(_MARK) or not hmac.compare_digest(first, _mac(head)):
+    prefix, first, second = raw[:_DIGEST], raw[_DIGEST : _DIGEST + _MAC], raw[_DIGEST + _MAC :]
+    if not sealed.startswith(_MARK) or not hmac.compare_digest(first, _mac(prefix)):
         return None, False
-    return head, hmac.compare_digest(second, _mac(head + text.encode()))
+    return prefix, hmac.compare_digest(second, _mac(prefix + text.encode()))
 
 
 def unmarked(value: Any) -> Any:
@@ -115,8 +80,8 @@ def unmarked(value: Any) -> Any:
     return kept
 
 
-def _digest(data: bytes, size: int) -> bytes:
-    return blake2b(data, digest_size=size).digest()
+def _digest(value: Any) -> bytes:
+    return blake2b(msgspec.json.encode(value, order="deterministic"), digest_size=_DIGEST).digest()
 
 
 def _mac(data: bytes) -> bytes:
@@ -147,10 +112,10 @@ def check_thinking(request: Json) -> None:
         for place, block in enumerate(blocks_of(message["content"])):
             if block["type"] in THINKING:
                 path = f"messages.{index}.content.{place}"
-                packed = _checked_seal(path, block, is_latest=index == latest)
-                if is_bound(str(request["model"])) and not prefix.matches(packed):
-                    raise Refused(bound_elsewhere(path, block["type"], prefix.difference(packed)))
-            prefix = prefix.then(message["role"], block)
+                sealed_over = _checked_seal(path, block, is_latest=index == latest)
+                if is_bound(str(request["model"])) and sealed_over != prefix:
+                    raise Refused(bound_elsewhere(path, block["type"]))
+            prefix = _then(prefix, message["role"], block)
 
 
 def _check_open_turn(messages: Sequence[Json]) -> None:
@@ -176,9 +141,9 @@ def _checked_seal(path: str, block: Json, *, is_latest: bool) -> bytes:
     """The prefix that a block was sealed over."""
     kind = str(block["type"])
     sealed, text = (block["data"], "") if kind == "redacted_thinking" else (block["signature"], block["thinking"])
-    packed, whole = opened(str(sealed), str(text))
-    if packed is None or (not whole and not is_latest):
+    prefix, whole = opened(str(sealed), str(text))
+    if prefix is None or (not whole and not is_latest):
         raise Refused(wrong_signature(path, kind))
     if not whole:
         raise Refused(changed_thinking(path))
-    return packed
+    return prefix

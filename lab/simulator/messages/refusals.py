@@ -64,14 +64,12 @@ def changed_thinking(path: str) -> Refusal:
     )
 
 
-def bound_elsewhere(path: str, kind: str, difference: str) -> Refusal:
-    """`difference`: the sentence about what changed, if that can be known."""
-    message = (
+def bound_elsewhere(path: str, kind: str) -> Refusal:
+    return Refusal(
         f"{path}: Invalid `{_sealed(kind)}` in `{kind}` block. The block is bound to a different conversation. "
         'Remove the block, or set `thinking.block_binding.prefix_mismatch_behavior` to "drop_block". '
         "That setting requires the `thinking-binding-controls-2026-08-01` value in the `anthropic-beta` header."
     )
-    return Refusal(f"{message} {difference}" if difference else message)
 
 
 def _sealed(kind: str) -> str:
