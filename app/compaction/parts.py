@@ -19,7 +19,7 @@ from app.compaction.recall_index_cache import RecallIndexCache
 from app.compaction.request import ChatRequest
 from app.compaction.runner import CompactionRunner
 from app.core.reasons import Code, Reasons
-from app.core.recall.policy import RecallPolicy
+from app.core.recall.recall import RecallPolicy
 from app.core.stages.ladder import Status
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.flow import Compaction, Effect, Flow, Reply, StoreChunk, Summarise, Together, drive

@@ -8,8 +8,7 @@ from threading import Lock
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from app.core.recall.policy import RecallPolicy
-from app.core.recall.recall import Recollection, with_recalled
+from app.core.recall.recall import RecallPolicy, Recollection, with_recalled
 from app.core.request import Place, Request
 from app.core.view.verify import problems
 from app.core.view.view import View

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.limits.budget import CAP, Shares
-from app.core.recall.policy import RecallPolicy
+from app.core.recall.recall import RecallPolicy
 from app.core.stages.policy import Policy
 from app.core.view.mask import MaskPolicy
 from app.settings import (

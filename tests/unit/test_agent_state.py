@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.history.messages import History, Message, ToolCall
-from app.core.recall.policy import RecallPolicy
-from app.core.recall.recall import Recollection, with_recalled
+from app.core.recall.recall import RecallPolicy, Recollection, with_recalled
 from app.core.recall.state import OPENING, state_of
 from app.core.view.verify import problems
 from app.core.view.view import Conversation, Note, Pruned, Summary, Verbatim, View

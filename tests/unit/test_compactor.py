@@ -13,7 +13,7 @@ from app.compaction.compactor import ROUNDS, Preparation, untouched
 from app.compaction.parts import BackgroundChance, Lately, Prices, Stored
 from app.core.history.messages import Kind
 from app.core.reasons import Code, Reason, because
-from app.core.recall.policy import RecallPolicy
+from app.core.recall.recall import RecallPolicy
 from app.core.request import MANY_BYTES, MANY_MESSAGES
 from app.core.stages.ladder import UNTOUCHED, Decision
 from app.core.stages.policy import Policy

@@ -19,8 +19,7 @@ from app.compaction.parts import Stored
 from app.core.history.identity import Identity
 from app.core.history.messages import Kind
 from app.core.limits.budget import Budget, Window, budget_for
-from app.core.recall.policy import RecallPolicy
-from app.core.recall.recall import Recollection, with_recalled
+from app.core.recall.recall import RecallPolicy, Recollection, with_recalled
 from app.core.request import Request
 from app.core.stages.ladder import Decision
 from app.core.stages.policy import Policy

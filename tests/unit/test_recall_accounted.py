@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from app.core.limits.budget import Budget, Line, Shares, Window, budget_for
 from app.core.reasons import Code
-from app.core.recall.policy import RecallPolicy
-from app.core.recall.recall import WIDE, Recollection, with_recalled
+from app.core.recall.recall import WIDE, RecallPolicy, Recollection, with_recalled
 from app.core.view.coverage import coverage_of
 from app.core.view.verify import problems
 from app.core.view.view import Conversation, Recalled, Summary, Verbatim, View

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from app.compaction.recall_index_cache import RecallIndexCache
-from app.core.recall.policy import RecallPolicy
+from app.core.recall.recall import RecallPolicy
 from app.core.view.view import Conversation, Recalled, Summary, Verbatim, View
 from app.runtime.caches import CACHE_BYTES, ENTRY_BYTES, Caches
 from app.runtime.erased import Erased

@@ -8,9 +8,20 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.history.messages import History, ToolCall
-from app.core.recall.index import FEW_PASSAGES, MOST_NEAR, Index
-from app.core.recall.passages import LONGEST_PASSAGE, called_by, passages_in, sources, text_of
-from app.core.recall.words import LONGEST_NAME, LONGEST_WORD, Words, language_of
+from app.core.recall.recall_index import (
+    FEW_PASSAGES,
+    LONGEST_NAME,
+    LONGEST_PASSAGE,
+    LONGEST_WORD,
+    MOST_NEAR,
+    Index,
+    Words,
+    language_of,
+    passages_in,
+    sources,
+    text_of,
+    tool_called,
+)
 from tests.unit.conversations import message
 
 
@@ -120,7 +131,7 @@ def test_calls_have_passages_and_are_found_by_their_tool() -> None:
     settled = (ToolCall("d", "web_search", '{"q": "lamps"}'),)
     said = replace(message("assistant", "I look."), calls=calls, settled=settled)
     assert [text_of(said, passage) for passage in passages_in(said, 3)] == ["I look.", '{"id": "QX"}', '{"q": "lamps"}']
-    assert [called_by(said, source) for source in range(3)] == ["", "get_order", "web_search"]
+    assert [tool_called(said, source) for source in range(3)] == ["", "get_order", "web_search"]
     index = Index("")
     index.read([said])
     assert index.scores({"order": 1.0}, 3)
@@ -164,7 +175,7 @@ def test_words_of_a_passage_are_those_it_was_read_by() -> None:
     index = Index("english")
     index.read([said])
     assert index.words_of(0, History([said])) == Counter({"two": 2, "lamp": 1, "and": 1, "room": 1})
-    assert index.passage(0).stop == len(said.text)
+    assert index.passages[0].stop == len(said.text)
     assert len(index) == 1
 
 
@@ -191,6 +202,4 @@ def test_huge_messages_are_read_piece_by_piece(text: str) -> None:
     index = Index("english")
     index.read([said])
     assert index.passages_before(1) <= 2 * len(text) // LONGEST_PASSAGE + 1
-    assert all(
-        piece.stop - piece.start <= LONGEST_PASSAGE for piece in map(index.passage, range(index.passages_before(1)))
-    )
+    assert all(piece.stop - piece.start <= LONGEST_PASSAGE for piece in index.passages)

@@ -15,8 +15,16 @@ from msgspec.structs import replace
 from app.core.history.messages import Message, ToolCall, own_message
 from app.core.limits.budget import Budget
 from app.core.quoting import fence_of, indented
-from app.core.recall.policy import RecallPolicy
-from app.core.recall.recall import AFTER, OPENING, VALUES_OPENING, WIDE, Recollection, hidden_in, with_recalled
+from app.core.recall.recall import (
+    AFTER,
+    OPENING,
+    VALUES_OPENING,
+    WIDE,
+    RecallPolicy,
+    Recollection,
+    hidden_in,
+    with_recalled,
+)
 from app.core.view.verify import problems
 from app.core.view.view import (
     Altered,
@@ -169,11 +177,18 @@ def test_without_anything_left_out_or_anybody_asking_nothing_is_read() -> None:
     assert recall(first, view) is view
 
 
-def test_what_follows_a_question_is_found_before_what_repeats_it() -> None:
-    asking, answering = "What did the kestrel eat behind the chapel?", "Two mice and a lizard, by noon."
-    asked = talk(user(asking), assistant(answering), question="What did the kestrel eat?")
-    brief = RecallPolicy(max_tokens=42)
-    assert quoted(recall(asked, summarised(asked, 40), brief)) == f"2 assistant: {answering}"
+def test_of_a_long_answer_a_sentence_is_quoted_and_what_the_user_says_comes_first() -> None:
+    said, advice = "Our kestrel eats lizards.", "Feed a kestrel mice on day {}, and count what it eats by noon."
+    answer = assistant(" ".join(advice.format(n) for n in range(10)))
+    asked = talk(user(said), answer, question="Which lizards or mice may our kestrel eat?", fillers=200)
+    found = quoted(recall(asked, summarised(asked, 200), RecallPolicy(max_tokens=400))).split("\n")
+    assert found[0] == f"1 user: {said}"
+    [piece] = (line for line in found if line.startswith("2 assistant"))
+    assert piece.startswith("2 assistant, in part: Feed a kestrel mice")
+    assert piece.count("Feed") <= 2
+    brief = quoted(recall(asked, summarised(asked, 200), RecallPolicy(max_tokens=50)))
+    assert said in brief
+    assert "Feed" not in brief
 
 
 def test_a_question_that_goes_on_from_the_latest_messages_has_before_it_what_it_is_about() -> None:
@@ -183,27 +198,6 @@ def test_a_question_that_goes_on_from_the_latest_messages_has_before_it_what_it_
         small = [(user, assistant)[n % 2](FILLER[n]) for n in range(between)]
         asked = talk(*early, then=(*said, *small), question="Why does that kestrel nest?")
         assert ("chapel" in quoted(recall(asked, summarised(asked, 40)))) == found
-
-
-@pytest.mark.parametrize(
-    ("instructions", "asked_for"),
-    [
-        ("You are Ben. The user is Ada.", "user"),
-        ("Your name is Ben. You are talking to Ada.", "user"),
-        ("Ada (the user) and Ben (assistant) are friends.", "user"),
-        ("The user is Ben. You are Ada.", "assistant"),
-        ("The user is Ben; Ada is the assistant.", "assistant"),
-    ],
-)
-def test_who_is_named_in_a_question_is_quoted_first(instructions: str, asked_for: str) -> None:
-    said = "kestrels are what I paint"
-    early = (user(f"Yes, {said}, and well."), assistant(f"Oh, {said}, and well."))
-    for question in ("What does Ada paint, kestrels?", "What does Ada paint, kestrels, and what Ben?"):
-        plain = talk(*early, question=question)
-        asked = conversation(message("system", instructions), *plain.transcript.messages)
-        found = quoted(recall(asked, summarised(asked, 40), RecallPolicy(max_tokens=42)))
-        both = "Ben" in question
-        assert found.startswith(f"{1 + (asked_for == 'assistant' and not both)} ")
 
 
 def test_the_room_is_wide_where_a_question_is_matched_well_and_the_view_leaves_it_free() -> None:

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from app.core.limits.budget import Shares
-from app.core.recall.policy import RecallPolicy
+from app.core.recall.recall import RecallPolicy
 from app.core.stages.policy import Policy
 from app.settings import ConfigurationError, Settings, every_setting, load
 from app.settings.checks import check_settings

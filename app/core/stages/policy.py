@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from app.core.limits.budget import Budget
-from app.core.recall.policy import RecallPolicy
+from app.core.recall.recall import RecallPolicy
 from app.core.stages.fade import FADE_AT
 from app.core.stages.lighten import exceeds
 from app.core.stages.session_pruning import SessionPruning, is_quiet

@@ -10,7 +10,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from app.core.limits.budget import Shares
-from app.core.recall.policy import RecallPolicy
+from app.core.recall.recall import RecallPolicy
 from app.settings.sections.trigger import TriggerSettings
 from app.settings.types import Preset, Ratio, Seconds, Section
 
@@ -81,8 +81,9 @@ class RecallSettings(Section):
     or shortened; 0 for none.
 
     [Recall](what-is-kept.md#recall) compares words. A client switches it off with `x-context-recall: off`. It is added
-    to what the compaction left, at first up to 1.1 times the target, later up to the limit. A question that is matched
-    well may take three times as much, so may quotations for earlier messages together, and exact values three quarters.
+    to what the compaction left, at first up to 1.1 times the target, later up to the limit. Passages that match nearly
+    as well as the best may take three times as much, so may quotations for earlier messages together, and exact values
+    three quarters.
     """
 
 
