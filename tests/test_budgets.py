@@ -28,7 +28,7 @@ LINES = {
     "app/store": 5_190,
     "app/telemetry": 540,
     "app/formats": 7_710,
-    "tests": 64_650,
+    "tests": 65_210,
     "lab": 10_330,
 }
 """Lines of Python by folder, at most."""

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from tests.e2e.commands import SECRET, environment
+from tests.e2e.commands import ROOT, SECRET, environment
 from tests.faults.proxy import FaultProxy
 
 START_SECONDS = 120.0
@@ -77,15 +77,28 @@ class Postgres:
 class Replica:
     """One place in the cluster: a `steno serve`, and after a kill the next one."""
 
-    def __init__(self, number: int, settings: Mapping[str, Any], network: FaultProxy, folder: Path) -> None:
+    def __init__(
+        self,
+        number: int,
+        settings: Mapping[str, Any],
+        database: str,
+        folder: Path,
+        *,
+        network: FaultProxy | None = None,
+        port: int = 0,
+    ) -> None:
         self.number = number
+        self.checkout = ROOT
+        """The code that it runs from its next start on."""
         self.url = ""
         self.deaths = 0
         """A request that fails without one in its time has no excuse."""
         self.naps = 0
         """Odd while it is paused."""
         self.disturbed = False
+        self._database = database
         self._network = network
+        self._port = port
         self._folder = folder
         self._config = folder / f"replica-{number}.json"
         self._config.write_text(json.dumps(settings))
@@ -109,12 +122,21 @@ class Replica:
     async def start(self) -> None:
         stem = self._folder / f"replica-{self.number}-{self.deaths}"
         out, err = stem.with_suffix(".out"), stem.with_suffix(".err")
-        variables = {"DATABASE_URL": self._network.url, "STENO_SECRET": SECRET, KEY_VARIABLE: key_of(self.number)}
+        variables = {"DATABASE_URL": self._database, "STENO_SECRET": SECRET, KEY_VARIABLE: key_of(self.number)}
         with out.open("wb") as stdout, err.open("wb") as stderr:
             self._process = subprocess.Popen(  # noqa: S603, ASYNC220 - our own command, and starting it takes no time
-                [sys.executable, "-m", "app.cli.main", "serve", "--port", "0", "--config", str(self._config)],
+                [
+                    sys.executable,
+                    "-m",
+                    "app.cli.main",
+                    "serve",
+                    "--port",
+                    str(self._port),
+                    "--config",
+                    str(self._config),
+                ],
                 cwd=self._folder,
-                env=environment(variables),
+                env=environment(variables, self.checkout),
                 stdout=stdout,
                 stderr=stderr,
             )
@@ -133,6 +155,13 @@ class Replica:
         await asyncio.to_thread(self._process.wait)
         await self.start()
 
+    async def restart(self) -> int:
+        """As a rollout does; the exit status of the process that ended."""
+        status = await self.stop()
+        self.deaths += 1
+        await self.start()
+        return status
+
     async def pause(self, seconds: float) -> None:
         """It does nothing and knows nothing of it."""
         self.naps += 1
@@ -145,6 +174,7 @@ class Replica:
 
     async def cut_off(self, seconds: float) -> None:
         """Its connections to the database stay, and nothing passes."""
+        assert self._network is not None, "a process with a network of its own"
         await asyncio.to_thread(self._network.inject, "black hole")
         try:
             await asyncio.sleep(seconds)

@@ -307,7 +307,7 @@ async def _cluster(simulator: Simulator) -> AsyncIterator[tuple[Postgres, Sequen
         replicas = []
         for number in range(REPLICAS):
             network = stack.enter_context(FaultProxy(postgres.url))
-            replicas.append(Replica(number, settings(provider.url), network, folder))
+            replicas.append(Replica(number, settings(provider.url), network.url, folder, network=network))
             stack.callback(replicas[-1].end)
         await asyncio.gather(*(replica.start() for replica in replicas))
         yield postgres, replicas

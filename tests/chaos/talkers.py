@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
+from typing import Protocol
 
 import httpx2
 import msgspec
-
-from tests.chaos.cluster import Replica
 
 CLIENT_SECONDS = 100.0
 """More than a request may take: 60 s for somebody else's summary, after a pause of 20 s."""
@@ -41,6 +40,18 @@ WORDS = (
 )
 
 
+class Place(Protocol):
+    """Where requests go: a process, or a balancer in front of several."""
+
+    number: int
+    url: str
+    deaths: int
+    naps: int
+
+    @property
+    def up(self) -> bool: ...
+
+
 @dataclass(slots=True)
 class Asked:
     """One request as its client knows it."""
@@ -51,15 +62,16 @@ class Asked:
     body: bytes
     process: int
     answered: bool = False
+    began: float = 0.0
     done_at: float = 0.0
-    """By the monotonic clock."""
+    """By the monotonic clock, as `began`."""
 
 
 @dataclass(slots=True)
 class Talkers:
     """All clients, until they are told to stop."""
 
-    replicas: Sequence[Replica]
+    replicas: Sequence[Place]
     random: Random
     asked: list[Asked] = field(default_factory=list)
     """Finished and not judged yet."""
@@ -142,12 +154,12 @@ class Talkers:
                     return
             await asyncio.sleep(0.2)
 
-    async def _ask(self, client: httpx2.AsyncClient, replica: Replica, name: str, history: Sequence[bytes]) -> Asked:
+    async def _ask(self, client: httpx2.AsyncClient, replica: Place, name: str, history: Sequence[bytes]) -> Asked:
         number = next(self._tags)
         tag, stream = f"r{number}", number % 2 == 0
         head = {"model": "gpt-4o", "user": tag, "stream": stream}
         body = msgspec.json.encode(head)[:-1] + b',"messages":[' + b",".join(history) + b"]}"
-        asked = Asked(tag, name, body, replica.number)
+        asked = Asked(tag, name, body, replica.number, began=time.monotonic())
         self.requests += 1
         url, deaths, naps = replica.url, replica.deaths, replica.naps
         named = {"x-session-id": name} if int(name[1:]) % 2 else {}

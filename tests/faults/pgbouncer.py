@@ -29,7 +29,7 @@ listen_port = {port}
 unix_socket_dir =
 auth_type = any
 pool_mode = transaction
-default_pool_size = 2
+default_pool_size = {connections}
 server_login_retry = 1
 logfile = {folder}/log
 {more}
@@ -37,8 +37,8 @@ logfile = {folder}/log
 
 
 @contextmanager
-def pgbouncer(url: str) -> Iterator[str]:
-    """The URL of the same database through a PgBouncer of its own, which keeps two connections."""
+def pgbouncer(url: str, *, connections: int = 2) -> Iterator[str]:
+    """The URL of the same database through a PgBouncer of its own, which keeps so many connections."""
     if COMMAND is None:
         pytest.skip("PgBouncer is not installed")
     more = ""
@@ -52,7 +52,7 @@ def pgbouncer(url: str) -> Iterator[str]:
             owner = Path(host).owner() if host.startswith("/") else "nobody"
             shutil.chown(folder, owner)
             more += f"\nuser = {owner}"
-        options = {"server": server, "port": port, "folder": folder, "more": more}
+        options = {"server": server, "port": port, "connections": connections, "folder": folder, "more": more}
         configuration = folder / "pgbouncer.ini"
         configuration.write_text(_CONFIGURATION.format(**options))
         process = subprocess.Popen([COMMAND, "-q", str(configuration)])  # noqa: S603 - a program of the system
