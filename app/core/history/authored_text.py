@@ -46,6 +46,7 @@ Span = tuple[int, int]
 """Start and stop, in characters."""
 
 _OWN_TAGS = frozenset[str](WORDINGS["own_tags"])
+_USER_TAGS = _OWN_TAGS | frozenset[str](WORDINGS["user_tags"])
 _FEEDBACK_TAGS = _OWN_TAGS | {"answer"}
 """Cline's "answer" counts behind a question of the assistant only."""
 _CLIENT_TAGS = frozenset[str]((*WORDINGS["result_tags"], *WORDINGS["client_tags"]))
@@ -196,7 +197,7 @@ def _without_content(text: str) -> str:
     """A text that is one element, such as `<document>...</document>`, without its content."""
     said = text.strip()
     tag = _TAG.match(said)
-    if tag is None or tag[1] or tag[2].lower() in _FEEDBACK_TAGS or not said.endswith(f"</{tag[2]}>"):
+    if tag is None or tag[1] or tag[2].lower() in _USER_TAGS | _FEEDBACK_TAGS or not said.endswith(f"</{tag[2]}>"):
         return text
     return f"{tag[0]}</{tag[2]}>" if said.count(f"<{tag[2]}") <= said.count(f"</{tag[2]}>") else text
 
@@ -205,7 +206,7 @@ def _tagged(read: _Read) -> Iterator[Span]:
     """Spans from the first tag of a name to its last closing tag."""
     tags: dict[str, list[re.Match[str]]] = {}
     for tag in read.tags:
-        if (name := tag[2].lower()) not in _OWN_TAGS:
+        if (name := tag[2].lower()) not in _USER_TAGS:
             tags.setdefault(name, []).append(tag)
     for name, found in tags.items():
         # Elements that are parts of their own: the user may have written between two of them.

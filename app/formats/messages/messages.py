@@ -72,7 +72,7 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
     answers = tuple(text_at(block, "tool_use_id") for block in blocks if is_result(block)) if kind is Kind.USER else ()
     passed_on = _passed_on(blocks, places) if kind is Kind.USER else ()
     beside: tuple[int, ...] = ()
-    if kind is Kind.USER and _is_programs(blocks):
+    if kind is Kind.USER and _is_client_text(blocks):
         kind = Kind.RESULT if answers else Kind.CLIENT
         beside = tuple(place for place in range(len(texts)) if place not in passed_on) if answers else ()
         passed_on = ()
@@ -107,7 +107,7 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
     )
 
 
-def _is_programs(blocks: Sequence[Json]) -> bool:
+def _is_client_text(blocks: Sequence[Json]) -> bool:
     """Whether nothing in a user's message is his own: results, what came with them, and what his program says."""
     holds_results = any(map(is_result, blocks))
     came = ("tool_result", *_PASSED_ON) if holds_results else ()
