@@ -54,21 +54,12 @@ class Played:
         return (*self.verdict.violations, unanswered) if self.failure else self.verdict.violations
 
 
-def _nobody(_: Played) -> None:
-    """Watch nothing, for callers who want only the tally."""
-
-
 @dataclass(frozen=True, slots=True)
 class Aside:
     """A request beside a conversation, which does not go on from it."""
 
     messages: Sequence[Message]
     heard: Callable[[Played], None]
-
-
-def _none(_: Played) -> Iterable[Aside]:
-    """Ask nothing aside."""
-    return ()
 
 
 @dataclass
@@ -93,8 +84,8 @@ class Player:
         self,
         recordings: Sequence[Recording],
         tally: Tally,
-        answered: Callable[[Played], None] = _nobody,
-        asides: Callable[[Played], Iterable[Aside]] = _none,
+        answered: Callable[[Played], object] = lambda _: None,
+        asides: Callable[[Played], Iterable[Aside]] = lambda _: (),
     ) -> Tally:
         """Plays all of them, one after the other; `answered` is called after each request.
 

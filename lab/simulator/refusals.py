@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -152,6 +152,39 @@ def check_number(name: str, value: Any, least: float, most: float) -> None:
         raise Refused(wrong_type(name, "an integer" if whole else "a decimal", value))
     if not least <= value <= most:
         raise Refused(out_of_range(name, value, least, most))
+
+
+def read_members(
+    written: Mapping[str, str], *always: str
+) -> tuple[Mapping[str, frozenset[str]], Mapping[str, tuple[str, ...]]]:
+    """Members by type, and those required, of a table in which `!` stands behind a required one."""
+    members = {kind: frozenset((*always, *names.replace("!", "").split())) for kind, names in written.items()}
+    required = {kind: tuple(name[:-1] for name in names.split() if name[-1] == "!") for kind, names in written.items()}
+    return members, required
+
+
+def check_object(path: str, value: Any) -> None:
+    if not isinstance(value, dict):
+        raise Refused(wrong_type(path, "an object", value))
+
+
+def check_string(path: str, value: Any) -> None:
+    if value is None:
+        raise Refused(missing(path))
+    if not isinstance(value, str):
+        raise Refused(wrong_type(path, "a string", value))
+
+
+def check_kind(path: str, value: Any, supported: tuple[str, ...]) -> None:
+    check_string(path, value)
+    if value not in supported:
+        raise Refused(wrong_value(path, value, supported))
+
+
+def check_keys(path: str, value: Mapping[str, Any], known: Collection[str]) -> None:
+    for key in value:
+        if key not in known:
+            raise Refused(unknown(f"{path}.{key}"))
 
 
 def only_with(path: str, other: str) -> Refusal:

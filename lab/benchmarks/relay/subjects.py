@@ -212,12 +212,8 @@ DIRECT = "direct"
 """No relay at all: always measured, and what "added" is added to."""
 
 TITLES = {
-    "direct": "direct",
-    "nginx": "nginx",
     "steno": "Steno",
     "litellm": "LiteLLM",
     "portkey": "Portkey",
     "plain": "FastAPI + httpx",
-    "headroom": "headroom",
-    "context-guardian": "context-guardian",
 }

@@ -10,7 +10,11 @@ from typing import Any
 from lab.simulator.refusals import (
     Refusal,
     Refused,
+    check_keys,
+    check_kind,
     check_number,
+    check_object,
+    check_string,
     check_types,
     empty_array,
     long_array,
@@ -24,7 +28,6 @@ from lab.simulator.refusals import (
     unreadable,
     wrong_pattern,
     wrong_type,
-    wrong_value,
 )
 from lab.simulator.replies import texts_of
 
@@ -161,16 +164,16 @@ def _check_options(given: Json) -> None:
 
 
 def _check_tool(path: str, tool: Any) -> None:
-    _check_object(path, tool)
+    check_object(path, tool)
     kind = tool.get("type")
-    _check_kind(f"{path}.type", kind, _KINDS_OF_TOOLS)
+    check_kind(f"{path}.type", kind, _KINDS_OF_TOOLS)
     if kind not in tool:
         raise Refused(missing(f"{path}.{kind}"))
     _check_function(f"{path}.{kind}", tool[kind])
 
 
 def _check_function(path: str, function: Any) -> None:
-    _check_object(path, function)
+    check_object(path, function)
     _check_function_name(f"{path}.name", function.get("name"))
     check_types(function, {dict: ("parameters",)}, f"{path}.")
 
@@ -187,18 +190,18 @@ def _check_tool_choice(given: Json) -> None:
 
 
 def _check_message(path: str, message: Any, lenient: bool) -> None:
-    _check_object(path, message)
+    check_object(path, message)
     role = message.get("role")
-    _check_kind(f"{path}.role", role, ROLES)
+    check_kind(f"{path}.role", role, ROLES)
     if not lenient:
-        _check_keys(path, message, _KEYS[role])
+        check_keys(path, message, _KEYS[role])
     if message.get("name") is not None:
         _check_name(f"{path}.name", message["name"], _SPEAKER)
     _check_content(path, role, message, lenient)
     if role == "assistant":
         _check_spoken(path, message)
     if role == "tool":
-        _check_string(f"{path}.tool_call_id", message.get("tool_call_id"))
+        check_string(f"{path}.tool_call_id", message.get("tool_call_id"))
     if role == "function" and not isinstance(message.get("name"), str):
         text = "Missing parameter 'name': messages with role 'function' must have a 'name'."
         raise Refused(Refusal(text, f"{_dotted(path)}.name"))
@@ -230,27 +233,27 @@ def _dotted(path: str) -> str:
 
 
 def _check_part(path: str, part: Any, allowed: tuple[str, ...], lenient: bool) -> None:
-    _check_object(path, part)
+    check_object(path, part)
     kind = part.get("type")
-    _check_kind(f"{path}.type", kind, allowed)
+    check_kind(f"{path}.type", kind, allowed)
     if not lenient:
-        _check_keys(path, part, ("type", kind, "prompt_cache_breakpoint"))
+        check_keys(path, part, ("type", kind, "prompt_cache_breakpoint"))
     inside, value = f"{path}.{kind}", part.get(kind)
     if kind in ("text", "refusal"):
-        _check_string(inside, value)
+        check_string(inside, value)
         _check_length(inside, part[kind])
         return
     if value is None:
         raise Refused(missing(inside))
-    _check_object(inside, value)
+    check_object(inside, value)
     for name in _IN_PARTS.get(kind, ()):
-        _check_string(f"{inside}.{name}", value.get(name))
+        check_string(f"{inside}.{name}", value.get(name))
 
 
 def _check_spoken(path: str, message: Json) -> None:
     """Check members that only an assistant message holds."""
     if message.get("refusal") is not None:
-        _check_string(f"{path}.refusal", message["refusal"])
+        check_string(f"{path}.refusal", message["refusal"])
     if message.get("function_call") is not None:
         _check_called(f"{path}.function_call", message["function_call"], "arguments")
     if message.get("tool_calls") is None:
@@ -258,19 +261,19 @@ def _check_spoken(path: str, message: Json) -> None:
     _check_array(f"{path}.tool_calls", message["tool_calls"])
     for index, call in enumerate(message["tool_calls"]):
         own = f"{path}.tool_calls[{index}]"
-        _check_object(own, call)
-        _check_string(f"{own}.id", call.get("id"))
+        check_object(own, call)
+        check_string(f"{own}.id", call.get("id"))
         kind = call.get("type")
-        _check_kind(f"{own}.type", kind, _KINDS_OF_TOOLS)
+        check_kind(f"{own}.type", kind, _KINDS_OF_TOOLS)
         if call.get(kind) is None:
             raise Refused(missing(f"{own}.{kind}"))
         _check_called(f"{own}.{kind}", call[kind], "arguments" if kind == "function" else "input")
 
 
 def _check_called(path: str, called: Any, argument: str) -> None:
-    _check_object(path, called)
+    check_object(path, called)
     _check_function_name(f"{path}.name", called.get("name"))
-    _check_string(f"{path}.{argument}", called.get(argument))
+    check_string(f"{path}.{argument}", called.get(argument))
 
 
 # Order
@@ -319,11 +322,6 @@ def _check_all_answered(index: int, calls: Sequence[str], answered: Collection[s
 # Values
 
 
-def _check_object(path: str, value: Any) -> None:
-    if not isinstance(value, dict):
-        raise Refused(wrong_type(path, "an object", value))
-
-
 def _check_array(path: str, value: Any, most: int | None = None) -> None:
     if not isinstance(value, list):
         raise Refused(wrong_type(path, "an array of objects", value))
@@ -333,21 +331,8 @@ def _check_array(path: str, value: Any, most: int | None = None) -> None:
         raise Refused(long_array(path, most, len(value)))
 
 
-def _check_string(path: str, value: Any) -> None:
-    if value is None:
-        raise Refused(missing(path))
-    if not isinstance(value, str):
-        raise Refused(wrong_type(path, "a string", value))
-
-
-def _check_kind(path: str, value: Any, supported: tuple[str, ...]) -> None:
-    _check_string(path, value)
-    if value not in supported:
-        raise Refused(wrong_value(path, value, supported))
-
-
 def _check_name(path: str, name: Any, pattern: re.Pattern[str]) -> None:
-    _check_string(path, name)
+    check_string(path, name)
     if not pattern.fullmatch(name):
         raise Refused(wrong_pattern(path, f"^{pattern.pattern}$"))
     if len(name) > LONGEST_NAME:
@@ -356,12 +341,6 @@ def _check_name(path: str, name: Any, pattern: re.Pattern[str]) -> None:
 
 def _check_function_name(path: str, name: Any) -> None:
     _check_name(path, name, _NAME)
-
-
-def _check_keys(path: str, value: Json, known: Collection[str]) -> None:
-    for key in value:
-        if key not in known:
-            raise Refused(unknown(f"{path}.{key}"))
 
 
 def _check_length(path: str, text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lab.formats.messages import THINKING
+from lab.simulator.refusals import read_members
 
 CACHED = "cache_control"
 
@@ -35,12 +36,7 @@ _WRITTEN: Mapping[str, str] = {
     "tool_removal": "tool! cache_control",
 }
 """Members by type of block; `!` stands behind those that are required."""
-MEMBERS: Mapping[str, frozenset[str]] = {
-    kind: frozenset(("type", *names.replace("!", "").split())) for kind, names in _WRITTEN.items()
-}
-REQUIRED: Mapping[str, tuple[str, ...]] = {
-    kind: tuple(name[:-1] for name in names.split() if name.endswith("!")) for kind, names in _WRITTEN.items()
-}
+MEMBERS, REQUIRED = read_members(_WRITTEN, "type")
 
 SERVER_RESULTS = frozenset(
     kind for kind in MEMBERS if kind.endswith("_tool_result") and kind not in ("tool_result", "mcp_tool_result")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from hashlib import blake2b
 
 from lab.formats.responses import CALLS as READ_CALLS
+from lab.simulator.refusals import read_members
 
 PASSTHROUGH = "internal_chat_message_metadata_passthrough"
 """Member that Codex puts on every item."""
@@ -48,12 +49,7 @@ _WRITTEN: Mapping[str, str] = {
     "compaction_trigger": "",
 }
 """Members by type of item; `!` stands behind those that are required."""
-MEMBERS: Mapping[str, frozenset[str]] = {
-    kind: frozenset(("type", "id", PASSTHROUGH, *names.replace("!", "").split())) for kind, names in _WRITTEN.items()
-}
-REQUIRED: Mapping[str, tuple[str, ...]] = {
-    kind: tuple(name[:-1] for name in names.split() if name.endswith("!")) for kind, names in _WRITTEN.items()
-}
+MEMBERS, REQUIRED = read_members(_WRITTEN, "type", "id", PASSTHROUGH)
 
 PREFIXES: Mapping[str, str] = {
     "message": "msg",

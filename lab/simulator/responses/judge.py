@@ -10,7 +10,10 @@ from lab.formats.responses import kind_of
 from lab.simulator.refusals import (
     Refusal,
     Refused,
+    check_keys,
     check_number,
+    check_object,
+    check_string,
     check_types,
     missing,
     refused_by,
@@ -120,8 +123,7 @@ def _checked_arguments(request: Any) -> Mapping[str, Any]:
 def _check_tools(tools: Sequence[Any], choice: Any) -> None:
     for index, tool in enumerate(tools):
         path = f"tools[{index}]"
-        if not isinstance(tool, dict):
-            raise Refused(wrong_type(path, "an object", tool))
+        check_object(path, tool)
         if tool.get("type") is None:
             raise Refused(missing(f"{path}.type"))
         if tool["type"] in ("function", "custom") and not tool.get("name"):
@@ -138,8 +140,7 @@ def _check_items(items: Sequence[Any]) -> None:
     seen: set[str] = set()
     for index, item in enumerate(items):
         path = f"input[{index}]"
-        if not isinstance(item, dict):
-            raise Refused(wrong_type(path, "an object", item))
+        check_object(path, item)
         kind = _check_members(path, item)
         _check_id(path, kind, item, seen)
         if kind == "message":
@@ -158,9 +159,7 @@ def _check_members(path: str, item: Json) -> str:
     for name in REQUIRED[kind]:
         if item.get(name) is None:
             raise Refused(missing(f"{path}.{name}"))
-    for name in item:
-        if name not in MEMBERS[kind]:
-            raise Refused(unknown(f"{path}.{name}"))
+    check_keys(path, item, MEMBERS[kind])
     if kind == "function_call_output" and item.get("call_id") is None and item.get("name") is None:
         raise Refused(missing(f"{path}.call_id"))
     if kind != "tool_search_call":
@@ -202,21 +201,16 @@ def _check_content(path: str, content: Any, allowed: tuple[str, ...]) -> None:
 
 
 def _check_part(path: str, part: Any, allowed: tuple[str, ...]) -> None:
-    if not isinstance(part, dict):
-        raise Refused(wrong_type(path, "an object", part))
+    check_object(path, part)
     kind = part.get("type")
     if kind is None:
         raise Refused(missing(f"{path}.type"))
     if kind not in allowed:
         raise Refused(wrong_value(path, str(kind), allowed))
-    for name in part:
-        if name not in PART_MEMBERS[kind]:
-            raise Refused(unknown(f"{path}.{name}"))
+    check_keys(path, part, PART_MEMBERS[kind])
     text = {"input_text": "text", "output_text": "text", "refusal": "refusal"}.get(kind)
     if text is not None:
-        if part.get(text) is None:
-            raise Refused(missing(f"{path}.{text}"))
-        check_types(part, {str: (text,)}, f"{path}.")
+        check_string(f"{path}.{text}", part.get(text))
 
 
 def _check_kept(kind: str, item: Json) -> None:
