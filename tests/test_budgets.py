@@ -28,8 +28,8 @@ LINES = {
     "app/store": 5_190,
     "app/telemetry": 540,
     "app/formats": 7_710,
-    "tests": 65_210,
-    "lab": 10_330,
+    "tests": 65_180,
+    "lab": 10_220,
 }
 """Lines of Python by folder, at most."""
 FILES = 363

@@ -90,7 +90,7 @@ class Format(ABC):
         request, model, parts, tokens = self._counted(record, rules)
         total = sum(tokens)
         counted(total)
-        room = self.check_window(record, request, model, tokens, rules)
+        room = self.check_window(request, model, tokens, rules)
         return Accepted(
             request,
             self.conversation(request),
@@ -126,7 +126,7 @@ class Format(ABC):
     def max_tokens(self, request: Json) -> int | None: ...
 
     @abstractmethod
-    def check_window(self, record: Record, request: Json, model: Model, tokens: Sequence[int], rules: Rules) -> int:
+    def check_window(self, request: Json, model: Model, tokens: Sequence[int], rules: Rules) -> int:
         """Tokens that the window leaves for the answer. Raises `Refused` where it has no room."""
 
     @abstractmethod

@@ -11,7 +11,7 @@ import msgspec
 from app.core.tokens.estimate import Count
 from lab.simulator.format import Format, Json
 from lab.simulator.log import Record
-from lab.simulator.prompt_cache import BreakpointCache, Cached, PromptCache, blocks_at_breakpoints, has_breakpoints
+from lab.simulator.prompt_cache import Cached, PromptCache
 from lab.simulator.refusals import Refused, no_such_method, no_such_model, unreadable
 from lab.simulator.rules import Model, Rules
 from lab.simulator.script import Fault
@@ -43,14 +43,10 @@ class OpenAI(Format):
     def __init__(self, count: Count) -> None:
         super().__init__(count)
         self._recent = PromptCache()
-        self._marked = BreakpointCache()
 
     def cached(self, request: Json, parts: Sequence[Any], tokens: Sequence[int]) -> Cached:
-        """Tokens of whole leading parts that a recent prompt had, or up to where a breakpoint of one stood."""
+        """Tokens of whole leading parts that a recent prompt had."""
         head = msgspec.json.encode([request["model"], parts[0]])
-        if has_breakpoints(str(request["model"])):
-            options = request.get("prompt_cache_options")
-            return self._marked.look_up(blocks_at_breakpoints(head, parts[1:], tokens, options))
         shared = self._recent.shared_parts((head, *map(msgspec.json.encode, parts[1:])))
         return Cached(sum(tokens[:shared]) if shared > 1 else 0, 0)
 

@@ -48,9 +48,9 @@ def client(server: RunningServer) -> Iterator[openai.OpenAI]:
         yield client
 
 
-def message(http: httpx2.Client, *messages: Any, beta: str = "", **more: Any) -> httpx2.Response:
+def message(http: httpx2.Client, *messages: Any, **more: Any) -> httpx2.Response:
     body = {"model": "claude-x", "max_tokens": 1_000, "messages": list(messages) or [USER], **more}
-    return http.post("/v1/messages", json=body, headers={"anthropic-beta": beta})
+    return http.post("/v1/messages", json=body)
 
 
 def response(http: httpx2.Client, *items: Any, **more: Any) -> httpx2.Response:
@@ -109,7 +109,6 @@ def test_messages_refuses_what_is_too_long_in_its_own_words(simulator: Simulator
     assert body["request_id"] == refused.headers["request-id"]
     old = message(http, USER, model="claude-3-haiku").json()["error"]["message"]
     assert old.startswith("input length and `max_tokens` exceed context limit: 13 + 1000 > 100, decrease")
-    assert message(http, long, beta="context-1m-2025-08-07").status_code == 200
 
 
 def test_messages_stops_where_the_window_ends(simulator: Simulator, http: httpx2.Client) -> None:

@@ -109,26 +109,3 @@ def test_an_entry_is_found_where_a_mark_stood_and_as_many_blocks_back_as_are_loo
     assert cache.look_up(blocks("a", "x*", "c")) == Cached(read=0, written=2), "no part of an entry is found"
     assert cache.look_up(blocks("a", "b", "c", "d", "e", "f*")) == Cached(read=0, written=6), "three blocks back"
     assert cache.look_up(blocks("a", "b", "c")) == Cached(read=0, written=0), "nothing is marked"
-    anywhere = BreakpointCache()
-    anywhere.look_up(blocks("a*"))
-    assert anywhere.look_up(blocks("a", "b", "c", "d", "e*")) == Cached(read=1, written=4)
-
-
-def test_gpt_5_6_is_cached_at_breakpoints_and_behind_the_newest_question() -> None:
-    reader = ChatCompletions(one_each)
-    answer = {"role": "assistant", "content": "word"}
-    marked = {
-        "role": "user",
-        "content": [{"type": "text", "text": "w", "prompt_cache_breakpoint": {"mode": "explicit"}}],
-    }
-
-    def cached(*messages: Any, **arguments: Any) -> tuple[int, int]:
-        found = read(reader, list(messages), model="gpt-5.6", **arguments)
-        return found.cached.read, found.cached.written
-
-    assert cached(user(5), answer) == (0, 12)
-    assert cached(user(5), answer, user(6)) == (12, 5 + 10)
-    assert cached(user(5), answer, user(7)) == (12, 5 + 11), "not what stands between two breakpoints"
-    assert cached(marked, answer, user(7)) == (0, 8 + 5 + 11)
-    assert cached(marked, answer, user(8)) == (8, 5 + 12), "where the mark stood"
-    assert cached(user(9), prompt_cache_options={"mode": "explicit"}) == (0, 0)

@@ -40,7 +40,7 @@ class ChatCompletions(OpenAI):
     def max_tokens(self, request: Json) -> int | None:
         return request.get("max_completion_tokens") or request.get("max_tokens")
 
-    def check_window(self, record: Record, request: Json, model: Model, tokens: Sequence[int], rules: Rules) -> int:
+    def check_window(self, request: Json, model: Model, tokens: Sequence[int], rules: Rules) -> int:
         window, total = rules.window_of(model), sum(tokens)
         asked = asked_of(model, self.max_tokens(request), usual=True)
         if total + asked > window:

@@ -23,15 +23,11 @@ def compose(sequence: int, accepted: Accepted, fault: Fault, text: str, count: C
     """The answer with this text, as the fault wants it and within the caller's limit and the window."""
     request, room, most = accepted.request, accepted.room, accepted.max_tokens or 0
     said, cut = spoken(fault, text, min(most or room, room), count)
-    stop = next((each for each in request.get("stop_sequences") or () if said and each in said), None)
-    if said and stop is not None:
-        said = said[: said.index(stop)]
     blocks = _thinking(accepted, fault)
     blocks += [{"type": "text", "text": said}] if said else []
     blocks += _calls(sequence, fault)
     reason = fault.finish_reason or (
         "tool_use" if fault.tool_calls
-        else "stop_sequence" if stop is not None
         else "model_context_window_exceeded" if cut and room < most
         else "max_tokens" if cut
         else "end_turn"
@@ -42,7 +38,7 @@ def compose(sequence: int, accepted: Accepted, fault: Fault, text: str, count: C
         {"context_management": {"applied_edits": []}} if request.get("context_management") is not None else {}
     )
     head = {"id": f"msg_{sequence:024d}", "type": "message", "role": "assistant", "model": accepted.model}
-    stopped = {"stop_reason": reason, "stop_sequence": stop}
+    stopped = {"stop_reason": reason, "stop_sequence": None}
     begun: Json = {
         **head,
         "content": [],
@@ -86,7 +82,7 @@ def _thinking(accepted: Accepted, fault: Fault) -> list[Json]:
     thinks = "-think" in accepted.model or is_bound(accepted.model)
     if fault.thinking is None and not (thinks and asked.get("type") in ("enabled", "adaptive")):
         return []
-    text = "" if asked.get("display") == "omitted" else fault.thinking or THOUGHT
+    text = fault.thinking or THOUGHT
     return [{"type": "thinking", "thinking": text, "signature": seal(whole_prefix(accepted.request), text)}]
 
 

@@ -16,18 +16,15 @@ from lab.simulator.log import Record
 from lab.simulator.messages.answers import compose
 from lab.simulator.messages.binding import unmarked
 from lab.simulator.messages.blocks import CACHED
-from lab.simulator.messages.judge import check, has_beta, is_old
+from lab.simulator.messages.judge import check, is_old
 from lab.simulator.messages.refusals import Refusal, unreadable
-from lab.simulator.prompt_cache import LOOKBACK, Block, BreakpointCache, Cached
+from lab.simulator.prompt_cache import Block, BreakpointCache, Cached
 from lab.simulator.refusals import Refused
 from lab.simulator.rules import Model, Rules
 from lab.simulator.script import Fault
 
 VERSION_HEADER = "anthropic-version"
 MOST_BYTES = 32 * 1024 * 1024
-LONG_WINDOW = 1_000_000
-LONG_WINDOW_BETA = "context-1m-"
-STOPS_AT_WINDOW_BETA = "model-context-window-exceeded-"
 _ERRORS: Mapping[int, tuple[str, str]] = {
     400: ("invalid_request_error", "Bad Request"),
     401: ("authentication_error", "invalid x-api-key"),
@@ -49,7 +46,7 @@ class Messages(Format):
 
     def __init__(self, count: Count) -> None:
         super().__init__(count)
-        self._recent = BreakpointCache(LOOKBACK)
+        self._recent = BreakpointCache()
 
     def checked(self, record: Record, rules: Rules) -> tuple[Json, Model]:
         if record.method != "POST":
@@ -64,7 +61,7 @@ class Messages(Format):
 
     def parts(self, request: Json) -> Sequence[Any]:
         head = [request.get("tools"), request.get("system")]
-        return [head, *shown(request["messages"])]
+        return [head, *request["messages"]]
 
     def conversation(self, request: Json) -> Sequence[Any]:
         """Texts of a history by role; what only holds results is no user's."""
@@ -75,11 +72,10 @@ class Messages(Format):
     def max_tokens(self, request: Json) -> int | None:
         return int(request["max_tokens"])
 
-    def check_window(self, record: Record, request: Json, model: Model, tokens: Sequence[int], rules: Rules) -> int:
+    def check_window(self, request: Json, model: Model, tokens: Sequence[int], rules: Rules) -> int:
         """Newer models begin whatever room is left, and stop where the window ends."""
-        window, total, betas = _window_of(record, model, rules), sum(tokens), betas_of(record)
-        stops = not is_old(request["model"]) or has_beta(betas, (STOPS_AT_WINDOW_BETA,))
-        asked = asked_of(model, self.max_tokens(request), usual=not stops)
+        window, total = rules.window_of(model), sum(tokens)
+        asked = asked_of(model, self.max_tokens(request), usual=is_old(request["model"]))
         if total > window:
             raise Refused(Refusal(f"prompt is too long: {total} tokens > {window} maximum"))
         if total + asked > window:
@@ -125,7 +121,7 @@ class Messages(Format):
             return json_content({"input_tokens": self.prompt_tokens(record, rules)})
         if self.owns(record) and record.path.startswith(_MODELS):
             model = _model_of(record.path.removeprefix(_MODELS), rules)
-            window = _window_of(record, model, rules)
+            window = rules.window_of(model)
             told = {"type": "model", "id": model.name, "display_name": model.name, "lifecycle": "active"}
             sizes = {"max_input_tokens": window, "max_tokens": window}
             return json_content({**told, "created_at": "2026-01-01T00:00:00Z", **sizes})
@@ -152,14 +148,6 @@ def betas_of(record: Record) -> Collection[str]:
     return [beta.strip() for beta in (record.header("anthropic-beta") or "").split(",")]
 
 
-def shown(messages: Sequence[Json]) -> Iterator[Json]:
-    """Messages without the instructions that were to go with the next message of the user."""
-    last = max((place for place, message in enumerate(messages) if message["role"] == "user"), default=-1)
-    for place, message in enumerate(messages):
-        if message.get("clear_at") != "next_user_message" or place > last:
-            yield message
-
-
 def _unsealed(message: Json) -> dict[str, Any]:
     """A message with the provider's own summary in it as text."""
     blocks = [
@@ -175,11 +163,6 @@ def _marks_of(block: Json) -> Iterator[Any]:
         for each in inner:
             yield from _marks_of(each)
     yield block.get(CACHED)
-
-
-def _window_of(record: Record, model: Model, rules: Rules) -> int:
-    window = rules.window_of(model)
-    return max(window, LONG_WINDOW) if has_beta(betas_of(record), (LONG_WINDOW_BETA,)) else window
 
 
 def _model_of(name: str, rules: Rules) -> Model:

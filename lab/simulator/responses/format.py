@@ -59,7 +59,7 @@ class Responses(OpenAI):
     def max_tokens(self, request: Json) -> int | None:
         return request.get("max_output_tokens")
 
-    def check_window(self, record: Record, request: Json, model: Model, tokens: Sequence[int], rules: Rules) -> int:
+    def check_window(self, request: Json, model: Model, tokens: Sequence[int], rules: Rules) -> int:
         window, total = rules.window_of(model), sum(tokens)
         if total + asked_of(model, self.max_tokens(request), usual=False) > window:
             raise Refused(OVERFLOW)
