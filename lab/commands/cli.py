@@ -7,8 +7,9 @@ What a command needs is imported when it runs, so that `steno` need not have all
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.main import get_command
@@ -38,24 +39,15 @@ def refuse(*problems: tuple[object, str]) -> None:
             fail(message)
 
 
-def _windows(written: str) -> tuple[int, ...]:
-    """Parse `--window`; exit if a number is no window."""
+def _numbers(option: str, written: str, read: Callable[[str], Any], fits: Callable[[Any], bool], what: str) -> Any:
+    """Parse the numbers of an option; exit if one does not fit."""
     try:
-        windows = tuple(dict.fromkeys(map(int, written.split(","))))
+        numbers = tuple(dict.fromkeys(map(read, written.split(","))))
     except ValueError:
-        fail(f"--window is a number of tokens, such as 8000, or several with commas, and not {written!r}.")
-    refuse((min(windows) < LEAST_WINDOW, f"--window is at least {LEAST_WINDOW:,} tokens."))
-    return windows
-
-
-def _ratios(written: str) -> tuple[float, ...]:
-    """Parse `--recall-ratio`; exit if a number is no share."""
-    try:
-        ratios = tuple(dict.fromkeys(map(float, filter(None, written.split(",")))))
-    except ValueError:
-        fail(f"--recall-ratio is a share such as 0.05, or several with commas, and not {written!r}.")
-    refuse((not all(0 <= ratio < 1 for ratio in ratios), "--recall-ratio is at least 0 and less than 1."))
-    return ratios
+        numbers = ()
+    if not numbers or not all(map(fits, numbers)):
+        fail(f"{option} is {what}, or several with commas, and not {written!r}.")
+    return numbers
 
 
 @cli.command()
@@ -92,7 +84,10 @@ def replay(
 ) -> None:
     """Replay recorded conversations turn by turn and judge what the provider received; exit 1 if anything is lost."""
     keep_quiet()
-    windows, ratios = _windows(window), _ratios(recall_ratio or "")
+    least = f"at least {LEAST_WINDOW:,} tokens"
+    windows = _numbers("--window", window, int, lambda tokens: tokens >= LEAST_WINDOW, least)
+    share = "a share of at least 0 and less than 1"
+    ratios = _numbers("--recall-ratio", recall_ratio, float, lambda r: 0 <= r < 1, share) if recall_ratio else ()
     refuse(
         (upstream and not model, MODEL_IS_NEEDED),
         (recall and chain > 1, "--recall needs conversations as they are, without --chain."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import AnyStr, Literal
+from typing import AnyStr
 
 import msgspec
 
@@ -29,9 +29,6 @@ _SHAPE = re.compile(r"\[\.\.\. (\d+) characters in all, shortened: [^\[\]\n]{1,8
 _SHOWN = re.compile(r"\[(?:image|audio|file)\b[^\[\]\n]{1,200}: you have seen it, and it is left out now\]")
 _NEWER = re.compile(r"\n\[\.\.\. [^\[\]\n]{1,100} in message \d+ \.\.\.\]\Z")
 _WORD = re.compile(r"\w+")
-
-Reduction = Literal["shortened", "cleared"]
-"""Head and tail are left, or its shape, with a note of the original size; or a placeholder is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +80,20 @@ class SentMessage:
         """Whether it is the original without what was tied to its place."""
         return original.tied and (self.frame, self.pieces) == (original.frame, original.pieces)
 
-    def reduces(self, original: SentMessage) -> Reduction | None:
-        """Way in which it stands for an original of which not everything is left; None where it does not."""
+    def reduces(self, original: SentMessage) -> bool:
+        """Whether it stands for an original of which head and tail are left, or its shape, with a note of the original
+        size; or a placeholder."""
         if original.opaque and self._says_what_was_shown(original):
-            return "shortened"
+            return True
         if self.frame != original.frame or self.pieces == original.pieces:
-            return None
+            return False
         if _is_placeholder(self) and original.role in RESULT_ROLES:
-            return "cleared"
+            return True
         if len(self.pieces) != len(original.pieces) or self.texts != original.texts:
-            return None
+            return False
         cut = zip(self.pieces[self.texts :], original.pieces[self.texts :], strict=True)
         calls = all(piece == whole or _are_fewer_arguments(piece, whole) for piece, whole in cut)
-        return "shortened" if calls and self._shortens_texts(original) else None
+        return calls and self._shortens_texts(original)
 
     def _says_what_was_shown(self, original: SentMessage) -> bool:
         """Whether a line stands in place of each picture, sound and file, beside what is left of the texts."""

@@ -40,16 +40,11 @@ class OpenProtocol(HttpToolsProtocol):
 
 
 def received_target(scope: Scope) -> str:
-    hidden = scope.get("extensions", {}).get(EXTENSION)
-    if hidden:
-        return str(hidden["target"], "latin-1")
-    query: bytes = scope["query_string"]
-    return str(scope["raw_path"] + (b"?" + query if query else b""), "latin-1")
+    return str(scope["extensions"][EXTENSION]["target"], "latin-1")
 
 
 def received_headers(scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
-    hidden = scope.get("extensions", {}).get(EXTENSION)
-    return tuple(hidden["headers"] if hidden else map(tuple, scope["headers"]))
+    return tuple(scope["extensions"][EXTENSION]["headers"])
 
 
 async def read_body(receive: Receive) -> tuple[bytes, bool]:
@@ -104,10 +99,7 @@ class Connection:
 
     @property
     def _transport(self) -> asyncio.Transport:
-        hidden = self._scope.get("extensions", {}).get(EXTENSION)
-        if hidden is None:
-            raise RuntimeError("This fault needs the socket: run the simulator by Simulator.serve().")
-        transport: asyncio.Transport = hidden["transport"]
+        transport: asyncio.Transport = self._scope["extensions"][EXTENSION]["transport"]
         return transport
 
 

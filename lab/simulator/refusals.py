@@ -187,14 +187,6 @@ def check_keys(path: str, value: Mapping[str, Any], known: Collection[str]) -> N
             raise Refused(unknown(f"{path}.{key}"))
 
 
-def only_with(path: str, other: str) -> Refusal:
-    return Refusal(f"Invalid value for '{path}': '{path}' is only allowed when '{other}' are specified.", path)
-
-
-def only_when(path: str, other: str) -> Refusal:
-    return Refusal(f"The '{path}' parameter is only allowed when '{other}' is enabled.", path)
-
-
 def no_such_model(model: str) -> Refusal:
     message = f"The model `{model}` does not exist or you do not have access to it."
     return Refusal(message, None, "model_not_found", 404)

@@ -29,7 +29,7 @@ from lab.simulator.endpoints import respond
 from lab.simulator.format import Accepted, Content, Format, json_content
 from lab.simulator.log import Kind, Log, Record
 from lab.simulator.messages.format import Messages
-from lab.simulator.refusals import Refused, no_such_method
+from lab.simulator.refusals import Refused
 from lab.simulator.replies import default_reply, summary_of
 from lab.simulator.responses.format import Responses
 from lab.simulator.rules import Model, Rules
@@ -239,16 +239,11 @@ class Simulator(Rules):
         return respond(record, offered, self.window)
 
     async def _show_log(self, scope: Scope, body: bytes, connection: Connection) -> None:
-        """GET: the log as JSON; DELETE: empty it. Not logged."""
-        method = scope["method"]
-        if method == "DELETE":
+        """The log as JSON; DELETE empties it. Not logged."""
+        if scope["method"] == "DELETE":
             self._log.clear()
-        if method in ("GET", "DELETE"):
-            content = json_content([record.as_json() for record in self.log])
-        else:
-            refusal = no_such_method(method, LOG_PATH)
-            content = json_content(refusal.body, refusal.status)
-        record = Record(0, 0.0, method, LOG_PATH, received_headers(scope), body, "other")
+        record = Record(0, 0.0, scope["method"], LOG_PATH, received_headers(scope), body, "other")
+        content = json_content([each.as_json() for each in self.log])
         await Delivery(connection, record, Fault(), self._formats[0]).content(content)
 
     def _default_fault(self, kind: Kind) -> Fault:

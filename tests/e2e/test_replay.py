@@ -380,7 +380,7 @@ def test_command_measures_what_outlives_compactions(tmp_path: Path) -> None:
         (["--recall", "--survival"], "exclude each other"),
         (["--survival", "--questions", "asked.jsonl"], "--questions is for --recall"),
         (["--window", "999"], "at least 1,000 tokens"),
-        (["--recall", "--recall-ratio", "5%"], "--recall-ratio is a share"),
+        (["--recall", "--recall-ratio", "5%"], "--recall-ratio is a share of"),
         (["--recall"], "no conversation has questions"),
     ],
 )

@@ -19,8 +19,6 @@ from lab.simulator.refusals import (
     empty_array,
     long_array,
     missing,
-    only_when,
-    only_with,
     refused_by,
     roles_do_not_alternate,
     too_long,
@@ -154,13 +152,14 @@ def _check_options(given: Json) -> None:
     """Check members that are only allowed together with another one."""
     for name, other in (("stream_options", "stream"), ("metadata", "store")):
         if name in given and not given.get(other):
-            raise Refused(only_when(name, other))
+            raise Refused(Refusal(f"The '{name}' parameter is only allowed when '{other}' is enabled.", name))
     for name in given.get("stream_options", ()):
         if name not in ("include_usage", "include_obfuscation"):
             raise Refused(unknown(f"stream_options.{name}"))
     for name, other in (("tool_choice", "tools"), ("parallel_tool_calls", "tools"), ("function_call", "functions")):
         if name in given and other not in given:
-            raise Refused(only_with(name, other))
+            text = f"Invalid value for '{name}': '{name}' is only allowed when '{other}' are specified."
+            raise Refused(Refusal(text, name))
 
 
 def _check_tool(path: str, tool: Any) -> None:
