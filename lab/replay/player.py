@@ -39,8 +39,6 @@ class Played:
     """Tokens of the payload."""
     direct: int = 0
     """Tokens of the client's own history."""
-    verbatim: int = 0
-    """Tokens of the client's messages that stand in the payload as they were."""
     calls: tuple[Record, ...] = ()
     """The summary calls made for it, as the provider logged them."""
     recalled: int = 0
@@ -129,14 +127,12 @@ class Player:
         records = self.provider.log
         history = self._readers[recording.format.name].split(self._sent)
         verdict = judge.judge(number, self._sent, records, self._report(answer, len(history)))
-        whole = [place for index, place in verdict.places.items() if place.raw == history[index].raw]
         return Played(
             recording,
             number,
             verdict,
             forwarded=self._prompt_tokens(verdict.payload),
             direct=self._prompt_tokens(history),
-            verbatim=self._prompt_tokens(whole),
             calls=tuple(record for record in records if record.kind == "summary"),
             recalled=self._prompt_tokens(verdict.recalling),
             failure=answer.failure,

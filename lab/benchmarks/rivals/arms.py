@@ -47,54 +47,44 @@ STENO: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclass(slots=True)
-class Provider:
-    """A simulator that knows what it is asked."""
+class Arm:
+    """One that stands there now, before a simulator that knows what it is asked."""
 
     simulator: Simulator
+    url: str
+    client: httpx2.Client
+    rule: Rule | None = None
     asked: str = ""
     """Last message of the request: what does not end with it asks for a summary."""
 
     def __post_init__(self) -> None:
-        self.simulator.reply = self.say
+        self.simulator.reply = self._say
 
-    def say(self, messages: list[Any]) -> str:
+    def _say(self, messages: list[Any]) -> str:
         if "\n".join(texts_of(messages[-1])) == self.asked:
             return ANSWER
         return summary_of(messages, SUMMARY_WORDS, None, self.simulator.count)
 
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """One that stands there now."""
-
-    provider: Provider
-    url: str
-    client: httpx2.Client
-    rule: Rule | None = None
-
     def desk(self) -> Desk:
         """A desk for one conversation."""
-        counting = Counting(self.provider.simulator.count)
-        return Desk(
-            self.provider.simulator.window, lambda messages: sum(map(counting.part, messages)), self._summarised
-        )
+        counting = Counting(self.simulator.count)
+        return Desk(self.simulator.window, lambda messages: sum(map(counting.part, messages)), self._summarised)
 
     def send(self, history: Sequence[Message], desk: Desk, *, aside: bool = False) -> Sequence[Record]:
         """Everything that the provider received while the request was answered."""
-        simulator = self.provider.simulator
-        simulator.clear_log()
-        self.provider.asked = "\n".join(texts_of(history[-1]))
+        self.simulator.clear_log()
+        self.asked = "\n".join(texts_of(history[-1]))
         given = desk if not aside else replace(desk)
         payload = history if self.rule is None else self.rule(history, given)
         if self.rule is not None:  # It may have put a summary in the place of everything.
-            self.provider.asked = "\n".join(texts_of(payload[-1]))
+            self.asked = "\n".join(texts_of(payload[-1]))
         self._post(payload, {})
-        return simulator.log
+        return self.simulator.log
 
     def is_answer(self, record: Record) -> bool:
         """Whether a request that the provider received is the agent's own, and not made for a summary."""
         messages: Sequence[Message] = record.messages or ({},)
-        return record.kind == "chat" and "\n".join(texts_of(messages[-1])) == self.provider.asked
+        return record.kind == "chat" and "\n".join(texts_of(messages[-1])) == self.asked
 
     def _summarised(self, messages: Sequence[Message]) -> str | None:
         return self._post(messages, SUMMARY)
@@ -121,24 +111,23 @@ def arm(name: str, window: int) -> Iterator[Arm]:
         settings = dict(STENO[added + rest])
         compaction = {**settings_of(preset), **settings.pop("compaction", {})}
         with stage(MODEL, window, compaction=compaction, settings=settings) as set_up:
-            yield Arm(Provider(set_up.provider), set_up.base_url, client)
+            yield Arm(set_up.provider, set_up.base_url, client)
 
 
 @contextmanager
 def _other(name: str, window: int, client: httpx2.Client) -> Iterator[Arm]:
     room = UNLIMITED if name == "never" else window
     simulator = Simulator(window=room, models="any", count=counter(MODEL), max_messages=None)
-    provider = Provider(simulator)
     with simulator.serve() as behind, TemporaryDirectory() as folder:
         if name in RULES:
-            yield Arm(provider, f"{behind.url}/v1", client, RULES[name])
+            yield Arm(simulator, f"{behind.url}/v1", client, RULES[name])
             return
         port = free_port()
         command, environment = PROXIES[name](behind.url, port, window)
         running = Running(command, Path(folder), environment, two_cores().subject)
         try:
             running.wait_until_it_listens(port, START_SECONDS)
-            yield Arm(provider, f"http://127.0.0.1:{port}/v1", client)
+            yield Arm(simulator, f"http://127.0.0.1:{port}/v1", client)
         finally:
             running.stop()
 
