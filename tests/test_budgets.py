@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 540,
     "app/formats": 7_710,
     "tests": 65_180,
-    "lab": 10_220,
+    "lab": 10_170,
 }
 """Lines of Python by folder, at most."""
 FILES = 363

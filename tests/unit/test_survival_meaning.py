@@ -12,8 +12,7 @@ from lab.replay.evidence import SentMessages
 from lab.replay.judge import Verdict
 from lab.replay.player import Played
 from lab.replay.recordings import Recording
-from lab.replay.survival import IDENTIFIERS, OWNERS, Needed, Survival, Value, values_in
-from lab.replay.survival_meaning import Meaning, Meanings
+from lab.replay.survival import Meaning, Meanings, Needed, Survival, Value
 
 RESERVATION = {
     "reservation_id": "4WQ150",
@@ -34,10 +33,7 @@ def result(content: Any) -> dict[str, Any]:
 
 
 def read(*messages: dict[str, Any]) -> Meanings:
-    meanings = Meanings(
-        lambda text: [value.text for value in values_in(text) if value.kind in IDENTIFIERS],
-        lambda text: [value.text for value in values_in(text) if value.kind in OWNERS],
-    )
+    meanings = Meanings()
     for message in messages:
         meanings.read(sent(message))
     return meanings
