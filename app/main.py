@@ -31,7 +31,6 @@ from app.compaction.routing import SummaryRouting
 from app.compaction.runner import CompactionRunner
 from app.compaction.summariser import Summariser
 from app.core.history.identity import Identity
-from app.core.tokens.usage import Tariff
 from app.formats.format import WireFormat
 from app.formats.paths import format_at, key_headers
 from app.formats.reader import MessageReader
@@ -74,6 +73,7 @@ from app.settings.secret import server_secret
 from app.store import DatabaseUnusable, Store, StoreUnavailable
 from app.telemetry.metrics import CACHES, Metrics, Sampler
 from app.telemetry.spans import Tracer
+from app.tokens.usage import Tariff
 
 log = structlog.get_logger("steno")
 

@@ -13,11 +13,11 @@ from sqlalchemy import JSON, Boolean, Column, Connection, Double, Integer, Large
 from sqlalchemy.engine import Engine
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.tokens.calibration import Sample
 from app.store import CalibrationKey, Lease, Store, tidying
 from app.store.calibration_rows import learn_calibrations, read_calibrations
 from app.store.learned_windows import read_learned_windows
 from app.store.tables import metadata
+from app.tokens.calibration import Sample
 from tests.integration.examples import SERIES, chain, chunk, history_of, seen, span
 
 TENANTS = 1_000

@@ -10,11 +10,11 @@ from msgspec.structs import asdict
 from pydantic import BaseModel, Field
 
 from app.api.dependencies import ConversationId, Listing, NewestFirst, Tenant, TheServices, known, listing
-from app.core.tokens.usage import Decided, Kind, Made, PriceSource, Purpose, spends
 from app.errors import InvalidRequest
 from app.store import Grouping, StoredUsage, TurnUsage, UsageSum, UsageSums
 from app.store.usage_records import read_records
 from app.store.usage_reports import read_report
+from app.tokens.usage import Decided, Kind, Made, PriceSource, Purpose, spends
 
 USUAL_PERIOD = timedelta(days=30)
 LONGEST_PERIOD = timedelta(days=366)

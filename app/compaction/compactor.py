@@ -40,7 +40,6 @@ from app.core.summary.compaction import compact
 from app.core.summary.flow import Compaction, Outcome
 from app.core.summary.plan import Plan, cut_at, plan_asked, plan_compaction
 from app.core.summary.worth import calls_of_plan, change_of_mask, change_of_plan
-from app.core.tokens.economy import CostGate, is_worth
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary
 from app.core.view.reading import Path, build_view
@@ -48,6 +47,7 @@ from app.core.view.thinking import current_turn, without_thinking
 from app.core.view.view import View
 from app.runtime.erased import Erased
 from app.store import StoreUnavailable
+from app.tokens.economy import CostGate, is_worth
 
 T = TypeVar("T")
 

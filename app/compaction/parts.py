@@ -25,8 +25,6 @@ from app.core.summary.brief import SummaryBrief
 from app.core.summary.flow import Compaction, Effect, Flow, Reply, StoreChunk, Summarise, Together, drive
 from app.core.summary.gate import SummaryAnswer
 from app.core.summary.plan import Plan
-from app.core.tokens.economy import COMMON_PRICE, Rates, rates_of
-from app.core.tokens.usage import Price
 from app.core.view.chunks import FirstChunk, SummaryChunk
 from app.core.view.mask import Boundary
 from app.core.view.view import View
@@ -37,6 +35,8 @@ from app.store.chunks import chunks_in, recent_first_chunks
 from app.store.pins import pins_in
 from app.store.places import keep_mask, masks_in
 from app.telemetry.metrics import Metrics
+from app.tokens.economy import COMMON_PRICE, Rates, rates_of
+from app.tokens.usage import Price
 
 T = TypeVar("T")
 

@@ -16,7 +16,6 @@ from app.core.recall.recall import quotation_for_last
 from app.core.request import Request
 from app.core.stages.ladder import TASK_BUDGET_LOWERED, THINKING_OFF, Decision, capped
 from app.core.summary.plan import Plan
-from app.core.tokens.usage import Decided, Purpose
 from app.core.view.reading import covered_by
 from app.core.view.view import Conversation, Note, Recalled, View
 from app.formats.early import EventShape
@@ -27,6 +26,7 @@ from app.providers.estimator import Prompt
 from app.providers.providers import Provider
 from app.runtime.lineages import Lineage
 from app.settings.policies import AppliedPolicy
+from app.tokens.usage import Decided, Purpose
 
 
 class Measure(Struct, frozen=True, dict=True):

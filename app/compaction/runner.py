@@ -36,13 +36,13 @@ from app.core.summary.flow import (
 )
 from app.core.summary.gate import SummaryAnswer, visible_text
 from app.core.summary.plan import Plan
-from app.core.tokens.usage import Made
 from app.core.view.chunks import SummaryChunk
 from app.providers.ledger import Ledger
 from app.runtime.lineages import Lineage
 from app.runtime.owned import OwnedTasks
 from app.runtime.threads import Work
 from app.telemetry.metrics import Metrics
+from app.tokens.usage import Made
 
 log = structlog.get_logger("steno.compactor")
 

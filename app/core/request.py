@@ -13,8 +13,8 @@ from app.core.limits.budget import Budget
 from app.core.stages.policy import Policy
 from app.core.summary.left_out import RulesLeftOut
 from app.core.summary.rules import WINDOW_SHARE
-from app.core.tokens.estimate import Cost, Count
 from app.core.view.view import Conversation, Note, Pins, View
+from app.tokens.estimate import Cost, Count
 
 T = TypeVar("T")
 

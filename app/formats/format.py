@@ -19,7 +19,6 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from app.core.tokens.rules import LONGEST_MODEL, CountingRules, rules_for
 from app.core.view.view import Conversation, View
 from app.formats.answers import Answers
 from app.formats.beginnings import Beginnings
@@ -29,6 +28,7 @@ from app.formats.requests import Body, check_number, model_of, read_options, req
 from app.formats.summaries import SummaryDialect
 from app.formats.surrogates import decoded
 from app.formats.types import BOUNDS, BodyBounds, Draft, Headers, WireRequest
+from app.tokens.rules import LONGEST_MODEL, CountingRules, rules_for
 
 
 class _Named(Struct):

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from app.core.limits.budget import MOST_TOKENS
 from app.core.limits.overflow import LEAST_LIMIT, Overflow
+from app.tokens.usage import MOST_TOKENS
 
 PATTERNS = 4
 """Version of the tables."""

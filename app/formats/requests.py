@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from app.core.tokens.declarations import ResponseFormat, Tool
-from app.core.tokens.rules import LONGEST_MODEL
 from app.errors import InvalidRequest
 from app.formats.beginnings import Beginning, Beginnings
 from app.formats.members import RawObject, TooManyValues, Unreadable, holds_more_values, split_array
 from app.formats.objects import object_of, text_at
 from app.formats.types import AnswerAsked, BodyBounds, TooManyMessages, WireRequest, Wishes
+from app.tokens.declarations import ResponseFormat, Tool
+from app.tokens.rules import LONGEST_MODEL
 
 R = TypeVar("R", bound=WireRequest)
 

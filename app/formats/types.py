@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from app.core.history.messages import Message
 from app.core.reasons import Code, Reason
-from app.core.tokens.declarations import Declarations
 from app.formats.echoes import echoed_in
 from app.formats.members import RawObject, Unreadable
+from app.tokens.declarations import Declarations
 
 Headers = Sequence[tuple[bytes, bytes]]
 Named = tuple[str, bytes]

@@ -8,11 +8,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from app.core.limits.budget import MOST_TOKENS
-from app.core.tokens.rules import LONGEST_MODEL
-from app.core.tokens.usage import UNBILLED, Bill, Tokens
 from app.formats.members import RawObject
 from app.formats.objects import objects_in
+from app.tokens.rules import LONGEST_MODEL
+from app.tokens.usage import MOST_TOKENS, UNBILLED, Bill, Tokens
 
 Members = dict[Any, Any]
 

@@ -16,10 +16,14 @@ from time import monotonic
 import structlog
 from msgspec.structs import replace
 
-from app.core.limits.budget import Line
-from app.core.tokens.calibration import (
+from app.runtime.bounded import BoundedMap
+from app.runtime.repeats import Repeats
+from app.store import CalibrationKey, StatementRefused, Store, StoreUnavailable
+from app.store.calibration_rows import learn_calibrations, read_calibrations
+from app.tokens.calibration import (
     ENOUGH_OF_ONE,
     Calibration,
+    Line,
     Sample,
     agreed_line,
     observe,
@@ -28,11 +32,7 @@ from app.core.tokens.calibration import (
     prior_for,
     rejected,
 )
-from app.core.tokens.rules import LONGEST_MODEL
-from app.runtime.bounded import BoundedMap
-from app.runtime.repeats import Repeats
-from app.store import CalibrationKey, StatementRefused, Store, StoreUnavailable
-from app.store.calibration_rows import learn_calibrations, read_calibrations
+from app.tokens.rules import LONGEST_MODEL
 
 log = structlog.get_logger("steno.calibrations")
 

@@ -29,12 +29,13 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from app.core.limits.budget import MOST_TOKENS, Window
-from app.core.tokens.rules import LONGEST_MODEL
+from app.core.limits.budget import Window
 from app.errors import StenoError
 from app.formats.members import holds_more_values
 from app.http.relayed import with_missing
 from app.http.upstream import Headers, Upstream
+from app.tokens.rules import LONGEST_MODEL
+from app.tokens.usage import MOST_TOKENS
 
 Entry = Mapping[str, Any]
 

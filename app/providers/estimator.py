@@ -17,8 +17,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.history.messages import History, Message
-from app.core.tokens.declarations import Declarations
-from app.core.tokens.estimate import (
+from app.core.view.view import Costs
+from app.providers.tokenizer import by_bytes
+from app.runtime.bounded import BoundedMap
+from app.runtime.caches import Cache, Caches
+from app.tokens.declarations import Declarations
+from app.tokens.estimate import (
     FORMULA_VERSION,
     Count,
     answer_tokens,
@@ -32,11 +36,7 @@ from app.core.tokens.estimate import (
     unit_tokens,
     utf8_length,
 )
-from app.core.tokens.rules import CountingRules, rules_for
-from app.core.view.view import Costs
-from app.providers.tokenizer import by_bytes
-from app.runtime.bounded import BoundedMap
-from app.runtime.caches import Cache, Caches
+from app.tokens.rules import CountingRules, rules_for
 
 log = structlog.get_logger("steno.estimator")
 

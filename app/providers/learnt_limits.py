@@ -16,7 +16,6 @@ import structlog
 
 from app.core.limits.budget import Window
 from app.core.limits.overflow import LEAST_LIMIT, Overflow
-from app.core.tokens.rules import LONGEST_MODEL
 from app.formats.refusals import classify, decoded
 from app.http.upstream import Headers
 from app.providers.known_windows import SAME_CONTEXT
@@ -25,6 +24,7 @@ from app.runtime.owned import OwnedTasks
 from app.runtime.sightings import AnsweredTenants, Sightings
 from app.store import Store, StoreUnavailable
 from app.store.learned_windows import forget_window, learn_window, read_learned_windows
+from app.tokens.rules import LONGEST_MODEL
 
 log = structlog.get_logger("steno.windows")
 

@@ -11,13 +11,13 @@ import structlog
 from msgspec import Struct
 
 from app.core.history.identity import Chain
-from app.core.tokens.rules import LONGEST_MODEL
-from app.core.tokens.savings import Estimated, Sent, saved_cost, seen, sent_whole
-from app.core.tokens.usage import UNBILLED, Bill, Decided, Made, Price, Purpose, Tariff, Tokens, charge, saved
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.store import UsageRecord
 from app.store.write_behind import WriteBehind
 from app.telemetry.metrics import Metrics
+from app.tokens.rules import LONGEST_MODEL
+from app.tokens.savings import Estimated, Sent, saved_cost, seen, sent_whole
+from app.tokens.usage import UNBILLED, Bill, Decided, Made, Price, Purpose, Tariff, Tokens, charge, saved
 
 log = structlog.get_logger("steno.ledger")
 

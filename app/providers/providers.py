@@ -12,8 +12,6 @@ import structlog
 from msgspec import Struct
 
 from app.core.lazy import lazy
-from app.core.tokens.calibration import Calibration
-from app.core.tokens.rules import LONGEST_MODEL
 from app.errors import FormatNotSpoken, UnknownUpstream
 from app.formats.format import WireFormat
 from app.http.upstream import Upstream
@@ -22,6 +20,8 @@ from app.providers.windows import Windows
 from app.runtime.sightings import Sightings
 from app.settings import DEFAULT_UPSTREAM, NamedUpstreamSettings, UpstreamSettings
 from app.store import StoredCalibration
+from app.tokens.calibration import Calibration
+from app.tokens.rules import LONGEST_MODEL
 
 log = structlog.get_logger("steno.upstreams")
 

@@ -17,8 +17,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from app.core.tokens.rules import LONGEST_MODEL
-from app.core.tokens.usage import Price, Steps, Tariff
+from app.tokens.rules import LONGEST_MODEL
+from app.tokens.usage import Price, Steps, Tariff
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from app.core.tokens.estimate import utf8_length
 from app.providers.token_tables import TABLES, is_in
+from app.tokens.estimate import utf8_length
 
 if TYPE_CHECKING:
     from tiktoken import Encoding

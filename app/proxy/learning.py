@@ -13,9 +13,6 @@ from app.compaction.request import ChatRequest
 from app.core.limits.overflow import LEAST_LIMIT, CutAnswer, Overflow, overflow_of
 from app.core.limits.recovery import Recovery, Sent, least_room, recover
 from app.core.stages.ladder import Decision
-from app.core.tokens.calibration import Sample, picture_sample, pictures_of
-from app.core.tokens.savings import Estimated
-from app.core.tokens.usage import UNBILLED, Tokens
 from app.core.view.thinking import current_turn, without_thinking
 from app.formats.answers import AnswerEditor
 from app.formats.shapes import refused_shape
@@ -29,6 +26,9 @@ from app.proxy.caller import Caller
 from app.proxy.peeking import PeekedAnswer
 from app.proxy.report import LONGEST_REASON
 from app.proxy.services import Services
+from app.tokens.calibration import Sample, picture_sample, pictures_of
+from app.tokens.savings import Estimated
+from app.tokens.usage import UNBILLED, Tokens
 
 log = structlog.get_logger("steno.observe")
 

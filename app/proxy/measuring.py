@@ -8,8 +8,6 @@ import structlog
 
 from app.compaction.request import Measure
 from app.core.limits.budget import CAP, HEURISTIC_CAUTION, Budget, Window, budget_for
-from app.core.tokens.estimate import Count
-from app.core.tokens.rules import LONGEST_MODEL
 from app.formats.format import WireFormat
 from app.formats.types import WireRequest
 from app.http import own_headers
@@ -20,6 +18,8 @@ from app.proxy.caller import Caller
 from app.proxy.options import rules_of
 from app.runtime.bounded import BoundedMap
 from app.settings.policies import Policies
+from app.tokens.estimate import Count
+from app.tokens.rules import LONGEST_MODEL
 
 log = structlog.get_logger("steno.windows")
 

@@ -14,7 +14,6 @@ from app.compaction.hints import hint_for
 from app.compaction.request import ChatRequest
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
-from app.core.tokens.rules import LONGEST_MODEL
 from app.errors import (
     StenoError,
     UpstreamDisconnected,
@@ -29,6 +28,7 @@ from app.providers.providers import Provider
 from app.runtime.repeats import Repeats
 from app.telemetry.metrics import Metrics
 from app.telemetry.spans import Span
+from app.tokens.rules import LONGEST_MODEL
 
 log = structlog.get_logger("steno.requests")
 

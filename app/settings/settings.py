@@ -10,7 +10,6 @@ from typing import Any, Self
 from pydantic import SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from app.core.tokens.usage import Tariff
 from app.formats.paths import FormatName
 from app.settings.addresses import leads_to
 from app.settings.old_keys import refuse_removed
@@ -34,6 +33,7 @@ from app.settings.sections.upstreams import (
     UpstreamSettings,
 )
 from app.settings.sources import PresetSource, aliases, read_file
+from app.tokens.usage import Tariff
 
 _UPSTREAM = re.compile(r"[a-z0-9_-]{1,64}")
 

@@ -12,13 +12,12 @@ from msgspec.structs import asdict, replace
 from sqlalchemy import Row, bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.limits.budget import Line
-from app.core.tokens.calibration import Calibration, Sample, observe, prior_for
 from app.store.batches import batches
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
 from app.store.pages import Page, Paging, read_page
 from app.store.tables import calibrations
+from app.tokens.calibration import Calibration, Line, Sample, observe, prior_for
 
 MOST_CALIBRATIONS = 10_000
 

@@ -10,13 +10,13 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, Row, Select, distinct, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.tokens.usage import Decided, Made, Price, PriceSource, Purpose, Tokens
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
 from app.store.pages import Page, Paging, read_page
 from app.store.rows import owned
 from app.store.tables import usage_records
 from app.store.usage_reports import FOR_ANSWERS, UsageSums, sums_by_purpose, sums_in
+from app.tokens.usage import Decided, Made, Price, PriceSource, Purpose, Tokens
 
 _REPORTED = Tokens.__struct_fields__
 _RATES = Price.__struct_fields__

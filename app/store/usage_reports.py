@@ -10,10 +10,10 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, Row, Select, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.tokens.usage import Purpose
 from app.store.clock import DAY_MS, moment, now_ms
 from app.store.rows import owned
 from app.store.tables import usage_records
+from app.tokens.usage import Purpose
 
 MOST_GROUPS = 400
 """Days or models that one report lists; of more models those with the largest prompts."""

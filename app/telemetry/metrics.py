@@ -30,8 +30,8 @@ from prometheus_client.samples import Sample
 from app import __version__
 from app.core.reasons import Code, Reasons
 from app.core.summary.flow import Outcome
-from app.core.tokens.usage import Purpose, Tokens
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable, UpstreamUnreadable
+from app.tokens.usage import Purpose, Tokens
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 

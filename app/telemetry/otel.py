@@ -20,9 +20,9 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_contex
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from app import __version__
-from app.core.tokens.usage import Tokens
 from app.runtime.repeats import Repeats
 from app.telemetry.spans import Headers, Span, Value
+from app.tokens.usage import Tokens
 
 log = structlog.get_logger("steno.tracing")
 

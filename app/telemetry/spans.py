@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from app.core.tokens.usage import Tokens
+from app.tokens.usage import Tokens
 
 Headers = list[tuple[bytes, bytes]]
 Value = str | int | float | bool | Sequence[str]

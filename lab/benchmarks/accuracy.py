@@ -23,9 +23,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from app.core.history.identity import Identity
-from app.core.tokens.calibration import claude_version, prior_for
-from app.core.tokens.estimate import estimate
-from app.core.tokens.rules import rules_for
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.chat_completions.messages import read_message
 from app.formats.format import WireFormat
@@ -35,6 +32,9 @@ from app.formats.registry import FORMATS
 from app.formats.types import WireRequest
 from app.providers.estimator import Estimator
 from app.providers.tokenizer import Tokenizer
+from app.tokens.calibration import claude_version, prior_for
+from app.tokens.estimate import estimate
+from app.tokens.rules import rules_for
 
 IDENTITY = Identity(b"benchmark")
 KNOWN, SCHEMA, MEDIA = "known", "with a schema", "with pictures or files"

@@ -11,11 +11,11 @@ from typing import Any
 import httpx2
 
 from app.cli.terminal import say
-from app.core.tokens.rules import rules_for
 from app.main import create_app
 from app.providers.tokenizer import Tokenizer
 from app.runtime.server import serve
 from app.settings import load
+from app.tokens.rules import rules_for
 from lab.simulator import Simulator
 
 MODEL = "gpt-4o"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from app.core.tokens.estimate import Count
 from app.errors import StenoError
 from app.http.hops import new_instance
 from app.http.upstream import Upstream
+from app.tokens.estimate import Count
 from lab.formats.known import format_at
 from lab.replay.evidence import SentMessages
 from lab.simulator.connection import Connection, HeaderPairs

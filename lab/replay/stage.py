@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from app.core.tokens.rules import rules_for
 from app.main import create_app
 from app.providers.tokenizer import Tokenizer
 from app.runtime.server import serve
 from app.settings import load
+from app.tokens.rules import rules_for
 from lab.replay.recorder import Recorder
 from lab.simulator import Simulator
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from app.core.tokens.estimate import Count
+from app.tokens.estimate import Count
 
 OF_A_PROMPT = 3
 OF_A_MESSAGE = 4

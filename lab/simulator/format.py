@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from app.core.tokens.estimate import Count
+from app.tokens.estimate import Count
 from lab.simulator.counting import Counting
 from lab.simulator.log import Record
 from lab.simulator.prompt_cache import Cached

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from app.core.tokens.estimate import Count
+from app.tokens.estimate import Count
 from lab.simulator.format import Format, Json
 from lab.simulator.log import Record
 from lab.simulator.prompt_cache import Cached, PromptCache

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from app.core.summary.prompts import LATER_NOTE
-from app.core.tokens.estimate import Count
+from app.tokens.estimate import Count
 from lab.simulator.extract import quoted_lines, summarise
 from lab.simulator.script import Fault
 

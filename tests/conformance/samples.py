@@ -15,7 +15,7 @@ import yaml
 
 from app.core.history.messages import Kind
 from app.core.summary.gate import Ending, SummaryAnswer
-from app.core.tokens.usage import Tokens
+from app.tokens.usage import Tokens
 
 
 @dataclass(frozen=True, slots=True)

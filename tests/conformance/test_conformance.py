@@ -12,11 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.history.messages import Kind, Message
-from app.core.limits.budget import MOST_TOKENS
 from app.core.stages.repair import repair
 from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import chunk_text, summary_request
-from app.core.tokens.usage import UNBILLED
 from app.core.view.reading import whole
 from app.core.view.verify import problems
 from app.core.view.view import (
@@ -43,6 +41,7 @@ from app.formats.sse import FrameSplitter, frames_in
 from app.formats.summaries import Manners, read_answer
 from app.formats.types import BodyBounds, ContextMembers, TooManyMessages
 from app.settings.sections.summary import SAID_BY_STENO
+from app.tokens.usage import MOST_TOKENS, UNBILLED
 from tests.conformance.samples import Samples, samples_of
 from tests.unit.conversations import IDENTITY, chunk, count
 

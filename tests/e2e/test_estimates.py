@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from app.core.tokens.estimate import Count
-from app.core.tokens.rules import rules_for
+from app.tokens.estimate import Count
+from app.tokens.rules import rules_for
 from lab.simulator import Simulator
 from tests.e2e.histories import MODEL, chat, turns
 from tests.e2e.raw import get, post

@@ -18,7 +18,7 @@ import msgspec
 
 from app.api.pins import read_indexes
 from app.core.history.identity import Identity
-from app.core.limits.budget import MOST_TOKENS, Shares, Window, budget_for
+from app.core.limits.budget import Shares, Window, budget_for
 from app.core.view.reading import whole
 from app.core.view.view import Altered, Conversation, Costs, View
 from app.errors import InvalidRequest, LoopDetected
@@ -47,6 +47,7 @@ from app.proxy.naming import encoded_name, name_in_header, name_in_json, name_in
 from app.proxy.options import read_preset
 from app.settings import Settings, load
 from app.telemetry.metrics import Metrics
+from app.tokens.usage import MOST_TOKENS
 from tests.conformance.chat_completions import SAMPLES
 from tests.unit.refusals import NEGATIVES, OVERFLOWS
 

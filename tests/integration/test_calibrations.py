@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from app.core.tokens.calibration import Calibration, Sample, prior_of
 from app.providers import calibrations as shell
 from app.providers.calibrations import Calibrations
 from app.store import CalibrationKey, Store, StoreUnavailable, UnknownCursor
 from app.store.calibration_rows import learn_calibrations, read_calibrations, read_own_calibrations
 from app.store.pages import Paging
 from app.store.tables import metadata
+from app.tokens.calibration import Calibration, Sample, prior_of
 from tests.faults.proxy import FaultProxy
 from tests.integration.examples import STRANGER, TENANT, OpenStore, set_within
 

@@ -7,11 +7,11 @@ from typing import Any
 from msgspec.structs import asdict, replace
 from sqlalchemy import Table, select
 
-from app.core.tokens.usage import Decided, Made, Price, Tokens
 from app.store import Store, UsageRecord
 from app.store.tables import CleanText, clean, conversations, heads, usage_records
 from app.store.usage_records import write_usage
 from app.store.usage_reports import read_overview
+from app.tokens.usage import Decided, Made, Price, Tokens
 from tests.integration.examples import digest, seen
 
 ODD, AS_STORED = "\0a\ud800\u00e9", "\ufffda\ufffd\u00e9"

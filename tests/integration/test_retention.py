@@ -7,8 +7,6 @@ import asyncio
 import pytest
 from sqlalchemy import Table, func, select, update
 
-from app.core.tokens.calibration import Sample
-from app.core.tokens.usage import Tokens
 from app.store import CalibrationKey, Store, UsageRecord
 from app.store.calibration_rows import learn_calibrations
 from app.store.chunks import read_summaries
@@ -31,6 +29,8 @@ from app.store.tables import (
     usage_records,
 )
 from app.store.tenant_rows import TABLES
+from app.tokens.calibration import Sample
+from app.tokens.usage import Tokens
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chunk, digest, history_of, put, seen, take
 
 DAYS = 30

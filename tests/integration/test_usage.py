@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import func, select
 
-from app.core.tokens.usage import Decided, Made, Price, Tokens
 from app.store import Store, StoreUnavailable, UnknownCursor, UsagePage, UsageRecord, UsageSum, write_behind
 from app.store.conversation_rows import read_conversations
 from app.store.pages import Paging
 from app.store.tables import usage_records
 from app.store.usage_records import read_records, write_usage
+from app.tokens.usage import Decided, Made, Price, Tokens
 from tests.faults.proxy import FaultProxy
 from tests.integration.examples import STRANGER, TENANT, OpenStore, seen
 

@@ -7,7 +7,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from app.compaction.compactor import Preparation
-from app.core.limits.budget import Line
 from app.core.limits.trigger import Trigger
 from app.core.reasons import Code, Reason, because
 from app.core.stages.account import LONGEST_REASON, MOST_STEPS, account_of
@@ -18,6 +17,7 @@ from app.core.stages.steps import Step
 from app.core.summary.flow import Compaction, Outcome
 from app.core.view.mask import Boundary, MaskPolicy
 from app.core.view.view import Pins
+from app.tokens.calibration import Line
 from tests.unit.conversations import budget, chunk, conversation, cost, message, turns
 from tests.unit.worlds import asked
 

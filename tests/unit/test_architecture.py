@@ -14,12 +14,12 @@ from app.formats.registry import FORMATS
 APP = Path(__file__).parents[2] / "app"
 
 FORMULA = {"declared_tokens", "unit_tokens", "answer_tokens", "picture_tokens", "byte_bound"}
-COUNT = "app.core.tokens.estimate.Count"
+COUNT = "app.tokens.estimate.Count"
 COUNTING = {"tiktoken", "Tokenizer", "by_bytes", COUNT, "note_tokens", "media_tokens"} | FORMULA
 MAY_COUNT = {
     "providers/tokenizer.py": {"tiktoken", "Tokenizer", "by_bytes"},
-    "core/tokens/estimate.py": FORMULA | {"note_tokens", "media_tokens"},
-    "core/tokens/pictures.py": {"media_tokens"},
+    "tokens/estimate.py": FORMULA | {"note_tokens", "media_tokens"},
+    "tokens/pictures.py": {"media_tokens"},
     "providers/estimator.py": FORMULA | {COUNT, "by_bytes"},
     # They make the tokenizer and hand it, or one of its counters, to the estimate.
     "main.py": {"Tokenizer"},
@@ -42,7 +42,7 @@ MAY_COUNT = {
 }
 MAY_SCALE = {
     "providers/tokenizer.py": {"BYTES_PER_TOKEN"},  # the heuristic without tables
-    "core/tokens/pictures.py": {"GLYPHS_PER_TOKEN"},  # what is written in a PDF, which nobody decodes to a text
+    "tokens/pictures.py": {"GLYPHS_PER_TOKEN"},  # what is written in a PDF, which nobody decodes to a text
     "core/stages/fit.py": {"CHARACTERS_PER_TOKEN"},  # how long a shortened text may be; it is counted afterwards
     "compaction/routing.py": {
         "len(prompt + wire.wishes.focus) // 2"
@@ -161,7 +161,7 @@ def test_no_second_estimate_of_tokens(trees: Mapping[str, ast.AST], find: Find, 
         "def of(size): return -(-size // 4)",
         "CHARS_PER_TOKEN = 4",
         "from app.providers.tokenizer import Tokenizer as Other",
-        "from app.core.tokens import estimate\nestimate.unit_tokens(messages, rules, len)",
+        "from app.tokens import estimate\nestimate.unit_tokens(messages, rules, len)",
     ],
 )
 def test_a_second_estimate_would_be_found(second: str) -> None:

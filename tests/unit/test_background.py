@@ -19,11 +19,11 @@ from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
 from app.core.stages.policy import Policy
 from app.core.summary.flow import Compaction
-from app.core.tokens.economy import CostGate, Rates
-from app.core.tokens.usage import Price
 from app.core.view.chunks import SummaryChunk
 from app.runtime.owned import OwnedTasks
 from app.settings import BackgroundSettings
+from app.tokens.economy import CostGate, Rates
+from app.tokens.usage import Price
 from tests.unit.clock import Clock
 from tests.unit.conversations import budget, conversation, message, notes, play
 from tests.unit.worlds import World, asked

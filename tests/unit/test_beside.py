@@ -12,9 +12,9 @@ from app.core.summary.brief import SummaryBrief
 from app.core.summary.compaction import compact
 from app.core.summary.flow import Summarise
 from app.core.summary.prompts import chunk_beside, chunk_text
-from app.core.tokens.estimate import note_tokens
 from app.core.view.chunks import SummaryChunk
 from app.core.view.view import Conversation
+from app.tokens.estimate import note_tokens
 from tests.unit.conversations import (
     SETTINGS,
     budget,

@@ -17,8 +17,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.core.tokens.usage import Bill as Told
-from app.core.tokens.usage import Tokens, spends
 from app.formats.answers import AnswerEditor
 from app.formats.registry import FORMATS
 from app.formats.summaries import read_answer
@@ -27,6 +25,8 @@ from app.providers.ledger import Ledger
 from app.settings import load
 from app.store import UsageRecord
 from app.telemetry.metrics import Metrics
+from app.tokens.usage import Bill as Told
+from app.tokens.usage import Tokens, spends
 
 Json = dict[str, Any]
 

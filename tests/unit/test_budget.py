@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from app.core.limits.budget import Line, Shares, Window, budget_for
+from app.core.limits.budget import Shares, Window, budget_for
 from app.core.limits.trigger import Trigger
+from app.tokens.calibration import Line
 
 FREE = Shares(reserve=0.05)
 LIMITS: dict[str, tuple[Window, int | None, Shares, int]] = {
@@ -140,3 +141,12 @@ def test_what_was_not_summarised_is_measured_without_the_offset() -> None:
     trigger = trigger_of(Shares(None, since_checkpoint=0.10), line=Line(offset=900, ratio=1.25))
     assert not trigger.fires(50_000, since=8_000)
     assert trigger.fires(50_000, since=8_001)
+
+
+def test_a_trigger_fires_above_either_measure() -> None:
+    trigger = Trigger(1_000, since=100)
+    assert trigger.fires(500, since=101)
+    assert trigger.fires(1_001, since=0)
+    assert not trigger.fires(1_000, since=100)
+    assert trigger.quiet_tokens == 100
+    assert Trigger(900).quiet_tokens == 900

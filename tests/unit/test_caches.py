@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.tokens.declarations import Declarations
 from app.core.view.view import Conversation
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.chat_completions.messages import read_message
@@ -24,6 +23,7 @@ from app.providers.tokenizer import Tokenizer
 from app.runtime.caches import ENTRY_BYTES, MOST_AT_ONCE, Cache, Caches
 from app.settings import load
 from app.telemetry.metrics import CACHES
+from app.tokens.declarations import Declarations
 from tests.unit.conversations import IDENTITY
 
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.core.limits.budget import Line
-from app.core.tokens.calibration import (
+from app.tokens.calibration import (
     KEPT,
     PICTURES,
     PROMPTS,
     SCALED,
     Calibration,
+    Line,
     Prior,
     Sample,
     _best,

@@ -18,12 +18,12 @@ from app.core.request import MANY_BYTES, MANY_MESSAGES
 from app.core.stages.ladder import UNTOUCHED, Decision
 from app.core.stages.policy import Policy
 from app.core.summary.flow import Compaction, Outcome
-from app.core.tokens.economy import CostGate, Rates
-from app.core.tokens.usage import Price
 from app.core.view.chunks import FirstChunk
 from app.core.view.mask import MaskPolicy
 from app.core.view.view import Pruned, Verbatim, View
 from app.store import StoreUnavailable
+from app.tokens.economy import CostGate, Rates
+from app.tokens.usage import Price
 from tests.unit.conversations import (
     SETTINGS,
     TENANT,

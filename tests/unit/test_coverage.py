@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.limits.budget import Line
 from app.core.view.coverage import coverage_of
 from app.core.view.reading import whole
 from app.core.view.view import Conversation
+from app.tokens.calibration import Line
 from tests.unit.conversations import conversation, message
 
 SYSTEM = message("system", "Be brief.")

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.core.tokens.declarations import Declarations, ResponseFormat, Tool
 from app.formats.chat_completions.request import read_declarations
 from app.formats.members import RawObject
+from app.tokens.declarations import Declarations, ResponseFormat, Tool
 
 
 def read(**members: Any) -> Declarations:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.core.limits.budget import HOLD_RATIO, Line, Shares, Window, budget_for
+from app.core.limits.budget import HOLD_RATIO, Shares, Window, budget_for
 from app.core.limits.overflow import Overflow
 from app.core.limits.recovery import Sent, recover
 from app.core.stages.case import Case
 from app.core.stages.masking import due_mask
 from app.core.summary.plan import Plan
 from app.core.summary.worth import calls_of_plan, change_of_mask, change_of_plan
-from app.core.tokens.economy import Change, CostGate, Rates, is_worth, rates_of
-from app.core.tokens.usage import Price
 from app.core.view.mask import Boundary, Masking, MaskPolicy, Masks
 from app.core.view.view import Conversation
+from app.tokens.calibration import Line
+from app.tokens.economy import Change, CostGate, Rates, is_worth, rates_of
+from app.tokens.usage import Price
 from tests.unit.conversations import (
     SETTINGS,
     budget,

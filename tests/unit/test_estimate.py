@@ -17,8 +17,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.core.history.messages import History, Kind, Media, Message, ToolCall, unit_starts
-from app.core.tokens.declarations import Declarations, ResponseFormat, Tool
-from app.core.tokens.estimate import (
+from app.formats.chat_completions.messages import KINDS
+from app.providers.token_tables import TABLES
+from app.providers.tokenizer import Tokenizer
+from app.tokens.declarations import Declarations, ResponseFormat, Tool
+from app.tokens.estimate import (
     LONGEST_COMPACTED,
     answer_tokens,
     byte_bound,
@@ -30,7 +33,7 @@ from app.core.tokens.estimate import (
     unit_tokens,
     utf8_length,
 )
-from app.core.tokens.rules import (
+from app.tokens.rules import (
     CLAUDE,
     GPT_4,
     GPT_4O,
@@ -42,9 +45,6 @@ from app.core.tokens.rules import (
     O_SERIES,
     CountingRules,
 )
-from app.formats.chat_completions.messages import KINDS
-from app.providers.token_tables import TABLES
-from app.providers.tokenizer import Tokenizer
 
 NOTHING = Declarations()
 TOOL = Tool("look_up", "Look it up.", {})

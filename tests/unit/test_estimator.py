@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.core.history.messages import History, Message
-from app.core.tokens.declarations import Declarations, Tool
-from app.core.tokens.estimate import estimate
-from app.core.tokens.rules import CountingRules, rules_for
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.chat_completions.messages import read_message
 from app.formats.reader import MessageReader
 from app.providers.estimator import Estimator, Prompt
 from app.providers.tokenizer import Tokenizer
 from app.runtime.caches import Caches
+from app.tokens.declarations import Declarations, Tool
+from app.tokens.estimate import estimate
+from app.tokens.rules import CountingRules, rules_for
 from tests.unit.conversations import IDENTITY, message, sure
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from app.core.tokens.usage import Decided, Made, Tokens
 from app.inspector.teeth import teeth_of
 from app.store import StoredUsage, UsageRecord
+from app.tokens.usage import Decided, Made, Tokens
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
 DECIDED = Decided(window=8_000, limit=7_600, trigger=5_320, actions=("summarized",), waited_seconds=2.5)

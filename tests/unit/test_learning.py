@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.core.limits.budget import Line
 from app.core.stages.ladder import Decision
 from app.proxy.learning import MISJUDGED, Observation
+from app.tokens.calibration import Line
 
 
 async def run_at_once(_: str, work: Any) -> Any:

@@ -8,12 +8,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.core.history.identity import Chain
-from app.core.tokens.savings import Estimated
-from app.core.tokens.usage import Price, Spend, Tariff, Tokens, cost, saved, spends
 from app.providers.ledger import Ledger
 from app.settings import load
 from app.store import UsageRecord
 from app.telemetry.metrics import Metrics
+from app.tokens.savings import Estimated
+from app.tokens.usage import Price, Spend, Tariff, Tokens, cost, saved, spends
 
 PRICE = Price(prompt=15, completion=75)
 

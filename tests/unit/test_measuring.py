@@ -11,7 +11,6 @@ import pytest
 import structlog
 
 from app.core.limits.overflow import Overflow
-from app.core.tokens.calibration import Sample
 from app.formats.registry import FORMATS
 from app.main import create_app
 from app.proxy.caller import Caller
@@ -19,6 +18,7 @@ from app.proxy.intake import take_in
 from app.proxy.measuring import MOST_GUESSED
 from app.proxy.services import Services
 from app.settings import load
+from app.tokens.calibration import Sample
 from tests.e2e import running
 
 TENANTS, SIZES = ("one", "two", "three"), (1_000, 8_000, 20_000, 70_000)

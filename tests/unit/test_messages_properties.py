@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.tokens.declarations import Declarations
 from app.core.view.view import Conversation
 from app.formats.messages.format import MESSAGES
 from app.formats.messages.messages import read_message
 from app.formats.messages.payload import render
 from app.formats.reader import MessageReader
 from app.settings.presets import PRESET_NAMES, PresetName
+from app.tokens.declarations import Declarations
 from lab.simulator.messages.binding import prefix_of, seal
 from lab.simulator.messages.judge import refusal_of
 from tests.unit.test_policies_properties import ESTIMATOR, IDENTITY, Asked, Steno, words

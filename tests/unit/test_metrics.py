@@ -10,10 +10,10 @@ import pytest
 
 from app.core.reasons import Code, because
 from app.core.summary.flow import Outcome
-from app.core.tokens.usage import Purpose, Tokens
 from app.proxy.record import RequestRecord
 from app.runtime.repeats import Repeats
 from app.telemetry.metrics import ANSWERED, CACHES, ENDS, REPORTED, Metrics, Sampler
+from app.tokens.usage import Purpose, Tokens
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)

@@ -25,7 +25,6 @@ from app.core.stages.ladder import Decision
 from app.core.stages.policy import Policy
 from app.core.summary.flow import Compaction
 from app.core.summary.gate import SummaryAnswer
-from app.core.tokens.declarations import Declarations
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary
 from app.core.view.verify import problems
@@ -37,6 +36,7 @@ from app.providers.estimator import Estimator, Prompt
 from app.settings import load
 from app.settings.policies import policy_of, shares_of
 from app.settings.presets import PRESET_NAMES, PresetName
+from app.tokens.declarations import Declarations
 from tests.unit.conversations import SETTINGS, count, play
 from tests.unit.worlds import World
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.limits.budget import ONE_TO_ONE, Budget, Line, Shares, Window, budget_for
+from app.core.limits.budget import Budget, Shares, Window, budget_for
 from app.core.limits.overflow import Overflow
 from app.core.limits.recovery import Recovery, Sent, recover
+from app.tokens.calibration import ONE_TO_ONE, Line
 
 
 def in_force(line: Line = ONE_TO_ONE) -> Budget:

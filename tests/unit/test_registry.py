@@ -10,8 +10,6 @@ from datetime import date
 import pytest
 from msgspec.structs import astuple
 
-from app.core.tokens.rules import LONGEST_MODEL
-from app.core.tokens.usage import Price, Tariff
 from app.main import tariffs_of
 from app.providers.registry import (
     DATA,
@@ -29,6 +27,8 @@ from app.providers.registry import (
     tariff,
 )
 from app.settings import load
+from app.tokens.rules import LONGEST_MODEL
+from app.tokens.usage import Price, Tariff
 from tests.unit.conversations import sure
 
 MODELS = {

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from app.api import wire_schema
 from app.compaction.request import ChatRequest
 from app.core.history.messages import Kind, Message
-from app.core.limits.budget import Line
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
 from app.core.view.view import Conversation, Costs
 from app.proxy.report import Context, closing, context_headers, context_members, context_of
+from app.tokens.calibration import Line
 from tests.unit.conversations import IDENTITY, TENANT
 
 UNTOUCHED = Decision(None)

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from app.core.tokens.pictures import Patches, Tiles
-from app.core.tokens.rules import (
+from app.tokens.pictures import Patches, Tiles
+from app.tokens.rules import (
     CLAUDE,
     GPT_4,
     GPT_4O,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.core.tokens.savings import Estimated, Sent, saved_cost, seen, sent_whole
-from app.core.tokens.usage import UNBILLED, Bill, Charge, Price, Tariff, Tokens, charge
+from app.tokens.savings import Estimated, Sent, saved_cost, seen, sent_whole
+from app.tokens.usage import UNBILLED, Bill, Charge, Price, Tariff, Tokens, charge
 
 TARIFF = Tariff("model", "settings", ((0, Price(10, 50, cached=1, written=12.5)),))
 COMPACTED = Sent(Estimated(50_000, 10_000), prompt=10_000, whole=50_000, counted=(50_000, 50_000), caches=True)

@@ -9,12 +9,12 @@ from app.core.stages.alter import alter, results
 from app.core.stages.prune import prune
 from app.core.stages.repair import repair
 from app.core.summary.prompts import failed_results, quote_chunks, quote_messages
-from app.core.tokens.estimate import unit_tokens
-from app.core.tokens.rules import rules_for
 from app.core.view.mask import MaskPolicy, Masks
 from app.core.view.reading import whole
 from app.core.view.verify import problems
 from app.core.view.view import Altered, Note, Pruned, Verbatim, View
+from app.tokens.estimate import unit_tokens
+from app.tokens.rules import rules_for
 from tests.unit.conversations import chunk, conversation, cost, count, message, transcript_of, turns, words
 
 USER, DONE = message("user", "q"), message("assistant", "done")

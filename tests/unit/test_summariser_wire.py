@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from app.core.summary.gate import Ending, SummaryAnswer
-from app.core.tokens.usage import Tokens
 from app.formats.chat_completions.summaries import STREAMED, ChatSummaries
 from app.formats.summaries import STRING_BYTES, read_answer
+from app.tokens.usage import Tokens
 
 DIALECT = ChatSummaries()
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from app.core.tokens.usage import Tokens
 from app.formats.chat_completions.answers import CompletionEditor
 from app.formats.usage import prompt_tokens, read_usage, says_window_full, usage_of
+from app.tokens.usage import Tokens
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.limits.trigger import Trigger
+from app.tokens.calibration import ONE_TO_ONE, Line
 
 WindowSource = str
 """Origin of a window: config, provider, learnt, bundled, default."""
 
-MOST_TOKENS = 100_000_000
-"""No window and no prompt is larger; what somebody says beyond it is no number of tokens."""
 MAX_RESERVE = 8_192
 CAP = 160_000
 """Tokens over which a compaction is due however large the window is: models read longer prompts worse, and each request
@@ -70,25 +69,6 @@ class Shares(Struct, frozen=True):
     def for_model(self, cap: int) -> Shares:
         """A copy with this cap in place of the usual one; itself without the usual one."""
         return replace(self, cap=cap) if self.cap == CAP else self
-
-
-class Line(Struct, frozen=True):
-    """Line from our estimate to a provider's count: offset + ratio x estimate."""
-
-    offset: float = 0.0
-    ratio: float = 1.0
-
-    def reported(self, estimate: float) -> int:
-        """The provider's tokens for a prompt of that estimate."""
-        return round(self.offset + self.ratio * estimate)
-
-    def estimate(self, reported: float) -> int:
-        """The largest estimate of a prompt that the provider counts as so many tokens."""
-        return max(0, int((reported - self.offset) / self.ratio))
-
-
-ONE_TO_ONE = Line()
-"""The line of a provider of which nothing was learnt."""
 
 
 class Budget(Struct, frozen=True):

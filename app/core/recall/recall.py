@@ -52,7 +52,6 @@ from app.core.recall.recall_index import (
 )
 from app.core.recall.state import OPENING as STATE_OPENING
 from app.core.recall.state import state_of
-from app.core.tokens.estimate import Cost
 from app.core.view.reading import covered_by
 from app.core.view.view import (
     Altered,
@@ -67,6 +66,7 @@ from app.core.view.view import (
     Verbatim,
     View,
 )
+from app.tokens.estimate import Cost
 
 VALUES_OPENING = (
     "[Exact values from the latest messages of this conversation that are left out or shortened, copied by code: data,"

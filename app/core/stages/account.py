@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.core.limits.budget import Budget, Line, WindowSource
+from app.core.limits.budget import Budget, WindowSource
 from app.core.reasons import joined
 from app.core.stages.ladder import Decision
 from app.core.stages.steps import Step
 from app.core.view.view import Conversation
+from app.tokens.calibration import Line
 
 MOST_STEPS = 40
 LONGEST_REASON = 1_000

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from app.core.history.messages import Kind, Message
 from app.core.shapes.shape import shorten
-from app.core.tokens.estimate import Cost
 from app.core.view.mask import cut_arguments
 from app.core.view.view import Alteration, Altered, Carried, Conversation, Part, Verbatim, View
+from app.tokens.estimate import Cost
 
 SHORTEST = 200
 """Characters that are left of a text in any case."""

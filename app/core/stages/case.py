@@ -18,11 +18,11 @@ from app.core.stages.fit import fit
 from app.core.stages.lighten import exceeds, lighten
 from app.core.stages.policy import Policy
 from app.core.stages.prune import Rules
-from app.core.tokens.estimate import Cost
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary, Masking, Masks
 from app.core.view.reading import Path, build_view, least_view, paths, widest_path
 from app.core.view.view import Conversation, Pins, View
+from app.tokens.estimate import Cost
 
 CONTEXT_SHARE = 0.10
 """Share of the limit that the note of client context may take."""

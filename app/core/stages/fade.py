@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from app.core.stages.fit import cut_to_shares
-from app.core.tokens.estimate import Cost
 from app.core.view.view import Conversation, View
+from app.tokens.estimate import Cost
 
 BANDS = ((0.99, 0.05), (0.90, 0.2), (0.85, 0.5), (0.80, 1.0))
 """Pairs of a pressure and the share of the room that counts from it on: light, clear, heavy, near placeholders."""

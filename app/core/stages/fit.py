@@ -19,8 +19,8 @@ from app.core.stages.alter import (
     shortened_texts,
     weights,
 )
-from app.core.tokens.estimate import Cost
 from app.core.view.view import Alteration, Conversation, Summary, View
+from app.tokens.estimate import Cost
 
 CHARACTERS_PER_TOKEN = 4
 RESULT_SHARE = 0.30

@@ -11,9 +11,9 @@ from app.core.recall.recall import RecallPolicy
 from app.core.stages.fade import FADE_AT
 from app.core.stages.lighten import exceeds
 from app.core.stages.session_pruning import SessionPruning, is_quiet
-from app.core.tokens.economy import CostGate
 from app.core.view.mask import MaskPolicy
 from app.core.view.view import Conversation
+from app.tokens.economy import CostGate
 
 Strategy = Literal["additive", "full", "checkpoint", "rolling", "window", "none"]
 """How summaries are made: a chunk for each range; one over everything, from the originals; one since the last, and the

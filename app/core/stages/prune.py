@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from app.core.history.messages import Kind, own_message
 from app.core.quoting import word
 from app.core.stages.alter import append, standing
-from app.core.tokens.estimate import Cost
 from app.core.view.reading import carried_context, most_carried_tokens, with_carried_context
 from app.core.view.view import Altered, Conversation, Note, Part, Pruned, View
+from app.tokens.estimate import Cost
 
 STUB_TOKENS = 100
 """Room that is kept for a stub."""

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from app.core.history.messages import History, Kind, Message, own_message
 from app.core.history.pairing import CallPosition
 from app.core.stages.alter import append, message_of, standing
-from app.core.tokens.estimate import Cost
 from app.core.view.verify import gaps_in, is_call_kept, kept_calls_of, order_of
 from app.core.view.view import Altered, Conversation, Note, Part, Pruned, Verbatim, View
+from app.tokens.estimate import Cost
 
 GAP = "[Messages of this conversation are left out here.]"
 

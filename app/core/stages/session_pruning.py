@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from app.core.history.messages import Kind, Message
 from app.core.stages.alter import alter, message_of, result_size, results, standing, trimmed, with_text
-from app.core.tokens.estimate import Cost
 from app.core.view.mask import is_allowed
 from app.core.view.view import Altered, Carried, Conversation, Summary, Verbatim, View
+from app.tokens.estimate import Cost
 
 CHARACTERS_PER_TOKEN = 4
 """OpenClaw's own measure of fill; everything else in Steno uses the estimate."""

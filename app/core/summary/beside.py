@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from app.core.history.exact_values import exact_values
 from app.core.history.records import Record, brought_together, parts_of, put_together
-from app.core.tokens.estimate import Count
+from app.tokens.estimate import Count
 
 
 def merged_records(lists: Sequence[Sequence[Record]]) -> list[Record]:

@@ -19,9 +19,9 @@ from app.core.summary.gate import was_refused
 from app.core.summary.maker import ChunkMaker, rules_of_plan
 from app.core.summary.plan import Plan, folds_in
 from app.core.summary.spans import Span, halves, released_tokens, summary_tokens
-from app.core.tokens.estimate import Count
 from app.core.view.chunks import SummaryChunk
 from app.core.view.view import Conversation, View
+from app.tokens.estimate import Count
 
 MAX_HALVINGS = 3
 

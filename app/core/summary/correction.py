@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from app.core.summary import prompts
 from app.core.summary.beside import kept_share
 from app.core.summary.maker import addressed
-from app.core.tokens.estimate import Count, note_tokens
 from app.core.view.chunks import SummaryChunk
+from app.tokens.estimate import Count, note_tokens
 
 EDITED = "edited"
 """The `prompt_version` of a text that a person wrote."""

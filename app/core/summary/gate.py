@@ -10,8 +10,8 @@ from msgspec import Struct, field
 
 from app.core.quoting import word
 from app.core.reasons import Code, Reason, Reasons
-from app.core.tokens.usage import UNBILLED, Bill, Tokens
 from app.core.wordings import read_wordings
+from app.tokens.usage import UNBILLED, Bill, Tokens
 
 MINIMUM_TOKENS = 20
 REPLACED_SHARE = 0.70

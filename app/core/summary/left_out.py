@@ -11,8 +11,8 @@ from app.core.quoting import fence_of
 from app.core.summary.beside import fitting
 from app.core.summary.prompts import rules_beside
 from app.core.summary.rules import MOST_RULES, rules_of
-from app.core.tokens.estimate import Count
 from app.core.view.view import Conversation
+from app.tokens.estimate import Count
 
 
 class RulesLeftOut:

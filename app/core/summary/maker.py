@@ -26,10 +26,10 @@ from app.core.summary.gate import MINIMUM_TOKENS, SummaryAnswer, is_too_long, ob
 from app.core.summary.plan import Plan, is_shown, may_continue, shown_size
 from app.core.summary.rules import NewRules, new_rules, rules_in
 from app.core.summary.spans import Span, longest_within, quoted_tokens, released_by, replaced_tokens, summary_tokens
-from app.core.tokens.estimate import Count, note_tokens
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import Path, build_view
 from app.core.view.view import Altered, Conversation, Part, Recalled, Verbatim, View
+from app.tokens.estimate import Count, note_tokens
 
 RULES_SHARE = 1 / 3
 """Rules take at most this share of what a summary replaces, or it would be no smaller than that."""

@@ -18,10 +18,10 @@ from app.core.summary.spans import (
     split_span,
     summary_tokens,
 )
-from app.core.tokens.estimate import is_answer
 from app.core.view.chunks import ChunkRange, SummaryChunk
 from app.core.view.reading import Path, build_view, unmasked_tokens, usable
 from app.core.view.view import Conversation
+from app.tokens.estimate import is_answer
 
 MOST_PARTS = 64
 """Summaries that one compaction makes: of a history that takes more, the rest is for the compactions after it."""

@@ -18,8 +18,8 @@ from app.core.history.authored_text import authored_text
 from app.core.history.messages import Message
 from app.core.summary.beside import fitting
 from app.core.summary.sentences import Sentence, sentences_in
-from app.core.tokens.estimate import Count
 from app.core.wordings import read_wordings
+from app.tokens.estimate import Count
 
 WINDOW_SHARE = 0.01
 """Share of the window that rules take at most."""

@@ -9,11 +9,11 @@ from app.core.summary.brief import SummaryBrief
 from app.core.summary.cut import AIMED_SHARE, expected_view
 from app.core.summary.plan import Plan, is_shown, shown_size
 from app.core.summary.spans import Span, quoted_tokens, replaced_tokens
-from app.core.tokens.economy import Change, Rates
-from app.core.tokens.usage import Price
 from app.core.view.mask import Boundary, Masking
 from app.core.view.reading import Path
 from app.core.view.view import Conversation
+from app.tokens.economy import Change, Rates
+from app.tokens.usage import Price
 
 CHARACTERS_A_TOKEN = 4
 """Characters a token in a prompt for summaries; it stands in a call twice."""

@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from app.core.limits.budget import ONE_TO_ONE, Line
-from app.core.tokens.estimate import Cost
 from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Recalled, Summary, View
+from app.tokens.calibration import ONE_TO_ONE, Line
+from app.tokens.estimate import Cost
 
 
 def coverage_of(

@@ -28,7 +28,7 @@ from app.core.history.work import Newer, newer_in
 from app.core.lazy import lazy
 from app.core.quoting import word
 from app.core.shapes.shape import shaped, shorten
-from app.core.tokens.estimate import Cost
+from app.tokens.estimate import Cost
 
 BYTES_OF_BASE64 = 0.75
 """Bytes that a character of base64 stands for."""

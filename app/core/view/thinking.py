@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from app.core.history.messages import Kind
-from app.core.tokens.estimate import Cost
 from app.core.view.reading import whole
 from app.core.view.view import Altered, Carried, Conversation, Pinned, Verbatim, View
+from app.tokens.estimate import Cost
 
 
 def current_turn(conversation: Conversation) -> int:

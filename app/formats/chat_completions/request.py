@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from app.core.limits.budget import MOST_TOKENS
-from app.core.tokens.declarations import Declarations, ResponseFormat
 from app.errors import InvalidRequest
 from app.formats.members import RawObject, Unreadable
 from app.formats.objects import object_of, text_at
@@ -20,6 +18,8 @@ from app.formats.requests import (
     unread,
 )
 from app.formats.types import WireRequest
+from app.tokens.declarations import Declarations, ResponseFormat
+from app.tokens.usage import MOST_TOKENS
 
 NAME = "chat_completions"
 PATH = b"/v1/chat/completions"

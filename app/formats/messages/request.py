@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from app.core.reasons import Code, Reason
-from app.core.tokens.declarations import Declarations, ResponseFormat
 from app.formats.members import RawObject, Unreadable
 from app.formats.messages.content import (
     blocks_of,
@@ -32,6 +31,7 @@ from app.formats.requests import (
 )
 from app.formats.surrogates import decoded
 from app.formats.types import Headers, Named, WireRequest
+from app.tokens.declarations import Declarations, ResponseFormat
 
 Json = Mapping[str, Any]
 

@@ -10,9 +10,9 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from app.core.tokens.calibration import claude_version, whole_ratio
-from app.core.tokens.pictures import Area, Pages
-from app.core.tokens.rules import WHOLE, CountingRules, Encrypted, OneByOne, rules_for
+from app.tokens.calibration import claude_version, whole_ratio
+from app.tokens.pictures import Area, Pages
+from app.tokens.rules import WHOLE, CountingRules, Encrypted, OneByOne, rules_for
 
 REPLY, MESSAGE = 3, 3
 """Around the whole, and around each message beside its role."""

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from app.core.reasons import Code, Reason
-from app.core.tokens.declarations import Declarations
 from app.formats.beginnings import Beginnings
 from app.formats.members import RawObject, Unreadable
 from app.formats.objects import decoded_object, object_of, objects_in, text_at
@@ -32,6 +31,7 @@ from app.formats.requests import (
 )
 from app.formats.responses.items import INSTRUCTIONS, compacted_upto, slots, type_of
 from app.formats.types import BOUNDS, BodyBounds, WireRequest
+from app.tokens.declarations import Declarations
 
 NAME = "responses"
 PATH = b"/v1/responses"

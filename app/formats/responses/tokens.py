@@ -11,8 +11,8 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from app.core.tokens.pictures import Pages
-from app.core.tokens.rules import GPT_5_TOOLS, WHOLE, CountingRules, Encrypted, rules_for
+from app.tokens.pictures import Pages
+from app.tokens.rules import GPT_5_TOOLS, WHOLE, CountingRules, Encrypted, rules_for
 
 VARIANT = "items"
 TOOLS_BEFORE = -3

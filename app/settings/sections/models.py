@@ -7,11 +7,10 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from app.core.limits.budget import MOST_TOKENS
-from app.core.tokens.usage import Price
 from app.settings.places import home
 from app.settings.sections.trigger import TriggerSettings
 from app.settings.types import Preset, Rate, Section, fits
+from app.tokens.usage import MOST_TOKENS, Price
 
 
 class ModelSettings(Section):

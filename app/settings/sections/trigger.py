@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from app.core.limits.budget import MOST_TOKENS, Shares
+from app.core.limits.budget import Shares
 from app.settings.types import Ratio, Section
+from app.tokens.usage import MOST_TOKENS
 
 
 class TriggerSettings(Section):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from app.core.tokens.estimate import Count
+from app.tokens.estimate import Count
 from lab.simulator.format import Accepted, Answer, Frame, Json
 from lab.simulator.messages.binding import is_bound, seal, whole_prefix
 from lab.simulator.replies import THOUGHT, pieces, spoken

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from app.core.tokens.estimate import Count
+from app.tokens.estimate import Count
 from lab.formats.known import MESSAGES
 from lab.formats.messages import blocks_of
 from lab.simulator.format import Accepted, Answer, Content, Format, Json, asked_of, json_content

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from app.core.tokens.estimate import Count
+from app.tokens.estimate import Count
 from lab.simulator.format import Accepted, Answer, Frame, Json
 from lab.simulator.replies import EPOCH, THOUGHT, pieces, spoken
 from lab.simulator.responses.items import item_id, seal

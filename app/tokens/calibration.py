@@ -15,8 +15,8 @@ from statistics import median_high, median_low
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.limits.budget import MOST_TOKENS, Line
-from app.core.tokens.rules import LONGEST_MODEL, WHOLE
+from app.tokens.rules import LONGEST_MODEL, WHOLE
+from app.tokens.usage import MOST_TOKENS
 
 FEWEST_NOTED = 3
 """Samples before anything is concluded: one or two may lie anywhere."""
@@ -81,6 +81,25 @@ class LineBounds(Struct, frozen=True):
 PROMPTS = LineBounds((0.5, 5.0), (0.0, 1_500.0), (0.7, 1.8), large=2_000, least=0.5)
 PICTURES = LineBounds((1 / 16, 16.0), (0.0, 0.0), (1 / 16, 16.0), large=100, least=0.0, confirmed_above=True)
 """A ratio alone: what a picture's tokens by its family's rule are multiplied with."""
+
+
+class Line(Struct, frozen=True):
+    """Line from our estimate to a provider's count: offset + ratio x estimate."""
+
+    offset: float = 0.0
+    ratio: float = 1.0
+
+    def reported(self, estimate: float) -> int:
+        """The provider's tokens for a prompt of that estimate."""
+        return round(self.offset + self.ratio * estimate)
+
+    def estimate(self, reported: float) -> int:
+        """The largest estimate of a prompt that the provider counts as so many tokens."""
+        return max(0, int((reported - self.offset) / self.ratio))
+
+
+ONE_TO_ONE = Line()
+"""The line of a provider of which nothing was learnt."""
 
 
 class Prior(Struct, frozen=True):

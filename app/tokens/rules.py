@@ -11,7 +11,7 @@ from functools import lru_cache
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.tokens.pictures import Area, Fit, Pages, Patches, Tiles
+from app.tokens.pictures import Area, Fit, Pages, Patches, Tiles
 
 LONGEST_MODEL = 300
 """Characters; no model has a longer name, and looking for one of megabytes would take a while."""

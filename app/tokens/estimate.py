@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 
 from app.core.history.messages import History, Kind, Message, ToolCall, own_message, tool_name, unit_starts
-from app.core.tokens import pictures
-from app.core.tokens.declarations import Declarations, ResponseFormat, Tool
-from app.core.tokens.rules import CountingRules
-from app.core.tokens.typescript import comment_lines, functions_text
+from app.tokens import pictures
+from app.tokens.declarations import Declarations, ResponseFormat, Tool
+from app.tokens.rules import CountingRules
+from app.tokens.typescript import comment_lines, functions_text
 
 Count = Callable[[str], int]
 """Tokens of a text in the model's encoding: never more than its bytes in UTF-8."""

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from app.core.tokens.usage import Price
+from app.tokens.usage import Price
 
 
 class CostGate(Struct, frozen=True):

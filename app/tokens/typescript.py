@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from app.core.tokens.declarations import Schema, Tool
+from app.tokens.declarations import Schema, Tool
 
 MAX_DEPTH = 40
 """Schemas inside schemas; beyond it everything is `any`."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.tokens.usage import Bill, Charge, Tariff, Tokens, charge, cost
+from app.tokens.usage import Bill, Charge, Tariff, Tokens, charge, cost
 
 WARM_SHARE = 0.5
 """Share of a prompt that its provider read from its cache or wrote to it: from there on the next one finds most of

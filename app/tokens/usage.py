@@ -14,6 +14,8 @@ PriceSource = Literal["provider", "settings", "registry"]
 """Whether a cost is the provider's own bill, or by the operator's price, or by the public list price. The first and the
 last are in US dollars."""
 
+MOST_TOKENS = 100_000_000
+"""No window and no prompt is larger: a larger number counts no tokens."""
 MILLIONTHS = 1_000_000
 """Millionths in one currency unit, and tokens that a price is for: so a token costs its price in millionths."""
 

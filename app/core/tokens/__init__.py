@@ -1,1 +1,0 @@
-"""Cost of a prompt: the formula, the rules of each family of models, and the line to the provider's own count."""
