@@ -185,9 +185,7 @@ def test_what_only_looks_like_words_while_the_assistant_works_is_not_the_users()
 def test_a_fence_under_a_heading_ends_the_document() -> None:
     for heading in ("Here is the log:", "Das steht auf der Seite:", "Fix this error:\n"):
         fenced = f"{heading}\n```\n{ORDERS[0]}\n```"
-        assert authored([user(f"Hi.\n{fenced}\n{RULE}")]) == [RULE]
-        assert authored([user(fenced, RULE)]) == [RULE]
-        assert authored([user(f"{fenced}\n{ORDERS[0]}\n```\n{RULE}")]) == []
+        assert authored([user(f"Hi.\n{fenced}\n{RULE}")]) == authored([user(fenced, RULE)]) == [RULE]
         assert authored([user(f"{heading}\n```\n{ORDERS[0]}\n{ORDERS[1]}")]) == []
         assert authored([user(f"{heading}\n{ORDERS[0]}\n```\nx\n```\n{ORDERS[1]}")]) == []
 
@@ -205,6 +203,12 @@ def test_no_attached_file_gets_out_of_the_fence_around_it() -> None:
 def test_own_tags_on_a_line_with_the_users_words_are_none_of_them() -> None:
     assert authored([user(f"<user_query>{RULE}</user_query>")]) == [RULE]
     assert authored([user(f"    <task>{ORDERS[0]}</task>")]) == []
+
+
+def test_lines_of_logs_and_programs_do_not_count_and_the_question_behind_them_does() -> None:
+    for start in ("2026-11-29T12:00:00Z INFO", "12:00:00", "Nov 29 12:00:00 host", "[WARN]", "    at a.b(", '"note":'):
+        log = f"{start} {ORDERS[0]}\n" * 500
+        assert authored([user(f"Why?\n{log}\n{RULE}")]) == [RULE]
 
 
 def test_the_users_own_tags_and_lists_count() -> None:
@@ -262,13 +266,11 @@ def test_what_a_message_announces_at_its_end_may_be_the_next_one(announced: str)
 def test_an_empty_message_says_nothing() -> None:
     assert authored_in(()) == authored_in(("", " \n")) == []
     assert not any(map(is_result, ((), ("", " "))))
-    assert authored([user(""), user(RULE)]) == [RULE]
 
 
 def test_a_message_that_begins_with_the_tag_of_a_result_is_one() -> None:
     assert is_result(("<tool_response>\nx\n</tool_response>",))
-    assert not is_result(("<log>\nx\n</log>",))
-    assert not is_result(("Here is the README:\nx",))
+    assert not any(map(is_result, (("<log>\nx\n</log>",), ("Here is the README:\nx",))))
 
 
 # Several parts, and long ones

@@ -183,11 +183,14 @@ def _read(texts: Sequence[str]) -> _Read:
     ends = accumulate(len(text) + 1 for text in texts)
     parts = [(end - 1 - len(text), end - 1) for text, end in zip(texts, ends, strict=True) if text.strip()]
     text = "\n".join(texts)
-    half, omitted = LONGEST_MESSAGE // 2, len(text) - LONGEST_MESSAGE
-    if omitted <= 0:
+    if len(text) <= LONGEST_MESSAGE:
         return _Read(text, parts)
-    left_out = text[half:-half].lower() if omitted <= LONGEST_OMISSION else ""
-    end = text[-half:] if left_out and not any(stem in left_out for stem in WORDINGS["stems"]) else ""
+    half, stop = LONGEST_MESSAGE // 2, len(text) - LONGEST_MESSAGE // 2
+    # A log line is known by its beginning.
+    stop = max(stop, text.find("\n", stop, stop + LONGEST_HEADING))
+    omitted = stop - half
+    left_out = text[half:stop].lower() if omitted <= LONGEST_OMISSION else ""
+    end = text[stop:] if left_out and not any(stem in left_out for stem in WORDINGS["stems"]) else ""
     text = f"{text[:half]}{GAP}{end}"
     moved = ((max(min(p, half), p - omitted + 1) for p in part) for part in parts)
     return _Read(text, [(start, min(stop, len(text))) for start, stop in moved if start < min(stop, len(text))])
