@@ -9,13 +9,15 @@
 2. Behind an announced result one part counts: the user's words in place of a result, as Cline and Roo write them.
 3. A heading such as "Here is the log:" announces a document. If a fence follows, the document ends with the last fence;
    if a list follows, the user lists something.
-4. Where most user messages are results, words before a result count only between tags of the client (`<task>`).
+4. Lines that are quoted or indented, log lines, stack frames and members of JSON are not the user's.
+5. Where most user messages are results, words before a result count only between tags of the client (`<task>`).
 
 A message is judged by itself and by the messages before it, so a longer history yields the same.
 
-What it cannot tell: a paste without a heading, fence, header or quotation marks reads like the user's words, and so
-does a heading in a language that `authored_text.toml` does not list. Words between two fences of one part, or behind an
-announcement, are lost. Summaries quote what is found as said by the user, so a wrong guess sets no instruction.
+What it cannot tell: prose that is pasted without a heading, fence, header or quotation marks reads like the user's
+words; so does a list under a heading, or a paste under a heading in a language that `authored_text.toml` does not list.
+Words between two fences of one part, or behind an announcement, are lost. Summaries quote what is found as said by the
+user, so a wrong guess sets no instruction.
 """
 
 from __future__ import annotations
