@@ -177,6 +177,13 @@ def test_without_anything_left_out_or_anybody_asking_nothing_is_read() -> None:
     assert recall(first, view) is view
 
 
+def test_what_follows_a_question_is_found_before_what_repeats_it() -> None:
+    asking, answering = "What did the kestrel eat behind the chapel?", "Two mice and a lizard, by noon."
+    asked = talk(user(asking), assistant(answering), question="What did the kestrel eat?")
+    brief = RecallPolicy(max_tokens=42)
+    assert quoted(recall(asked, summarised(asked, 40), brief)) == f"2 assistant: {answering}"
+
+
 def test_of_a_long_answer_a_sentence_is_quoted_and_what_the_user_says_comes_first() -> None:
     said, advice = "Our kestrel eats lizards.", "Feed a kestrel mice on day {}, and count what it eats by noon."
     answer = assistant(" ".join(advice.format(n) for n in range(10)))

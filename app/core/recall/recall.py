@@ -11,7 +11,7 @@ history with every request, so what a view leaves out is at hand.
    match is needed than without.
 3. **Quotations of an earlier turn** stay where the turn behind them is about as large as they are. Without them the
    next prompt differs from where they stood, and all of the turn behind them is read uncached; with them every prompt
-   has them for as long as the view has this form. Together they take at most three times the room for one message; once
+   has them for as long as the view has this form. Together they take at most the widest room for one message; once
    that is used, nothing is quoted where turns are long.
 4. **Records and the state of the work.** Where tools were called, records of the latest messages that are left out or
    masked are listed behind the summaries, in three quarters of the room, and the state of an agent's work: what it does
@@ -40,6 +40,7 @@ from app.core.history.things import records_in
 from app.core.limits.budget import Budget
 from app.core.quoting import fence_of, indented, marked, word
 from app.core.recall.recall_index import (
+    QUESTION_MARKS,
     Index,
     Passage,
     Scores,
@@ -99,11 +100,9 @@ AFTER = 1.1
 with more than the usual room, where tools are called. One that cannot keep to it is bounded by the limit alone."""
 LEAST_TOKENS = 20
 """Least room that is used, in tokens."""
-QUESTION_MARKS = "?\uff1f\u061f\u037e"
-"""Ends of a question in Latin and most other scripts, Chinese and Japanese, Arabic, and Greek."""
 
 ASKING_FLOOR = 0.20
-"""Share of a question's words, each by its rarity, that the best passage and its neighbours have to hold."""
+"""Share of a question's words, each by its rarity, that one of the first passages and its neighbours have to hold."""
 STATING_FLOOR = 0.65
 """Floor for a message without a question mark."""
 RECENT_MESSAGES = 6
@@ -123,6 +122,7 @@ MOST_WORDS = 64
 READ_CHARACTERS = 4_000
 """Most characters that are read of a message; of a longer one its beginning and its end."""
 MOST_FOUND = 200
+FIRST_PASSAGES = 3
 
 _SENTENCE = pattern(rf"\S.*?(?:[{QUESTION_MARKS}]+|[\u3002\uff01]|[.!]+(?=\s)|$)", MULTILINE)
 
@@ -580,7 +580,7 @@ def find_passages(
         return {}
     left_out = index.passages[among - 1].message + 1
     recent = [each for each in history[max(left_out, before - RECENT_MESSAGES) : before] if not is_advice(each)]
-    share = _matched_share(asked, best[0], index, among, history, recent)
+    share = max(_matched_share(asked, number, index, among, history, recent) for number in best[:FIRST_PASSAGES])
     is_enough = share >= STATING_FLOOR - (STATING_FLOOR - ASKING_FLOOR) * asking
     return {number: scores[number] for number in best} if is_enough else {}
 
