@@ -172,7 +172,7 @@ def _threshold(chat: ChatRequest, chunks: Iterable[SummaryChunk]) -> int:
     """
     conversation = chat.conversation
     smallest = build_view(conversation, widest_path(paths(conversation, chunks))).tokens
-    return max(1, chat.budget.line.reported(smallest) - 1)
+    return max(1, chat.budget.line.to_provider_tokens(smallest) - 1)
 
 
 async def _chunks(services: Services, chat: ChatRequest) -> dict[str, SummaryChunk]:

@@ -107,9 +107,9 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
         budget={
             "window": budget.window,
             "window_source": chat.window.source,
-            "limit": budget.line.reported(budget.limit),
-            "trigger": budget.line.reported(min(budget.trigger.quiet_tokens, budget.limit)),
-            "target": budget.line.reported(budget.target),
+            "limit": budget.line.to_provider_tokens(budget.limit),
+            "trigger": budget.line.to_provider_tokens(min(budget.trigger.quiet_tokens, budget.limit)),
+            "target": budget.line.to_provider_tokens(budget.target),
         },
         plan=_details(await chat.beside(services.work.do, lambda: plan_of(chat, decision))),
     )

@@ -535,7 +535,7 @@ class Preparation:
     async def _cost_gate(self, case: Case) -> CostGate | None:
         """The cost gate; None if nothing may be put off: there is none, or there is no room."""
         gate = case.policy.cost_gate
-        if gate is None or await self._compute(lambda: case.widest_view.tokens > case.budget.hold):
+        if gate is None or await self._compute(lambda: case.widest_view.tokens > case.budget.cost_gate_limit):
             return None
         return gate
 
@@ -582,7 +582,7 @@ class Preparation:
         request, policy, view = self.request, self.request.policy.recall, decision.view
         if policy is None or view is None or not request.recalls:
             return decision
-        if request.budget.line.reported(request.conversation.tokens) > policy.history_tokens:
+        if request.budget.line.to_provider_tokens(request.conversation.tokens) > policy.history_tokens:
             return replace(decision, why=(*decision.why, Reason(Code.RECALL_TOO_LONG)))
         found = await self.parts.recall(request, view, policy)
         if await self._compute(lambda: request.can_mark_cache(found)):

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from app.core.history.recognition import Heads, Recognition
 from app.core.lazy import lazy
 from app.core.limits.background_budget import least_counted
-from app.core.limits.budget import Budget, Window
-from app.core.limits.output_cap import output_cap
+from app.core.limits.budget import Budget, Window, output_cap
 from app.core.recall.recall import quotation_for_last
 from app.core.request import Request
 from app.core.stages.ladder import TASK_BUDGET_LOWERED, THINKING_OFF, Decision, capped
@@ -62,7 +61,7 @@ class Measure(Struct, frozen=True, dict=True):
     @lazy
     def decided(self) -> Decided:
         """Basis of a decision, for the ledger: all there is to say of a request that goes as it came."""
-        budget, reported = self.budget, self.budget.line.reported
+        budget, reported = self.budget, self.budget.line.to_provider_tokens
         trigger = reported(min(budget.trigger.quiet_tokens, budget.limit))
         return Decided(window=self.window.context, limit=reported(budget.limit), trigger=trigger)
 
@@ -118,7 +117,7 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
 
     def tokens(self, decision: Decision) -> tuple[int, int]:
         """Tokens of the prompt that came and of the one that is sent, as the provider counts them."""
-        reported = self.budget.line.reported
+        reported = self.budget.line.to_provider_tokens
         before = reported(self.conversation.tokens)
         return before, reported(self.forwarded(decision)) if decision.view else before
 
@@ -148,7 +147,7 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
         if asked.output is None or decision.output_cap is not None or not (self.compaction and self.adds_output):
             return decision
         budget, conversation = decision.budget or self.budget, self.conversation
-        if decision.view is None and conversation.is_within(budget.line.estimate(budget.window - asked.output)):
+        if decision.view is None and conversation.is_within(budget.line.to_estimate(budget.window - asked.output)):
             return decision
         cap = output_cap(budget, self.forwarded(decision), asked.output, asked.thinking)
         return decision if cap is None else capped(decision, cap)

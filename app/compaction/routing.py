@@ -46,7 +46,7 @@ class SummaryRouting:
         formula = self.estimator.formula(self.base_model(summariser), format_.token_rules)
         line = provider.calibrations.of(request.tenant, summariser, formula, tools=False).line
         window = provider.windows.of(summariser, request.tenant)
-        room = line.estimate(limit_of(window, budget.summary))
+        room = line.to_estimate(limit_of(window, budget.summary))
         prompt, style = summary.prompt, summary.style
         alternates = provider.demands_alternation(format_.name, summariser, request.tenant)
         if alternates and not request.policy.alternates:
@@ -92,7 +92,7 @@ class SummaryRouting:
     def prefix(self, request: ChatRequest, view: View) -> Prefix:
         """The conversation itself, for a summariser that reads that."""
         routing = dict([request.wire.cache_key] if request.wire.cache_key else ())
-        tokens = request.budget.line.reported(view.tokens)
+        tokens = request.budget.line.to_provider_tokens(view.tokens)
         return Prefix(tuple(request.rendered(view)), request.wire.cached, tokens, routing)
 
     def is_by_own_model(self, request: ChatRequest) -> bool:

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.compaction.compactor import untouched
 from app.compaction.request import ChatRequest
-from app.core.limits.recovery import Recovery
+from app.core.limits.overflow import Recovery
 from app.core.reasons import Code, Reason, because
 from app.core.stages.ladder import UNTOUCHED, Decision, capped
 from app.errors import StenoError

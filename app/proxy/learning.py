@@ -10,8 +10,7 @@ import structlog
 from msgspec.structs import replace
 
 from app.compaction.request import ChatRequest
-from app.core.limits.overflow import LEAST_LIMIT, CutAnswer, Overflow, overflow_of
-from app.core.limits.recovery import Recovery, Sent, least_room, recover
+from app.core.limits.overflow import LEAST_LIMIT, CutAnswer, Overflow, Recovery, Sent, least_room, overflow_of, recover
 from app.core.stages.ladder import Decision
 from app.core.view.thinking import current_turn, without_thinking
 from app.formats.answers import AnswerEditor
@@ -146,7 +145,7 @@ class Observation:
         asked, budget = self.request.wire.answer, self.request.budget
         try:
             usage = editor.usage
-            tokens, expected = usage.tokens if usage else Tokens(), budget.line.reported(self.sent)
+            tokens, expected = usage.tokens if usage else Tokens(), budget.line.to_provider_tokens(self.sent)
             completion = tokens.completion
             if completion is None and not is_empty:
                 completion = by_bytes(editor.text_bytes)
@@ -242,7 +241,7 @@ class Observation:
         are no limit: a number that may be the request's is not learnt, nor one that does not fit what was sent."""
         if overflow.limit is None:
             return False
-        expected = self.request.budget.line.reported(self.sent)
+        expected = self.request.budget.line.to_provider_tokens(self.sent)
         named = overflow.prompt or overflow.requested or overflow.limit
         error = body[:LONGEST_REFUSAL].decode("utf-8", "replace")
         if named > MISJUDGED * expected:

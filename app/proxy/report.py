@@ -108,7 +108,7 @@ def announcement(request: ChatRequest, started: CompactionStart) -> dict[str, An
         "conversation_id": request.conversation_id,
         "messages": {"summarizing": started.messages},
         "tokens": {
-            "estimated": request.budget.line.reported(request.conversation.tokens),
+            "estimated": request.budget.line.to_provider_tokens(request.conversation.tokens),
             "window": request.window.context,
         },
     }
@@ -123,7 +123,7 @@ def closing(request: ChatRequest, decision: Decision) -> dict[str, Any]:
 def context_headers(request: ChatRequest, decision: Decision | None) -> Headers:
     """Build the `x-context-*` headers; without a decision while the outcome is open."""
     line = request.budget.line
-    before = b"%d" % line.reported(request.conversation.tokens)
+    before = b"%d" % line.to_provider_tokens(request.conversation.tokens)
     headers = [
         (own_headers.STATUS, decision.status.encode() if decision else b"pending"),
         (own_headers.CONVERSATION_ID, encoded_name(request.conversation_id)),

@@ -89,11 +89,11 @@ class Line(Struct, frozen=True):
     offset: float = 0.0
     ratio: float = 1.0
 
-    def reported(self, estimate: float) -> int:
+    def to_provider_tokens(self, estimate: float) -> int:
         """The provider's tokens for a prompt of that estimate."""
         return round(self.offset + self.ratio * estimate)
 
-    def estimate(self, reported: float) -> int:
+    def to_estimate(self, reported: float) -> int:
         """The largest estimate of a prompt that the provider counts as so many tokens."""
         return max(0, int((reported - self.offset) / self.ratio))
 
@@ -146,7 +146,7 @@ class Calibration(Struct, frozen=True, dict=True):
 
     def apply(self, tokens: int) -> int:
         """Tokens that the provider will count for an estimate of so many."""
-        return self.line.reported(tokens)
+        return self.line.to_provider_tokens(tokens)
 
     @property
     def exact(self) -> bool:
@@ -226,7 +226,8 @@ def rejected(calibration: Calibration, sample: Sample) -> str | None:
 
 def _matters(best: Line, held: Line) -> bool:
     """Whether the line is to move. With every small change of it the same history would be sent otherwise."""
-    return any(abs(best.reported(size) - held.reported(size)) > TOLERANCE * held.reported(size) for size in SIZES)
+    pairs = [(best.to_provider_tokens(size), held.to_provider_tokens(size)) for size in SIZES]
+    return any(abs(new - old) > TOLERANCE * old for new, old in pairs)
 
 
 def picture_sample(calibration: Calibration, text: int, pictures: int, reported: int) -> Sample | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.core.limits.budget import HOLD_RATIO
+from app.core.limits.budget import COST_GATE_SHARE
 from app.runtime.server import RunningServer
 from lab.simulator import Record, Simulator
 from tests.e2e.commands import until
@@ -67,7 +67,7 @@ def test_a_compaction_of_a_warm_prompt_is_put_off_while_there_is_room(
         assert answered.header("x-context-reason") == ("put_off_for_cost" if number >= DUE else None)
         assert json.loads(simulator.chats[-1].body) == json.loads(chat(turns(number)))
     assert not simulator.summaries
-    assert max(reported(record)[0] for record in simulator.chats) <= HOLD_RATIO * LIMIT
+    assert max(reported(record)[0] for record in simulator.chats) <= COST_GATE_SHARE * LIMIT
     assert context(ask(proxy, FORCED))["status"] == "summarized"
     assert simulator.summaries
 

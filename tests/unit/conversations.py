@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from app.core.history.identity import Identity
 from app.core.history.messages import Kind, Message, ToolCall, Transcript
-from app.core.limits.budget import Budget
-from app.core.limits.trigger import Trigger
+from app.core.limits.budget import Budget, Trigger
 from app.core.reasons import Code, because
 from app.core.stages import masking
 from app.core.stages.case import Case

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from app.compaction.compactor import Preparation
-from app.core.limits.trigger import Trigger
+from app.core.limits.budget import Trigger
 from app.core.reasons import Code, Reason, because
 from app.core.stages.account import LONGEST_REASON, MOST_STEPS, account_of
 from app.core.stages.case import Case, case_of

@@ -171,7 +171,7 @@ class Course(Background):
             self._stored, self._making = (*self._stored, *self._making), ()
 
 
-CHAT = budget(7_600, tail_fill=1_140, hold=7_220)
+CHAT = budget(7_600, tail_fill=1_140, cost_gate_limit=7_220)
 """A window of 8,000."""
 GATED = Policy(mask=None, recall=None, cost_gate=CostGate())
 DEAR = Prices(Rates(10.0, 0.1), Price(prompt=10.0, completion=1_000.0))

@@ -12,8 +12,7 @@ from app.core.limits.background_budget import (
     least_counted,
     most_without_summary,
 )
-from app.core.limits.budget import Budget
-from app.core.limits.trigger import Trigger
+from app.core.limits.budget import Budget, Trigger
 from tests.unit.conversations import budget
 
 # Of a limit of 10,000: nothing is made up to 5,500, the trigger is at 7,000, and a view over 9,700 is not sent.
@@ -55,11 +54,11 @@ def test_the_earlier_trigger_fires_wherever_the_requests_own_does() -> None:
 
 
 def test_the_cost_gate_puts_it_off_no_longer_than_there_is_time() -> None:
-    gated = budget(10_000, hold=9_500)
-    assert background_budget(gated, 100).hold == 9_500
-    assert background_budget(gated, 1_000).hold == latest_start(gated, 1_000) == 8_700
-    assert background_budget(gated, 9_000).hold == 5_500
-    assert background_budget(LIMITS, 1_000).hold == 0
+    gated = budget(10_000, cost_gate_limit=9_500)
+    assert background_budget(gated, 100).cost_gate_limit == 9_500
+    assert background_budget(gated, 1_000).cost_gate_limit == latest_start(gated, 1_000) == 8_700
+    assert background_budget(gated, 9_000).cost_gate_limit == 5_500
+    assert background_budget(LIMITS, 1_000).cost_gate_limit == 0
 
 
 def test_a_request_goes_on_without_its_summary_up_to_a_share_of_the_limit_and_a_little_over_a_cap() -> None:

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.core.limits.budget import Shares, Window, budget_for
-from app.core.limits.trigger import Trigger
+from app.core.limits.budget import Shares, Trigger, Window, budget_for
 from app.tokens.calibration import Line
 
 FREE = Shares(reserve=0.05)
@@ -56,7 +55,7 @@ def test_summary_and_tail_take_a_share_of_the_limit_within_bounds(window: int, s
 
 
 @pytest.mark.parametrize(
-    ("window", "shares", "trigger", "target", "hold"),
+    ("window", "shares", "trigger", "target", "cost_gate_limit"),
     [
         (128_000, Shares(), 84_000, 60_000, 114_000),
         (200_000, Shares(), 134_400, 80_000, 160_000),
@@ -68,10 +67,10 @@ def test_summary_and_tail_take_a_share_of_the_limit_within_bounds(window: int, s
     ],
 )
 def test_the_trigger_is_capped_and_the_target_is_half_of_that_however_large_the_window(
-    window: int, shares: Shares, trigger: int, target: int, hold: int
+    window: int, shares: Shares, trigger: int, target: int, cost_gate_limit: int
 ) -> None:
     budget = budget_for(Window(window, "config"), 8_000, shares)
-    assert (budget.trigger.tokens, budget.target, budget.hold) == (trigger, target, hold)
+    assert (budget.trigger.tokens, budget.target, budget.cost_gate_limit) == (trigger, target, cost_gate_limit)
 
 
 def test_where_tokens_are_only_guessed_the_trigger_is_lower() -> None:
@@ -89,8 +88,9 @@ def test_limits_are_turned_into_estimates_once_and_shares_of_them_without_the_of
 
 def test_an_estimate_within_its_limit_is_reported_within_the_providers() -> None:
     line = Line(offset=490, ratio=1.12)
-    assert line.reported(line.estimate(128_000)) <= 128_000 < line.reported(line.estimate(128_000) + 2)
-    assert Line(offset=1_500).estimate(1_000) == 0
+    estimate = line.to_estimate(128_000)
+    assert line.to_provider_tokens(estimate) <= 128_000 < line.to_provider_tokens(estimate + 2)
+    assert Line(offset=1_500).to_estimate(1_000) == 0
 
 
 def test_the_tail_is_as_much_smaller_as_the_trigger_is_below_the_target() -> None:
@@ -103,6 +103,7 @@ def test_a_request_may_set_the_trigger_and_the_shares_follow_it() -> None:
     budget = budget_for(Window(128_000, "config"), 8_000, Shares(), threshold=7_000)
     assert (budget.limit, budget.trigger.tokens, budget.target) == (120_000, 7_000, 5_000)
     assert (budget.tail, budget.summary, budget.fold) == (3_000, 600, 3_000)
+    assert budget.cost_gate_limit == 0
 
 
 def test_a_trigger_over_the_limit_is_the_limit() -> None:
@@ -150,3 +151,10 @@ def test_a_trigger_fires_above_either_measure() -> None:
     assert not trigger.fires(1_000, since=100)
     assert trigger.quiet_tokens == 100
     assert Trigger(900).quiet_tokens == 900
+
+
+def test_the_cost_gate_may_put_off_a_compaction_up_to_a_share_of_the_limit() -> None:
+    window = Window(100_000, "config")
+    assert budget_for(window, 0, Shares()).cost_gate_limit == 95_000
+    assert budget_for(window, 0, Shares(), caution=0.85).cost_gate_limit == 0.85 * 95_000
+    assert budget_for(window, 0, Shares(), Line(1_000, 2.0)).cost_gate_limit == 47_000

@@ -235,7 +235,7 @@ def test_properties_a_line_is_finite_and_within_its_bounds_whatever_is_reported(
     assert PROMPTS.ratios[0] <= calibration.ratio <= PROMPTS.ratios[1]
     assert PROMPTS.offsets[0] <= calibration.offset <= PROMPTS.offsets[1]
     assert calibration.apply(tokens) >= 0
-    assert calibration.line.estimate(tokens) >= 0
+    assert calibration.line.to_estimate(tokens) >= 0
     assert len(calibration.recent) <= 2 * KEPT
 
 
@@ -245,7 +245,7 @@ def test_properties_what_is_inverted_fits(samples: list[Sample], tokens: int) ->
     calibration = fresh()
     for sample in samples:
         calibration = observe(calibration, sample)
-    estimate = calibration.line.estimate(tokens)
+    estimate = calibration.line.to_estimate(tokens)
     assert calibration.apply(estimate) <= max(tokens, round(calibration.offset))
     assert calibration.apply(estimate + 2) > tokens
 
@@ -441,8 +441,8 @@ def test_one_tenants_line_is_nothing_that_others_agree_on() -> None:
 def test_of_two_tenants_lines_what_is_nearer_to_the_prior_holds_at_either_end() -> None:
     line = agreed_line(prior_of("gpt-4o", tools=False), [Line(0.0, 1.3), Line(500.0, 1.1)])
     assert line is not None
-    assert line.reported(1_000) == 1_300
-    assert line.reported(100_000) == 110_500
+    assert line.to_provider_tokens(1_000) == 1_300
+    assert line.to_provider_tokens(100_000) == 110_500
 
 
 def test_lines_that_lie_beyond_all_that_was_measured_give_none_that_does() -> None:
@@ -459,5 +459,5 @@ def test_one_tenant_more_moves_the_line_of_the_others_nowhere_they_do_not_reach(
     line = agreed_line(prior_of("gpt-4o", tools=False), [*honest, hostile])
     assert line is not None
     for size in (1_000, 100_000):
-        told = [one.reported(size) for one in honest]
-        assert min(told) - 1 <= line.reported(size) <= max(told) + 1
+        told = [one.to_provider_tokens(size) for one in honest]
+        assert min(told) - 1 <= line.to_provider_tokens(size) <= max(told) + 1

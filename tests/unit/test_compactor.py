@@ -356,7 +356,7 @@ def test_a_compaction_that_costs_more_than_it_saves_is_put_off_where_all_prices_
     prices: Prices, puts_off: bool
 ) -> None:
     world = World({"prices": prices})
-    decision = world.decide(asked(LONG, policy=GATED, budget=budget(hold=1_000)))
+    decision = world.decide(asked(LONG, policy=GATED, budget=budget(cost_gate_limit=1_000)))
     assert ("make" in world.names) is not puts_off
     assert (decision.why == because(Code.PUT_OFF_FOR_COST)) is puts_off
     assert [call.summariser for call in world.calls if call.name == "prices"] == ["m"]
@@ -373,19 +373,19 @@ def test_a_summariser_that_reads_the_cached_prompt_is_shown_what_is_quoted_in_it
 def test_what_one_request_has_begun_is_not_put_off_half_way() -> None:
     parts = [Compaction((chunk(FAR, start, start + 6),)) for start in (0, 6, 12, 18)]
     world = World({"prices": Then(Prices(), DEAR), "make": Then(*(partial(_stored, made) for made in parts))})
-    world.decide(asked(FAR, policy=GATED, budget=budget(hold=10_000)))
+    world.decide(asked(FAR, policy=GATED, budget=budget(cost_gate_limit=10_000)))
     assert world.names.count("make") == ROUNDS
 
 
 def test_without_room_nobody_asks_for_the_price() -> None:
     world = World({"prices": DEAR})
-    world.decide(asked(LONG, policy=GATED, budget=budget(hold=100)))
+    world.decide(asked(LONG, policy=GATED, budget=budget(cost_gate_limit=100)))
     assert "prices" not in world.names
 
 
 def test_a_mask_is_put_off_likewise_and_no_summary_is_made_in_its_place() -> None:
     policy = replace(MASKS, cost_gate=CostGate())
-    limits = budget(hold=1_000, trigger=700)
+    limits = budget(cost_gate_limit=1_000, trigger=700)
     for prices, keeps in ((DEAR, False), (Prices(), True)):
         world = World({"prices": prices})
         world.decide(asked(tools(), policy=policy, budget=limits))
@@ -393,7 +393,7 @@ def test_a_mask_is_put_off_likewise_and_no_summary_is_made_in_its_place() -> Non
         assert any(call.name == "prices" and call.summariser is None for call in world.calls)
         assert "make" not in world.names
     world = World({"prices": DEAR})
-    no_gain = budget(hold=1_000, trigger=350, target=350, summary=900)
+    no_gain = budget(cost_gate_limit=1_000, trigger=350, target=350, summary=900)
     decision = world.decide(asked(tools(), policy=policy, budget=no_gain))
     assert decision.why == because(Code.PUT_OFF_FOR_COST)
     assert "lately" not in world.names
@@ -588,7 +588,7 @@ def test_another_s_compaction_is_not_waited_for_by_what_nobody_needs_yet() -> No
         ({"read_prefix": AWAY}, {}, "read_prefix"),
         ({"lately": Lately(failed_last=True)}, {}, "lately"),
         ({"lately": Lately(blocked=Code.COMPACTION_TOO_FREQUENT)}, {}, "lately"),
-        ({"prices": DEAR}, {"policy": GATED, "budget": budget(hold=1_000)}, "prices"),
+        ({"prices": DEAR}, {"policy": GATED, "budget": budget(cost_gate_limit=1_000)}, "prices"),
         ({}, {"talk": SHORT}, "read_prefix"),
         ({}, {"talk": tools(), "policy": MASKS}, "read_prefix"),
         ({}, {"talk": conversation(message("user", words(750)))}, "summary_options"),
@@ -605,7 +605,7 @@ def test_ahead_of_its_time_nothing_is_made_that_something_speaks_against(replies
 def test_a_mask_that_will_be_too_dear_is_no_reason_to_wait() -> None:
     policy = replace(MASKS, cost_gate=CostGate())
     world = World({"prices": DEAR})
-    world.decide(asked(tools(), policy=policy, budget=budget(hold=1_000)), AHEAD)
+    world.decide(asked(tools(), policy=policy, budget=budget(cost_gate_limit=1_000)), AHEAD)
     assert world.names[:3] == ["read_prefix", "prices", "summary_options"]
 
 

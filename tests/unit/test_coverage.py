@@ -25,7 +25,7 @@ SYSTEM = message("system", "Be brief.")
 def test_what_is_untouched_is_covered_as_a_view_of_the_whole_is(talk: Conversation, line: Line) -> None:
     covered = coverage_of(talk, None, line)
     assert covered == coverage_of(talk, whole(talk), line)
-    assert sum(part["tokens"] for part in covered) == line.reported(talk.tokens)
+    assert sum(part["tokens"] for part in covered) == line.to_provider_tokens(talk.tokens)
 
 
 def test_instructions_alone_cover_all_tokens() -> None:

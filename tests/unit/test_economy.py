@@ -5,9 +5,6 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.core.limits.budget import HOLD_RATIO, Shares, Window, budget_for
-from app.core.limits.overflow import Overflow
-from app.core.limits.recovery import Sent, recover
 from app.core.stages.case import Case
 from app.core.stages.masking import due_mask
 from app.core.summary.plan import Plan
@@ -199,23 +196,3 @@ def test_a_due_mask_can_be_judged() -> None:
     boundary = sure(due_mask(due))
     assert due.masking is not None
     assert change_of_mask(due, due.masking, boundary).freed > 0
-
-
-# How far a request may go on without
-
-
-def test_a_request_may_go_on_without_up_to_a_share_of_the_limit() -> None:
-    window = Window(100_000, "config")
-    assert budget_for(window, 0, Shares()).hold == HOLD_RATIO * 100_000
-    assert budget_for(window, 0, Shares(), caution=0.85).hold == HOLD_RATIO * 0.85 * 100_000
-    assert budget_for(window, 0, Shares(), Line(1_000, 2.0)).hold == (HOLD_RATIO * 100_000 - 1_000) / 2
-
-
-def test_a_request_that_says_when_it_is_to_be_compacted_is_then() -> None:
-    assert budget_for(Window(100_000, "config"), 0, Shares(), threshold=50_000).hold == 0
-
-
-def test_after_an_overflow_nothing_is_put_off() -> None:
-    limits = budget_for(Window(100_000, "config"), 0, Shares())
-    corrected = sure(recover(Overflow("context_window", 50_000), limits, Sent(90_000, 0)))
-    assert sure(corrected.budget).hold == 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.core.history.messages import Message, ToolCall
-from app.core.limits.trigger import Trigger
+from app.core.limits.budget import Trigger
 from app.core.view.chunks import SummaryChunk
 from app.core.view.coverage import coverage_of
 from app.core.view.mask import Boundary, Masking, MaskPolicy, Masks

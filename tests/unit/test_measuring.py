@@ -88,7 +88,7 @@ async def test_what_differs_is_measured_for_itself(services: Services, other: tu
 )
 async def test_a_prompt_is_compacted_at_the_cap_of_its_model(services: Services, model: str, trigger: int) -> None:
     budget = (await measured(services, *asked("one", model))).budget
-    assert budget.line.reported(budget.trigger.tokens) == trigger
+    assert budget.line.to_provider_tokens(budget.trigger.tokens) == trigger
 
 
 def learns(services: Services, random: Random) -> Callable[[], None]:

@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.history.messages import Message
-from app.core.limits.budget import Budget
-from app.core.limits.trigger import Trigger
+from app.core.limits.budget import Budget, Trigger
 from app.core.stages.policy import Strategy
 from app.core.summary.cut import choose_cut
 from app.core.summary.plan import MOST_PARTS, Plan, cut_at, plan_asked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.limits.trigger import Trigger
+from app.core.limits.budget import Trigger
 from app.core.stages.policy import Policy, Strategy
 from app.core.stages.session_pruning import SessionPruning
 from app.core.view.mask import MaskPolicy

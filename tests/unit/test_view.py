@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.history.messages import Media
-from app.core.limits.trigger import Trigger
+from app.core.limits.budget import Trigger
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import Path, build_view, paths, pinned_tokens, whole
 from app.core.view.view import Altered, Carried, Conversation, Note, Part, Pinned, Pins, Pruned, Summary, Verbatim, View

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from app.core.history.messages import Message
 from app.core.limits.background_budget import background_budget, most_without_summary
-from app.core.limits.budget import Budget, Shares, Window, budget_for
-from app.core.limits.trigger import Trigger
+from app.core.limits.budget import Budget, Shares, Trigger, Window, budget_for
 from app.core.summary.compaction import compact
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import build_view, paths, whole

@@ -1,12 +1,12 @@
 """The limits of a background compaction: when it begins, and the size of view it aims for.
 
 A request over the trigger goes on without its summary while it fits, and the summary is made after its answer. Where
-the conversation grows fast, or summaries take long, that would be too late: the next requests would no longer fit, and
-would wait. So a summary begins below the trigger, and is no longer put off for its cost, once the free room is less
-than the history may grow while the summary is made (`RequestRate.growth`).
+the conversation grows fast, or summaries take long, the next requests would no longer fit, and would wait. So a summary
+begins below the trigger, and is no longer put off for its cost, once the free room is less than the expected growth of
+the history while the summary is made (`RequestRate.growth`).
 
-The summary is used when those messages have come. They count against the target and the tail, so that the view then is
-as large as if the compaction had been made at that moment.
+The expected growth counts against the target and the tail, so that the view is as large when the summary is used as if
+the compaction had been made at that moment.
 """
 
 from __future__ import annotations
@@ -30,29 +30,28 @@ LEAST_KEPT = 0.5
 
 
 def most_without_summary(budget: Budget) -> int:
-    """The largest view, in tokens, that may be sent although a compaction is due."""
+    """The largest view that may be sent although a compaction is due."""
     return int(budget.caution * min(WAIT_SHARE * budget.limit, MOST_OVER * budget.room))
 
 
 def background_threshold(budget: Budget) -> int:
-    """The largest view, in tokens, for which nothing is made in the background, however fast the history grows."""
+    """The largest view for which nothing is made in the background, however fast the history grows."""
     soft = max(SOFT_SHARE * budget.caution * budget.room, LEAST_ROOM * budget.target)
     return min(int(soft), budget.trigger.quiet_tokens)
 
 
 def least_counted(budget: Budget) -> int:
-    """The largest history, in tokens, whose requests need not be counted."""
+    """The largest history whose requests need not be counted."""
     return int(REMEMBERED_SHARE * background_threshold(budget))
 
 
 def latest_start(budget: Budget, growth: int) -> int:
-    """The view, in tokens, over which the summary has to begin: `growth` is what comes until it is made."""
+    """The view over which the summary has to begin."""
     return max(background_threshold(budget), most_without_summary(budget) - growth)
 
 
 def background_budget(budget: Budget, growth: int) -> Budget:
-    """The limits for a compaction that begins now, while the history may grow by so many tokens until it is made. Its
-    trigger fires wherever the request's own does."""
+    """The limits for a compaction that begins now. Its trigger fires wherever the request's own does."""
     start = latest_start(budget, growth)
 
     def less(tokens: int) -> int:
@@ -64,5 +63,5 @@ def background_budget(budget: Budget, growth: int) -> Budget:
         target=less(budget.target),
         tail=less(budget.tail),
         tail_fill=less(budget.tail_fill),
-        hold=min(budget.hold, start),
+        cost_gate_limit=min(budget.cost_gate_limit, start),
     )

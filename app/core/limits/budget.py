@@ -5,7 +5,6 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.limits.trigger import Trigger
 from app.tokens.calibration import ONE_TO_ONE, Line
 
 WindowSource = str
@@ -19,12 +18,13 @@ MOST_RESERVED = 0.25
 """Share of the window that an output cap reserves at most: many clients set `max_tokens` as high as they can, and no
 answer is as long."""
 MIN_SUMMARY = 256
-HOLD_RATIO = 0.95
-"""Share of the limit up to which a request may go on without a compaction that is due: what is left is for what an
-estimate may be wrong by."""
+COST_GATE_SHARE = 0.95
+"""Share of the limit up to which the cost gate may put off a compaction: the rest covers the estimate's error."""
 RATIO_STEP = 0.25
 HEURISTIC_CAUTION = 0.85
-"""Trigger and target are scaled by this where tokens are only estimated by bytes."""
+"""Factor of trigger and target where tokens are only estimated by bytes."""
+PROMPT_ERROR = 0.02
+"""Share of a prompt by which its estimate may be too low."""
 
 
 class Window(Struct, frozen=True):
@@ -36,14 +36,30 @@ class Window(Struct, frozen=True):
     max_input: int | None = None
     max_output: int | None = None
     note: str | None = None
-    """Remark about the window for whoever looks at it."""
+    """Remark for the operator."""
+
+
+class Trigger(Struct, frozen=True):
+    """The size of a view over which a compaction is due."""
+
+    tokens: int
+    since: int | None = None
+    """Tokens of the messages after the last summary, the current one included; None where they do not count."""
+
+    def fires(self, tokens: int, since: int = 0) -> bool:
+        return tokens > self.tokens or (self.since is not None and since > self.since)
+
+    @property
+    def quiet_tokens(self) -> int:
+        """The largest view that never fires it."""
+        return self.tokens if self.since is None else min(self.tokens, self.since)
 
 
 class Shares(Struct, frozen=True):
     """The settings of `compaction`; ratios are shares of the limit."""
 
     trigger: float | None = 0.70
-    """Share over which a compaction is due; None: at the limit."""
+    """None: a compaction is due at the limit."""
     of_window: bool = False
     """True if `trigger` is a share of the window, not of the limit."""
     cap: int | None = CAP
@@ -67,51 +83,49 @@ class Shares(Struct, frozen=True):
     """Least share of the window that is kept free for the completion. None: see `reserve_of`."""
 
     def for_model(self, cap: int) -> Shares:
-        """A copy with this cap in place of the usual one; itself without the usual one."""
+        """A copy with the model's cap in place of the default one; a cap that the operator set stays."""
         return replace(self, cap=cap) if self.cap == CAP else self
 
 
 class Budget(Struct, frozen=True):
-    """Limits for one request in our uncalibrated estimate, so that what is counted need not be converted."""
+    """Limits for one request, in tokens of the uncalibrated estimate unless said otherwise."""
 
     window: int
-    """Tokens of the model's window, as the provider counts them."""
+    """The model's window, in the provider's tokens."""
     limit: int
-    """Tokens that the prompt may use: the window less the output."""
+    """The prompt takes at most this: the window less the reserve."""
     room: int
-    """Tokens that shares are of: the limit, or the cap if that is less."""
+    """Shares are shares of this: the limit, or the cap if that is less."""
     trigger: Trigger
-    """Fires where a compaction is due."""
     target: int
     """A compaction brings the view to at most this."""
     tail_turns: int
-    """Number of whole turns before the current one that stay verbatim, as that does."""
+    """Whole turns before the current one that stay verbatim."""
     tail: int
-    """The verbatim tail takes at most this, but for the last user message."""
+    """The verbatim tail takes at most this, the last user message not counted."""
     tail_fill: int
-    """Tokens up to which more turns stay."""
+    """More turns stay verbatim up to this."""
     summary: int
     """A summary chunk takes at most this."""
     fold: int
-    """Chunks are folded when together they take more."""
+    """Chunks that together take more are folded."""
     reported_limit: int
     """The limit in the provider's tokens, which stays the same while the calibration learns."""
     reported_target: int
     """The target likewise."""
-    hold: int = 0
-    """While the view has at most this, what is due may be put off. Never after an overflow, nor where a request says
-    itself when it is due."""
+    cost_gate_limit: int = 0
+    """Up to this view the cost gate may put off what is due. 0 after an overflow, and where a request names its own
+    trigger."""
     line: Line = ONE_TO_ONE
-    """How what is estimated is shown: as the provider counts it."""
     caution: float = 1.0
-    """Shares of the limit are scaled by this: see `HEURISTIC_CAUTION`."""
+    """Factor of shares of the limit: see `HEURISTIC_CAUTION`."""
     reserve: int = 0
-    """Tokens of the window that are kept free for the completion, as the provider counts them."""
+    """The part of the window that is kept free for the completion, in the provider's tokens."""
     body_bytes: int = 0
-    """Bytes of all messages over which pictures and files give way; 0: whatever they have."""
+    """Bytes of all messages over which pictures and files are left out; 0: no bound."""
 
     def steady_estimate(self, tokens: float) -> int:
-        """The provider's tokens as estimated ones, by coarse steps of the calibration, which moves a little with each
+        """Estimate of the provider's tokens by coarse steps of the ratio, as the calibration moves a little with each
         answer."""
         return int(tokens / (max(1, round(self.line.ratio / RATIO_STEP)) * RATIO_STEP))
 
@@ -126,14 +140,13 @@ def budget_for(
     threshold: int | None = None,
     body_bytes: int = 0,
 ) -> Budget:
-    """The limits of one request, worked out from the model's window and the shares that are set.
+    """Work out the limits of one request from the model's window and the settings.
 
-    `output` is the request's output cap, None if it names none. `caution` scales trigger and target, see
-    `HEURISTIC_CAUTION`. `threshold` is a trigger in the provider's tokens that a request sets for itself: target, tail
-    and summaries are then as if the window began to be full there.
+    `output` is the request's output cap. `threshold` is a trigger in the provider's tokens that the request names:
+    target, tail and summaries are then as if the window began to be full there.
 
-    The calibration is applied here and nowhere else: a limit in the provider's tokens becomes one in our estimate;
-    shares of it are as much smaller, without the offset.
+    The calibration is applied here and nowhere else: a limit in the provider's tokens becomes an estimate; shares of it
+    are as much smaller, without the offset.
     """
     reserve = reserve_of(window, output, shares.reserve)
     limit = limit_of(window, reserve)
@@ -146,13 +159,15 @@ def budget_for(
         since = int(shares.since_checkpoint * window.context / line.ratio)
     target = min(shares.target * room, due)
     summary = max(MIN_SUMMARY, min(shares.max_summary_tokens, int(shares.chunk * room)))
+    # The cap is also for quality, which is not traded for cost.
+    cost_gate_limit = line.to_estimate(min(COST_GATE_SHARE * limit, room) * caution) if threshold is None else 0
     return Budget(
         window=window.context,
-        limit=line.estimate(limit),
-        room=line.estimate(room),
+        limit=line.to_estimate(limit),
+        room=line.to_estimate(room),
         # What does not fit is too large, however cautious the estimate.
-        trigger=Trigger(min(line.estimate(due * caution), line.estimate(limit)), since),
-        target=line.estimate(target * caution),
+        trigger=Trigger(min(line.to_estimate(due * caution), line.to_estimate(limit)), since),
+        target=line.to_estimate(target * caution),
         tail_turns=shares.tail_turns,
         tail=int(shares.tail * room / line.ratio),
         # Where the trigger leaves less than the target would be, the tail is as much smaller.
@@ -161,8 +176,7 @@ def budget_for(
         fold=int(shares.fold * room / line.ratio),
         reported_limit=limit,
         reported_target=int(target * caution),
-        # A cap is also for quality, which is not traded for cost.
-        hold=line.estimate(min(HOLD_RATIO * limit, room) * caution) if threshold is None else 0,
+        cost_gate_limit=cost_gate_limit,
         line=line,
         caution=caution,
         reserve=reserve,
@@ -170,22 +184,37 @@ def budget_for(
     )
 
 
-def limit_of(window: Window, kept: int) -> int:
-    """Tokens that the prompt may use with so many kept free for the completion, as the provider counts them."""
-    return max(0, min(window.max_input or window.context, window.context - kept))
+def limit_of(window: Window, reserve: int) -> int:
+    """Tokens that the prompt may use, as the provider counts them."""
+    return max(0, min(window.max_input or window.context, window.context - reserve))
 
 
 def reserve_of(window: Window, output: int | None, least: float | None = None) -> int:
-    """Tokens of the window that are kept free for a completion with this output cap, None for no cap. `least` is the
-    share of the window that is kept free in any case."""
+    """Tokens of the window that are kept free for a completion with this output cap. `least` is a share of the
+    window."""
     if output is None and least is None:
         return min(window.context // 20, MAX_RESERVE, window.max_output or MAX_RESERVE)
     return max(min(output or 0, int(MOST_RESERVED * window.context)), round((least or 0.0) * window.context))
 
 
 def _due(window: int, limit: int, shares: Shares) -> float:
-    """Tokens over which a compaction is due."""
     share = limit if shares.trigger is None else shares.trigger * (window if shares.of_window else limit)
-    least = min(share, shares.cap or share)
     # A cap that the operator sets lower than the floor is meant.
-    return max(min(shares.floor_tokens, shares.floor * limit, shares.cap or limit), least)
+    floor = min(shares.floor_tokens, shares.floor * limit, shares.cap or limit)
+    return max(floor, min(share, shares.cap or share))
+
+
+def least_output(window: int, cap: int, thinking: int) -> int:
+    """The lowest output cap in place of `cap`: a quarter of the window, and more than the tokens for thinking."""
+    return min(cap, max(int(MOST_RESERVED * window), thinking + 1))
+
+
+def output_cap(budget: Budget, sent: int, cap: int, thinking: int) -> int | None:
+    """The lower output cap with which a prompt of this estimate fits the window of a provider that adds the two; None
+    where the client's own fits."""
+    prompt = budget.line.to_provider_tokens(sent)
+    if prompt + cap <= budget.window:
+        return None
+    fitting = budget.window - round((1 + PROMPT_ERROR) * prompt)
+    lowered = max(fitting, least_output(budget.window, cap, thinking))
+    return lowered if lowered < cap else None

@@ -20,7 +20,7 @@ def account_of(conversation: Conversation, budget: Budget, source: WindowSource,
     """Tokens are the provider's. `source`: where the window is from. `budget`: by which the request came in; one that
     was sent again after a refusal has its own."""
     limits = decision.budget or budget
-    reported = limits.line.reported
+    reported = limits.line.to_provider_tokens
     return {
         "window": limits.window,
         "window_source": source,
@@ -42,7 +42,7 @@ def _shown(step: Step, line: Line) -> dict[str, Any]:
     return {
         "step": step.name,
         "outcome": step.outcome,
-        "tokens": None if step.tokens is None else line.reported(step.tokens),
+        "tokens": None if step.tokens is None else line.to_provider_tokens(step.tokens),
         "summaries": step.summaries,
         "reason": reason and reason[:LONGEST_REASON],
     }

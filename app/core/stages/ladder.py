@@ -101,7 +101,7 @@ def untouched(conversation: Conversation, policy: Policy, budget: Budget, model:
 
 
 def _floor(conversation: Conversation, budget: Budget, model: str) -> str:
-    reported, tools = budget.line.reported, conversation.costs.fixed
+    reported, tools = budget.line.to_provider_tokens, conversation.costs.fixed
     instructions = conversation.instruction_tokens - tools
     places = conversation.transcript.messages.instruction_places
     among = sum(map(conversation.transcript.tokens_of, places))
@@ -172,12 +172,12 @@ def step_down(case: Case, refused: Status, why: Reasons) -> Decision | None:
         lower = settle(case.without_memories())
         if lower.view is not None:
             return replace(lower, why=(*why, *lower.why))
-    return Decision(None, why=why) if budget.line.reported(conversation.tokens) <= budget.window else None
+    return Decision(None, why=why) if budget.line.to_provider_tokens(conversation.tokens) <= budget.window else None
 
 
 def _left_out(case: Case, view: View) -> Reasons:
     """Reasons for client context that is too long to be repeated."""
-    conversation, reported = case.conversation, case.budget.line.reported
+    conversation, reported = case.conversation, case.budget.line.to_provider_tokens
     parts = (
         f"{' '.join(block.kind.begins.split())} ({reported(case.cost(own_message(block.text)))} tokens)"
         for block in carried_context(conversation, view.parts).left_out
@@ -193,7 +193,7 @@ def _superseded(case: Case, view: View) -> Reasons:
     if not (left_out := case.conversation.superseded - sent):
         return ()
     tokens = sum(map(case.conversation.transcript.tokens_of, left_out))
-    detail = f"{len(left_out)} older ones of {case.budget.line.reported(tokens)} tokens are left out"
+    detail = f"{len(left_out)} older ones of {case.budget.line.to_provider_tokens(tokens)} tokens are left out"
     return because(Code.INSTRUCTIONS_SUPERSEDED, detail)
 
 

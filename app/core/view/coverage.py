@@ -28,7 +28,7 @@ def coverage_of(
         if shown["kind"] not in ("summarized", "pruned"):
             shown["tokens"] -= sum(tokens for index, tokens in spared.items() if _holds(shown, index))
         shown["tokens"] = round(line.ratio * shown["tokens"])
-    left = line.reported(view.tokens) - sum(shown["tokens"] for shown in parts)
+    left = line.to_provider_tokens(view.tokens) - sum(shown["tokens"] for shown in parts)
     return [_instructions(conversation, line, left), *parts]
 
 
@@ -73,7 +73,7 @@ def _holds(part: dict[str, Any], index: int) -> bool:
 
 def _untouched(conversation: Conversation, line: Line) -> list[dict[str, Any]]:
     total, messages = conversation.tokens, len(conversation.transcript.messages)
-    reported = line.reported(total)
+    reported = line.to_provider_tokens(total)
     if not messages:
         return [_instructions(conversation, line, reported)]
     tokens = round(line.ratio * (total - conversation.instruction_tokens))

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.history.client_context import CarriedContext
-from app.core.limits.trigger import Trigger
+from app.core.limits.budget import Trigger
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Masking, Masks
 from app.core.view.view import Altered, Carried, Conversation, Note, Part, Pinned, Pruned, Summary, Verbatim, View
