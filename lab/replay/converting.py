@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from lab.formats.format import ReplayFormat, dicts
+from lab.formats.format import Reading, ReplayFormat, dicts
 from lab.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
 from lab.formats.sent import INSTRUCTION_ROLES
 from lab.replay.recordings import Message, Recording, Remark, UnreadableRecording
@@ -24,10 +24,10 @@ def converted(recording: Recording, written: ReplayFormat) -> Recording:
     if recording.format is not CHAT_COMPLETIONS:
         raise UnreadableRecording(f"{recording.name} is of {recording.format.name}, and stays that.")
     leading = next((i for i, m in enumerate(recording.messages) if m["role"] not in INSTRUCTION_ROLES), 0)
-    instructions = "\n\n".join(_text(message.get("content")) for message in recording.messages[:leading])
+    instructions = "\n\n".join(CHAT_COMPLETIONS.reading(message).text for message in recording.messages[:leading])
     convert, member = _CONVERSIONS[written.name]
     try:
-        made, places = convert(recording.messages[leading:])
+        made, places = convert([_read(message) for message in recording.messages[leading:]])
     except (KeyError, TypeError, msgspec.DecodeError) as error:
         raise UnreadableRecording(f"{recording.name} cannot be said in {written.name}: {error}") from error
     first = 1 if instructions else 0
@@ -40,23 +40,30 @@ def converted(recording: Recording, written: ReplayFormat) -> Recording:
     )
 
 
-def _to_messages(messages: Sequence[Message]) -> tuple[list[Message], list[int]]:
+def _read(message: Message) -> Reading:
+    for part in dicts(message.get("content")):
+        if part.get("type") != "text":
+            raise TypeError(f"a part of type {part.get('type')}.")
+    return CHAT_COMPLETIONS.reading(message)
+
+
+def _to_messages(messages: Sequence[Reading]) -> tuple[list[Message], list[int]]:
     """Messages of the elements, and the place of each among them."""
     made: list[Message] = []
     places: list[int] = []
-    for message in messages:
-        role, blocks = message["role"], _blocks(message)
-        if role in INSTRUCTION_ROLES:
+    for read in messages:
+        if read.role in INSTRUCTION_ROLES:
             raise TypeError("instructions stand behind the beginning.")
-        spoken = "assistant" if role == "assistant" else "user"
+        spoken = "assistant" if read.role == "assistant" else "user"
         if not made and spoken == "assistant":
             made.append({"role": "user", "content": OPENING})
         # Results of one step are one message; so is what the assistant says in two.
-        goes_on = bool(made) and isinstance(made[-1]["content"], list) and _kind(made[-1]) == (spoken, role == "tool")
-        if goes_on and role != "user":
-            made[-1]["content"] += blocks
+        last: Message = made[-1] if made else {"content": ""}
+        goes_on = isinstance(last["content"], list) and _kind(last) == (spoken, bool(read.answers))
+        if goes_on and read.role != "user":
+            last["content"] += _blocks(read)
         else:
-            made.append({"role": spoken, "content": blocks})
+            made.append({"role": spoken, "content": _blocks(read)})
         places.append(len(made) - 1)
     return made, places
 
@@ -65,20 +72,14 @@ def _kind(message: Message) -> tuple[str, bool]:
     return message["role"], message["content"][-1]["type"] == "tool_result"
 
 
-def _blocks(message: Message) -> list[Message]:
-    if message["role"] == "tool":
-        result = {"type": "tool_result", "tool_use_id": message["tool_call_id"]}
-        return [{**result, "content": _text(message["content"])}]
-    uses = [
-        {
-            "type": "tool_use",
-            "id": call["id"],
-            "name": call["function"]["name"],
-            "input": msgspec.json.decode(call["function"]["arguments"] or "{}"),
-        }
-        for call in message.get("tool_calls") or ()
-    ]
-    return [*({"type": "text", "text": text} for text in _texts(message.get("content"))), *uses]
+def _blocks(read: Reading) -> list[Message]:
+    results = ({"type": "tool_result", "tool_use_id": answered, "content": read.text} for answered in read.answers)
+    texts = ({"type": "text", "text": text} for text in read.texts if text and not read.answers)
+    uses = (
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": msgspec.json.decode(call.arguments or "{}")}
+        for call in read.calls
+    )
+    return [*results, *texts, *uses]
 
 
 def _tools(made: Sequence[Message]) -> Mapping[str, Any]:
@@ -88,45 +89,27 @@ def _tools(made: Sequence[Message]) -> Mapping[str, Any]:
     return {"tools": [{"name": name, "input_schema": {"type": "object"}} for name in names]} if names else {}
 
 
-def _to_responses(messages: Sequence[Message]) -> tuple[list[Message], list[int]]:
+def _to_responses(messages: Sequence[Reading]) -> tuple[list[Message], list[int]]:
     """Items of the elements, and the place of the first item of each."""
     made: list[Message] = []
     places: list[int] = []
-    for message in messages:
+    for read in messages:
         places.append(len(made))
-        made += _items(message)
+        made += _items(read)
     return made, places
 
 
-def _items(message: Message) -> list[Message]:
-    role = message["role"]
-    if role == "tool":
-        result = {"type": "function_call_output", "call_id": message["tool_call_id"]}
-        return [{**result, "output": _text(message["content"])}]
-    kind = "output_text" if role == "assistant" else "input_text"
-    said = [{"type": kind, "text": text} for text in _texts(message.get("content"))]
-    calls = [
-        {"type": "function_call", "call_id": call["id"], **call["function"]} for call in message.get("tool_calls") or ()
-    ]
-    return [*([{"type": "message", "role": role, "content": said}] if said else []), *calls]
+def _items(read: Reading) -> list[Message]:
+    if read.answers:
+        return [{"type": "function_call_output", "call_id": read.answers[0], "output": read.text}]
+    kind = "output_text" if read.role == "assistant" else "input_text"
+    said = [{"type": kind, "text": text} for text in read.texts if text]
+    message = [{"type": "message", "role": read.role, "content": said}] if said else []
+    calls = ({"type": "function_call", "call_id": c.id, "name": c.name, "arguments": c.arguments} for c in read.calls)
+    return [*message, *calls]
 
 
-def _text_in(part: Message) -> str:
-    if part.get("type") != "text":
-        raise TypeError(f"a part of type {part.get('type')}.")
-    return str(part["text"])
-
-
-def _texts(content: Any) -> list[str]:
-    """Texts of a content, without empty ones."""
-    return [text for text in ([content] if isinstance(content, str) else map(_text_in, dicts(content))) if text]
-
-
-def _text(content: Any) -> str:
-    return "\n".join(_texts(content))
-
-
-_Convert = Callable[[Sequence[Message]], tuple[list[Message], list[int]]]
+_Convert = Callable[[Sequence[Reading]], tuple[list[Message], list[int]]]
 _CONVERSIONS: Mapping[str, tuple[_Convert, str]] = {
     MESSAGES.name: (_to_messages, "system"),
     RESPONSES.name: (_to_responses, "instructions"),
