@@ -29,8 +29,8 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 1_720,
     "app/formats": 7_710,
-    "tests": 65_180,
-    "lab": 10_170,
+    "tests": 65_170,
+    "lab": 10_140,
 }
 """Lines of Python by folder, at most."""
 FILES = 363

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,10 +12,9 @@ import httpx2
 
 from app.cli.terminal import say
 from app.main import create_app
-from app.providers.tokenizer import Tokenizer
 from app.runtime.server import serve
 from app.settings import load
-from app.tokens.rules import rules_for
+from lab.replay.stage import counter
 from lab.simulator import Simulator
 
 MODEL = "gpt-4o"
@@ -39,7 +38,7 @@ _BERTH = re.compile(r"BTH-\d{4}")
 
 def hold_conversation(turns: int = TURNS, window: int = WINDOW) -> int:
     """Holds the conversation and prints a line a turn. The exit status."""
-    simulator = Simulator(window=window, models="any", reply=reply, count=_counter(MODEL))
+    simulator = Simulator(window=window, models="any", reply=reply, count=counter(MODEL))
     with simulator.serve() as provider, _steno(f"{provider.url}/v1", MODEL, window) as steno, ExitStack() as clients:
         direct = Chat(clients.enter_context(_client(provider.url)), MODEL)
         through = Chat(clients.enter_context(_client(steno)), MODEL)
@@ -155,10 +154,6 @@ def _steno(upstream: str, model: str, window: int) -> Iterator[str]:
     app = create_app(settings.model_copy(update={"upstreams": {}}))
     with serve(app, date_header=False, server_header=False, lifespan="on") as server:
         yield server.url
-
-
-def _counter(model: str) -> Callable[[str], int]:
-    return Tokenizer(load().tokenizer.folder).counter(rules_for(model).encoding)
 
 
 def _client(url: str) -> httpx2.Client:

@@ -12,7 +12,7 @@ import httpx2
 import openai
 
 from lab.formats.format import ReplayFormat
-from lab.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
+from lab.formats.known import MESSAGES, RESPONSES
 
 ANSWER_SECONDS = 600.0
 MOST_OUTPUT = 1_024
@@ -69,37 +69,27 @@ def open_client(
     if written is MESSAGES:
         http = anthropic.DefaultHttpxClient(**options)
         with anthropic.Anthropic(base_url=base_url.removesuffix("/v1"), http_client=http, **given) as claude:
-            yield _messages(claude, model)
+            yield _client(written, claude, model)
         return
     with openai.OpenAI(base_url=base_url, http_client=openai.DefaultHttpxClient(**options), **given) as client:
-        yield _OPENAI[written.name](client, model)
+        yield _client(written, client, model)
 
 
-def _chat_completions(client: openai.OpenAI, model: str) -> Client:
+def _client(written: ReplayFormat, sdk: Any, model: str) -> Client:
+    if written is MESSAGES:
+        return Client(
+            sdk.messages.create,
+            {"model": model, "max_tokens": MOST_OUTPUT, "messages": []},
+            lambda piece: getattr(getattr(piece, "delta", piece), "stop_reason", None) is not None,
+        )
+    if written is RESPONSES:
+        return Client(
+            sdk.responses.create,
+            {"model": model},
+            lambda piece: getattr(getattr(piece, "response", piece), "status", None) in ("completed", "incomplete"),
+        )
     return Client(
-        client.chat.completions.create,
+        sdk.chat.completions.create,
         {"model": model, "messages": []},
         lambda piece: any(choice.finish_reason for choice in piece.choices[:1]),
     )
-
-
-def _responses(client: openai.OpenAI, model: str) -> Client:
-    return Client(
-        client.responses.create,
-        {"model": model},
-        lambda piece: getattr(getattr(piece, "response", piece), "status", None) in ("completed", "incomplete"),
-    )
-
-
-def _messages(client: anthropic.Anthropic, model: str) -> Client:
-    return Client(
-        client.messages.create,
-        {"model": model, "max_tokens": MOST_OUTPUT, "messages": []},
-        lambda piece: getattr(getattr(piece, "delta", piece), "stop_reason", None) is not None,
-    )
-
-
-_OPENAI: Mapping[str, Callable[[openai.OpenAI, str], Client]] = {
-    CHAT_COMPLETIONS.name: _chat_completions,
-    RESPONSES.name: _responses,
-}
