@@ -20,8 +20,8 @@ from app.compaction.request_rates import RequestRates
 from app.compaction.routing import SummaryRouting
 from app.compaction.running import RunningCompactions
 from app.compaction.summariser import PAUSED, Summariser
+from app.core.history.exact_values import kept_share
 from app.core.reasons import joined
-from app.core.summary.beside import kept_share
 from app.core.summary.flow import (
     Announce,
     Compaction,

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.core.history.records import Record, fitting_records, put_together, record_of
+from app.core.history.exact_values import kept_share
+from app.core.history.records import Record, fit_records, join_parts, merge_ranked, parse_record
 from app.core.stages.policy import Strategy
-from app.core.summary.beside import fitting, kept_share, merged_records, merged_rules
+from app.core.summary.beside import fitting, merged_rules
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.compaction import compact
 from app.core.summary.flow import Summarise
@@ -35,11 +36,11 @@ KEEPING = replace(SETTINGS, values_share=0.2, rules_share=0.05, folds_in=False)
 
 
 def records(*lines: str) -> list[Record]:
-    return [*map(record_of, lines)]
+    return [*map(parse_record, lines)]
 
 
 def merged(*lists: tuple[str, ...]) -> list[str]:
-    return [record.line for record in merged_records([records(*lines) for lines in lists])]
+    return [record.line for record in merge_ranked([records(*lines) for lines in lists])]
 
 
 def test_the_first_of_each_list_come_first_and_what_two_hold_before_what_one_holds() -> None:
@@ -52,7 +53,7 @@ def test_thing_that_several_hold_is_one_record_brought_up_to_date_a_field_each()
     older = ("order W500: status open; item A-1", "item B-2")
     assert merged(older, ("order W500: parcel P-9; status paid",)) == [
         "order W500: parcel P-9",
-        "order W500: status paid (was open)",
+        "order W500: status paid (before: open)",
         "order W500: item A-1",
         "item B-2",
     ]
@@ -179,9 +180,9 @@ def test_values_and_rules_survive_any_sequence_of_folds_up_to_their_room(
     level = list(leaves)
     while len(level) > 1:
         at = data.draw(st.integers(0, len(level) - 2))
-        merged_by_worth = merged_records([records(*level[at][0]), records(*level[at + 1][0])])
+        merged_by_worth = merge_ranked([records(*level[at][0]), records(*level[at + 1][0])])
         newest_first = merged_rules([level[at][1], level[at + 1][1]])
-        values, rules = fitting_records(merged_by_worth, room, len), fitting(newest_first, room, len)
+        values, rules = fit_records(merged_by_worth, room, len), fitting(newest_first, room, len)
         assert sum(len(value) + 1 for value in values) <= room
         assert sum(len(rule) + 1 for rule in rules) <= room
         level[at : at + 2] = [(values, rules)]
@@ -189,7 +190,7 @@ def test_values_and_rules_survive_any_sequence_of_folds_up_to_their_room(
     said = {value for leaf, _ in leaves for value in leaf}
     assert {*values} <= said
     if sum(len(value) + 1 for value in said) <= room:
-        assert {*values} == {*put_together(records(*said))}
+        assert {*values} == {*join_parts(records(*said))}
     set_once = list(dict.fromkeys(rule for _, leaf in reversed(leaves) for rule in leaf))
     if sum(len(rule) + 1 for rule in set_once) <= room:
         assert list(rules) == set_once

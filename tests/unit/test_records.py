@@ -4,36 +4,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.history.ranking import ranked
+from app.core.history.entities import rank
 from app.core.history.records import (
     Field,
     Record,
-    brought_together,
-    fitting_records,
-    parts_of,
-    put_together,
-    record_of,
+    fit_records,
+    join_parts,
+    merge_records,
+    parse_record,
 )
 
 TRIP = "reservation VA5SGQ: user raj_brown_5782; flights HAT035, HAT102 (2024-05-17); status open"
 
 
 def updated(older: str, newer: str, *, lists: bool = False) -> str:
-    return record_of(older).brought_up_to_date(record_of(newer), lists=lists).line
+    return parse_record(older).updated(parse_record(newer), lists=lists).line
 
 
 def test_record_is_one_line_that_says_labels_and_notes_once() -> None:
     flights = [Field("flights", f"HAT{number}", "2024-05-17") for number in (1, 2)]
-    record = Record("trip V500", (Field("user", "mia_1"), flights[0], Field("status", "paid", "was open"), flights[1]))
-    assert record.line == "trip V500: user mia_1; flights HAT1, HAT2 (2024-05-17); status paid (was open)"
-    assert record_of(record.line).line == record.line
+    record = Record(
+        "trip V500", (Field("user", "mia_1"), flights[0], Field("status", "paid", "", ("open",), 41), flights[1])
+    )
+    assert record.line == "trip V500: user mia_1; flights HAT1, HAT2 (2024-05-17); status paid (before turn 41: open)"
+    assert parse_record(record.line).line == record.line
     assert Record("order W5").line == "order W5"
 
 
 def test_values_with_a_note_stand_before_those_without() -> None:
     record = Record("user X100", (Field("pays_with", "card_1"), Field("pays_with", "gift_2", "80")))
     assert record.line == "user X100: pays_with gift_2 (80), card_1"
-    assert {*record_of(record.line).fields} == {*record.fields}
+    assert {*parse_record(record.line).fields} == {*record.fields}
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_values_with_a_note_stand_before_those_without() -> None:
 )
 def test_line_is_what_its_record_is_written_as(line: str) -> None:
     """Those of earlier releases, which listed bare values, too."""
-    assert record_of(line).line == line
+    assert parse_record(line).line == line
 
 
 @pytest.mark.parametrize(
@@ -68,26 +69,28 @@ def test_line_is_what_its_record_is_written_as(line: str) -> None:
     ],
 )
 def test_thing_is_known_by_its_identifier_whatever_it_is_called(line: str, key: str) -> None:
-    assert record_of(line).key == key
+    assert parse_record(line).key == key
 
 
 def test_latest_value_holds_and_says_what_it_replaced() -> None:
-    assert updated(TRIP, "VA5SGQ: status paid; pays_with gift_1") == f"{TRIP[:-4]}paid (was open); pays_with gift_1"
+    assert updated(TRIP, "VA5SGQ: status paid; pays_with gift_1") == f"{TRIP[:-4]}paid (before: open); pays_with gift_1"
     assert updated("VA5SGQ: status paid", "reservation VA5SGQ: status paid") == "reservation VA5SGQ: status paid"
-    again = updated("a X500: status paid (was open)", "a X500: status closed")
-    assert again == "a X500: status closed (was paid)"
-    assert updated("a X500: seat A1 (front)", "a X500: seat B2 (rear)") == "a X500: seat B2 (rear, was A1)"
+    again = updated("a X500: status paid (before: open)", "a X500: status closed")
+    assert again == "a X500: status closed (before: paid)"
+    assert updated("a X500: seat A1 (front)", "a X500: seat B2 (rear)") == "a X500: seat B2 (rear, before: A1)"
 
 
 def test_of_several_nothing_goes_but_what_is_said_to_be_gone() -> None:
     assert updated("a X500: item A-1, A-2", "a X500: item A-3") == "a X500: item A-1, A-2, A-3"
-    newer = "a X500: item A-3 (was A-1)"
-    assert updated("a X500: item A-1, A-2", newer) == "a X500: item A-3 (was A-1), A-2"
+    newer = "a X500: item A-3 (before turn 9: A-1)"
+    assert updated("a X500: item A-1, A-2", newer) == "a X500: item A-3 (before turn 9: A-1), A-2"
 
 
 def test_whole_list_takes_the_place_of_the_one_before() -> None:
     older = "a X500: item A-1, A-2, A-3, A-4; status open"
-    assert updated(older, "a X500: item A-4, A-5", lists=True) == "a X500: item A-5 (was A-1, A-2), A-4; status open"
+    assert (
+        updated(older, "a X500: item A-4, A-5", lists=True) == "a X500: item A-5 (before: A-1, A-2), A-4; status open"
+    )
 
 
 def test_same_again_is_no_news_and_keeps_what_belongs_to_it() -> None:
@@ -95,52 +98,48 @@ def test_same_again_is_no_news_and_keeps_what_belongs_to_it() -> None:
     assert updated(TRIP, "reservation VA5SGQ: flights HAT035", lists=True).count("2024-05-17") == 1
 
 
-def test_things_are_brought_up_to_date_in_order_of_time_and_put_together_at_one_time() -> None:
-    parts = [record_of(line) for line in ("order W5: item A-1", "item B-2: price 5", "order W5: item A-2")]
-    assert [record.line for record in brought_together(parts).values()] == [
-        "order W5: item A-2 (was A-1)",
+def test_things_are_brought_up_to_date_in_order_of_time_and_join_parts_at_one_time() -> None:
+    parts = [parse_record(line) for line in ("order W5: item A-1", "item B-2: price 5", "order W5: item A-2")]
+    assert [record.line for record in merge_records(parts).values()] == [
+        "order W5: item A-2 (before: A-1)",
         "item B-2: price 5",
     ]
-    assert put_together(parts)["order W5"].line == "order W5: item A-1, A-2"
-    assert put_together(parts_of(record_of(TRIP)))["VA5SGQ"].line == TRIP
-    assert parts_of(record_of("ORD-4711")) == [Record("ORD-4711")]
+    assert join_parts(parts)["order W5"].line == "order W5: item A-1, A-2"
+    assert join_parts(parse_record(TRIP).parts)["VA5SGQ"].line == TRIP
+    assert parse_record("ORD-4711").parts == [Record("ORD-4711")]
 
 
 def test_as_many_parts_as_fit_are_kept_and_smaller_ones_may_follow() -> None:
-    parts = [record_of(line) for line in ("a W5: b 1", "c X6: d 22222222", "a W5: e 3", "f")]
-    assert fitting_records(parts, 20, len) == ("a W5: b 1; e 3", "f")
-    assert fitting_records(parts, 1, len) == ()
+    parts = [parse_record(line) for line in ("a W5: b 1", "c X6: d 22222222", "a W5: e 3", "f")]
+    assert fit_records(parts, 20, len) == ("a W5: b 1; e 3", "f")
+    assert fit_records(parts, 1, len) == ()
 
 
-def test_worthiest_part_for_its_room_comes_first_and_the_rest_of_its_thing_is_cheaper_then() -> None:
-    things = [record_of("order W500: item AB-1; item_of_it AB-2; state open"), record_of("ticket XY-9")]
+def ranked(worth: dict[str, float], *lines: str) -> list[str]:
+    return [part.line for part in rank(map(parse_record, lines), worth)]
+
+
+def test_worthiest_part_for_its_size_comes_first_and_the_rest_of_its_thing_is_cheaper_then() -> None:
     worth = {"W500": 3.0, "AB-1": 1.0, "AB-2": 1.0, "XY-9": 0.5}
-    assert [part.line for part in ranked(things, worth)] == [
+    assert ranked(worth, "order W500: item AB-1; item_of_it AB-2; state open", "ticket XY-9") == [
         "order W500: item AB-1",
         "order W500: item_of_it AB-2",
         "ticket XY-9",
         "order W500: state open",
     ]
-
-
-def test_value_that_is_told_already_adds_little() -> None:
-    things = [
-        record_of("order W500: item AB-1"),
-        record_of("ticket X-900: item AB-1"),
-        record_of("ticket Y-900: item C-1"),
-    ]
     worth = {"W500": 3.0, "AB-1": 1.0, "C-1": 0.5}
-    assert [part.key for part in ranked(things, worth)] == ["W500", "Y-900", "X-900"]
+    lines = ("order W500: item AB-1", "ticket X-900: item AB-1", "ticket Y-900: item C-1")
+    assert ranked(worth, *lines) == [lines[0], lines[2], lines[1]], "a value that was said before adds little"
 
 
 WORDS = st.text("abz09W-/.", min_size=1, max_size=8)
-FIELDS = st.builds(Field, st.sampled_from(["status", "paid_with"]), WORDS, st.sampled_from(["", "A-1", "was B-1"]))
+FIELDS = st.builds(Field, st.sampled_from(["status", "paid_with"]), WORDS, st.sampled_from(["", "A-1", "front, A-1"]))
 RECORDS = st.builds(Record, WORDS.map("thing {}".format), st.lists(FIELDS, max_size=5).map(tuple))
 
 
 @given(RECORDS, RECORDS, st.booleans())
 def test_lines_are_stable_and_what_is_new_stands_in_the_record(older: Record, newer: Record, lists: bool) -> None:
-    assert record_of(older.line).line == older.line
-    once = older.brought_up_to_date(newer, lists=lists)
+    assert parse_record(older.line).line == older.line
+    once = older.updated(newer, lists=lists)
     assert {field.value for field in newer.fields} <= {field.value for field in once.fields}
     assert len(once.line.splitlines()) == 1

@@ -33,10 +33,10 @@ from msgspec.structs import replace
 
 from app.core.history.authored_text import authored_in
 from app.core.history.client_context import without_context
+from app.core.history.entities import extract_records
 from app.core.history.exact_values import exact_values
 from app.core.history.messages import History, Kind, Message, own_message
-from app.core.history.records import brought_together, fitting_records, record_of
-from app.core.history.things import records_in
+from app.core.history.records import fit_records, merge_records, parse_record
 from app.core.limits.budget import Budget
 from app.core.quoting import fence_of, indented, marked, word
 from app.core.recall.recall_index import (
@@ -286,16 +286,17 @@ def _values_note(
     after = range(covered_by(conversation, view), min(origin, len(messages)))
     said = (hidden[index] if index in hidden else sources(messages[index]) for index in after)
     elsewhere = "\n".join((*(chunk.text for chunk in view.chunks), *(text for texts in said for text in texts)))
-    known = brought_together(record_of(line) for chunk in view.chunks for line in chunk.values)
+    known = merge_records(parse_record(line) for chunk in view.chunks for line in chunk.values)
+    turns = [conversation.transcript.turn_at(index + 1) for index in latest]
     fence = fence_of(conversation.chain[latest[-1] + 1])
     empty = cost(own_message(""))
     room -= cost(own_message(_listed((), fence)))
     parts = (
         part
-        for part in records_in(History(messages[index] for index in latest), known)
+        for part in extract_records(History(messages[index] for index in latest), known, turns)
         if any(value not in elsewhere for value in (part.key, *exact_values(part.line)))
     )
-    lines = fitting_records(parts, room, lambda text: cost(own_message(text)) - empty)
+    lines = fit_records(parts, room, lambda text: cost(own_message(text)) - empty)
     if not lines:
         return None
     text = _listed(lines, fence)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from app.core.history.exact_values import kept_share
 from app.core.summary import prompts
-from app.core.summary.beside import kept_share
 from app.core.summary.maker import addressed
 from app.core.view.chunks import SummaryChunk
 from app.tokens.estimate import Count, note_tokens

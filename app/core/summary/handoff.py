@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from app.core.history.client_context import without_context
 from app.core.history.messages import History, Kind, Message, tool_name
-from app.core.history.records import Record, put_together, record_of
+from app.core.history.records import Record, join_parts, merge_ranked, parse_record
 from app.core.history.work import fails
 from app.core.quoting import as_block
 from app.core.recall.state import state_of
 from app.core.summary import prompts
-from app.core.summary.beside import merged_records, merged_rules
+from app.core.summary.beside import merged_rules
 from app.core.summary.rules import rules_in
 from app.core.view.chunks import SummaryChunk
 
@@ -70,7 +70,7 @@ def handoff(about: Mapping[str, object], chunks: Sequence[SummaryChunk], history
 
 
 def _records(chunks: Sequence[SummaryChunk]) -> Iterable[Record]:
-    return put_together(merged_records([[*map(record_of, chunk.values)] for chunk in chunks])).values()
+    return join_parts(merge_ranked([[*map(parse_record, chunk.values)] for chunk in chunks])).values()
 
 
 def standing(

@@ -9,16 +9,17 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.history.records import brought_together, fitting_records, record_of
+from app.core.history.entities import extract_records
+from app.core.history.exact_values import kept_share
+from app.core.history.records import fit_records, merge_ranked, merge_records, parse_record
 from app.core.history.secrets import REMOVED
-from app.core.history.things import records_in
 from app.core.limits.budget import Budget
 from app.core.quoting import fence_of
 from app.core.reasons import Code, Reasons, because
 from app.core.stages.alter import message_of
 from app.core.stages.repair import repair
 from app.core.summary import prompts
-from app.core.summary.beside import fitting, kept_share, merged_records, merged_rules
+from app.core.summary.beside import fitting, merged_rules
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.cut import AIMED_SHARE
 from app.core.summary.flow import Effect, Failure, Outcome, Reply, StoreChunk, Summarise
@@ -213,10 +214,15 @@ class ChunkMaker(Struct, frozen=True):
         room = int(self.settings.values_share * self._cap(chunk, replaces))
         values: tuple[str, ...] = ()
         if room:
-            held = [[*map(record_of, each.values)] for each in chunks]
-            beside = () if chunks else (record_of(line) for each in self.plan.base.chunks for line in each.values)
-            new = records_in(messages, brought_together(beside))
-            values = fitting_records(merged_records([*held, new]) if held else new, room, self.count)
+            held = [[*map(parse_record, each.values)] for each in chunks]
+            beside = () if chunks else (parse_record(line) for each in self.plan.base.chunks for line in each.values)
+            turns = (
+                [self.conversation.transcript.turn_at(index + 1) for index in range(span.start, span.stop)]
+                if span
+                else []
+            )
+            new = extract_records(messages, merge_records(beside), turns)
+            values = fit_records(merge_ranked([*held, new]) if held else new, room, self.count)
         set_here, without_room = self.rules.between(span.start, span.stop) if span else ([], 0)
         rules = merged_rules([*(each.rules for each in chunks), set_here])
         whole = rules_room(self.plan, chunk.first_index, chunk.last_index, self.budget, self.settings, self.count)
