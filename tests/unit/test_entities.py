@@ -44,115 +44,56 @@ def found(text: str, role: str = "user") -> list[str]:
     return lines(message(role, text))
 
 
-CODING = [
-    message(
-        "user", "Tests fail since commit 9fceb02d0ae5, see https://ci.example.org/runs/8841?job=unit. Ticket PAY-1297."
-    ),
-    calling("read_file", path="src/billing/invoice.py"),
-    message("tool", "def net_total(order):\n    return order.gross - 12\nsee docs/adr/0007-rounding.md", answers="c1"),
-    calling("run", command="pytest tests/test_invoice.py::test_rounding -q", timeout=120),
-    message("tool", "E AssertionError in src/billing/invoice.py:214, Python 3.11.7", answers="c1"),
-    message("assistant", "net_total rounds twice. I change src/billing/invoice.py and C:\\work\\notes.txt."),
-    calling("write_file", path="src/billing/invoice.py", content="x = 1\n# see BILL-77 " + "and so on " * 20),
-]
-RETAIL = [
-    message("user", "Order #W5744371 never came, mail jo.doe+shop@example.co.uk or call +4915112345678."),
-    calling("get_order", order_id="W5744371"),
-    message(
-        "tool",
-        '{"order_id": "W5744371", "items": [{"sku": "LMP-2231-B", "price": 24.9}], "zip": "10115"}',
-        answers="c1",
-    ),
-    message("assistant", "LMP-2231-B for €24.90 was sent on 2025-03-04. Size 12 cm, 3 lbs."),
-]
-FINANCE = [
-    message("user", "Book USD 1,250.00 to DE89370400440532013000 by March 3rd, 2026, at 4.25 % over 30 days."),
-    calling(
-        "transfer", to_account="DE89370400440532013000", amount=1250.0, currency="EUR", urgent=True, reference_id=99817
-    ),
-    message("tool", "id 7f9c24e8-3b12-4fef-91e0-56a2d5a1f3c1 at 2026-03-03T09:15:00Z, rate v2.3.1", answers="c1"),
-]
-
-
-@pytest.mark.parametrize(
-    ("talk", "expected"),
-    [
-        (
-            CODING,
-            {
-                "9fceb02d0ae5",
-                "https://ci.example.org/runs/8841?job=unit",
-                "PAY-1297",
-                "src/billing/invoice.py",
-                "docs/adr/0007-rounding.md",
-                "tests/test_invoice.py::test_rounding",
-                "src/billing/invoice.py:214",
-                "3.11.7",
-                "C:\\work\\notes.txt",
-                "BILL-77",
-            },
-        ),
-        (
-            RETAIL,
-            {
-                "#W5744371",
-                "W5744371",
-                "jo.doe+shop@example.co.uk",
-                "+4915112345678",
-                "LMP-2231-B",
-                "€24.90",
-                "2025-03-04",
-                "12 cm",
-                "3 lbs",
-            },
-        ),
-        (
-            FINANCE,
-            {
-                "USD 1,250.00",
-                "DE89370400440532013000",
-                "March 3rd, 2026",
-                "4.25 %",
-                "30 days",
-                "99817",
-                "7f9c24e8-3b12-4fef-91e0-56a2d5a1f3c1",
-                "2026-03-03T09:15:00Z",
-                "v2.3.1",
-            },
-        ),
+VALUES = {
+    "since commit 9fceb02d0ae5, see https://ci.example.org/runs/8841?job=unit. Ticket PAY-1297.": [
+        "9fceb02d0ae5",
+        "https://ci.example.org/runs/8841?job=unit",
+        "PAY-1297",
     ],
-    ids=["coding", "retail", "finance"],
-)
-def test_the_identifiers_of_a_trade_are_found_letter_by_letter(talk: Sequence[Message], expected: set[str]) -> None:
-    told = "\n".join(lines(*talk))
-    assert {value for value in expected if value not in told} == set()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "There are 12 of them and 3.5 more, 24/7, and/or 1/2 cup, in the 2nd or 21st 3-day week.",
-        "It's the user's own, e.g. this or that. So it goes... (really?) -- yes: ok",
-        "100 200 300 4000 50000",
-        '{"size": 12, "created_at": null, "snake_case": true}',
-        "订单很好。谢谢。",
-        "a" * 5_000 + "1",
+    "see docs/adr/0007-rounding.md and pytest tests/test_a.py::test_b -q": [
+        "docs/adr/0007-rounding.md",
+        "tests/test_a.py::test_b",
     ],
-)
-def test_numbers_without_meaning_and_plain_words_are_no_values(text: str) -> None:
-    assert found(text, "tool") == []
+    "AssertionError in src/billing/invoice.py:214, Python 3.11.7; C:\\work\\notes.txt.": [
+        "src/billing/invoice.py:214",
+        "3.11.7",
+        "C:\\work\\notes.txt",
+    ],
+    "#W5744371, mail jo.doe+shop@example.co.uk or call +4915112345678.": [
+        "#W5744371",
+        "jo.doe+shop@example.co.uk",
+        "+4915112345678",
+    ],
+    "LMP-2231-B for €24.90 on 2025-03-04. 12 cm, 3 lbs.": ["LMP-2231-B", "€24.90", "2025-03-04", "12 cm", "3 lbs"],
+    "USD 1,250.00 to DE89370400440532013000 by March 3rd, 2026, at 4.25 % over 30 days": [
+        "USD 1,250.00",
+        "DE89370400440532013000",
+        "March 3rd, 2026",
+        "4.25 %",
+        "30 days",
+    ],
+    "id 7f9c24e8-3b12-4fef-91e0-56a2d5a1f3c1 at 2026-03-03T09:15:00Z, rate v2.3.1": [
+        "7f9c24e8-3b12-4fef-91e0-56a2d5a1f3c1",
+        "2026-03-03T09:15:00Z",
+        "v2.3.1",
+    ],
+    "There are 12 of them and 3.5 more, 24/7, and/or 1/2 cup, in the 2nd or 21st 3-day week.": [],
+    "It's the user's own, e.g. this or that. So it goes... (really?) -- yes: ok": [],
+    "100 200 300 4000 50000": [],
+    '{"size": 12, "created_at": null, "snake_case": true}': [],
+    "订单很好。谢谢。": [],
+    "a" * 5_000 + "1": [],
+    "订单ORD-4711已发货。2025年3月4日到。": ["ORD-4711", "2025年3月4日"],
+    "at 10:30 am": ["10:30 am"],
+    r'{"out": "first\nmain.py\tORD-12\u00e9x"}': ["main.py", "ORD-12"],
+    "tracking 4111111111111112 or 40000000000000000002": ["4111111111111112", "40000000000000000002"],
+    "<rules 5f0c1a9e>\n</rules 5f0c1a9e>\n<task>\nRead /etc/hosts.\n</task>": ["5f0c1a9e", "5f0c1a9e", "/etc/hosts"],
+}
 
 
-def test_identifier_ends_where_a_script_without_spaces_goes_on() -> None:
-    assert exact_values("订单ORD-4711已发货。2025年3月4日到。") == ["ORD-4711", "2025年3月4日"]
-
-
-def test_of_two_that_overlap_the_longer_one_is_the_value() -> None:
-    assert exact_values("at 10:30 am") == ["10:30 am"]
-
-
-def test_line_ends_that_are_written_out_do_not_stick_to_a_value() -> None:
-    assert {*exact_values(r'{"out": "first\nmain.py\tORD-12\u00e9x"}')} == {"main.py", "ORD-12"}
+@pytest.mark.parametrize(("text", "values"), VALUES.items())
+def test_exact_values_of(text: str, values: list[str]) -> None:
+    assert exact_values(text) == [*dict.fromkeys(values)]
 
 
 # Structure and prose
@@ -344,6 +285,10 @@ def test_of_two_that_are_used_alike_the_newer_one_comes_first() -> None:
 # Safety
 
 
+def test_marks_of_our_own_are_no_values() -> None:
+    assert found("<rules 5f0c1a9e>\nNo.\n</rules 5f0c1a9e>\n</values>\n</RULES>") == []
+
+
 def test_nothing_is_taken_from_sealed_messages_instructions_and_thoughts() -> None:
     said = message("assistant", "See ORD-1.")
     assert lines(replace(said, sealed=True), message("system", "ORD-2"), message("user", "x")) == []
@@ -382,11 +327,6 @@ def test_what_its_name_makes_a_secret_is_in_no_record(text: str, secret: str) ->
     said = text.format(secret)
     for talk in (message("user", said), message("tool", json.dumps({"output": said})), calling("run", command=said)):
         assert secret not in str(lines(talk, answered("no")))
-
-
-def test_long_number_that_is_no_payment_card_is_kept() -> None:
-    assert found("tracking 4111111111111112") == ["tracking 4111111111111112"]
-    assert found("tracking 40000000000000000002") == ["tracking 40000000000000000002"], "too long for a card"
 
 
 def test_arguments_that_are_no_object_are_read_as_text() -> None:
@@ -444,11 +384,6 @@ def test_no_record_has_a_line_break_or_a_mark_or_values_beyond_their_length(text
         assert len(part.line.splitlines()) == 1
         assert "<" not in part.line.partition("(")[0]
         assert all(0 < len(field.value) <= 2 * LONGEST_VALUE for field in part.fields)
-
-
-def test_marks_and_the_names_of_tags_that_end_are_no_values() -> None:
-    text = "<rules 5f0c1a9e>\nNo.\n</rules 5f0c1a9e>\n</values>\n<task>\nRead /etc/hosts.\n</task>\n</RULES>"
-    assert found(text) == ["Read /etc/hosts"]
 
 
 def test_of_a_users_message_his_own_words_count_most() -> None:

@@ -21,6 +21,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from app.core.history.agent_progress import reports_error
 from app.core.history.authored_text import authored_text
 from app.core.history.exact_values import (
     LONGEST_TEXT,
@@ -34,7 +35,6 @@ from app.core.history.exact_values import (
 )
 from app.core.history.messages import Kind, Message, ToolCall, calls_of
 from app.core.history.records import Field, Record
-from app.core.history.work import tells_of_error
 from app.core.quoting import word
 from app.core.wordings import read_wordings
 
@@ -213,7 +213,7 @@ def _callers(messages: Sequence[Message]) -> tuple[Mapping[int, Sequence[ToolCal
     for index, message in enumerate(messages):
         calls = calls_of(messages, index)
         for call, result in zip(calls, message.results, strict=False):
-            if call and (result.has_failed or tells_of_error(result.text)):
+            if call and (result.has_failed or reports_error(result.text)):
                 failed.add(id(call))
         if any(calls):
             owners = message.owners or (0,) * len(message.texts)
@@ -236,12 +236,10 @@ class _MessageReader:
         for call in (*message.calls, *message.settled):
             self._call(call)
         self._place = _USER
-        texts = list(message.texts)
         for piece in own:
             self._prose(piece, "")
-            texts = [text.replace(piece, "\n", 1) for text in texts]
         self._place = _ASSISTANT if message.kind is Kind.ASSISTANT else _ELSEWHERE
-        for number, text in enumerate(texts):
+        for number, text in enumerate(message.texts):
             caller = callers[number] if callers else None
             owner = self._name_of_call(caller) if caller else ""
             content = self._parsed(text)

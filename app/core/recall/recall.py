@@ -31,6 +31,8 @@ from re import compile as pattern
 from msgspec import Struct
 from msgspec.structs import replace
 
+from app.core.history.agent_progress import OPENING as STATE_OPENING
+from app.core.history.agent_progress import agent_progress
 from app.core.history.authored_text import authored_in
 from app.core.history.client_context import without_context
 from app.core.history.entities import extract_records
@@ -51,8 +53,6 @@ from app.core.recall.recall_index import (
     text_of,
     tool_called,
 )
-from app.core.recall.state import OPENING as STATE_OPENING
-from app.core.recall.state import state_of
 from app.core.view.reading import covered_by
 from app.core.view.view import (
     Altered,
@@ -320,7 +320,8 @@ def _state_note(
 
 def _work_in(messages: Sequence[Message], covered: int, fence: str, cost: Cost, room: int) -> str:
     """Text of such a note; empty for nothing. All lines come before what was seen of any, which has half the room."""
-    entries, chosen, sizes = [*state_of(messages, covered, PLAN_CHARACTERS * room)], dict[str, str](), dict[str, int]()
+    entries = [*agent_progress(messages, covered, PLAN_CHARACTERS * room)]
+    chosen, sizes = dict[str, str](), dict[str, int]()
     empty = cost(own_message(""))
     room -= cost(own_message(_work((), fence)))
     half = room // 2

@@ -12,12 +12,11 @@ from itertools import islice
 
 from msgspec.structs import replace
 
+from app.core.history.agent_progress import agent_progress, reports_failure
 from app.core.history.client_context import without_context
 from app.core.history.messages import History, Kind, Message, tool_name
 from app.core.history.records import Record, join_parts, merge_ranked, parse_record
-from app.core.history.work import fails
 from app.core.quoting import as_block
-from app.core.recall.state import state_of
 from app.core.summary import prompts
 from app.core.summary.beside import merged_rules
 from app.core.summary.rules import rules_in
@@ -56,7 +55,7 @@ def handoff(about: Mapping[str, object], chunks: Sequence[SummaryChunk], history
     told = "\n".join(f"{name}: {value}" for name, value in about.items())
     covered = chunks[-1].last_index + 1 if chunks else 0
     section = partial(_section, history)
-    work = state_of(history, len(history), LONGEST_PLAN)
+    work = agent_progress(history, len(history), LONGEST_PLAN)
     sections = {
         "Goal and state": "\n\n".join(map(_notes, chunks)) or NO_SUMMARY,
         "Rules": _rules(chunks, history, covered),
@@ -123,7 +122,8 @@ def _last_failure(history: History, section: Callable[..., str]) -> str:
 
 def _fails(message: Message) -> bool:
     marked = any(result.has_failed for result in message.results)
-    return not message.sealed and (marked or any(fails(message.texts[place]) for place in message.result_places))
+    failed = marked or any(reports_failure(message.texts[place]) for place in message.result_places)
+    return failed and not message.sealed
 
 
 def _latest(history: History, section: Callable[..., str], covered: int) -> Iterator[str]:

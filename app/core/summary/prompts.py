@@ -12,8 +12,8 @@ from itertools import repeat, zip_longest
 
 from msgspec import Struct
 
+from app.core.history.agent_progress import reports_error
 from app.core.history.messages import Kind, Media, Message, calls_of, tool_name
-from app.core.history.work import tells_of_error
 from app.core.quoting import fence_of, marked, one_line, quoted, word
 from app.core.shapes.shape import shorten
 from app.core.view.chunks import SummaryChunk
@@ -209,7 +209,7 @@ def failed_results(messages: Sequence[Message], most: int) -> str:
         for index, message in enumerate(messages)
         if message.kind is Kind.RESULT and not message.sealed
         for place, (result, call) in enumerate(zip_longest(message.results, calls_of(messages, index)))
-        if result.has_failed or tells_of_error(result.text)
+        if result.has_failed or reports_error(result.text)
     }
     lines = list(failed.values())[-most:]
     return FAILURES_HEADING + "\n".join(lines) if lines else ""

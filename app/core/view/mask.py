@@ -4,7 +4,8 @@ A boundary is a position in the history. A tool result before it is masked if, b
 
 - text of the assistant came after it: the model has read it and said something;
 - or the assistant has gone on without a word, and ten later results stand behind that;
-- or something newer makes it old (see `history/work`): the same file was read again, the same command was run again.
+- or something newer makes it outdated (see `history/agent_progress`): the same file was read again, the same command
+  was run again.
 
 What is made old before ten later results came says in its mask where the newer one is. What comes after the boundary
 changes nothing until it moves, so the same message has the same bytes in every payload between; and what has been
@@ -23,8 +24,8 @@ from itertools import accumulate
 from msgspec import Struct
 from msgspec.structs import replace
 
+from app.core.history.agent_progress import NewerResult, newer_results
 from app.core.history.messages import Kind, Media, Message, Transcript
-from app.core.history.work import Newer, newer_in
 from app.core.lazy import lazy
 from app.core.quoting import word
 from app.core.shapes.shape import shaped, shorten
@@ -158,7 +159,7 @@ class Masks:
         """When each message that may be masked is used up."""
         messages, later, found = self._transcript.messages, self._settings.later, dict[int, _Used]()
         never = len(messages) + 1
-        newer = {} if later is None else newer_in(messages)
+        newer = {} if later is None else newer_results(messages)
         said = never
         results: list[int] = []  # Positions of the results behind a message, from the last one on.
         behind = 0  # Of those, the ones behind the assistant's next message.
@@ -202,7 +203,7 @@ class Masks:
         after = bisect_right(starts, index)
         return starts[after] + 1 if after < len(starts) else len(self._transcript) + 1
 
-    def _mask(self, index: int, newer: Newer | None = None) -> Mask:
+    def _mask(self, index: int, newer: NewerResult | None = None) -> Mask:
         message = self._transcript.messages[index]
         places, call = message.result_places, self._transcript.call_text(index)
         texts = tuple(
@@ -214,7 +215,7 @@ class Masks:
         left = replace(message, texts=(*texts, *media), media=() if media else message.media, name=name)
         return Mask(texts, self._cost(left), media)
 
-    def _left(self, text: str, call: str, newer: Newer | None) -> str:
+    def _left(self, text: str, call: str, newer: NewerResult | None) -> str:
         """Remainder of a result's text."""
         longest = self._settings.characters
         left = shaped(text, call, longest) if self._settings.shapes else shorten(text, longest)

@@ -8,21 +8,28 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from app.core.history.agent_progress import (
+    LONGEST_COMMAND,
+    NewerResult,
+    ToolEffect,
+    effect_of,
+    newer_results,
+    reports_failure,
+)
 from app.core.history.authored_text import result_confidence
 from app.core.history.messages import History, ToolCall
-from app.core.history.work import LONGEST_COMMAND, Newer, Work, fails, newer_in, work_of
 from tests.unit.conversations import message
 
 
-def done(tool: str, **arguments: Any) -> Work:
-    return work_of(ToolCall("c", tool, json.dumps(arguments)))
+def done(tool: str, **arguments: Any) -> ToolEffect:
+    return effect_of(ToolCall("c", tool, json.dumps(arguments)))
 
 
-def shell(command: str) -> Work:
+def shell(command: str) -> ToolEffect:
     return done("bash", command=command)
 
 
-READS: dict[str, tuple[Work, tuple[str, str]]] = {
+READS: dict[str, tuple[ToolEffect, tuple[str, str]]] = {
     "Claude Code": (done("Read", file_path="/a/b.py"), ("/a/b.py", "")),
     "some lines": (done("Read", file_path="b.py", offset=9, limit=5), ("b.py", '{"limit": 5, "offset": 9}')),
     "words beside it": (done("read_file", target_file="./b.py", explanation="I look."), ("b.py", "")),
@@ -41,41 +48,40 @@ READS: dict[str, tuple[Work, tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize(("work", "read"), READS.values(), ids=READS)
-def test_read_is(work: Work, read: tuple[str, str]) -> None:
+def test_read_is(work: ToolEffect, read: tuple[str, str]) -> None:
     assert (work.reads, work.part) == read
     assert not work.writes
 
 
-WRITES: dict[str, tuple[Work, tuple[str, ...], bool]] = {
-    "Claude Code": (done("Write", file_path="b.py", content="x"), ("b.py",), True),
-    "a part": (done("Edit", file_path="b.py", old_string="x", new_string="y"), ("b.py",), False),
-    "a tool of several actions": (done("str_replace_editor", command="create", path="b.py"), ("b.py",), True),
-    "a patch": (done("apply_patch", input="*** Begin Patch\n*** Update File: b.py\n@@\n"), ("b.py",), False),
+WRITES: dict[str, tuple[ToolEffect, tuple[str, ...]]] = {
+    "Claude Code": (done("Write", file_path="b.py", content="x"), ("b.py",)),
+    "a part": (done("Edit", file_path="b.py", old_string="x", new_string="y"), ("b.py",)),
+    "a tool of several actions": (done("str_replace_editor", command="create", path="b.py"), ("b.py",)),
+    "a patch": (done("apply_patch", input="*** Begin Patch\n*** Update File: b.py\n@@\n"), ("b.py",)),
     "a patch that is no object": (
-        work_of(ToolCall("c", "apply_patch", "*** Update File: b.py\n*** Add File: c.py")),
+        effect_of(ToolCall("c", "apply_patch", "*** Update File: b.py\n*** Add File: c.py")),
         ("b.py", "c.py"),
-        False,
     ),
-    "a document of a shell": (shell("cat <<'EOF' > b.py\ncat z > y\nEOF"), ("b.py",), True),
-    "one behind its file": (shell("mkdir -p a && cat > a/b.py <<EOF\nx\nEOF"), ("a/b.py",), True),
-    "behind it": (shell("echo x >> 'b.py'"), ("b.py",), False),
-    "in place": (shell("sed -i 's/a;b/b/' b.py c.py && pytest"), ("b.py", "c.py"), False),
-    "nothing else": (shell("sed -i 5d b.py"), ("b.py",), False),
-    "what is taken away": (shell("rm -rf b.py"), ("b.py",), False),
-    "what is taken back": (shell("cd a; git checkout b.py"), ("a/b.py",), False),
-    "no messages that are thrown away": (shell("make 2>/dev/null < b.py >& c"), (), True),
-    "nothing of another": (shell("git status"), (), True),
-    "nothing where only the folder changes": (shell("cd a"), (), True),
-    "nothing of one that is no command": (shell(";"), (), True),
-    "nothing that is only listed": (shell("ls | cat"), (), True),
-    "nothing in place of two": (shell("cat a.py b.py"), (), True),
-    "nothing of a command that is too long to be read": (shell(f"rm b.py {'x' * LONGEST_COMMAND}"), (), False),
+    "a document of a shell": (shell("cat <<'EOF' > b.py\ncat z > y\nEOF"), ("b.py",)),
+    "one behind its file": (shell("mkdir -p a && cat > a/b.py <<EOF\nx\nEOF"), ("a/b.py",)),
+    "behind it": (shell("echo x >> 'b.py'"), ("b.py",)),
+    "in place": (shell("sed -i 's/a;b/b/' b.py c.py && pytest"), ("b.py", "c.py")),
+    "nothing else": (shell("sed -i 5d b.py"), ("b.py",)),
+    "what is taken away": (shell("rm -rf b.py"), ("b.py",)),
+    "what is taken back": (shell("cd a; git checkout b.py"), ("a/b.py",)),
+    "no messages that are thrown away": (shell("make 2>/dev/null < b.py >& c"), ()),
+    "nothing of another": (shell("git status"), ()),
+    "nothing where only the folder changes": (shell("cd a"), ()),
+    "nothing of one that is no command": (shell(";"), ()),
+    "nothing that is only listed": (shell("ls | cat"), ()),
+    "nothing in place of two": (shell("cat a.py b.py"), ()),
+    "nothing of a command that is too long to be read": (shell(f"rm b.py {'x' * LONGEST_COMMAND}"), ()),
 }
 
 
-@pytest.mark.parametrize(("work", "paths", "is_whole"), WRITES.values(), ids=WRITES)
-def test_written_is(work: Work, paths: tuple[str, ...], *, is_whole: bool) -> None:
-    assert (work.writes, work.is_whole) == (paths, is_whole)
+@pytest.mark.parametrize(("work", "paths"), WRITES.values(), ids=WRITES)
+def test_written_is(work: ToolEffect, paths: tuple[str, ...]) -> None:
+    assert work.writes == paths
     assert not work.reads
 
 
@@ -96,7 +102,7 @@ def test_a_command_may_be_a_list() -> None:
     ],
 )
 def test_a_result_tells_whether_it_failed(text: str, *, failed: bool) -> None:
-    assert fails(text) is failed
+    assert reports_failure(text) is failed
 
 
 def history(*steps: tuple[str, dict[str, Any], str]) -> History:
@@ -118,19 +124,19 @@ AGAIN = ("bash", {"command": "pytest", "description": "Run it again"}, "1 passed
 SEARCH = ("search", {"query": "x"}, "b.py")
 FOUND = ("search", {"query": "x"}, "b.py, c.py")
 
-OLD: dict[str, tuple[History, dict[int, Newer]]] = {
-    "a file that was read again": (history(READ, TEST, READ), {2: Newer(6, 7, "read again")}),
+OLD: dict[str, tuple[History, dict[int, NewerResult]]] = {
+    "a file that was read again": (history(READ, TEST, READ), {2: NewerResult(6, 7, "read again")}),
     "by the first of several": (
         history(READ, READ, READ),
-        {2: Newer(4, 5, "read again"), 4: Newer(6, 7, "read again")},
+        {2: NewerResult(4, 5, "read again"), 4: NewerResult(6, 7, "read again")},
     ),
-    "lines of which all was read": (history(LINES, READ), {2: Newer(4, 5, "read again")}),
+    "lines of which all was read": (history(LINES, READ), {2: NewerResult(4, 5, "read again")}),
     "not all for some lines": (history(READ, LINES), {}),
-    "a command that was run again": (history(TEST, AGAIN), {2: Newer(4, 5, "run again")}),
-    "a file that was changed": (history(READ, EDIT), {2: Newer(3, 5, "changed")}),
+    "a command that was run again": (history(TEST, AGAIN), {2: NewerResult(4, 5, "run again")}),
+    "a file that was changed": (history(READ, EDIT), {2: NewerResult(3, 5, "changed")}),
     "not by what failed": (history(READ, NO_EDIT), {}),
-    "a file that was written as a whole": (history(READ, WRITE), {2: Newer(3, 5, "written anew")}),
-    "the same that came again": (history(SEARCH, SEARCH), {2: Newer(4, 5, "returned again")}),
+    "a file that was written as a whole": (history(READ, WRITE), {2: NewerResult(3, 5, "changed")}),
+    "the same that came again": (history(SEARCH, SEARCH), {2: NewerResult(4, 5, "returned again")}),
     "not what says something else": (history(SEARCH, FOUND), {}),
     "nothing of what is not called": (
         History([message("tool", "x", answers="c"), message("tool", "x", answers="c")]),
@@ -166,17 +172,17 @@ NOTHING_DONE = [
 @pytest.mark.parametrize("said", NOTHING_DONE)
 def test_nothing_is_old_by_what_was_rejected_or_could_not_be_done(said: str) -> None:
     for tool, arguments in (READ[:2], EDIT[:2], WRITE[:2]):
-        assert newer_in(history(READ, (tool, arguments, said))) == {}
+        assert newer_results(history(READ, (tool, arguments, said))) == {}
 
 
 def test_a_command_that_was_rejected_is_not_run_again() -> None:
     rejected = ("bash", {"command": "pytest"}, "The user doesn't want to proceed with this tool use.")
-    assert newer_in(history(TEST, rejected)) == {}
+    assert newer_results(history(TEST, rejected)) == {}
 
 
 def test_what_the_client_marks_as_failed_makes_nothing_old() -> None:
     messages = history(READ, READ)
-    assert newer_in([*messages[:-1], replace(messages[-1], failed=(0,))]) == {}
+    assert newer_results([*messages[:-1], replace(messages[-1], failed=(0,))]) == {}
 
 
 def test_each_result_of_a_message_is_its_own_calls() -> None:
@@ -185,13 +191,13 @@ def test_each_result_of_a_message_is_its_own_calls() -> None:
     results = replace(
         message("tool", "Error: not found"), texts=("Error: not found", "done"), answers=("e0", "e1"), owners=(0, 1)
     )
-    found = newer_in(History([*reads, replace(message("assistant"), calls=tuple(edits)), results]))
-    assert found == {4: Newer(5, 7, "changed")}
+    found = newer_results(History([*reads, replace(message("assistant"), calls=tuple(edits)), results]))
+    assert found == {4: NewerResult(5, 7, "changed")}
 
 
 @pytest.mark.parametrize(("messages", "old"), OLD.values(), ids=OLD)
-def test_old_is(messages: History, old: dict[int, Newer]) -> None:
-    assert newer_in(messages) == old
+def test_old_is(messages: History, old: dict[int, NewerResult]) -> None:
+    assert newer_results(messages) == old
 
 
 def test_a_message_of_several_results_is_old_once_all_are() -> None:
@@ -199,10 +205,10 @@ def test_a_message_of_several_results_is_old_once_all_are() -> None:
     calls = (*read.calls, *both[1].calls)
     results = replace(both[0], texts=("x = 1", "1 failed"), answers=("c0", "c1"), owners=(0, 1))
     asked = [message("user", "Mend it."), replace(read, calls=calls), results]
-    assert newer_in(History([*asked, *both[3:]])) == {}
+    assert newer_results(History([*asked, *both[3:]])) == {}
     again = history(READ)[1:]
     named = [replace(again[0], calls=(replace(again[0].calls[0], id="n"),)), replace(again[1], answers=("n",))]
-    assert newer_in(History([*asked, *both[3:], *named])) == {2: Newer(6, 7, "read again")}
+    assert newer_results(History([*asked, *both[3:], *named])) == {2: NewerResult(6, 7, "read again")}
 
 
 def told(*calls: str) -> History:
@@ -233,7 +239,7 @@ CALLS = {
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_calls_that_are_written_as_text_are_read_alike(call: str) -> None:
-    assert newer_in(told(call, FENCE)) == {2: Newer(4, 5, "read again")}
+    assert newer_results(told(call, FENCE)) == {2: NewerResult(4, 5, "read again")}
 
 
 def test_a_history_of_results_that_are_told_holds_answers() -> None:
@@ -245,11 +251,11 @@ def test_a_history_of_results_that_are_told_holds_answers() -> None:
     "text", ["I look.", "That is all.</p>", "```python\nx\n```", "```bash\ncat b.py", "```\n```", "```bash\n```python"]
 )
 def test_text_without_a_call_makes_nothing_old(text: str) -> None:
-    assert newer_in(told(text, text)) == {}
+    assert newer_results(told(text, text)) == {}
 
 
 def test_what_is_old_follows_from_what_stands_before_it_is_known() -> None:
     whole = history(READ, TEST, EDIT, AGAIN, READ, LINES, WRITE, SEARCH, SEARCH)
     for length in range(len(whole)):
-        known = {index: newer for index, newer in newer_in(whole).items() if newer.known <= length}
-        assert newer_in(whole[:length]) == known
+        known = {index: newer for index, newer in newer_results(whole).items() if newer.known <= length}
+        assert newer_results(whole[:length]) == known

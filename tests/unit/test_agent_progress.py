@@ -9,9 +9,9 @@ from typing import Any, Literal
 import pytest
 from msgspec.structs import replace
 
+from app.core.history.agent_progress import OPENING, agent_progress
 from app.core.history.messages import History, Message, ToolCall
 from app.core.recall.recall import RecallPolicy, Recollection, with_recalled
-from app.core.recall.state import OPENING, state_of
 from app.core.view.verify import problems
 from app.core.view.view import Conversation, Note, Pruned, Summary, Verbatim, View
 from tests.unit.conversations import budget, chunk, conversation, cost, message
@@ -35,7 +35,7 @@ def step(tool: str, text: str = "ok", **arguments: Any) -> list[Message]:
 def lines(*steps: Sequence[Message], covered: int | None = None, plan: int = 1_000) -> list[str]:
     """Entries about a question and then these."""
     messages = History([message("user", "Mend it."), *(each for said in steps for each in said)])
-    return [entry.whole for entry in state_of(messages, len(messages) if covered is None else covered, plan)]
+    return [entry.whole for entry in agent_progress(messages, len(messages) if covered is None else covered, plan)]
 
 
 PLANS: dict[str, tuple[list[Message], str]] = {
@@ -57,6 +57,46 @@ PLANS: dict[str, tuple[list[Message], str]] = {
 def test_the_last_plan_stays_as_it_was_written(said: list[Message], plan: str) -> None:
     older = step("TodoWrite", todos=["Something else"])
     assert lines(older, said)[0] == f"plan in message 4: {plan}"
+
+
+CANCELLED = [
+    step("TodoWrite", todos=[]),
+    *(
+        [message("user", said)]
+        for said in (
+            "Forget that plan, we do the parser first.",
+            "Please scrap all of the old plan.",
+            "The plan is off.",
+            "Vergiss den Plan.",
+            "Olvida el plan.",
+            "Oublie ce plan.",
+            "取消这个计划。",
+            "その計画は忘れてください。",
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("said", CANCELLED)
+def test_a_plan_that_was_cancelled_or_emptied_is_none(said: list[Message]) -> None:
+    plan = step("TodoWrite", **TODOS)
+    assert lines(plan, said) == []
+    assert lines(said, plan)[0].startswith("plan in message")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Don't forget the plan.",
+        "Ignore the failing test and go on with the plan.",
+        "Vergiss den Plan nicht!",
+        "N'oublie pas le plan.",
+        "```\nforget that plan\n```",
+        "<document>\nForget that plan.\n</document>",
+    ],
+)
+def test_a_plan_holds_where_the_user_did_not_cancel_it(said: str) -> None:
+    assert lines(step("TodoWrite", **TODOS), [message("user", said)])[0].startswith("plan in message")
 
 
 NO_PLANS = {
@@ -84,7 +124,7 @@ def test_the_last_command_that_failed_is_said_with_what_it_said() -> None:
     passed = step("bash", command="ls")
     assert lines(first, last, passed)[0] == "command failed in message 5: $ pytest\n\tExit code: 1\n\tpytest"
     again = step("bash", "fine", command="pytest")
-    assert lines(first, last, again)[0].startswith("command failed in message 5, passed in message 7: $ pytest")
+    assert lines(first, last, again)[0].startswith("command failed in message 3: $ make"), "it passed later"
 
 
 def test_a_failure_counts_that_says_something_whatever_its_status() -> None:
@@ -164,11 +204,11 @@ def test_a_file_that_was_changed_is_said_with_what_was_seen_of_it_since() -> Non
     assert lines(step("Edit", "Error: no such text", file_path="a.py")) == []
 
 
-def test_files_that_one_call_changed_stand_together_and_the_latest_first() -> None:
+def test_files_that_were_changed_last_come_first() -> None:
     found = lines(step("Write", file_path="c.py", content="w " * 200), step("bash", command="rm a.py b.py"))
-    assert found[0] == "file a.py and b.py: changed in message 4 by $ rm a.py b.py"
-    assert found[1].startswith("file c.py: changed in message 2 by Write")
-    assert found[1].endswith(" ...")
+    assert found[:2] == [f"file {name}.py: changed in message 4 by $ rm a.py b.py" for name in "ab"]
+    assert found[2].startswith("file c.py: changed in message 2 by Write")
+    assert found[2].endswith(" ...")
 
 
 def test_nothing_is_said_of_what_stands_behind_the_summaries() -> None:
