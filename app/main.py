@@ -292,8 +292,8 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
         formats = tuple(format_ for format_ in FORMATS if format_.name in at.speaks)
         upstream, alone = _open_upstream(at, instance, settings.clients.header), len(at.speaks) == len(formats) == 1
         # What an API wants in every request's headers, its list of models wants, too.
-        asked_with = formats[0].summaries.headers if alone else ()
-        windows = Windows(settings.models, guess, at, upstream, store, asked_with=asked_with)
+        default_headers = formats[0].summaries.headers if alone else ()
+        windows = Windows(settings.models, guess, at, upstream, store, default_headers=default_headers)
         return Provider(name, at, upstream, formats, windows, Calibrations(store, at.base_url))
 
     return Providers(*(provider(name, at) for name, at in settings.all_upstreams.items()))
@@ -333,7 +333,7 @@ async def _check_services(services: Services) -> None:
         if await services.store.secret_fits() is None:
             _log_finding(SECRET_NOT_CHECKED)
     for provider in services.providers.all:
-        if (listed := await provider.windows.listings.first_told()) is not None:
+        if (listed := await provider.windows.listings.first_outcome()) is not None:
             _log_finding(await judge_upstream(provider, listed, provider.settings.api_key_env))
 
 

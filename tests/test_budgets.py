@@ -14,13 +14,13 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 50_820,
+    "app": 50_640,
     "app/cli": 2_655,
     "app/compaction": 2_780,
     "app/core": 11_130,
     "app/http": 3_210,
     "app/inspector": 3_050,
-    "app/providers": 2_670,
+    "app/providers": 2_490,
     "app/proxy": 3_385,
     "app/api": 2_910,
     "app/runtime": 880,
@@ -29,11 +29,11 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 1_720,
     "app/formats": 7_710,
-    "tests": 65_170,
+    "tests": 64_900,
     "lab": 10_140,
 }
 """Lines of Python by folder, at most."""
-FILES = 363
+FILES = 361
 """Python files in `app`, at most."""
 SETTINGS = 75
 TABLES = 12

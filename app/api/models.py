@@ -95,7 +95,7 @@ async def list_models(request: Request, services: TheServices, tenant: Tenant, p
     with suppress(StoreUnavailable):  # What is in memory is still shown.
         used = await services.store.rest(read_models_used, tenant)
     # The caller's key is meant for the default upstream; to another one it goes with the chats that are sent there.
-    await services.providers.default.windows.listings.show(tenant, request.scope["headers"])
+    await services.providers.default.windows.listings.load_names(tenant, request.scope["headers"])
     providers = services.providers.known(tenant, used)
     page = _page(list(providers), paging)
     day = day_of_list_prices() if services.has_list_prices else None
@@ -119,7 +119,7 @@ def _page(names: Sequence[str], paging: Paging) -> Page[str]:
 
 
 def _model(services: Services, provider: Provider, name: str, tenant: str) -> ModelOut:
-    window = provider.windows.of(name, tenant)
+    window = provider.windows.window_of(name, tenant)
     return made_of(
         ModelOut,
         window,
@@ -129,5 +129,5 @@ def _model(services: Services, provider: Provider, name: str, tenant: str) -> Mo
         max_input_tokens=window.max_input,
         max_output_tokens=window.max_output,
         base_model=services.base_model(name),
-        listed=provider.windows.listed(name, tenant),
+        listed=name in provider.windows.listings.names_for(tenant),
     )

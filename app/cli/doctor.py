@@ -21,7 +21,7 @@ from app.cli.terminal import on_terminal, print_json, say
 from app.http.hops import new_instance
 from app.main import has_list_prices, open_providers, open_store
 from app.providers.diagnosis import judge_upstream, suffix
-from app.providers.discovery import ModelListing
+from app.providers.model_listings import ModelListing
 from app.providers.providers import Provider
 from app.providers.registry import day_of_list_prices, days_since
 from app.providers.tokenizer import Tokenizer
@@ -173,7 +173,7 @@ async def check_services(settings: Settings, *, no_database: bool) -> list[Findi
         if check.reachable and check.current_revision == check.head_revision:
             with suppress(StoreUnavailable):
                 for provider in providers.all:
-                    await provider.windows.learnt.load()
+                    await provider.windows.load()
         found = [
             finding
             for provider, (upstream, listing) in asked
@@ -196,7 +196,7 @@ def check_windows(provider: Provider, listing: ModelListing | None) -> Iterator[
     windows, at = provider.windows, suffix(provider)
     by_source: dict[str, list[str]] = {}
     for name in windows.names():
-        window, said = windows.of(name), listing.of(name) if listing else None
+        window, said = windows.window_of(name), listing.of(name) if listing else None
         by_source.setdefault(window.source, []).append(f"{name} {window.context:,}")
         if said is not None and said.context < window.context:
             text = f"Steno takes {window.context:,} tokens ({window.source}), the provider says {said.context:,}"

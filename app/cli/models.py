@@ -14,8 +14,7 @@ from app.cli.terminal import on_terminal, print_json, say, say_row
 from app.core.limits.budget import Window
 from app.http.hops import new_instance
 from app.main import open_providers
-from app.providers.discovery import ModelListing
-from app.providers.listings import ListingOutcome
+from app.providers.model_listings import ListingOutcome, ModelListing
 from app.providers.providers import Provider
 from app.settings import DEFAULT_UPSTREAM, Settings
 from app.store import Store
@@ -46,7 +45,7 @@ async def ask_for_models(provider: Provider) -> tuple[ListingOutcome, str | None
     """Ask the provider for its models; return its answer, and the variable whose key was used."""
     variable = key_variable(provider)
     key = os.environ.get(variable) if variable else None
-    outcome = await provider.windows.listings.told([(b"authorization", f"Bearer {key}".encode())] if key else [])
+    outcome = await provider.windows.listings.fetch([(b"authorization", f"Bearer {key}".encode())] if key else [])
     return outcome, variable if key else None
 
 
@@ -60,10 +59,10 @@ async def windows_of(settings: Settings, names: Sequence[str]) -> list[Sized]:
             outcome, _ = await ask_for_models(provider)
             listed = set(outcome.models) if isinstance(outcome, ModelListing) else set()
             here = provider.windows.names() if not names else [name for name in names if name in listed]
-            found += (Sized(name, provider.name, provider.windows.of(name)) for name in here)
+            found += (Sized(name, provider.name, provider.windows.window_of(name)) for name in here)
         default = providers.default
         seen = {each.model for each in found}
-        found += (Sized(name, default.name, default.windows.of(name)) for name in names if name not in seen)
+        found += (Sized(name, default.name, default.windows.window_of(name)) for name in names if name not in seen)
         return found
     finally:
         await providers.close()

@@ -45,7 +45,7 @@ class SummaryRouting:
         format_ = provider.format_for(request.format, request.tenant)
         formula = self.estimator.formula(self.base_model(summariser), format_.token_rules)
         line = provider.calibrations.of(request.tenant, summariser, formula, tools=False).line
-        window = provider.windows.of(summariser, request.tenant)
+        window = provider.windows.window_of(summariser, request.tenant)
         room = line.to_estimate(limit_of(window, budget.summary))
         prompt, style = summary.prompt, summary.style
         alternates = provider.demands_alternation(format_.name, summariser, request.tenant)
@@ -110,7 +110,7 @@ class SummaryRouting:
             with_missing(shown, format_.summaries.headers),
             provider.name,
             provider.host,
-            provider.windows.of(model, request.tenant).context,
+            provider.windows.window_of(model, request.tenant).context,
             is_own=is_own and format_ is request.format,
             continues=format_ is request.format,
             missing=partial(provider.lacks, format_.name, request.tenant),

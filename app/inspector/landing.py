@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from msgspec import Struct
 
 from app.inspector.visits import Instead, PageRoute, TheInspector, Visit, base_for_clients, visit_of
-from app.providers.discovery import ListingRefused, ModelListing
+from app.providers.model_listings import ListingRefused, ModelListing
 from app.providers.providers import Provider
 from app.proxy.gate import LISTENER
 from app.settings import DEFAULT_UPSTREAM
@@ -107,7 +107,7 @@ def upstream(provider: Provider) -> ShownUpstream:
 
 def _state(provider: Provider) -> tuple[str, str]:
     """State of an upstream by how it answered when it was last asked for its models."""
-    match provider.windows.listings.latest_told:
+    match provider.windows.listings.latest_outcome:
         case None:
             return "unknown", "not asked for its models"
         case ModelListing(models=models) if models:
@@ -140,7 +140,7 @@ def windows(visit: Visit, used: Sequence[str]) -> dict[str, Any]:
     rows, others = list[ShownWindow](), Counter[str]()
     for name in [*used, *(name for name in known if name not in set(used))]:
         for provider in known.get(name, ()):
-            window = provider.windows.of(name, visit.tenant)
+            window = provider.windows.window_of(name, visit.tenant)
             if name in used[:MOST_MODELS] or (not used and len(rows) < MOST_MODELS):
                 rows.append(ShownWindow(name, provider.name, window.context, window.source, window.note))
             else:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from app.errors import LoopDetected, StenoError, UpstreamUnreachable
 from app.formats.missing_paths import says_no_such_path
-from app.providers.discovery import ListingRefused, ModelListing
-from app.providers.listings import ListingOutcome
+from app.providers.model_listings import ListingOutcome, ListingRefused, ModelListing
 from app.providers.providers import Provider
 from app.settings import DEFAULT_UPSTREAM
 from app.settings.checks import POINT_AT_PROVIDER, Finding
@@ -41,7 +40,7 @@ async def _judge_path(provider: Provider, listed: ModelListing | ListingRefused,
     found = "lists no models"
     if isinstance(listed, ListingRefused):
         found = f"has no list of models at /models ({'no JSON' if listed.status == 200 else listed.status})"
-    if (elsewhere := await provider.windows.listings.look_elsewhere()) is not None:
+    if (elsewhere := await provider.windows.listings.find_base_url()) is not None:
         return Finding(
             "problem", subject, f"{found}, but there is one at {elsewhere}", f"Set {address} to {elsewhere}."
         )

@@ -128,7 +128,7 @@ class Provider(Struct, frozen=True, eq=False, dict=True):
         return Unspoken(self._was_answered)
 
     def _was_answered(self, tenant: str) -> bool:
-        return tenant in self.windows.learnt.answered
+        return tenant in self.windows.answered_tenants
 
     @lazy
     def host(self) -> str:
@@ -224,10 +224,10 @@ class Providers:
         used = list(used)
         found: dict[str, list[Provider]] = {}
         for provider in self.all:
-            windows = provider.windows
+            windows, listed = provider.windows, provider.windows.listings.names_for(tenant)
             for name in windows.names_for(tenant, used):
-                learnt = windows.of(name, tenant).source == "learnt"
-                if windows.listed(name, tenant) or learnt or self._by_model(name) is provider:
+                learnt = windows.window_of(name, tenant).source == "learnt"
+                if name in listed or learnt or self._by_model(name) is provider:
                     found.setdefault(name, []).append(provider)
         return found
 

@@ -1,38 +1,56 @@
-"""Context windows: config > what the provider announces > learnt from an overflow > the bundled registry > a guess.
+"""Context windows: configuration > the provider's /v1/models > learnt from a refusal > bundled > a flagged guess.
 
-`known_windows` has all of these but the learnt ones, `listings` asks the provider for what it announces, and
-`learnt_limits` remembers what it refused. A learnt limit lowers what is configured or announced and never raises it;
-over registry and guess it simply wins. It is kept for a day, for each provider, model and tenant, and stored for the
-other replicas. It holds for the tenant that learnt it, until it is answered a larger prompt; for everybody once a
-second tenant has learnt about the same. Only tenants whom the provider answered confirm each other: a made-up key
-confirms nothing. A limit is none that is smaller than a prompt the tenant, or two others, were answered within a day,
-or less than half of what the operator set, unless a smaller prompt was answered after the refusal: then it holds for
-that tenant.
+1. A learnt limit lowers a configured or announced window and never raises it; it replaces a bundled or guessed one.
+2. It is kept for a day, for each provider, model and tenant, and stored for the other replicas. It applies to the
+   tenant that learnt it, and to every tenant once a second one has learnt about the same.
+3. Only tenants that the provider answered confirm each other, because a key can be made up.
+4. A limit is ignored if a larger prompt was answered within a day, to the tenant or to two others; or if it is less
+   than half of the configured window, unless the tenant was answered a smaller prompt after the refusal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from operator import ge
 from time import monotonic
 
+import structlog
 from msgspec.structs import replace
 
 from app.core.limits.budget import Window
-from app.core.limits.overflow import Overflow
+from app.core.limits.overflow import LEAST_LIMIT, Overflow
+from app.formats.refusals import classify, decoded
 from app.http.upstream import Headers, Upstream
-from app.providers.known_windows import KnownWindows
-from app.providers.learnt_limits import LearntLimits
-from app.providers.listings import NOBODY, Listings
-from app.providers.registry import bundled
+from app.providers.model_listings import NOBODY, ModelListings
+from app.providers.registry import bundled, look_up
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.runtime.owned import OwnedTasks
-from app.settings import ModelSettings, UpstreamSettings
-from app.store import Store
+from app.runtime.sightings import AnsweredTenants, Sightings
+from app.settings import ModelSettings, UpstreamSettings, entry_of
+from app.store import Store, StoreUnavailable
+from app.store.learned_windows import forget_window, learn_window, read_learned_windows
+from app.tokens.rules import LONGEST_MODEL
 
-_FINE_TUNE = "ft:"
+log = structlog.get_logger("steno.windows")
+
+CLOSE = 0.07
+"""Share by which two numbers differ at most that are one number, rounded."""
+LEARNT_SECONDS = 24 * 3600.0
+SHARED_SECONDS = 30.0
+"""Time between two looks at what other replicas learnt."""
+LEAST_OF_CONFIGURED = 0.5
+"""Share of a configured window below which no refusal lowers it."""
+MOST_LEARNT = 10_000
+"""Limits that are read from the database."""
+MOST_CACHED = 4_096
+FINE_TUNE = "ft:"
 
 
 class Windows:
-    """The window of every model at one upstream. `of` answers from memory; all else happens beside the requests."""
+    """The windows of one upstream's models. `window_of` answers from memory; the rest runs in the background."""
 
     def __init__(
         self,
@@ -42,69 +60,89 @@ class Windows:
         upstream: Upstream,
         store: Store,
         clock: Callable[[], float] = monotonic,
-        asked_with: Headers = (),
+        default_headers: Headers = (),
     ) -> None:
-        """`guess`: tokens of the window of a model that nobody knows. `asked_with`: headers of every question, where
-        the caller's have none of that name."""
+        """`guess` is the window of an unknown model. `default_headers` are sent with each question for the models."""
+        self._models = models
+        self._guess = guess
+        self._store = store
+        self._upstream = at.base_url
         self._tasks = OwnedTasks()
-        self._known = KnownWindows(models, guess)
-        self.listings = Listings(self._known, at, upstream, self._tasks, clock, asked_with)
-        self.learnt = LearntLimits(store, at.base_url, self._tasks, clock)
+        self.listings = ModelListings(at, upstream, self._tasks, clock, default_headers)
+        self.answered_tenants = AnsweredTenants()
+        """Tenants that the provider answered, and that may confirm what others learnt."""
+        counts = self.answered_tenants.__contains__
+        self._limits: Sightings[str, int] = Sightings(LEARNT_SECONDS, clock, counts=counts, agrees=are_close)
+        """The learnt limit of each model."""
+        self._prompts: Sightings[str, int] = Sightings(LEARNT_SECONDS, clock, counts=counts, agrees=ge)
+        """The largest answered prompt of each model."""
+        self._measured: BoundedMap[tuple[str, str], int] = BoundedMap(MOST_REMEMBERED)
+        """Limits that were measured, by tenant and model: they hold below half of a configured window, too."""
+        self._stored: set[tuple[str, str]] = set()
+        """The limits, by tenant and model, that the database holds."""
+        self._learnt_revision = 0
 
     def start(self) -> None:
-        """Reads the registry; in the background asks the provider, without credentials, and reads what was learnt."""
+        """Read the registry; in the background ask the provider, without credentials, and read what was learnt."""
         bundled()
-        self.learnt.start()
+        self._tasks.start(self._share(), "windows")
         self.listings.start()
 
     async def stop(self) -> None:
         await self._tasks.drain(0.0)
 
-    # What is known
-
-    def of(self, model: str, tenant: str = NOBODY, guess: int | None = None, asked: int | None = None) -> Window:
-        """The model's window as far as it is known now to the tenant.
-
-        `guess` is the window of a model that nobody knows, as the policy of the conversation has it that goes to this
-        model. Everybody else takes that of the operator's preset; so does who writes summaries, because a policy is
-        chosen for a conversation and says nothing about the model that summarises it. `asked` is the window that a
-        request's headers ask for; what is learnt with it says nothing of requests that do not, nor the other way.
-        """
-        base = self._base(model, asked, guess)
-        return self.learnt.lower(tenant, _learnt_as(model, asked), base)
-
-    def _base(self, model: str, asked: int | None, guess: int | None = None) -> Window:
-        """The window without refusals. What the operator set stands, whatever a request asks for."""
-        base = self._known.of(model)
-        if guess is not None and base.source == "default":
-            base = replace(base, context=guess)
-        if asked is None or base.source == "config" or asked <= base.context:
-            return base
-        return replace(base, context=asked, max_input=None, note="asked for by the request's headers")
-
     @property
     def revision(self) -> int:
-        """Rises whenever `of` may answer anew, but for what a learnt limit's end changes."""
-        return self._known.revision + self.learnt.revision
+        """Number that rises whenever a window may have changed, except when a learnt limit expires."""
+        return self.listings.revision + self._learnt_revision
+
+    def window_of(self, model: str, tenant: str = NOBODY, guess: int | None = None, asked: int | None = None) -> Window:
+        """The model's window as far as the tenant may know it.
+
+        `guess` is the window of an unknown model by the conversation's policy, which says nothing about a model that
+        summarises. `asked` is the window that the request's headers ask for; limits learnt with it apply only to
+        requests with it.
+        """
+        window = self._unlearnt(model, asked, guess)
+        limit = self._limit(tenant, _limit_key(model, asked), window)
+        return window if limit is None else lower(window, limit)
+
+    async def wait_for_listing(self, model: str, tenant: str = NOBODY, headers: Headers = ()) -> None:
+        """Wait a moment for the first listing if it matters for the model. `headers` are the tenant's."""
+        if self.listings.is_current:
+            return
+        entry = entry_of(model, self._models)
+        if entry is None or entry.context_window is None:
+            await self.listings.wait_for_first(tenant, headers)
 
     def names(self) -> list[str]:
         """The models that are known by name: listed, configured without a glob, or with a learnt limit."""
-        listing = self._known.listing
-        return self._named(self.learnt.models(), listing.models if listing else ())
+        listing = self.listings.listing
+        return self._names(self._limits, listing.models if listing else ())
 
     def names_for(self, tenant: str, used: Iterable[str]) -> list[str]:
-        """Names that a tenant may know who used these: a learnt limit, or a fine-tune, reveals its users, and a list
-        that was read with a key of whose key it is."""
-        return self._named(used, self.listings.names_for(tenant))
+        """Names that a tenant may know who used these models: learnt limits and fine-tunes reveal their users."""
+        return self._names(used, self.listings.names_for(tenant))
 
-    def listed(self, model: str, tenant: str = NOBODY) -> bool:
-        return model in self.listings.names_for(tenant)
+    def _names(self, used: Iterable[str], listed: Iterable[str]) -> list[str]:
+        configured = (entry.match for entry in self._models if not set(entry.match) & set("*?["))
+        return sorted({*used, *configured, *(name for name in listed if not name.startswith(FINE_TUNE))})
 
-    def _named(self, used: Iterable[str], listed: Iterable[str]) -> list[str]:
-        names = (name for name in listed if not name.startswith(_FINE_TUNE))
-        return sorted({*used, *self._known.names_set(), *names})
+    def _unlearnt(self, model: str, asked: int | None, guess: int | None = None) -> Window:
+        """The window without refusals. A configured window holds, whatever a request asks for."""
+        entry, listing = entry_of(model, self._models), self.listings.listing
+        if entry is not None and entry.context_window is not None:
+            return Window(entry.context_window, "config", entry.max_input_tokens)
+        known, listed = bundled_window((entry and entry.base_model) or model), listing.of(model) if listing else None
+        guessed = Window(guess or self._guess, "default", note="neither configured nor announced nor known: a guess")
+        window = complete(listed, known) if listed else known or guessed
+        if entry is not None and entry.max_input_tokens:
+            window = replace(window, max_input=entry.max_input_tokens)
+        if asked is None or asked <= window.context:
+            return window
+        return replace(window, context=asked, max_input=None, note="asked for by the request's headers")
 
-    # Learning from refusals and answers
+    # Learnt limits
 
     def learn(
         self,
@@ -116,13 +154,182 @@ class Windows:
         *,
         is_measured: bool = False,
     ) -> None:
-        learnt_as, base = _learnt_as(model, asked), self._base(model, asked)
-        self.learnt.learn(tenant, learnt_as, base, overflow, output, is_measured=is_measured)
+        """Keep the limit for a day, or the smaller one that the tenant has learnt before.
 
-    def succeeded(self, tenant: str, model: str, prompt_tokens: int, asked: int | None = None) -> None:
-        self.learnt.succeeded(tenant, model if asked is None else _learnt_as(model, asked), prompt_tokens)
+        `output`: the refused request's output cap; a smaller limit is more likely about that. `is_measured`: the limit
+        is the size of an answered prompt with its answer, or was confirmed by the answer to a smaller prompt.
+        """
+        limit, name, window = overflow.limit, _limit_key(model, asked), self._unlearnt(model, asked)
+        if not overflow.learn_window or limit is None or len(name) > LONGEST_MODEL:
+            return
+        answered, least = self._most_answered(tenant, name), 0 if is_measured else least_of(window)
+        if limit < max(output or 0, answered, least):
+            log.info("a limit was not learnt", model=name, limit=limit, output=output, answered=answered, least=least)
+            return
+        if lower(window, limit) is window:
+            return
+        known, before = self._limits.own(tenant, name), self.window_of(model, tenant, asked=asked)
+        learnt = min(limit, known) if known else limit
+        self._limits.saw(tenant, name, learnt)
+        if is_measured:
+            self._measured.keep((tenant, name), learnt)
+        self._learnt_revision += 1
+        self._stored.discard((tenant, name))
+        if learnt != known:
+            log.warning(
+                "learnt a window from an overflow",
+                model=name,
+                limit=learnt,
+                before=before.context,
+                now=self.window_of(model, tenant, asked=asked).context,
+                shared=bool(self._limits.confirmed(name)),
+            )
+        if tenant in self.answered_tenants:
+            self._keep(tenant, name, learnt)
+
+    def add_answered(self, tenant: str) -> None:
+        """Note that the provider answered the tenant: what it learnt may now confirm what others learnt."""
+        if self.answered_tenants.add(tenant):
+            self._learnt_revision += 1
+            for name, limit in self._limits.of(tenant):
+                if (tenant, name) not in self._stored:
+                    self._keep(tenant, name, limit)
+
+    def add_prompt(self, tenant: str, model: str, tokens: int, asked: int | None = None) -> None:
+        """Note an answered prompt, in the provider's tokens. A smaller limit of the tenant's is forgotten."""
+        name = _limit_key(model, asked)
+        if len(name) > LONGEST_MODEL:
+            return
+        if tokens >= LEAST_LIMIT and tokens > (self._prompts.own(tenant, name) or 0):
+            self._prompts.saw(tenant, name, tokens)
+            if name in self._limits:
+                self._learnt_revision += 1
+        learnt = self._limits.own(tenant, name)
+        if learnt is not None and tokens > learnt:
+            self._drop(tenant, name)
+            log.info("dropped a learnt window: a larger prompt was answered", model=name, limit=learnt)
+            self._forget(tenant, name, tokens)
+
+    async def load(self) -> None:
+        """Take over what all replicas learnt. Raises `StoreUnavailable`."""
+        # Limits that are stored meanwhile are not among the rows.
+        gone = set(self._stored)
+        for row in await self._store.before_start(read_learned_windows, self._upstream, MOST_LEARNT):
+            key = row.tenant, row.model
+            gone.discard(key)
+            if row.limit < (answered := self._prompts.own(*key) or 0):
+                self._drop(*key)
+                self._forget(*key, answered)
+            elif key in self._stored or self._limits.own(*key) is None:
+                self._limits.saw(*key, row.limit, row.seconds_left)
+                self._learnt_revision += 1
+                self._stored.add(key)
+                self.answered_tenants.add(row.tenant)
+        for key in gone & self._stored:
+            self._drop(*key)
+
+    def _limit(self, tenant: str, name: str, window: Window) -> int | None:
+        """The learnt limit that applies to the tenant."""
+        own, confirmed = self._limits.own(tenant, name), self._limits.confirmed(name)
+        limits = ([] if own is None else [own]) + ([max(confirmed)] if confirmed else [])
+        if not limits:
+            return None
+        answered, measured = self._most_answered(tenant, name), self._measured.get((tenant, name))
+        usable = (limit for limit in limits if limit == measured or limit >= least_of(window))
+        return min((limit for limit in usable if limit >= answered), default=None)
+
+    def _most_answered(self, tenant: str, name: str) -> int:
+        """The largest prompt that was answered to the tenant, or to two others."""
+        return max(self._prompts.own(tenant, name) or 0, *self._prompts.confirmed(name), 0)
+
+    async def _share(self) -> None:
+        while True:
+            if self._store.state == "ok":
+                with suppress(StoreUnavailable):
+                    await self.load()
+            await asyncio.sleep(SHARED_SECONDS)
+
+    def _keep(self, tenant: str, name: str, limit: int) -> None:
+        async def keep() -> None:
+            await self._store.task_change(learn_window, self._upstream, name, tenant, limit, LEARNT_SECONDS)
+            if self._limits.own(tenant, name) == limit:
+                self._stored.add((tenant, name))
+
+        self._write(keep)
+
+    def _drop(self, tenant: str, name: str) -> None:
+        self._limits.forget(tenant, name)
+        self._learnt_revision += 1
+        self._stored.discard((tenant, name))
+
+    def _forget(self, tenant: str, name: str, answered: int) -> None:
+        self._write(lambda: self._store.task_change(forget_window, self._upstream, name, tenant, answered))
+
+    def _write(self, change: Callable[[], Awaitable[None]]) -> None:
+        async def write() -> None:
+            with suppress(StoreUnavailable):  # This process knows it anyway.
+                await change()
+
+        self._tasks.start(write(), "windows")
 
 
-def _learnt_as(model: str, asked: int | None) -> str:
+@lru_cache(MOST_CACHED)
+def bundled_window(model: str) -> Window | None:
+    """The window in the bundled registry."""
+    found = look_up(model, bundled())
+    if found is None:
+        return None
+    name, numbers = found
+    note = None if name == model else f"taken for {name}"
+    return Window(numbers.context, "bundled", numbers.max_input, numbers.max_output, note)
+
+
+def complete(announced: Window, known: Window | None) -> Window:
+    """Add the known bounds to an announced window of the same size: lists often name the context alone."""
+    if known is None or abs(known.context - announced.context) > CLOSE * known.context:
+        return announced
+    most_input = known.max_input if known.max_input and known.max_input < announced.context else None
+    most_output = known.max_output if known.max_output and known.max_output < announced.context else None
+    return replace(
+        announced, max_input=announced.max_input or most_input, max_output=announced.max_output or most_output
+    )
+
+
+def lower(window: Window, limit: int) -> Window:
+    """Lower the window to the limit in a refusal."""
+    if limit == window.max_input:
+        return window  # The refusal was about the prompt's own bound, which is known.
+    if window.source in ("config", "provider") and limit >= (window.max_input or window.context):
+        return window
+    return Window(
+        limit,
+        "learnt",
+        max_input=window.max_input if window.max_input and window.max_input < limit else None,
+        max_output=window.max_output if window.max_output and window.max_output < limit else None,
+        note=f"from an overflow; otherwise {window.context:,} ({window.source})",
+    )
+
+
+def least_of(window: Window) -> int:
+    """The smallest limit that a refusal may teach."""
+    return int(LEAST_OF_CONFIGURED * (window.max_input or window.context)) if window.source == "config" else 0
+
+
+def are_close(other: int, limit: int) -> bool:
+    """True if two limits are one, rounded."""
+    return abs(other - limit) <= CLOSE * max(other, limit)
+
+
+def overflow_in(status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> Overflow | None:
+    """The overflow in a provider's error, if it is about the size of the prompt.
+
+    `first_frame`: `body` is the first data frame of a stream of status 200.
+    """
+    if any(name == b"content-encoding" and value != b"identity" for name, value in headers):
+        return None
+    return classify(status, decoded(body), first_frame=first_frame)
+
+
+def _limit_key(model: str, asked: int | None) -> str:
     """Key of a learnt limit: the model's name, and the window that a request asked for."""
     return model if asked is None else f"{model}[{asked}]"

@@ -17,10 +17,10 @@ from app.formats.answers import AnswerEditor
 from app.formats.shapes import refused_shape
 from app.formats.usage import Usage
 from app.http.upstream import LONGEST_REFUSAL, Headers
-from app.providers.learnt_limits import overflow_in
 from app.providers.ledger import NOT_REPORTED
 from app.providers.providers import Provider, StreamedUsage
 from app.providers.tokenizer import by_bytes
+from app.providers.windows import overflow_in
 from app.proxy.caller import Caller
 from app.proxy.peeking import PeekedAnswer
 from app.proxy.report import LONGEST_REASON
@@ -110,7 +110,7 @@ class Observation:
         """Record that a call was answered; its usage may still be reported."""
         self._answered.append(AnsweredCall(status))
         if status == HTTPStatus.OK:
-            self.request.provider.windows.learnt.accepts(self.request.tenant)
+            self.request.provider.windows.add_answered(self.request.tenant)
 
     def usage(self, usage: Usage | None, *, whole: bool = True, streamed: bool = True) -> None:
         """Record the usage that an answer reported. From one that broke off nothing is learnt. `streamed`: it came
@@ -309,7 +309,7 @@ class Observation:
         reported = usage.prompt if usage else None
         if reported is None:
             return
-        provider.windows.succeeded(tenant, wire.model, reported, self.request.measure.asked)
+        provider.windows.add_prompt(tenant, wire.model, reported, self.request.measure.asked)
         if not self.services.calibration.enabled:
             return
         calibrations, formula, tools = provider.calibrations, self.request.measure.formula, self.request.measure.tools

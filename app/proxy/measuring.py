@@ -55,7 +55,7 @@ class Measuring:
         if known is not None and known[1] != known[0].provider.revision:
             known = None  # It may even go elsewhere now.
         provider = known[0].provider if known else self._provider(wire, caller)
-        await provider.windows.listings.settled(wire.model, caller.tenant, caller.headers if remember else ())
+        await provider.windows.wait_for_listing(wire.model, caller.tenant, caller.headers if remember else ())
         if known is not None and known[1] == provider.revision:
             return known[0]
         measure = self._measure(provider, wire, caller)
@@ -69,7 +69,7 @@ class Measuring:
         counted_as = self._base_model(model)
         formula = self._estimator.formula(counted_as, format_.token_rules)
         rules = self._policies.of(model)
-        window = provider.windows.of(model, tenant, rules.guessed_window)
+        window = provider.windows.window_of(model, tenant, rules.guessed_window)
         line = provider.calibrations.of(tenant, model, formula, tools=False).line
         count = self._estimator.counter(format_.token_rules(counted_as, provider.host))
         shares = rules.shares.for_model(cap_of(counted_as, CAP))
@@ -89,7 +89,7 @@ class Measuring:
         caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as, token_rules) else 1.0
         rules = rules_of(self._policies, wire, caller)
         asked = caller.window_asked
-        window = provider.windows.of(model, tenant, rules.guessed_window, asked)
+        window = provider.windows.window_of(model, tenant, rules.guessed_window, asked)
         if window.source == "default":
             self._say_guessed(provider, model, window)
         shares = rules.shares.for_model(cap_of(counted_as, CAP))

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from app import __version__
 from app.cli.doctor import check_admin, check_port, examine, is_healthy, show
-from app.providers import listings
+from app.providers import model_listings
 from app.runtime.server import RunningServer
 from app.settings import load
 from app.settings.checks import Finding
@@ -206,7 +206,7 @@ async def test_what_is_found(
 async def test_a_provider_that_says_nothing_is_a_problem(
     doctor: Examine, simulator: Simulator, provider: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listings, "ASK_SECONDS", 0.3)
+    monkeypatch.setattr(model_listings, "ASK_SECONDS", 0.3)
     simulator.next_other(hang=True)
     report = await doctor(upstream={"base_url": f"{provider.url}/v1"})
     assert not report.healthy

@@ -10,8 +10,7 @@ import pytest
 from app.core.limits.overflow import Overflow
 from app.http.hops import new_instance
 from app.http.upstream import Upstream
-from app.providers.learnt_limits import LEARNT_SECONDS
-from app.providers.windows import Windows
+from app.providers.windows import LEARNT_SECONDS, Windows
 from app.settings import load
 from app.store import Store
 from app.store.learned_windows import read_learned_windows
@@ -26,7 +25,7 @@ def windows_of(store: Store, monkeypatch: pytest.MonkeyPatch, base_url: str = "h
     settings = load(upstream={"base_url": base_url})
     upstream = Upstream(base_url, 1.0, 1.0, 1.0, new_instance())
     windows = Windows(settings.models, 128_000, settings.upstream, upstream, store)
-    windows.learnt.accepts(TENANT)
+    windows.add_answered(TENANT)
     return windows
 
 
@@ -48,9 +47,9 @@ async def test_what_one_replica_learnt_another_knows(
     one, other = await two_replicas(open_store, shared_url, monkeypatch)
     one.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     await written(one)
-    await other.learnt.load()
-    assert other.of("gpt-4o", TENANT).context == LIMIT
-    sighting = other.learnt._limits._by_tenant[TENANT]["gpt-4o"]
+    await other.load()
+    assert other.window_of("gpt-4o", TENANT).context == LIMIT
+    sighting = other._limits._by_tenant[TENANT]["gpt-4o"]
     assert sighting.until == pytest.approx(monotonic() + LEARNT_SECONDS, abs=60)
 
 
@@ -61,12 +60,12 @@ async def test_what_two_tenants_were_told_at_two_replicas_holds_for_a_third(
     one.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     other.learn(STRANGER, "gpt-4o", Overflow("context_window", LIMIT))
     await written(one)
-    await other.learnt.load()
-    assert other.of("gpt-4o", "a third").source == "bundled", "the provider never answered the other tenant"
-    other.learnt.accepts(STRANGER)
+    await other.load()
+    assert other.window_of("gpt-4o", "a third").source == "bundled", "the provider never answered the other tenant"
+    other.add_answered(STRANGER)
     await written(other)
-    await one.learnt.load()
-    assert [replica.of("gpt-4o", "a third").context for replica in (one, other)] == [LIMIT, LIMIT]
+    await one.load()
+    assert [replica.window_of("gpt-4o", "a third").context for replica in (one, other)] == [LIMIT, LIMIT]
 
 
 async def test_of_whom_the_provider_never_answered_nothing_is_stored(
@@ -75,7 +74,7 @@ async def test_of_whom_the_provider_never_answered_nothing_is_stored(
     windows = windows_of(store, monkeypatch)
     windows.learn(STRANGER, "gpt-4o", Overflow("context_window", LIMIT))
     await written(windows)
-    assert await store.before_start(read_learned_windows, windows.learnt._route, 10) == []
+    assert await store.before_start(read_learned_windows, windows._upstream, 10) == []
 
 
 async def test_what_one_replica_dropped_another_drops(
@@ -84,41 +83,41 @@ async def test_what_one_replica_dropped_another_drops(
     one, other = await two_replicas(open_store, shared_url, monkeypatch)
     one.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     await written(one)
-    await other.learnt.load()
-    other.succeeded(TENANT, "gpt-4o", LIMIT + 1)
+    await other.load()
+    other.add_prompt(TENANT, "gpt-4o", LIMIT + 1)
     await written(other)
-    await one.learnt.load()
-    assert one.of("gpt-4o", TENANT).source == "bundled"
+    await one.load()
+    assert one.window_of("gpt-4o", TENANT).source == "bundled"
 
 
 async def test_what_one_replica_saw_answered_no_other_one_takes_for_too_large(
     open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = await two_replicas(open_store, shared_url, monkeypatch)
-    one.succeeded(TENANT, "gpt-4o", LIMIT + 1)
+    one.add_prompt(TENANT, "gpt-4o", LIMIT + 1)
     other.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     await written(other)
-    await one.learnt.load()
-    assert one.of("gpt-4o", TENANT).source == "bundled"
+    await one.load()
+    assert one.window_of("gpt-4o", TENANT).source == "bundled"
     await written(one)
-    await other.learnt.load()
-    assert other.of("gpt-4o", TENANT).source == "bundled"
+    await other.load()
+    assert other.window_of("gpt-4o", TENANT).source == "bundled"
 
 
 async def test_another_provider_learns_for_itself(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = windows_of(store, monkeypatch), windows_of(store, monkeypatch, "https://other.example/v1")
     one.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     await written(one)
-    await other.learnt.load()
-    assert other.of("gpt-4o", TENANT).source == "bundled"
+    await other.load()
+    assert other.window_of("gpt-4o", TENANT).source == "bundled"
 
 
 async def test_what_could_not_be_stored_yet_is_kept_in_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     windows = windows_of(store, monkeypatch)
-    monkeypatch.setattr(windows.learnt, "_write", lambda _: None)
+    monkeypatch.setattr(windows, "_write", lambda _: None)
     windows.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
-    await windows.learnt.load()
-    assert windows.of("gpt-4o", TENANT).context == LIMIT
+    await windows.load()
+    assert windows.window_of("gpt-4o", TENANT).context == LIMIT
 
 
 async def test_a_start_reads_what_was_learnt_before(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,6 +127,6 @@ async def test_a_start_reads_what_was_learnt_before(store: Store, monkeypatch: p
     after = windows_of(store, monkeypatch)
     after.start()
     async with asyncio.timeout(5):
-        while after.of("gpt-4o", TENANT).context != LIMIT:  # noqa: ASYNC110 - nothing tells when it is done
+        while after.window_of("gpt-4o", TENANT).context != LIMIT:  # noqa: ASYNC110 - nothing tells when it is done
             await asyncio.sleep(0.01)
     await after.stop()

@@ -21,7 +21,7 @@ from app.formats.retries import LONGEST_PAUSE, named_pause
 from app.formats.sse import LONGEST_FRAME, FrameSplitter
 from app.formats.streamed import LARGEST_WHOLE
 from app.http.upstream import LONGEST_REFUSAL, Upstream, WholeAnswer, read_into
-from app.providers.discovery import MOST_ENTRIES, Discovery, ListingRefused
+from app.providers.model_listings import MOST_ENTRIES, ListingReader, ListingRefused
 from tests.unit.test_streamed import as_stream
 
 MEMBERS = ("id", "object", "created", "model", "choices", "usage", "error", "type", "context_status", "context")
@@ -295,6 +295,6 @@ class Listed(Upstream):
 
 async def test_a_list_of_models_without_an_end_is_read_in_part_or_not_at_all() -> None:
     entries = b",".join(b'{"id":"m%d"}' % number for number in range(MOST_ENTRIES + 5))
-    assert len((await Discovery(Listed(b'{"data":[%b]}' % entries), "/v1", 1.0).listing()).models) == MOST_ENTRIES
+    assert len((await ListingReader(Listed(b'{"data":[%b]}' % entries), "/v1", 1.0).read()).models) == MOST_ENTRIES
     with pytest.raises(ListingRefused):
-        await Discovery(Listed(b'{"data":[%b]}' % b",".join([b"{}"] * 1_000_000)), "/v1", 1.0).listing()
+        await ListingReader(Listed(b'{"data":[%b]}' % b",".join([b"{}"] * 1_000_000)), "/v1", 1.0).read()

@@ -100,8 +100,8 @@ def learns(services: Services, random: Random) -> Callable[[], None]:
     return random.choice(
         [
             lambda: windows.learn(tenant, "m", Overflow("context_window", size)),
-            lambda: windows.learnt.accepts(tenant),
-            lambda: windows.succeeded(tenant, "m", size),
+            lambda: windows.add_answered(tenant),
+            lambda: windows.add_prompt(tenant, "m", size),
             lambda: provider.calibrations.learn(tenant, "m", formula, False, sample),
         ]
     )

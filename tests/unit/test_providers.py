@@ -156,7 +156,7 @@ def test_two_tenants_whom_the_provider_answered_make_it_known_to_all() -> None:
         providers.default.lacks(MESSAGES, tenant)
     assert providers.of("m", MESSAGES, TENANT).name == "default"
     for tenant in OTHERS:
-        providers.default.windows.learnt.accepts(tenant)
+        providers.default.windows.add_answered(tenant)
     assert providers.of("m", MESSAGES, TENANT).name == "claude"
 
 
@@ -175,7 +175,7 @@ def test_a_format_that_does_not_exist_is_refused() -> None:
 def test_a_model_may_have_a_preset_or_a_trigger_and_no_window() -> None:
     settings = load(models=[{"match": "a", "preset": "off"}, {"match": "b", "trigger": {"token_ratio": 0.6}}])
     assert [entry.preset for entry in settings.models] == ["off", None]
-    assert opened(models=[{"match": "gpt-4o", "preset": "off"}]).default.windows.of("gpt-4o").source == "bundled"
+    assert opened(models=[{"match": "gpt-4o", "preset": "off"}]).default.windows.window_of("gpt-4o").source == "bundled"
 
 
 # What is known
@@ -203,7 +203,7 @@ async def test_models_are_told_with_the_upstreams_that_list_them_or_that_they_go
 async def discover(provider: Provider, network: respx.MockRouter, *models: str) -> None:
     told = listing(*({"id": model} for model in models))
     network.get(provider.settings.base_url).mock(return_value=answer(200, msgspec.json.encode(told)))
-    await provider.windows.listings.discover()
+    await provider.windows.listings.fetch()
 
 
 # Settings

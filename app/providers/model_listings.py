@@ -1,0 +1,512 @@
+"""Listings: the models and windows that a provider announces at `/v1/models`, read when they are due.
+
+The entries name the window in several ways: `max_model_len` (vLLM, SGLang), `context_length` and `top_provider`
+(OpenRouter), `context_window` and `max_completion_tokens` (Groq), `max_context_length` (Mistral), `context_size`
+(Novita), `capabilities.limits` (GitHub Copilot), `model_spec` (Venice), `metadata` (DeepInfra), an object
+`context_window` (Poe), `meta.n_ctx` (llama.cpp), `max_input_tokens` and `max_tokens` (Anthropic).
+
+Some servers say more on paths of their own. They are recognised by their list; no other provider is asked there:
+
+- LM Studio, `/api/v0/models`: the window that a model is loaded with, else the largest it can be loaded with.
+- llama.cpp, `/props`: the context of one slot. `n_ctx_train` is the window in training, not the server's.
+- Ollama, `/api/ps`: the window that a model is loaded with. A model that is not loaded gets `num_ctx` of its Modelfile
+  (`/api/show`), the window it was last loaded with, or Ollama's smallest default: Ollama cuts longer prompts without an
+  error, so too small a guess does less harm than too large a one. Models that Ollama runs elsewhere have their own.
+- TabbyAPI, `/v1/model`: the window of the loaded model, which answers to every name.
+- LiteLLM, `/v1/model/info`: the windows of the models behind its names.
+- Gemini, `/v1beta/models`: `/v1beta/openai` lists only names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import monotonic
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import structlog
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from app.core.limits.budget import Window
+from app.errors import StenoError, UpstreamTimedOut
+from app.formats.members import holds_more_values
+from app.http.credentials import CREDENTIALS
+from app.http.relayed import with_missing
+from app.http.upstream import Headers, Upstream
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
+from app.runtime.owned import OwnedTasks
+from app.settings import UpstreamSettings
+from app.tokens.rules import LONGEST_MODEL
+from app.tokens.usage import MOST_TOKENS
+
+log = structlog.get_logger("steno.windows")
+
+REFRESH_SECONDS = 3600.0
+REFRESH_CHANGING_SECONDS = 60.0
+"""Time between two listings where windows depend on which models are loaded."""
+RETRY_SECONDS = 300.0
+ASK_SECONDS = 5.0
+"""Longest wait for one answer of the provider."""
+FETCH_SECONDS = 10.0
+"""Longest wait for all answers of one listing."""
+WAIT_SECONDS = 1.0
+"""Longest wait of the first requests for the first listing, from its start."""
+MOST_LISTED = 10_000
+"""Models in all lists together."""
+MOST_ENTRIES = 3_000
+"""Models of one list that are read; the longest lists have some hundreds."""
+PAGE = 1_000
+"""Models asked for at once, where a list comes in pages."""
+MOST_VALUES = 200_000
+"""Most values of an answer that is decoded. The longest lists have a quarter of that."""
+MOST_SHOWN = 64
+"""Models of an Ollama that are asked about one by one."""
+LONGEST_NUMBER = 20
+"""Digits that are read; Python refuses to read 4,300."""
+LEAST_CONTEXT = 256
+"""Tokens; a chat model has more."""
+OLLAMA_DEFAULT = 4_096
+"""Window with which Ollama loads a model on a small machine; more memory or OLLAMA_CONTEXT_LENGTH make it larger."""
+NOBODY = ""
+"""A tenant that sees only what holds for every tenant."""
+ASKED_WITH = CREDENTIALS | {b"anthropic-version"}
+"""Headers on which a listing may depend."""
+
+CONTEXT_NAMES = (
+    "context_window",
+    "max_model_len",
+    "context_length",
+    "max_context_length",
+    "max_context_window_tokens",
+    "context_size",
+    "availableContextTokens",
+    "max_seq_len",
+)
+INPUT_NAMES = ("max_prompt_tokens", "max_input_tokens", "inputTokenLimit")
+OUTPUT_NAMES = ("max_completion_tokens", "max_output_tokens", "maxCompletionTokens", "outputTokenLimit")
+HOLDERS = ("top_provider", "model_spec", "metadata", "parameters", "model_info", "context_window")
+"""Members of an entry that may be objects with such names."""
+LITELLM_CREATED = 1_677_610_602
+"""Time at which LiteLLM says that every model was created."""
+USUAL_PATHS = ("/api/v1", "/openai/v1", "/v1beta/openai")
+"""Paths at which OpenRouter, Groq and Azure, and Gemini have what others have below `/v1`."""
+_NUM_CTX = re.compile(r"^num_ctx\s+(\S+)", re.MULTILINE)
+_DIGITS = re.compile(r"[0-9]{1,9}")
+
+Entry = Mapping[str, Any]
+
+
+class ListingRefused(Exception):
+    """The provider answered the question for its models with this status; 200 if the answer was no JSON."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+
+    @property
+    def wants_key(self) -> bool:
+        return self.status in (401, 403)
+
+
+class ModelListing(Struct, frozen=True):
+    """A provider's list of models."""
+
+    models: Mapping[str, Window | None]
+    """Windows by the provider's names; None where the list does not tell the window."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Other names of the models."""
+    any_name: Window | None = None
+    """The window of a server that ignores which model is asked for."""
+    changes: bool = False
+    """Windows depend on how a model is loaded at the moment."""
+
+    def merged(self, other: ModelListing, most: int) -> ModelListing:
+        """Add the models of another list, unless both have more than `most` together."""
+        models = dict(other.models) | {
+            name: window for name, window in self.models.items() if window or name not in other.models
+        }
+        if len(models) > most:
+            return self
+        aliases = dict(other.aliases) | dict(self.aliases)
+        return ModelListing(models, aliases, self.any_name or other.any_name, self.changes or other.changes)
+
+    def of(self, model: str) -> Window | None:
+        window = self.models.get(model) or self.models.get(self.aliases.get(model.lower(), ""))
+        return window or self.any_name
+
+
+ListingOutcome = ModelListing | ListingRefused | StenoError
+"""Answer of a provider that was asked for its models."""
+
+
+class ModelListings:
+    """Listings of one provider: when it is asked, with whose key, and which tenant may see the names."""
+
+    def __init__(
+        self,
+        at: UpstreamSettings,
+        upstream: Upstream,
+        tasks: OwnedTasks,
+        clock: Callable[[], float] = monotonic,
+        default_headers: Headers = (),
+    ) -> None:
+        """`default_headers` are sent with each question, unless the caller's headers have them."""
+        self._at = at
+        self._tasks = tasks
+        self._clock = clock
+        self._reader = ListingReader(upstream, urlsplit(at.base_url).path, ASK_SECONDS, default_headers)
+        self._asking: asyncio.Task[None] | None = None
+        self._asked_at = 0.0
+        self._due = 0.0
+        self._wants_key = False
+        self._open_names: frozenset[str] = frozenset()
+        """Names that the provider lists without a caller's key."""
+        self._names: BoundedMap[str, tuple[frozenset[str], float]] = BoundedMap(MOST_REMEMBERED)
+        """Names listed to each tenant's own key, and the time until which the provider is not asked again."""
+        self.listing: ModelListing | None = None
+        """The latest listing, with the models that were listed to tenants' own keys."""
+        self.latest_outcome: ListingOutcome | None = None
+        """The provider's latest answer; None where it was not asked, or not understood."""
+        self.revision = 0
+        """Number that rises with every listing."""
+
+    def start(self) -> None:
+        """Ask without credentials, now and whenever it is due."""
+        if self._at.discover_windows:
+            self._tasks.start(self._refresh(self._ask(())), "windows")
+
+    def names_for(self, tenant: str) -> frozenset[str]:
+        """Names listed to every tenant, or to the tenant's own key."""
+        names, _ = self._names.get(tenant) or (frozenset[str](), 0.0)
+        return self._open_names | names
+
+    @property
+    def is_current(self) -> bool:
+        """True if there is no listing to wait for."""
+        return not self._at.discover_windows or (self.listing is not None and not self._wants_key)
+
+    async def wait_for_first(self, tenant: str, headers: Headers) -> None:
+        """Wait a moment for the first listing.
+
+        `headers` are the tenant's: a provider that wants a key is asked with them, and they are not kept.
+        """
+        if self._wants_key and self._clock() >= self._due and (credentials := _credentials(headers)):
+            self._ask(credentials, tenant)
+        if self.listing is None and self._asking is not None:
+            left = self._asked_at + WAIT_SECONDS - self._clock()
+            if left > 0:
+                await asyncio.wait({self._asking}, timeout=left)
+
+    async def load_names(self, tenant: str, headers: Headers) -> None:
+        """Ask with the tenant's own key for the names it may know, where the provider shows none without."""
+        _, until = self._names.get(tenant) or (frozenset[str](), 0.0)
+        if self._wants_key and self._clock() >= until and (credentials := _credentials(headers)):
+            try:
+                await self.fetch(credentials, tenant)
+            except Exception:
+                log.exception("the provider's list of models was not understood")
+
+    async def fetch(self, headers: Headers = (), tenant: str = NOBODY) -> ListingOutcome:
+        """Ask the provider now. With the `headers` of a tenant, that tenant alone is shown the names."""
+        try:
+            async with asyncio.timeout(FETCH_SECONDS):
+                listing = await self._reader.read(headers)
+        except TimeoutError:
+            return UpstreamTimedOut("The provider did not list its models in time.")
+        except (ListingRefused, StenoError) as error:
+            return error
+        names = frozenset(listing.models)
+        if tenant == NOBODY:
+            self._open_names, self.listing = names, listing
+        else:  # Another key may be shown other models.
+            self._names.keep(tenant, (names, self._clock() + REFRESH_SECONDS))
+            self.listing = listing.merged(self.listing, MOST_LISTED) if self.listing else listing
+        self.revision += 1
+        return listing
+
+    async def first_outcome(self) -> ListingOutcome | None:
+        """The provider's answer at the start; None where it is not asked, or was not understood."""
+        if self._asking is not None:
+            await asyncio.wait({self._asking})
+        return self.latest_outcome
+
+    async def find_base_url(self) -> str | None:
+        """A base URL on the provider's host at which there is an API, where there is none at ours."""
+        path = await self._reader.find_path()
+        return path and urlsplit(self._at.base_url)._replace(path=path).geturl()
+
+    def _ask(self, headers: Headers, tenant: str = NOBODY) -> asyncio.Task[None]:
+        """Ask the provider in the background, unless it is being asked."""
+        if self._asking is None or self._asking.done():
+            self._asked_at = self._clock()
+            self._due = self._asked_at + RETRY_SECONDS
+            self._asking = self._tasks.start(self._try(headers, tenant), "windows")
+        return self._asking
+
+    async def _try(self, headers: Headers, tenant: str) -> None:
+        """Failure is normal: many providers list nothing, and some want a key."""
+        pause = RETRY_SECONDS
+        try:
+            outcome = self.latest_outcome = await self.fetch(headers, tenant)
+        except Exception:
+            log.exception("the provider's list of models was not understood")
+        else:
+            if isinstance(outcome, ModelListing):
+                pause = REFRESH_CHANGING_SECONDS if outcome.changes else REFRESH_SECONDS
+            elif isinstance(outcome, ListingRefused) and outcome.wants_key and self._at.api_key_env is None:
+                self._wants_key = True
+                # The next caller may have a key that is good for it.
+                pause = RETRY_SECONDS if headers else 0.0
+        self._due = self._clock() + pause
+
+    async def _refresh(self, asking: asyncio.Task[None]) -> None:
+        """Ask again when it is due. A provider that wants a key is asked when a caller brings one."""
+        while not self._wants_key:
+            await asyncio.wait({asking})
+            await asyncio.sleep(max(1.0, self._due - self._clock()))
+            asking = self._ask(())
+
+
+def _credentials(headers: Headers) -> Headers:
+    return [(name, value) for name, value in headers if name in ASKED_WITH]
+
+
+class ListingReader:
+    """Reads one provider's list. It remembers the windows with which an Ollama loaded its models."""
+
+    def __init__(self, upstream: Upstream, path: str, seconds: float, default_headers: Headers = ()) -> None:
+        """`path` is the base URL's; `seconds` bounds the wait for each answer."""
+        self._upstream = upstream
+        self._path = path
+        self._root = path.removesuffix("/v1")
+        self._seconds = seconds
+        self._default_headers = default_headers
+        self._shown: dict[str, tuple[object, Window]] = {}
+        """Time of the last change of each model that is not loaded, and its window since."""
+        self._loaded: dict[str, int] = {}
+
+    async def read(self, headers: Headers = ()) -> ModelListing:
+        """Raises `ListingRefused` or the upstream errors."""
+        headers = self._complete(headers)
+        status, content = await self._ask("/v1/models", headers)
+        if _object(content).get("has_more") is True:  # Anthropic's list comes in pages of 20.
+            status, content = await self._ask(f"/v1/models?limit={PAGE}", headers)
+        if status != 200 or content is None:
+            raise ListingRefused(status)
+        entries = {name: entry for entry in _entries(content, "data") if (name := _name(entry, "id"))}
+        windows = _windows(entries)
+        listing = ModelListing(windows, _aliases(windows))
+        owners = {owner for entry in entries.values() if isinstance(owner := entry.get("owned_by"), str)}
+        try:
+            if "llamacpp" in owners:
+                return await self._llama_cpp(listing, headers)
+            if "organization_owner" in owners:
+                return await self._lm_studio(listing, headers)
+            if "library" in owners:
+                return await self._ollama(listing, entries, headers)
+            if "tabbyAPI" in owners:
+                return await self._tabby(listing, headers)
+            if any(entry.get("created") == LITELLM_CREATED for entry in entries.values()):
+                return await self._litellm(listing, headers)
+            if "google" in owners and self._path.endswith("/openai"):
+                return await self._gemini(listing, headers)
+        except StenoError:
+            pass  # The windows at /v1/models stand.
+        return listing
+
+    async def find_path(self) -> str | None:
+        """The path at which the provider's host has an API, where the base URL's own path has none."""
+        headers = self._complete(())
+        # The upstream puts the base URL's path in place of the first /v1.
+        below = {} if self._path.endswith("/v1") else {f"{self._path}/v1": "/v1/v1"}
+        for path, target in (below | {path: path for path in USUAL_PATHS if path != self._path}).items():
+            try:
+                status, content = await self._ask(f"{target}/models", headers)
+            except StenoError:
+                continue
+            lists = status == 200 and any(_name(entry, "id") for entry in _entries(content, "data"))
+            if lists or (status in (401, 403) and "error" in _object(content)):
+                return path
+        return None
+
+    def _complete(self, headers: Headers) -> Headers:
+        headers = with_missing(list(headers), self._default_headers)
+        return [*headers, (b"accept", b"application/json"), (b"accept-encoding", b"identity")]
+
+    async def _llama_cpp(self, listing: ModelListing, headers: Headers) -> ModelListing:
+        if len(listing.models) != 1:
+            return listing  # A router before several servers.
+        [(name, window)] = listing.models.items()
+        if window is None:
+            props = _object(await self._read(self._root + "/props", headers))
+            window = _window(_number(_inside(props, "default_generation_settings"), ("n_ctx",)))
+        return replace(listing, models={name: window}, any_name=window)
+
+    async def _tabby(self, listing: ModelListing, headers: Headers) -> ModelListing:
+        loaded = _object(await self._read(self._root + "/v1/model", headers))
+        return replace(listing, any_name=announced(loaded), changes=True)
+
+    async def _litellm(self, listing: ModelListing, headers: Headers) -> ModelListing:
+        """One name may stand for several deployments, and any of them may answer: the smallest window counts."""
+        windows = dict(listing.models)
+        for entry in _entries(await self._read("/v1/model/info", headers), "data"):
+            name, window = _name(entry, "model_name"), announced(entry)
+            if name in windows and window is not None:
+                known = windows[name]
+                windows[name] = window if known is None or window.context < known.context else known
+        return replace(listing, models=windows)
+
+    async def _gemini(self, listing: ModelListing, headers: Headers) -> ModelListing:
+        """Gemini's own API takes the key in a header of its own."""
+        headers = [
+            (b"x-goog-api-key", value.removeprefix(b"Bearer ")) if name == b"authorization" else (name, value)
+            for name, value in headers
+        ]
+        path = f"{self._path.removesuffix('/openai')}/models?pageSize={PAGE}"
+        windows = dict(listing.models)
+        for entry in _entries(await self._read(path, headers), "models"):
+            if (name := _name(entry, "name")) and (window := announced(entry)):
+                windows[name] = window
+        return replace(listing, models=windows)
+
+    async def _lm_studio(self, listing: ModelListing, headers: Headers) -> ModelListing:
+        windows = dict(listing.models)
+        for entry in _entries(await self._read(self._root + "/api/v0/models", headers), "data"):
+            loaded, most = _number(entry, ("loaded_context_length",)), _number(entry, ("max_context_length",))
+            note = None if loaded else "not loaded; the most it can be loaded with"
+            if (name := _name(entry, "id")) and (window := _window(loaded or most, note)):
+                windows[name] = window
+        return replace(listing, models=windows, changes=True)
+
+    async def _ollama(self, listing: ModelListing, entries: Mapping[str, Entry], headers: Headers) -> ModelListing:
+        running = _entries(await self._read(self._root + "/api/ps", headers), "models")
+        contexts = ((_name(entry, "name"), _number(entry, ("context_length",))) for entry in running)
+        loaded = {name: context for name, context in contexts if name and context}
+        self._loaded = {name: context for name, context in self._loaded.items() if name in entries} | loaded
+        self._shown = {name: shown for name, shown in self._shown.items() if name in entries}
+        windows = dict(listing.models) | {name: _window(context) for name, context in loaded.items()}
+        for name in [name for name in listing.models if name not in loaded][:MOST_SHOWN]:
+            windows[name] = await self._not_loaded(name, entries[name].get("created"), headers)
+        return replace(listing, models=windows, changes=True)
+
+    async def _not_loaded(self, name: str, changed: object, headers: Headers) -> Window:
+        """The window of a model that Ollama has not loaded. `changed` is the time of its last change."""
+        if name in self._loaded:
+            return Window(self._loaded[name], "provider", note="not loaded; as it was when last seen")
+        since, window = self._shown.get(name, (None, None))
+        if window is None or since != changed:
+            question = msgspec.json.encode({"model": name})
+            window = _ollama_window(_object(await self._read(self._root + "/api/show", headers, question)))
+            self._shown[name] = changed, window
+        return window
+
+    async def _read(self, target: str, headers: Headers, body: bytes = b"") -> object:
+        """Content of the answer; None if the path is not there, or the content no JSON."""
+        status, content = await self._ask(target, headers, body)
+        return content if status == 200 else None
+
+    async def _ask(self, target: str, headers: Headers, body: bytes = b"") -> tuple[int, object]:
+        answer = await self._upstream.ask(target.encode(), headers, self._seconds, body)
+        return answer.status, _decoded(answer.body)
+
+
+def announced(entry: Entry) -> Window | None:
+    """The window in an entry of /v1/models; of several numbers the smallest."""
+    limits = _inside(_inside(entry, "capabilities"), "limits")
+    objects = (entry, *(_inside(entry, name) for name in HOLDERS), limits)
+    contexts = [number for each in objects if (number := _number(each, CONTEXT_NAMES))]
+    if (slot := _number(_inside(entry, "meta"), ("n_ctx",))) is not None:
+        contexts.append(slot)
+    most_input = next((number for each in objects if (number := _number(each, INPUT_NAMES))), None)
+    most_output = next((number for each in objects if (number := _number(each, OUTPUT_NAMES, least=1))), None)
+    if not contexts and most_input and not most_output:
+        most_output = _number(entry, ("max_tokens",), least=1)  # Elsewhere that may mean the window.
+    context = min(contexts, default=most_input)
+    if context is None:
+        return None
+    return Window(
+        context,
+        "provider",
+        max_input=most_input if most_input and most_input < context else None,
+        max_output=most_output if most_output and most_output < context else None,
+    )
+
+
+def _windows(entries: Mapping[str, Entry]) -> dict[str, Window | None]:
+    """An adapter that vLLM serves on top of a model (`parent`) has that model's window."""
+    windows = {name: announced(entry) for name, entry in entries.items()}
+    return {name: window or windows.get(_name(entries[name], "parent") or "") for name, window in windows.items()}
+
+
+def _aliases(names: Iterable[str]) -> dict[str, str]:
+    """Names without the part that a provider lets clients leave out: Ollama's `:latest`, Gemini's `models/`."""
+    return {
+        spelled: name
+        for name in names
+        for spelled in (name.lower(), name.lower().removesuffix(":latest").removeprefix("models/"))
+    }
+
+
+def _ollama_window(shown: Entry) -> Window:
+    parameters, info = shown.get("parameters"), _inside(shown, "model_info")
+    trained = _number(info, [name for name in info if name.endswith(".context_length")])
+    given = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
+    if given and (context := _plausible(given[1])) is not None:
+        return Window(max(context, LEAST_CONTEXT), "provider", note="not loaded; as its Modelfile says")
+    if shown.get("remote_host") and trained:
+        return Window(trained, "provider")
+    return Window(min(OLLAMA_DEFAULT, trained or OLLAMA_DEFAULT), "provider", note="not loaded; Ollama's least default")
+
+
+def _window(context: int | None, note: str | None = None) -> Window | None:
+    return None if context is None else Window(context, "provider", note=note)
+
+
+def _entries(content: object, member: str) -> list[dict[str, Any]]:
+    """The list's first objects. Together's list has no object around it."""
+    listed = content.get(member) if isinstance(content, dict) else content
+    return [entry for entry in listed[:MOST_ENTRIES] if isinstance(entry, dict)] if isinstance(listed, list) else []
+
+
+def _object(content: object) -> dict[str, Any]:
+    return content if isinstance(content, dict) else {}
+
+
+def _decoded(body: bytes) -> object:
+    """None if it is no JSON, or too long. An entry with invalid UTF-8 or too long a number leaves the rest readable."""
+    if holds_more_values(body, MOST_VALUES):
+        return None
+    try:
+        text = body.decode("utf-8", "replace")
+        return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < LONGEST_NUMBER else None)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _inside(entry: Entry, name: str) -> Entry:
+    inner = entry.get(name)
+    return inner if isinstance(inner, dict) else {}
+
+
+def _name(entry: Entry, member: str) -> str | None:
+    """The model's name, if it can be one: clients are shown it, and the provider is sent it."""
+    name = entry.get(member)
+    return name if isinstance(name, str) and len(name) <= LONGEST_MODEL and name.isprintable() and name else None
+
+
+def _number(entry: Entry, names: Sequence[str], least: int = LEAST_CONTEXT) -> int | None:
+    """First of these members that holds a plausible number, also as text."""
+    numbers = (_plausible(entry.get(name)) for name in names)
+    return next((number for number in numbers if number is not None and number >= least), None)
+
+
+def _plausible(value: object) -> int | None:
+    """A whole number of tokens, also written as text; larger ones would not fit the database either."""
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None
