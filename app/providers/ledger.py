@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import lru_cache
+from secrets import token_hex
 from time import monotonic, time_ns
 
 import structlog
@@ -24,8 +24,6 @@ log = structlog.get_logger("steno.ledger")
 PRICES_REMEMBERED = 1_000
 """Models whose prices are remembered, because comparing a name with every glob is slow."""
 
-PAGE_BYTES = 4_096
-"""Random bytes that are taken from the system at once."""
 NOT_REPORTED = Tokens()
 CACHED_SECONDS, CACHED_LONG_SECONDS = 300.0, 3_600.0
 """Time that providers usually keep a prompt that nobody asks for again, and one that they are paid to keep longer."""
@@ -45,33 +43,9 @@ class _Latest(Struct, frozen=True):
         return self.messages < len(chain.digests) and chain[self.messages] == self.end
 
 
-class Randomness:
-    """Random bytes, taken from the system a page at a time: a call to it costs as much as all else that a name needs.
-    They are as unpredictable as the system's own. For one thread."""
-
-    def __init__(self) -> None:
-        self._page = b""
-        self._taken = 0
-        # A process that was forked must not take the same bytes as the one it comes from.
-        os.register_at_fork(after_in_child=self._turn_page)
-
-    def hex(self, size: int) -> str:
-        """Return `count` bytes, at most a page, two digits each."""
-        if self._taken + size > len(self._page):
-            self._turn_page()
-        start, self._taken = self._taken, self._taken + size
-        return self._page[start : self._taken].hex()
-
-    def _turn_page(self) -> None:
-        self._page, self._taken = os.urandom(PAGE_BYTES), 0
-
-
-RANDOMNESS = Randomness()
-
-
 def new_request_id() -> str:
     """An id for one request of a client, and all calls that it leads to."""
-    return f"req_{RANDOMNESS.hex(12)}"
+    return f"req_{token_hex(12)}"
 
 
 class Ledger:
@@ -201,4 +175,4 @@ class Ledger:
         """An id greater than the one before: many records are stored in the same millisecond."""
         now = time_ns()
         self._latest = now if now > self._latest else self._latest + 1
-        return f"use_{self._latest:016x}{RANDOMNESS.hex(4)}"
+        return f"use_{self._latest:016x}{token_hex(4)}"
