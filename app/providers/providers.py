@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import chain
-from time import monotonic
 
 import structlog
-from msgspec import Struct
 
-from app.core.lazy import lazy
 from app.errors import FormatNotSpoken, UnknownUpstream
 from app.formats.format import WireFormat
 from app.http.upstream import Upstream
@@ -25,16 +22,10 @@ from app.tokens.rules import LONGEST_MODEL
 
 log = structlog.get_logger("steno.upstreams")
 
-STREAMED_USAGE_SECONDS = 24 * 3600.0
-"""Seconds for which it is remembered how a model's streams report usage."""
-ADDED_OUTPUT_SECONDS = 24 * 3600.0
-"""Seconds for which it is remembered that a model's output cap counts against its window."""
-ALTERNATION_SECONDS = 24 * 3600.0
-"""Seconds for which it is remembered that a model refuses two messages of one role in a row."""
-REFUSED_THINKING_SECONDS = 24 * 3600.0
-"""Seconds for which it is remembered that the thinking of a turn was refused."""
+LEARNT_SECONDS = 24 * 3600.0
+"""Time for which it is remembered what a model refuses, and how it reports usage."""
 UNSPOKEN_SECONDS = 3600.0
-"""Time for which it is remembered that a format's path was not there: the next release of a server may have it."""
+"""Time for which it is remembered that a format's path was missing: the next release of a server may have it."""
 
 LARGEST_BODIES = {"amazonaws.com": 20_000_000, "aiplatform.googleapis.com": 30_000_000}
 """Bytes of a request that hosts of others' models take, by how their names end, where that is less than the vendors
@@ -50,51 +41,44 @@ class StreamedUsage(Enum):
     """The model does not take the question."""
 
 
-class Unspoken:
-    """The formats whose path was not there at one upstream, as far as tenants saw it."""
-
-    def __init__(self, counts: Callable[[str], bool], clock: Callable[[], float] = monotonic) -> None:
-        """`counts`: whether a tenant's word may confirm another's."""
-        self._seen: Sightings[str, bool] = Sightings(UNSPOKEN_SECONDS, clock, counts=counts)
-        self.revision = 0
-        """Rises with every sighting."""
-
-    def saw(self, tenant: str, format_: str) -> bool:
-        """Whether that is news to the tenant."""
-        new = self._seen.own(tenant, format_) is None
-        self._seen.saw(tenant, format_, True)
-        self.revision += 1
-        return new
-
-    def holds(self, tenant: str, format_: str) -> bool:
-        return self._seen.holding(tenant, format_) is not None
-
-
-class Provider(Struct, frozen=True, eq=False, dict=True):
+class Provider:
     """One upstream. What is learnt of a model is learnt of it there: another one may serve it with other limits."""
 
-    name: str
-    settings: UpstreamSettings
-    upstream: Upstream
-    formats: tuple[WireFormat, ...]
-    """Formats that the provider speaks, of those that Steno knows."""
-    windows: Windows
-    calibrations: Calibrations
-
-    @lazy
-    def streamed_usage(self) -> Sightings[tuple[str, str], StreamedUsage]:
-        """Way in which each model's streams in a format report their usage, as far as it was seen."""
-        return Sightings(STREAMED_USAGE_SECONDS, counts=self._was_answered)
-
-    @lazy
-    def adds_output(self) -> Sightings[tuple[str, str], bool]:
-        """Formats and models whose output cap counts against the window beside the prompt, as far as it was seen."""
-        return Sightings(ADDED_OUTPUT_SECONDS, counts=self._was_answered)
-
-    @lazy
-    def _alternating(self) -> Sightings[tuple[str, str], bool]:
+    def __init__(
+        self,
+        name: str,
+        settings: UpstreamSettings,
+        upstream: Upstream,
+        formats: tuple[WireFormat, ...],
+        windows: Windows,
+        calibrations: Calibrations,
+    ) -> None:
+        """`formats` are those that the provider speaks, of those that Steno knows."""
+        self.name = name
+        self.settings = settings
+        self.upstream = upstream
+        self.formats = formats
+        self.windows = windows
+        self.calibrations = calibrations
+        self.host = settings.host
+        """Host of its base URL: some hosts put less into a prompt than others."""
+        counts = windows.answered_tenants.__contains__
+        self.streamed_usage: Sightings[tuple[str, str], StreamedUsage] = Sightings(LEARNT_SECONDS, counts=counts)
+        """How each model's streams in a format report their usage."""
+        self.adds_output: Sightings[tuple[str, str], bool] = Sightings(LEARNT_SECONDS, counts=counts)
+        """Formats and models whose output cap counts against the window beside the prompt."""
+        self._alternating: Sightings[tuple[str, str], bool] = Sightings(LEARNT_SECONDS, counts=counts)
         """Formats and models that refused two messages of one role in a row."""
-        return Sightings(ALTERNATION_SECONDS, counts=self._was_answered)
+        self._refused_thinking: Sightings[tuple[str, str, bytes], int] = Sightings(LEARNT_SECONDS, counts=counts)
+        """Number of messages up to which thinking was refused, by format, model and digest of the turn's beginning."""
+        self._unspoken: Sightings[str, bool] = Sightings(UNSPOKEN_SECONDS, counts=counts)
+        """Formats whose path was missing."""
+        self._unspoken_revision = 0
+
+    @property
+    def revision(self) -> int:
+        """Number that rises whenever requests to the provider may be measured differently."""
+        return self.windows.revision + self.calibrations.revision + self._unspoken_revision
 
     def demands_alternation(self, format_: str, model: str, tenant: str) -> bool:
         """Whether it refuses two messages of one role in a row, as it is set or was learnt."""
@@ -108,11 +92,6 @@ class Provider(Struct, frozen=True, eq=False, dict=True):
             log.info("upstream refuses two messages of one role in a row", upstream=self.name, model=model)
         self._alternating.saw(tenant, (format_, model), True)
 
-    @lazy
-    def _refused_thinking(self) -> Sightings[tuple[str, str, bytes], int]:
-        """Number of messages up to which thinking was refused, by format, model and digest of the turn's beginning."""
-        return Sightings(REFUSED_THINKING_SECONDS, counts=self._was_answered)
-
     def thinking_from(self, format_: str, model: str, turn: bytes, tenant: str) -> int:
         """Position from which on a model was not yet seen to refuse the thinking of a turn."""
         return self._refused_thinking.own(tenant, (format_, model, turn)) or 0
@@ -122,42 +101,26 @@ class Provider(Struct, frozen=True, eq=False, dict=True):
         if len(model) <= LONGEST_MODEL:
             self._refused_thinking.saw(tenant, (format_, model, turn), messages)
 
-    @lazy
-    def unspoken(self) -> Unspoken:
-        """Formats whose path was not there."""
-        return Unspoken(self._was_answered)
-
-    def _was_answered(self, tenant: str) -> bool:
-        return tenant in self.windows.answered_tenants
-
-    @lazy
-    def host(self) -> str:
-        """Host of its base URL: some hosts put less into a prompt than others."""
-        return self.settings.host
-
-    def largest_body(self, format_: WireFormat) -> int:
-        """Bytes of a request in a format that it takes."""
-        known = (size for ending, size in LARGEST_BODIES.items() if self.host.endswith(ending))
-        return min(known, default=format_.largest_body)
-
     def may_speak(self, format_: str, tenant: str) -> bool:
         """True if the settings and all answers so far allow that the provider speaks the format."""
-        return format_ in self.settings.speaks and not self.unspoken.holds(tenant, format_)
+        return format_ in self.settings.speaks and self._unspoken.holding(tenant, format_) is None
+
+    def lacks(self, format_: str, tenant: str) -> None:
+        """The path of a format is not there."""
+        if self._unspoken.own(tenant, format_) is None:
+            log.warning("upstream does not speak a format", upstream=self.name, format=format_)
+        self._unspoken.saw(tenant, format_, True)
+        self._unspoken_revision += 1
 
     def format_for(self, own: WireFormat, tenant: str) -> WireFormat:
         """The format in which it is asked for summaries of conversations in `own`: the same, where it speaks that."""
         able = [each for each in self.formats if self.may_speak(each.name, tenant)]
         return own if own in able else next(iter(able), own)
 
-    def lacks(self, format_: str, tenant: str) -> None:
-        """The path of a format is not there."""
-        if self.unspoken.saw(tenant, format_):
-            log.warning("upstream does not speak a format", upstream=self.name, format=format_)
-
-    @property
-    def revision(self) -> int:
-        """Number that rises whenever requests to the provider may be measured differently."""
-        return self.windows.revision + self.calibrations.revision + self.unspoken.revision
+    def largest_body(self, format_: WireFormat) -> int:
+        """Bytes of a request in a format that it takes."""
+        known = (size for ending, size in LARGEST_BODIES.items() if self.host.endswith(ending))
+        return min(known, default=format_.largest_body)
 
     def serves(self, model: str) -> bool:
         """True if one of the upstream's globs fits the model. The default upstream has none."""

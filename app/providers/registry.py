@@ -8,7 +8,7 @@ window for 1,511 of the 1,901 names known until then.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
@@ -52,7 +52,7 @@ class BundledModel(NamedTuple):
     max_output: int | None
 
 
-class Beside(msgspec.Struct, frozen=True, omit_defaults=True):
+class ExtraPrices(msgspec.Struct, frozen=True, omit_defaults=True):
     """Parts of a model's price beside the usual four numbers; rates are in US dollars for a million."""
 
     written_hour: float | None = None
@@ -67,7 +67,7 @@ class Beside(msgspec.Struct, frozen=True, omit_defaults=True):
     `Price`, as far as the model has them, but for searches."""
 
 
-NOTHING = Beside()
+NO_EXTRAS = ExtraPrices()
 
 
 class ListPrice(NamedTuple):
@@ -77,25 +77,21 @@ class ListPrice(NamedTuple):
     completion: float
     cached: float | None
     written: float | None
-    beside: Beside = NOTHING
+    extra: ExtraPrices = NO_EXTRAS
 
     def tariff(self, model: str) -> Tariff:
         """`model`: whose it is called."""
-        of = self.beside
-        base = Price(*self[:4], of.written_hour, of.audio, of.speech, of.search)
-        tiers = {tier: tuple(_step(each, of.search) for each in steps) for tier, steps in of.steps.items()}
+        extra = self.extra
+        base = Price(*self[:4], extra.written_hour, extra.audio, extra.speech, extra.search)
+        tiers = {tier: tuple(_step(each, extra.search) for each in steps) for tier, steps in extra.steps.items()}
         usual: Steps = ((0, base), *tiers.pop("", ()))
-        return Tariff(model, "registry", usual, tiers, of.regions)
+        return Tariff(model, "registry", usual, tiers, extra.regions)
 
 
 def _step(numbers: list[float | None], search: float | None) -> tuple[int, Price]:
     above, prompt, completion, *others = numbers
     price = Price(prompt or 0.0, completion or 0.0, *others)
     return int(above or 0), replace(price, search=search)
-
-
-Models = Mapping[str, BundledModel]
-ListPrices = Mapping[str, ListPrice]
 
 
 class _Model(msgspec.Struct, frozen=True):
@@ -117,12 +113,12 @@ def _table() -> _Table:
 
 
 @cache
-def bundled() -> Models:
+def bundled() -> Mapping[str, BundledModel]:
     return {name: model.window for name, model in _table().models.items() if model.window is not None}
 
 
 @cache
-def list_prices() -> ListPrices:
+def list_prices() -> Mapping[str, ListPrice]:
     return {name: model.price for name, model in _table().models.items() if model.price is not None}
 
 
@@ -175,9 +171,9 @@ def cap_of(model: str, usual: int) -> int:
     return min([cap, *(int(STEP_SHARE * above) for above in dearer if above >= LEAST_STEP)])
 
 
-def look_up(model: str, models: Models) -> tuple[str, BundledModel] | None:
+def look_up(model: str, table: Mapping[str, T]) -> tuple[str, T] | None:
     """The entry that fits the name best, with the entry's own name."""
-    return next(((name, models[name]) for name in names_of(model) if name in models), None)
+    return _first(names_of(model), table)
 
 
 def look_up_release(model: str, table: Mapping[str, T]) -> tuple[str, T] | None:
@@ -185,12 +181,8 @@ def look_up_release(model: str, table: Mapping[str, T]) -> tuple[str, T] | None:
 
     Nothing else is taken from it: a `-pro` or a `-mini` is another model, and so is one that was tuned.
     """
-    name = model[:LONGEST_MODEL].strip().lower()
-    if len(_SEPARATORS.findall(name)) > MOST_SEPARATORS:
-        return None
-    whole = [spelled(each) for each in _without_prefixes(name)]
-    names = (*whole, *(_RELEASE.sub("", each) for each in whole))
-    return next(((each, table[each]) for each in names if each in table), None)
+    whole = _whole_names(model)
+    return _first((*whole, *(_RELEASE.sub("", each) for each in whole)), table)
 
 
 def names_of(model: str) -> Iterator[str]:
@@ -199,14 +191,22 @@ def names_of(model: str) -> Iterator[str]:
     A name is shortened only as long as it holds a digit: `gpt-4o-2024-08-06`, `gpt-4o-mine` and
     `ft:gpt-4o:org::id` are gpt-4o, but `mistral-mine` is not every Mistral.
     """
-    name = model[:LONGEST_MODEL].strip().lower().removeprefix("ft:")
-    if len(_SEPARATORS.findall(name)) > MOST_SEPARATORS:
-        yield spelled(name)
-        return
-    whole = [spelled(name) for name in _without_prefixes(name)]
+    whole = _whole_names(model, "ft:")
     yield from whole
     for name in whole:
         yield from _shortened(name)
+
+
+def _first(names: Iterable[str], table: Mapping[str, T]) -> tuple[str, T] | None:
+    return next(((name, table[name]) for name in names if name in table), None)
+
+
+def _whole_names(model: str, prefix: str = "") -> list[str]:
+    """The name with and without its providers and vendor; none of a name with too many separators."""
+    name = model[:LONGEST_MODEL].strip().lower().removeprefix(prefix)
+    if len(_SEPARATORS.findall(name)) > MOST_SEPARATORS:
+        return []
+    return [spelled(each) for each in _without_prefixes(name)]
 
 
 def spelled(name: str) -> str:

@@ -123,7 +123,7 @@ def test_a_name_is_found_without_host_date_tag_and_variant(model: str, entry: st
 @pytest.mark.parametrize("unit", ["a/", "1/", "a.", "gpt-4-", "-1", "us.a-b.", "@", "gpt-4o/gpt-4o:"])
 def test_few_names_are_looked_up_for_one_however_it_is_built(unit: str) -> None:
     longest = (unit * LONGEST_MODEL)[:LONGEST_MODEL]
-    assert len(list(names_of(longest))) == 1
+    assert not list(names_of(longest))
     assert max(len(list(names_of((unit * times)[:LONGEST_MODEL]))) for times in range(1, 30)) < 350
 
 
