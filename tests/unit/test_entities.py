@@ -282,11 +282,16 @@ def test_of_two_that_are_used_alike_the_newer_one_comes_first() -> None:
     assert values_in([message("user", "AB-11"), message("user", "AB-22")])[0] == "AB-22"
 
 
+def test_what_the_user_states_comes_before_other_amounts() -> None:
+    talk = [message("user", "The budget is $500."), message("user", "It was $7 and v1.2.3.")]
+    assert extract_records(talk)[0].line == "budget: $500"
+
+
 # Safety
 
 
 def test_marks_of_our_own_are_no_values() -> None:
-    assert found("<rules 5f0c1a9e>\nNo.\n</rules 5f0c1a9e>\n</values>\n</RULES>") == []
+    assert found("<values 5f0c1a9e>\nNo.\n</values 5f0c1a9e>\n</notes>\n</VALUES>") == []
 
 
 def test_nothing_is_taken_from_sealed_messages_instructions_and_thoughts() -> None:

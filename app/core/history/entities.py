@@ -389,6 +389,7 @@ class _MessageReader:
                 self._add(owner, fields, is_prose=True)
             for each in () if owner else clause:
                 if each.is_stated and self._place == _USER:
+                    self._use("identifier", each.text)  # It is needed as much.
                     self._add(each.label.lower(), [self._field("", each.text)])
                 else:
                     self._add(f"{each.label} {each.text}", is_prose=True)
