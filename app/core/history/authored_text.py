@@ -81,7 +81,7 @@ _CALLED = _pattern(r"\s*\[(?P<tool>\w{2,64})(?: for [\s\S]*)?\][ \t]*Result:\s*"
 _TAG = re.compile(r"<(/?)([A-Za-z][\w.:-]{0,63})(?:\s[^<>]{0,1000})?(?<!/)>")
 _FENCE = _pattern(r"^[ \t]*(?:(?:[-*+>]|\d{1,2}[.)])[ \t]*)?(?:```[^`\n]*|~~~[^\n]*)$")
 _FENCE_PAIR = _pattern(rf"{_FENCE.pattern}[\s\S]*?{_FENCE.pattern}")
-_RECORD = re.compile(r"\s*(?:\{[\s\S]*\}|\[[\s\S]*\])\s*")
+_RECORD = re.compile(r'\s*(?:\{(?=\s*["}])[\s\S]*\}|\[(?=\s*[\[{"\]])[\s\S]*\])\s*')
 _HEADING_END = re.compile(r"[:：][*_]{0,2}[ \t]*\n\s*")
 _LIST_ITEM = re.compile(r"(?:[-*•–]|\d{1,2}[.)])[ \t]")
 _LINE_ENDS = str.maketrans(dict.fromkeys("\r\v\f\x85\u2028\u2029", "\n"))
