@@ -10,11 +10,24 @@ from hashlib import blake2b
 from typing import Any
 
 from alembic import op
-from sqlalchemy import BigInteger, Column, Connection, Integer, LargeBinary, PrimaryKeyConstraint, Row, Text, text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    Connection,
+    Integer,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    Row,
+    Text,
+    bindparam,
+    text,
+)
 
 revision = "0030"
 down_revision = "0029"
 
+ROWS = 100
 COUNT = BigInteger().with_variant(Integer(), "sqlite")
 DROPPED = (
     *("client_keys", "tenant_links", "operator_acts", "revocations", "tallies", "asides", "prints"),
@@ -31,6 +44,7 @@ def upgrade() -> None:
     )
     drop_words()
     keep_one_summary_a_range()
+    keep_rules_as_user_words(op.get_bind())
     keep_latest_histories(op.get_bind())
     if op.get_bind().dialect.name == "postgresql":
         join_partitions(op.get_bind())
@@ -67,10 +81,35 @@ def keep_one_summary_a_range() -> None:
     op.create_index("ix_summary_chunks_tenant_created_at_id", "summary_chunks", ["tenant", "created_at", "id"])
 
 
+FIRST_RULES = text("SELECT tenant, id, rules FROM summary_chunks ORDER BY tenant, id LIMIT :rows").columns(rules=JSON)
+MORE_RULES = text(
+    "SELECT tenant, id, rules FROM summary_chunks WHERE tenant > :tenant OR (tenant = :tenant AND id > :id)"
+    " ORDER BY tenant, id LIMIT :rows"
+).columns(rules=JSON)
+KEEP_RULES = text("UPDATE summary_chunks SET user_words = :said WHERE tenant = :tenant AND id = :id").bindparams(
+    bindparam("said", type_=JSON)
+)
+
+
+def keep_rules_as_user_words(connection: Connection) -> None:
+    """Rules were listed newest first, without the turn in which they were set."""
+    op.add_column("summary_chunks", Column("user_words", JSON, nullable=False, server_default="[]"))
+    op.add_column("summary_chunks", Column("user_words_tokens", COUNT, nullable=False, server_default="0"))
+    found = connection.execute(FIRST_RULES, {"rows": ROWS}).all()
+    while found:
+        for tenant, id_, rules in found:
+            if rules:
+                said = [(None, rule) for rule in reversed(rules)]
+                connection.execute(KEEP_RULES, {"said": said, "tenant": tenant, "id": id_})
+        last = found[-1]
+        found = connection.execute(MORE_RULES, {"rows": ROWS, "tenant": last.tenant, "id": last.id}).all()
+    op.drop_column("summary_chunks", "rules")
+    op.drop_column("summary_chunks", "rules_left_out")
+
+
 # Histories: a title is missing until the conversation's next request, and so are the digests of all messages but the
 # last.
 
-ROWS = 100
 LAST = text("SELECT tenant, id, last_message FROM conversations ORDER BY tenant, id LIMIT :rows")
 MORE = text(
     "SELECT tenant, id, last_message FROM conversations WHERE tenant > :tenant OR (tenant = :tenant AND id > :id)"

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 from fastapi import APIRouter
+from msgspec import DecodeError, Struct
+from msgspec.json import decode
+from msgspec.structs import asdict, replace
 from pydantic import BaseModel, Field
 
 from app.api.dependencies import Body, ConversationId, Tenant, TheServices, known
 from app.api.summaries import SummaryOut, found_summary, no_summary, summary_out
 from app.core.history.secrets import Scrub
 from app.core.summary.correction import corrected
+from app.core.view.chunks import UserWords
 from app.errors import InvalidRequest
-from app.formats.members import RawObject, Unreadable
 from app.store.chunks import delete_chunk, replace_chunk
 
 LONGEST_BODY = 200_000
 """Bytes of a body; no summary is as long."""
 MOST_LINES = 1_000
-_MEMBERS = ("text", "values", "rules")
-_LINES: dict[str, Any] = {"type": "array", "maxItems": MOST_LINES, "items": {"type": "string"}}
-_EDIT: dict[str, Any] = {
-    "type": "object",
-    "properties": {"text": {"type": "string"}, "values": _LINES, "rules": _LINES},
-}
+_LIST = {"type": "array", "maxItems": MOST_LINES}
+_EDIT = {"type": "object", "properties": {"text": {"type": "string"}, "values": _LIST, "user_words": _LIST}}
 _EXAMPLE = {"text": "The customer asked about the orders ORD-0001 to ORD-0012; all are on their way."}
-_WHAT_TO_SEND = 'Send {"text": "..."}, the new text of the summary; "values" and "rules" are lists of lines beside it.'
+_WHAT_TO_SEND = 'Send {"text": "..."}, a new text; "values" are lines, "user_words" {"turn": 3, "text": "..."}.'
+
+
+_MEMBER = re.compile(r"\$\.(values|user_words)")
+
+
+class _Edit(Struct):
+    text: str | None = None
+    values: list[str] | None = None
+    user_words: list[UserWords] | None = None
 
 
 class SummariesDeletedOut(BaseModel):
@@ -57,7 +66,7 @@ async def edit_summary(
     if new.tokens > most:
         shown, room = (round(budget.line.ratio * tokens) for tokens in (new.tokens, most))
         raise InvalidRequest(
-            f"The summary would take about {shown} tokens with its values and rules; it may take {room}"
+            f"The summary would take about {shown} tokens with its values and the user's words; it may take {room}"
             " (summary.max_tokens, and a share of the model's window).",
             "text",
         )
@@ -84,33 +93,24 @@ async def delete_summary(
 
 
 def _read_edit(body: bytes, scrub: Scrub) -> dict[str, Any]:
-    """Text, values and rules that replace the summary's own, without secrets. Raises `InvalidRequest`."""
+    """Text, values and user's words that replace the summary's own, without secrets. Raises `InvalidRequest`."""
     if len(body) > LONGEST_BODY:
         raise InvalidRequest(f"The body has {len(body)} bytes; a summary fits into {LONGEST_BODY}.", "text")
     try:
-        given = RawObject(body)
-        members: dict[str, Any] = {name: value for name in _MEMBERS if (value := given.value(name)) is not None}
-    except Unreadable:
-        members = {}
-    if not members:
+        edit = decode(body, type=_Edit)
+    except DecodeError as error:
+        raise InvalidRequest(f"{error}. {_WHAT_TO_SEND}", next(iter(_MEMBER.findall(str(error))), "text")) from None
+    if not (given := {name: value for name, value in asdict(edit).items() if value is not None}):
         raise InvalidRequest(_WHAT_TO_SEND, "text")
-    text = members.get("text", " - ")
-    if not isinstance(text, str):
-        raise InvalidRequest(_WHAT_TO_SEND, "text")
-    if not text.strip():
+    if "text" in given and not given["text"].strip():
         raise InvalidRequest("The text is empty. To be rid of the summary, delete it.", "text")
-    for name in ("values", "rules"):
-        _check_lines(name, members.get(name, []))
-    return {
-        name: scrub(new) if isinstance(new, str) else [scrub(line) for line in new] for name, new in members.items()
-    }
-
-
-def _check_lines(name: str, lines: object) -> None:
-    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-        raise InvalidRequest(f"{name} is a list of texts, one for each line.", name)
-    if len(lines) > MOST_LINES:
-        raise InvalidRequest(f"{name} holds {len(lines)} lines; at most {MOST_LINES} can be kept.", name)
-    for line in lines:
-        if not line.strip() or len(line.splitlines()) > 1:
-            raise InvalidRequest(f"{name} holds {line!r:.100}, which is not one line of text.", name)
+    for name, lines in (("values", edit.values or []), ("user_words", [said.text for said in edit.user_words or []])):
+        if len(lines) > MOST_LINES:
+            raise InvalidRequest(f"{name} holds {len(lines)} lines; at most {MOST_LINES} can be kept.", name)
+        if any(not line.strip() or (name == "values" and len(line.splitlines()) > 1) for line in lines):
+            raise InvalidRequest(f"{name} holds a text that is empty, or not one line.", name)
+    if "values" in given:
+        given["values"] = [*map(scrub, given["values"])]
+    if "user_words" in given:
+        given["user_words"] = [replace(words, text=scrub(words.text)) for words in given["user_words"]]
+    return given | ({"text": scrub(given["text"])} if "text" in given else {})

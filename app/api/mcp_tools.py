@@ -94,7 +94,7 @@ class FoundSummary(Struct, frozen=True):
     last_index: int
     text: str
     values: Sequence[str]
-    rules: Sequence[str]
+    user_words: Sequence[Mapping[str, Any]]
 
 
 class FoundMessage(Struct, frozen=True):
@@ -255,8 +255,8 @@ TOOLS: Mapping[str, Tool[Any]] = {
     ),
     "get_summary": Tool(
         Summary,
-        "Returns what is known of a stored conversation in one document: summaries, the user's rules, exact values, and"
-        " where messages are kept its latest turns.",
+        "Returns what is known of a stored conversation in one document: summaries, what the user said, exact values,"
+        " and where messages are kept its latest turns.",
         Reader.summary,
     ),
 }
@@ -268,7 +268,7 @@ def _at(conversation_id: str) -> str:
 
 
 def _hit(found: FoundSummary, words: Sequence[str]) -> str:
-    text = "\n".join((found.text, *found.values, *found.rules))
+    text = "\n".join((found.text, *found.values, *(said["text"] for said in found.user_words)))
     told = f"conversation: {one_line(found.conversation_id)}\n\n{_passage(text, words)}"
     return f"Summary of the messages {found.first_index + 1} to {found.last_index + 1}:\n\n{as_block(told)}"
 

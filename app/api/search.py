@@ -22,7 +22,7 @@ Text = Annotated[str, Query(description="Part of a text, in upper or lower case.
 async def search(
     services: TheServices, tenant: Tenant, q: Text = "", limit: Limit = 20, after: After = None
 ) -> Listing[SummaryOut]:
-    """The caller's summaries that hold `q` in their text, values or rules, newest first."""
+    """The caller's summaries that hold `q` in their text, values or user's words, newest first."""
     if not q.strip():
         raise InvalidRequest("q must hold the text to look for; it is empty.", "q")
     if len(q) > LONGEST_QUERY:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Literal
 
 from fastapi import APIRouter
+from msgspec.structs import asdict
 from pydantic import BaseModel, Field
 
 from app.api.dependencies import ConversationId, Listing, OldestFirst, Tenant, TheServices, known, listing, made_of
@@ -28,8 +29,8 @@ class SummaryOut(BaseModel):
     children: list[str] = Field(description="Summaries a fold stands for.")
     values: list[str] = Field(description="Exact values of those messages, copied by code: they stand after the text.")
     values_kept: float | None = Field(description="Share of the values that the text holds, too; null without any.")
-    rules: list[str] = Field(description="Standing rules that the user set there, word for word, newest first.")
-    rules_left_out: int = Field(description="Older rules there was no room for.")
+    user_words: list[dict[str, int | str | None]] = Field(description="What the user said there: `turn` and `text`.")
+    user_words_tokens: int
     token_count: int
     model: str
     prompt_version: str = Field(description="`edited` where a person wrote the text.")
@@ -73,6 +74,7 @@ def summary_out(chunk: SummaryChunk) -> SummaryOut:
         SummaryOut,
         chunk,
         summarized_through_turn=chunk.through_turn,
+        user_words=[asdict(said) for said in chunk.user_words],
         carried=[chunk.first_index + offset for offset in chunk.carried],
         token_count=chunk.tokens,
     )

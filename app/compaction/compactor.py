@@ -603,8 +603,8 @@ def _case_of(request: Request) -> Case:
     """Case that a request begins with, before anything is looked up."""
     conversation = request.conversation
     _ = conversation.cut_digests  # The event loop asks for them next.
-    rules = request.rules_left_out
-    return case_of(conversation, request.policy, request.budget, request.cost, request.all_pins(), rules)
+    words = request.omitted_words
+    return case_of(conversation, request.policy, request.budget, request.cost, request.all_pins(), words)
 
 
 def _should_replan(compaction: Compaction) -> bool:

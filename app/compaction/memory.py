@@ -72,5 +72,6 @@ class ChunkMemory:
 
 
 def _held_bytes(_: _Key, held: _Remembered) -> int:
-    texts = (text for c in held.chunks for text in (c.text, *c.values, *c.rules, *c.children))
+    said = (words.text for chunk in held.chunks for words in chunk.user_words)
+    texts = (*said, *(text for chunk in held.chunks for text in (chunk.text, *chunk.values, *chunk.children)))
     return CHUNK_BYTES * len(held.chunks) + sum(map(getsizeof, texts))

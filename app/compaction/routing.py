@@ -72,6 +72,7 @@ class SummaryRouting:
             style=style if format_ is request.format else "transcript",
             alternates=alternates,
             values_share=VALUES_SHARE,
+            user_words=rules.policy.user_words,
             folds_in=rules.policy.folds_in,
             failed_results=rules.policy.failed_results,
             scrub=self.scrub,

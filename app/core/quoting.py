@@ -11,7 +11,7 @@ import re
 from unicodedata import category, normalize
 
 LONGEST_WORD = 64
-MARKS = ("notes", "values", "rules", "recalled", "work")
+MARKS = ("notes", "values", "words", "recalled", "work")
 """The words that our marks begin with: each stands for what is between it and its end."""
 WORD_MARKS = frozenset("-.:/@+")
 

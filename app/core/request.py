@@ -11,8 +11,8 @@ from app.core.history.messages import own_message
 from app.core.lazy import lazy
 from app.core.limits.budget import Budget
 from app.core.stages.policy import Policy
-from app.core.summary.left_out import RulesLeftOut
-from app.core.summary.rules import WINDOW_SHARE
+from app.core.summary.left_out import OmittedWords
+from app.core.summary.user_words import SHARE
 from app.core.view.view import Conversation, Note, Pins, View
 from app.tokens.estimate import Cost, Count
 
@@ -79,10 +79,10 @@ class Request(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_only=Tr
         return Pins(tuple(sorted({*self.pins, *stored})), note)
 
     @property
-    def rules_left_out(self) -> RulesLeftOut:
-        """Rules for stubs."""
-        room = self.budget.steady_estimate(WINDOW_SHARE * self.budget.window)
-        return RulesLeftOut(self.conversation, room, self.count)
+    def omitted_words(self) -> OmittedWords:
+        """The user's words for stubs."""
+        room = self.budget.steady_estimate(SHARE * self.budget.line.to_provider_tokens(self.budget.room))
+        return OmittedWords(self.conversation, room, self.count)
 
     async def beside(self, thread: Callable[[str, Callable[[], T]], Awaitable[T]], step: Callable[[], T]) -> T:
         """Work something out about the request: by `thread`, for its tenant, if its history is long."""

@@ -11,15 +11,10 @@ _PART = re.compile(r"\{([a-z]+)\}")
 
 
 def read_wordings(package: str, name: str) -> dict[str, Any]:
-    """The tables of a TOML file. Each text is one line, with the file's `parts` in the place of their names in braces.
-
-    A file may share the parts of another one, which `shares` names.
-    """
+    """The tables of a TOML file: each text in one line, with the file's `parts` in place of their names in braces."""
     read = tomllib.loads(files(package).joinpath(name).read_text("utf-8"))
     parts = read.pop("parts", {})
-    if "shares" in read:
-        parts |= read_wordings(package, read.pop("shares"))["parts"]
-    return {**_written(read, parts), "parts": parts}
+    return dict(_written(read, parts))
 
 
 def _written(table: Any, parts: dict[str, str]) -> Any:

@@ -35,6 +35,7 @@ _OF_PART: Mapping[str, Filling] = {
     "instructions": "instructions",
     "summarized": "summaries",
     "stub": "summaries",
+    "user_words": "summaries",
     "pinned": "pinned",
     "pinned_text": "pinned",
     "client_instructions": "instructions",

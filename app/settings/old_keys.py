@@ -46,7 +46,7 @@ REMOVED: Mapping[str, str] = {
     "compaction.client_instructions": "Put such instructions into the system message.",
     "compaction.recall.max_tokens": "Set compaction.recall.max_ratio.",
     "summary.prompts": "Set summary.prompt: one for all models and tenants.",
-    "summary.rules": "Standing rules are always kept, and found without patterns of yours.",
+    "summary.rules": "What the user said is kept, without patterns.",
     "identity.body_names": "Send the name in x-context-conversation-id.",
     "identity.session_headers": "Send the name in x-context-conversation-id.",
     "models.*.max_output_tokens": "The provider or the bundled table says it.",

@@ -92,7 +92,7 @@ _AT_THE_LIMIT = {"token_ratio": None, "tokens": 0}
 _AS_ITS_MODEL = {"background": {"enabled": False}, "recall": {"max_ratio": 0.0}}
 """Settings of what is modelled on a system: it acts when its trigger says so and in the request, whatever that costs,
 and brings nothing back."""
-_UNGATED = {"cost_gate": None}
+_UNGATED = {"cost_gate": None, "user_words": False}
 _NO_FLOOR = {"floor_tokens": 0}
 _SESSION_PRUNING = {
     **_AS_ITS_MODEL,

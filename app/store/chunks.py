@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.view.chunks import FirstChunk, SummaryChunk
+from app.core.view.chunks import FirstChunk, SummaryChunk, UserWords
 from app.store.batches import Lookup, batches
 from app.store.clock import now_ms
 from app.store.database import insert_into
@@ -189,12 +189,14 @@ async def search_summaries(connection: AsyncConnection, tenant: str, text: str, 
 
 
 def holding(tenant: str, text: str) -> Select[Any]:
-    """The chunks, among the latest ones of a tenant, that hold a text in any case: in their text, values or rules."""
+    """The chunks, among the latest ones of a tenant, that hold a text in any case: in their text, values or user's
+    words."""
     by_time = (summary_chunks.c.created_at.desc(), summary_chunks.c.id.desc())
     latest = select(summary_chunks).where(summary_chunks.c.tenant == tenant).order_by(*by_time).limit(MOST_SEARCHED)
     found = latest.subquery("latest").c
     in_json = json.dumps(text)[1:-1]
-    in_lists = (cast(column, Text).icontains(in_json, autoescape=True) for column in (found.exact_values, found.rules))
+    lists = (found.exact_values, found.user_words)
+    in_lists = (cast(column, Text).icontains(in_json, autoescape=True) for column in lists)
     return select(*found).where(or_(found.text.icontains(clean(text), autoescape=True), *in_lists))
 
 
@@ -277,6 +279,7 @@ async def _lock(connection: AsyncConnection, tenant: str, ids: Collection[str], 
 
 def _columns(chunk: SummaryChunk) -> dict[str, Any]:
     columns = asdict(chunk)
+    columns["user_words"] = [(said.turn, said.text) for said in chunk.user_words]
     columns["exact_values"] = columns.pop("values")  # "values" is a word of SQL, and SQLAlchemy's for all columns.
     return columns
 
@@ -284,4 +287,5 @@ def _columns(chunk: SummaryChunk) -> dict[str, Any]:
 def _read_chunk(row: Row[Any]) -> SummaryChunk:
     columns = members(row, "tenant", "used_at")
     columns["values"] = columns.pop("exact_values")
+    columns["user_words"] = tuple(UserWords(*said) for said in columns["user_words"])
     return SummaryChunk(**columns)

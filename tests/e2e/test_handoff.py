@@ -33,7 +33,7 @@ def written(answered: Answer) -> str:
     return answered.body.decode()
 
 
-def test_with_stored_messages_it_holds_summaries_rules_the_last_failure_and_the_latest_turns(
+def test_with_stored_messages_it_holds_summaries_words_the_last_failure_and_the_latest_turns(
     steno: StartSteno, simulator: Simulator, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/steno.db"
@@ -44,9 +44,9 @@ def test_with_stored_messages_it_holds_summaries_rules_the_last_failure_and_the_
     assert len(simulator.log) == asked
     [summary] = get(started.url, "/context/conversations/order/summaries").json["data"]
     assert f"Notes on the messages 1 to {summary['last_index'] + 1}:\n\n\t{summary['text'].splitlines()[0]}" in text
-    rules, _, rest = text.partition("## Rules\n")[2].partition("\n## ")
-    assert f"\n\n\t{RULE}" in rules
-    assert "Ship on Sundays" not in rules
+    words, _, rest = text.partition("## What the user said\n")[2].partition("\n## ")
+    assert f"\tturn 1: {RULE}" in words
+    assert "\n\t\tShip on Sundays" in words
     failure = rest.partition("## Last failure\n")[2].partition("\n## ")[0]
     assert "\n\n\t[calls read with {}]\n" in failure
     assert failure.endswith("\n\n\tError: the label printer is out of paper\n")

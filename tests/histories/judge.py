@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.core.summary.prompts import RULES_HEADING
+from app.core.summary.user_words import HEADING
 from lab.simulator import Record
 from tests.histories.talks import SENTENCES, Traits, without_halves
 from tests.histories.wires import Asked, Json, Said
@@ -118,8 +118,8 @@ class Judge:
     def _laundered(self, texts: Sequence[str], history: Sequence[Json]) -> Iterator[tuple[str, str]]:
         theirs = set(map(without_halves, texts_in(history)))
         for text in texts:
-            rules = text.partition(RULES_HEADING)[2] if text not in theirs else ""
-            yield from (("laundered", f"{s!r} stands as a rule of the user") for s in SENTENCES if s in rules)
+            words = text.partition(HEADING)[2].partition("</words")[0] if text not in theirs else ""
+            yield from (("laundered", f"{s!r} stands as the user's words") for s in SENTENCES if s in words)
 
     def _lost(self, asked: Asked, record: Record, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Messages of which neither a word nor the call they answer is there, nor a summary that was made from them."""

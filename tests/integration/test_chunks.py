@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from app.core.view.chunks import SummaryChunk
+from app.core.view.chunks import SummaryChunk, UserWords
 from app.store import Store, UnknownCursor
 from app.store.chunks import (
     chunks_in,
@@ -39,8 +39,8 @@ async def test_stored_chunk_comes_back_as_it_was_made(store: Store) -> None:
         text="Zoë 🙂 \u202e\u05e9\u05dc\u05d5\u05dd",
         carried=(),
         values=("ORD-4711", 'read_file(path="/tmp/ß")'),
-        rules=("Never \0push to main \ud83d!", "Immer auf Deutsch 🙂"),
-        rules_left_out=2,
+        user_words=(UserWords(None, "Never \0push to main \ud83d!"), UserWords(3, "Immer auf Deutsch 🙂")),
+        user_words_tokens=9,
         values_kept=0.5,
     )
     await put(store, chunk(0, 2, id="a"), chunk(2, 4, id="b"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from app.core.view.chunks import UserWords
 from app.store import Store, UnknownCursor
 from app.store.chunks import search_summaries
 from app.store.pages import Paging
@@ -46,9 +47,9 @@ async def test_signs_of_a_pattern_stand_for_themselves(store: Store) -> None:
     assert await found(store, "%") == ["s0"]
 
 
-async def test_exact_values_and_rules_are_found_like_the_text(store: Store) -> None:
-    rules = ('Always say "für dich".',)
-    await put(store, chunk(0, 1, id="s0", values=("ORD-4711",), rules=rules))
+async def test_exact_values_and_user_words_are_found_like_the_text(store: Store) -> None:
+    said = (UserWords(2, 'Always say "für dich".'),)
+    await put(store, chunk(0, 1, id="s0", values=("ORD-4711",), user_words=said))
     await write(store, "A text without.")
     assert await found(store, "ord-4711") == await found(store, 'say "für') == ["s0"]
 

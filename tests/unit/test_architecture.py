@@ -29,9 +29,8 @@ MAY_COUNT = {
     # What was answered, where the provider does not tell its size: an upper bound, from which a window is learnt.
     "proxy/learning.py": {"by_bytes"},
     # They count texts of our own making: summaries, the simulator's answers.
-    "core/summary/beside.py": {COUNT},
+    "core/summary/user_words.py": {COUNT},
     "core/summary/maker.py": {COUNT, "note_tokens"},
-    "core/summary/rules.py": {COUNT},
     "core/summary/correction.py": {COUNT, "note_tokens"},
     # It counts the lines of a stub.
     "core/summary/left_out.py": {COUNT},
@@ -51,7 +50,6 @@ MAY_SCALE = {
     "core/stages/session_pruning.py": {"CHARACTERS_PER_TOKEN"},  # the fill of the window as OpenClaw measures it
     "core/summary/maker.py": {
         "len(messages) // 3",  # the newest third, which is marked as recent
-        "1 / 3",  # what rules may take of what a summary replaces, which is counted
     },
     "proxy/options.py": {"1 / 3"},  # of a client's patience
     "formats/media.py": {"(len(data) - start) * 3 // 4", "limit // 3"},  # bytes in base64

@@ -11,7 +11,7 @@ from app.core.history.messages import History, Message, ToolCall
 from app.core.quoting import _BREAKS
 from app.core.summary import handoff as document
 from app.core.summary.handoff import handoff, standing
-from app.core.view.chunks import SummaryChunk
+from app.core.view.chunks import SummaryChunk, UserWords
 from tests.unit.conversations import chunk, conversation, message, turns, words
 
 ABSENT = "The messages are not stored."
@@ -27,25 +27,24 @@ def sections(text: str) -> dict[str, str]:
     return {heading: below.strip() for heading, _, below in (part.partition("\n") for part in parts)}
 
 
-def test_without_messages_it_holds_summaries_rules_and_values_and_says_why_there_are_no_turns() -> None:
+def test_without_messages_it_holds_summaries_words_and_values_and_says_why_there_are_no_turns() -> None:
     talk = conversation(*turns(4))
-    first = chunk(talk, 0, 2, values=("ORD-1",), rules=("Never ship on Sundays.",), rules_left_out=2)
+    first = chunk(talk, 0, 2, values=("ORD-1",), user_words=(UserWords(1, "Never ship on Sundays."),))
     text = written(chunks=[first, chunk(talk, 2, 4, values=("ORD-2", "ORD-1"))])
     assert text.startswith("# Handoff of a conversation\n\n\tconversation: order-4711\n\tturns: 3\n\n")
     found = sections(text)
-    assert list(found) == ["Goal and state", "Rules", "Exact values", "Latest turns"]
+    assert list(found) == ["Goal and state", "What the user said", "Exact values", "Latest turns"]
     assert found["Goal and state"] == (
         "Notes on the messages 1 to 2:\n\n\tnotes on 0 to 2\n\nNotes on the messages 3 to 4:\n\n\tnotes on 2 to 4"
     )
-    assert found["Rules"].endswith("\n\n\tNever ship on Sundays.\n\nOlder rules that could not be kept: 2.")
+    assert found["What the user said"].endswith("\n\n\tturn 1: Never ship on Sundays.")
     assert found["Exact values"].endswith("\n\n\tORD-1\n\tORD-2")
     assert found["Latest turns"] == ABSENT
 
 
-def test_with_messages_it_holds_what_no_summary_stands_for_and_new_rules() -> None:
+def test_with_messages_it_holds_what_no_summary_stands_for() -> None:
     said = [*turns(3), message("user", "Never call before noon. Ship it."), message("assistant", "done")]
     found = sections(written(*said, chunks=[chunk(conversation(*said), 0, 4)]))
-    assert found["Rules"].endswith("\n\n\tNever call before noon.")
     latest = found["Latest turns"]
     assert [line for line in latest.splitlines() if line.startswith("#")] == [
         "### 5 user",
@@ -172,11 +171,11 @@ def test_no_words_of_a_conversation_leave_their_quotation(end: str) -> None:
         message("tool", f"Error {forged}", answers="c1"),
         message("user", f"Never do that{forged}"),
     ]
-    noted = chunk(conversation(*said), 0, 1, text=forged, values=(forged,), rules=(forged,))
+    noted = chunk(conversation(*said), 0, 1, text=forged, values=(forged,), user_words=(UserWords(1, forged),))
     text = written(*said, chunks=[noted], name=forged)
     ours = [line for line in text.splitlines() if not line.startswith("\t")]
     assert not [line for line in ours if "Delete" in line or "`" in line or "</" in line]
-    assert ours.count("## Rules") == 1
+    assert ours.count("## What the user said") == 1
 
 
 TALK = conversation(*turns(6))

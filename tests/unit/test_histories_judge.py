@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.core.summary.prompts import RULES_HEADING
+from app.core.summary.user_words import HEADING
 from lab.simulator.log import Record
 from tests.histories.judge import CLEARED, Judge
 from tests.histories.talks import BLOCKS, SENTENCES, traits_of
@@ -50,7 +50,7 @@ def kinds(
 
 
 NOTED: Any = {"role": "user", "content": f"[Notes]\n{NOTES}\n\n{BLOCK}"}
-LAUNDERED: Any = {"role": "user", "content": f"{NOTED['content']}\n{RULES_HEADING}\n{SENTENCES[0]}"}
+LAUNDERED: Any = {"role": "user", "content": f"{NOTED['content']}\n{HEADING}\n{SENTENCES[0]}"}
 
 
 def test_a_history_that_goes_as_it_came_is_in_order() -> None:

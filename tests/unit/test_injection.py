@@ -20,6 +20,7 @@ from app.core.summary.compaction import compact
 from app.core.summary.flow import Summarise
 from app.core.summary.gate import Ending
 from app.core.summary.prompts import SummaryRequest, chunk_text, failed_results, quote_chunks, quote_messages
+from app.core.view.chunks import UserWords
 from app.core.view.reading import Path, build_view
 from app.core.view.view import Conversation, Note, Verbatim, View
 from tests.unit.conversations import (
@@ -103,7 +104,7 @@ BENIGN = "a word or two"
 _OPENERS = "<\u2039\u2329\u27e8\u276e\u3008"
 _CYRILLIC = str.maketrans("\u0430\u0441\u0435", "ace")
 _HEADING = re.compile(rf"[{_OPENERS}] ?[0-9a-f]{{8}}( |>|$)")
-_MARK = re.compile(rf"[{_OPENERS}][ /]*(?:notes|values|rules|recalled) +[0-9a-f]{{8}}")
+_MARK = re.compile(rf"[{_OPENERS}][ /]*(?:notes|values|words|recalled) +[0-9a-f]{{8}}")
 
 
 def as_read(text: str) -> list[str]:
@@ -205,13 +206,13 @@ def test_a_summary_stands_between_its_own_two_marks_in_the_payload(text: str) ->
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize("mark", MARKS)
-def test_values_and_rules_stand_between_their_own_marks_whatever_they_say(text: str, mark: str) -> None:
+def test_values_and_the_users_words_stand_between_their_own_marks_whatever_they_say(text: str, mark: str) -> None:
     plain = chunk(conversation(*turns(2)), 0, 2)
     fence = fence_of(plain.through_digest)
     own = text.replace(FENCE, fence).replace("notes", mark).replace("NOTES", mark.upper())
-    hostile = replace(plain, values=(own, "ORD-1"), rules=("Never push.", own))
-    opened = [f"<{each} {fence}>" for each in ("notes", "values", "rules")]
-    closed = [f"</{each} {fence}>" for each in ("notes", "values", "rules")]
+    hostile = replace(plain, values=(own, "ORD-1"), user_words=(UserWords(1, "Never push."), UserWords(2, own)))
+    opened = [f"<{each} {fence}>" for each in ("notes", "words", "values")]
+    closed = [f"</{each} {fence}>" for each in ("notes", "words", "values")]
     both = [each for pair in zip(opened, closed, strict=True) for each in pair]
     assert marks(chunk_text(hostile)) == both
     assert headings(chunk_text(hostile), fence) == []
@@ -219,7 +220,7 @@ def test_values_and_rules_stand_between_their_own_marks_whatever_they_say(text: 
 
 @pytest.mark.parametrize(
     "spelt",
-    ["\u03bdalues", "vaI\u03c5es", "\u0433ules", "ru\u04cfes", "\uff32\uff35\uff2c\uff25\uff33", "rec\u0430lled"],
+    ["\u03bdalues", "vaI\u03c5es", "w\u043erds", "wor\u0501s", "\uff37\uff2f\uff32\uff24\uff33", "rec\u0430lled"],
 )
 def test_a_mark_in_letters_that_look_the_same_is_none(spelt: str) -> None:
     assert quoted(f"</{spelt} {FENCE}>", "12345678") == f"<\\/{spelt} {FENCE}>"

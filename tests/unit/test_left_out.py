@@ -1,12 +1,10 @@
-"""Rules of messages that are left out without a summary: a stub ends with them, letter by letter."""
+"""The user's words of messages that are left out without a summary: they stand behind the stub."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from random import Random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -16,10 +14,8 @@ from app.core.quoting import fence_of
 from app.core.stages.case import Case, case_of
 from app.core.stages.ladder import settle
 from app.core.stages.policy import Policy
-from app.core.summary import left_out
-from app.core.summary.left_out import RulesLeftOut
-from app.core.summary.prompts import RULES_HEADING
-from app.core.summary.rules import rules_of
+from app.core.summary.left_out import OmittedWords
+from app.core.summary.user_words import HEADING
 from app.core.view.verify import problems
 from app.core.view.view import Conversation, Note, Pins, Pruned, View
 from tests.unit import worlds
@@ -28,21 +24,16 @@ from tests.unit.conversations import budget, case, chunk, conversation, cost, co
 NO_SUMMARIES = Policy(strategy="none", mask=None, fit=False, emergency=False)
 QUESTION = message("user", "the last question")
 NEVER, TABS = "Never push to main.", "Always use tabs."
-LONG = f"Never {words(90)}."
 
 
 def said(*rules: str, number: int = 20, size: int = 50) -> list[Message]:
-    """Turns, before which the user sets rules."""
+    """Turns, before which the user says these."""
     set_ = [part for rule in rules for part in (message("user", rule), message("assistant", "Yes."))]
     return [*set_, *turns(number, size), QUESTION]
 
 
-def given_rules(talk: Conversation, *, room: int = 40) -> RulesLeftOut:
-    return RulesLeftOut(talk, room, count)
-
-
 def asked(talk: Conversation, *, policy: Policy = NO_SUMMARIES, limit: int = 1_000, room: int = 40) -> Case:
-    return replace(case(talk, limits=budget(limit), policy=policy), rules=given_rules(talk, room=room))
+    return replace(case(talk, limits=budget(limit), policy=policy), words=OmittedWords(talk, room, count))
 
 
 def sent(asked: Case) -> View:
@@ -55,39 +46,21 @@ def sent(asked: Case) -> View:
     return view
 
 
-def stub(view: View) -> str:
-    return next((part.text for part in view.parts if isinstance(part, Note)), "")
+def quoted(view: View) -> str:
+    return next((part.text for part in view.parts if isinstance(part, Note) and part.kind == "user_words"), "")
 
 
 def gone(view: View) -> list[int]:
     return [index for part in view.parts if isinstance(part, Pruned) for index in range(part.start, part.stop)]
 
 
-def test_a_stub_ends_with_the_rules_of_what_is_left_out_newest_first() -> None:
+def test_what_the_user_said_stands_behind_the_stub_in_order() -> None:
     talk = conversation(*said(NEVER, f"Hello! {TABS}"))
     view = sent(asked(talk))
     fence = fence_of(talk.chain[max(gone(view)) + 1])
-    assert stub(view).endswith(f".]\n{RULES_HEADING}\n<rules {fence}>\n{TABS}\n{NEVER}\n</rules {fence}>")
-
-
-def test_without_rules_it_ends_as_before() -> None:
-    talk = conversation(*said())
-    plain = case(talk, policy=NO_SUMMARIES)
-    assert sent(asked(talk)) == sent(plain)
-
-
-def test_the_oldest_are_left_out_and_counted_where_there_is_no_room() -> None:
-    talk = conversation(*said(NEVER, TABS, f"Never {words(50)}."))
-    assert f">\n{TABS}\n</rules" in stub(sent(asked(talk, room=5)))
-    assert stub(sent(asked(talk, room=5))).endswith("[2 older rules of the user could not be kept.]")
-    assert stub(sent(asked(talk, room=1))).endswith("[3 older rules of the user could not be kept.]")
-    one = conversation(*said(NEVER))
-    assert stub(sent(asked(one, room=1))).endswith("[1 older rule of the user could not be kept.]")
-
-
-def test_a_rule_that_is_set_again_stands_once_and_is_as_new_as_its_last_time() -> None:
-    talk = conversation(*said(NEVER, TABS, NEVER))
-    assert f">\n{NEVER}\n{TABS}\n</rules" in stub(sent(asked(talk)))
+    assert quoted(view) == f"{HEADING}\n<words {fence}>\nturn 1: {NEVER}\nturn 2: Hello! {TABS}\n</words {fence}>"
+    assert [part.kind for part in view.parts if isinstance(part, Note)] == ["stub", "user_words"]
+    assert "user_words" in view.actions
 
 
 def test_where_a_request_has_no_room_for_them_it_is_sent_without() -> None:
@@ -96,18 +69,9 @@ def test_where_a_request_has_no_room_for_them_it_is_sent_without() -> None:
     least = sent(case(talk, policy=NO_SUMMARIES)).tokens
     for room in range(0, 60, 5):
         view = sent(asked(talk, limit=least + room))
-        assert view.tokens > least or NEVER not in stub(view)
+        assert view.tokens > least or NEVER not in quoted(view)
     assert sent(asked(talk, limit=least)) == sent(case(talk, limits=budget(least), policy=NO_SUMMARIES))
-    assert NEVER in stub(sent(asked(talk, limit=least + 60)))
-
-
-def test_the_newest_alone_are_kept_where_a_request_has_room_for_some() -> None:
-    history = said(NEVER, TABS, number=2)[:-1]
-    talk = conversation(*history, message("user", words(900)), message("assistant", "ok"))
-    least = sent(case(talk, policy=NO_SUMMARIES)).tokens
-    kept = [stub(sent(asked(talk, limit=least + room))) for room in range(60)]
-    assert any(TABS in text and "[1 older rule of the user could not be kept.]" in text for text in kept)
-    assert not any(NEVER in text and TABS not in text for text in kept)
+    assert NEVER in quoted(sent(asked(talk, limit=least + 90)))
 
 
 def test_what_an_estimate_makes_too_large_is_sent_without() -> None:
@@ -117,76 +81,47 @@ def test_what_an_estimate_makes_too_large_is_sent_without() -> None:
         return cost(said) * (1_000 if NEVER in said.text else 1)
 
     talk = conversation(*said(NEVER))
-    assert NEVER not in stub(sent(replace(asked(talk), cost=dear)))
+    assert NEVER not in quoted(sent(replace(asked(talk), cost=dear)))
 
 
-def test_a_rule_in_a_message_that_stays_is_not_said_again() -> None:
+def test_words_of_a_message_that_stays_are_not_said_again() -> None:
     talk = conversation(*said(NEVER, TABS)).with_pins(Pins((0,)))
-    assert f">\n{TABS}\n</rules" in stub(sent(asked(talk)))
-    late = conversation(*said()[:-1], message("user", NEVER))
-    assert RULES_HEADING not in stub(sent(asked(late)))
+    assert NEVER not in quoted(sent(asked(talk)))
+    assert TABS in quoted(sent(asked(talk)))
 
 
-def test_a_window_of_turns_leaves_them_in_its_stub() -> None:
+def test_a_window_of_turns_leaves_them_behind_its_stub() -> None:
     policy = replace(NO_SUMMARIES, window_turns=2)
-    assert NEVER in stub(sent(asked(conversation(*said(NEVER, number=5)), policy=policy)))
+    assert NEVER in quoted(sent(asked(conversation(*said(NEVER, number=5)), policy=policy)))
 
 
-def test_room_is_kept_for_them() -> None:
-    """However full the payload is."""
+def test_room_is_kept_for_them_however_full_the_payload_is() -> None:
     for number in range(60, 100):
-        talk = conversation(*said(LONG, number=number, size=10))
+        talk = conversation(*said(NEVER, number=number, size=10))
         view = sent(asked(talk, policy=NO_SUMMARIES, room=200))
-        assert LONG in stub(view)
+        assert NEVER in quoted(view)
         assert view.tokens <= 1_000
 
 
-def test_they_stand_in_the_stub_and_not_in_a_note_between_two_messages_of_the_assistant() -> None:
+def test_they_do_not_stand_in_a_note_between_two_messages_of_the_assistant() -> None:
     talk = conversation(*said(NEVER, number=2), *(message("assistant", words(300)) for _ in range(4)), QUESTION)
     view = sent(asked(talk, policy=replace(NO_SUMMARIES, alternates=True)))
     assert [NEVER in part.text for part in view.parts if isinstance(part, Note)].count(True) == 1
 
 
-def test_without_a_stub_nothing_is_said_or_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = reading(monkeypatch)
+def test_without_a_stub_or_where_the_policy_does_not_ask_nothing_is_said() -> None:
     talk = conversation(*said(NEVER))
-    quiet = replace(NO_SUMMARIES, stub=False)
-    made = case_of(talk, quiet, budget(), cost, Pins(), given_rules(talk))
-    assert sent(made) == sent(case(talk, policy=quiet))
-    assert case_of(talk, NO_SUMMARIES, budget(), cost, Pins(), given_rules(talk)).rules
-    fits = conversation(*said(NEVER, number=5))
-    assert settle(asked(fits, policy=NO_SUMMARIES)).view is None
-    assert read == []
-
-
-def reading(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """What is searched for rules from now on."""
-    read: list[list[str]] = []
-
-    def noted(pieces: list[str]) -> Iterator[str]:
-        read.append(pieces)
-        return rules_of(pieces)
-
-    monkeypatch.setattr(left_out, "rules_of", noted)
-    return read
-
-
-def test_each_message_that_is_left_out_is_read_once_and_few_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = reading(monkeypatch)
-    talk = conversation(*said(NEVER, number=30))
-    made = asked(talk)
-    out = gone(sent(made))
-    assert out == gone(sent(made))
-    assert len(out) // 2 <= len(read) <= len(out) // 2 + 1
-    assert len({id(pieces) for pieces in read}) == len(read)
+    for quiet in (replace(NO_SUMMARIES, stub=False), replace(NO_SUMMARIES, user_words=False)):
+        made = case_of(talk, quiet, budget(), cost, Pins(), OmittedWords(talk, 40, count))
+        assert sent(made) == sent(case(talk, policy=quiet))
+    assert case_of(talk, NO_SUMMARIES, budget(), cost, Pins(), OmittedWords(talk, 40, count)).words
 
 
 def test_where_the_summaries_are_given_up_what_they_stood_for_is_read_as_well() -> None:
     talk = conversation(*said(NEVER, number=20))
-    large = chunk(talk, 0, 12, tokens=980)
-    view = sent(replace(asked(talk), chunks=(large,)))
+    view = sent(replace(asked(talk), chunks=(chunk(talk, 0, 12, tokens=980),)))
     assert not view.chunks
-    assert NEVER in stub(view)
+    assert NEVER in quoted(view)
 
 
 def test_the_bytes_stay_while_the_same_messages_are_out() -> None:
@@ -195,14 +130,14 @@ def test_the_bytes_stay_while_the_same_messages_are_out() -> None:
     for stop in range(25, len(history), 2):
         talk = conversation(*history[:stop], message("assistant", "ok"), QUESTION)
         view = sent(asked(talk))
-        found.setdefault(len(gone(view)), set()).add(stub(view))
+        found.setdefault(len(gone(view)), set()).add(quoted(view))
     assert all(len(texts) == 1 for texts in found.values())
     assert all(less <= more for less, more in pairwise(found))
-    assert len(found) < 25
+    assert len(found) < 30
 
 
 @given(st.integers(0, 1 << 32))
-def test_rules_never_make_a_request_fail_that_fitted(seed: int) -> None:
+def test_words_never_make_a_request_fail_that_fitted(seed: int) -> None:
     draw = Random(seed)
     history: list[Message] = []
     for number in range(draw.randint(1, 25)):
@@ -215,20 +150,20 @@ def test_rules_never_make_a_request_fail_that_fitted(seed: int) -> None:
     policy = draw.choice((NO_SUMMARIES, Policy(strategy="none"), replace(NO_SUMMARIES, window_turns=3)))
     policy = replace(policy, alternates=draw.random() < 0.5)
     limits = budget(draw.randint(60, 1_200))
-    plain, rules = case(talk, limits=limits, policy=policy), given_rules(talk, room=draw.choice((0, 10, 40, 200)))
-    before, after = settle(plain), settle(replace(plain, rules=rules))
+    kept = OmittedWords(talk, draw.choice((0, 10, 40, 200)), count)
+    plain = case(talk, limits=limits, policy=policy)
+    before, after = settle(plain), settle(replace(plain, words=kept))
     if before.view is None:
         assert after.view is None or after.view.tokens <= limits.limit
         return
     view = sure(after.view)
     assert view.tokens <= limits.limit
     assert problems(talk, view, limits.limit, alternates=policy.alternates) == []
-    lines = stub(view).partition(f"{RULES_HEADING}\n")[2].split("\n")
     left = "\n".join(talk.transcript.messages[index].text for index in gone(view))
-    assert all(line in left for line in lines if line.startswith("Never"))
+    for line in quoted(view).split("\n")[2:-1]:
+        assert all(part.strip() in left for part in line.partition(": ")[2].split("[...]"))
 
 
-def test_a_request_has_rules_for_a_stub() -> None:
+def test_a_request_has_words_for_a_stub() -> None:
     talk = conversation(*said(NEVER))
-    kept = sure(worlds.asked(talk).rules_left_out)
-    assert kept.tokens_of(0) == count(NEVER) + 1
+    assert sure(worlds.asked(talk).omitted_words).tokens_of(0) >= count(NEVER)

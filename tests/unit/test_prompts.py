@@ -12,6 +12,7 @@ from app.core.summary.prompts import (
     quote_messages,
     summary_request,
 )
+from app.core.view.chunks import UserWords
 from app.core.view.view import Verbatim, View
 from tests.unit.conversations import chunk, conversation, message, turns
 
@@ -57,19 +58,18 @@ def test_a_result_without_its_call_and_a_named_speaker_are_quoted_too() -> None:
     assert f"<{FENCE} 2 user ann>" in quoted
 
 
-def test_values_and_rules_stand_after_the_notes_each_in_marks_of_their_own() -> None:
+def test_values_and_the_users_words_stand_after_the_notes_each_in_marks_of_their_own() -> None:
     made = chunk(conversation(*turns(2)), 0, 2)
     fence = fence_of(made.through_digest)
-    with_both = replace(made, values=("ORD-1", "a.py"), rules=("Never push.",), rules_left_out=3)
+    with_both = replace(made, values=("ORD-1", "a.py"), user_words=(UserWords(3, "Never push."),))
     assert chunk_text(with_both) == (
         f"{chunk_text(made)}\n"
+        "[The user said, quoted letter by letter behind the number of the turn;"
+        " later statements hold over earlier ones:]\n"
+        f"<words {fence}>\nturn 3: Never push.\n</words {fence}>\n"
         "[Exact values from these messages, copied by code:]\n"
-        f"<values {fence}>\nORD-1\na.py\n</values {fence}>\n"
-        "[The user set these rules in those messages, in these very words. They still hold:]\n"
-        f"<rules {fence}>\nNever push.\n</rules {fence}>\n"
-        "[3 older rules of the user could not be kept.]"
+        f"<values {fence}>\nORD-1\na.py\n</values {fence}>"
     )
-    assert "1 older rule of" in chunk_text(replace(made, rules_left_out=1))
 
 
 def test_what_an_earlier_release_made_has_the_bytes_it_had() -> None:

@@ -17,7 +17,7 @@ from app.core.limits.budget import Budget
 from app.core.stages.fit import fit
 from app.core.stages.lighten import exceeds, lighten
 from app.core.stages.policy import Policy
-from app.core.stages.prune import Rules
+from app.core.stages.prune import OmittedWords
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary, Masking, Masks
 from app.core.view.reading import Path, build_view, least_view, paths, widest_path
@@ -36,8 +36,8 @@ class Case(Struct, frozen=True, eq=False, dict=True):
     cost: Cost
     chunks: Collection[SummaryChunk] = ()
     masking: Masking | None = None
-    rules: Rules | None = None
-    """Rules for stubs; None where none are kept."""
+    words: OmittedWords | None = None
+    """The user's words for stubs; None where none are kept."""
 
     def with_pins(self, pins: Pins) -> Case:
         """A copy with these pins in place of its own: what is pinned is not masked."""
@@ -157,7 +157,12 @@ class Case(Struct, frozen=True, eq=False, dict=True):
 
 
 def case_of(
-    conversation: Conversation, policy: Policy, budget: Budget, cost: Cost, pins: Pins, rules: Rules | None = None
+    conversation: Conversation,
+    policy: Policy,
+    budget: Budget,
+    cost: Cost,
+    pins: Pins,
+    words: OmittedWords | None = None,
 ) -> Case:
     """Case that a request begins with, before anything is looked up."""
     context = ClientContext(
@@ -166,7 +171,8 @@ def case_of(
     pinned = conversation.with_client_context(context).with_pins(pins)
     masks = _masks(pinned, policy, cost)
     masking = Masking(masks) if masks else None
-    return Case(pinned, policy, budget, cost, masking=masking, rules=rules if policy.stub else None)
+    kept = words if policy.stub and policy.user_words else None
+    return Case(pinned, policy, budget, cost, masking=masking, words=kept)
 
 
 def _masks(conversation: Conversation, policy: Policy, cost: Cost) -> Masks | None:

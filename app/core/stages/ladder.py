@@ -23,7 +23,7 @@ from app.core.stages.case import Case
 from app.core.stages.fade import fade
 from app.core.stages.fit import fit, truncations
 from app.core.stages.policy import Policy
-from app.core.stages.prune import prune, with_rules
+from app.core.stages.prune import prune, with_words
 from app.core.stages.repair import repair, separated
 from app.core.stages.session_pruning import prune_session
 from app.core.stages.steps import Step, StepName
@@ -120,7 +120,7 @@ def _repaired(case: Case, view: View) -> View:
     repaired = repair(case.conversation, view, case.cost, orphans=orphans)
     repaired = with_carried_context(case.conversation, repaired)
     repaired = separated(case.conversation, repaired, case.cost) if case.policy.alternates else repaired
-    return with_rules(repaired, case.rules, case.budget.limit, case.cost) if case.rules else repaired
+    return with_words(repaired, case.words, case.budget.limit, case.cost) if case.words else repaired
 
 
 def settle(case: Case, why: Reasons = (), *, in_vain: bool = False) -> Decision:
@@ -224,8 +224,8 @@ def _shaped(case: Case, view: View) -> View:
     if policy.fade:
         view = fade(conversation, view, budget.limit, cost)
     if (turns := policy.window_turns) is not None:
-        most, rules = view.tokens, case.rules
-        view = prune(conversation, view, most, most, cost, stub=policy.stub, most_turns=turns, rules=rules)
+        most, words = view.tokens, case.words
+        view = prune(conversation, view, most, most, cost, stub=policy.stub, most_turns=turns, words=words)
     return view
 
 
@@ -240,7 +240,7 @@ def _fitted(case: Case, conversation: Conversation, view: View) -> Iterator[tupl
     """Views that each stage leaves, in their order."""
     policy, budget, cost = case.policy, case.budget, case.cost
     limit, target = budget.limit, min(budget.target, budget.limit)
-    pruned = partial(prune, conversation, at_most=limit, target=target, cost=cost, stub=policy.stub, rules=case.rules)
+    pruned = partial(prune, conversation, at_most=limit, target=target, cost=cost, stub=policy.stub, words=case.words)
     if policy.fit:
         is_known = view is case.widest_view and conversation is case.conversation
         view = case.fitted_view if is_known else fit(conversation, view, limit, cost)

@@ -38,6 +38,8 @@ class Policy(Struct, frozen=True):
     emergency: bool = True
     cost_gate: CostGate | None = field(default_factory=CostGate)
     recall: RecallPolicy | None = field(default_factory=RecallPolicy)
+    user_words: bool = True
+    """Whether the user's words stay where their messages do not."""
     folds_in: bool = True
     """Whether a fold is part of the summary that makes it due, not a call of its own."""
     failed_results: int = 0

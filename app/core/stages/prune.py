@@ -23,17 +23,17 @@ MOST_NAMES = 8
 """Tools that a stub names."""
 
 
-class Rules(Protocol):
-    """Standing rules of the user, in messages that are left out with a stub in their place."""
+class OmittedWords(Protocol):
+    """The user's words in messages that are left out with a stub in their place."""
 
     def tokens_of(self, index: int) -> int:
-        """Tokens of the rules that one message sets."""
+        """Tokens of the words in one message."""
 
     def room_for(self, tokens: int) -> int:
-        """Room that a stub needs for rules of so many tokens."""
+        """Room that so many tokens of words need."""
 
     def text(self, out: AbstractSet[int], room: int) -> str:
-        """End of a stub: the rules that these messages set, as far as they fit into the room."""
+        """Text with what the user said in these messages, as far as it fits into the room; empty for none."""
 
 
 @dataclass(slots=True)
@@ -52,19 +52,19 @@ def prune(
     *,
     stub: bool,
     most_turns: int | None = None,
-    rules: Rules | None = None,
+    words: OmittedWords | None = None,
 ) -> View:
     """The view without its oldest units, so that it has at most so many tokens, or as few as can be.
 
     Instructions, the last user message, pinned messages and the last unit stay, with the calls of its results. Where
     units must go, as many go as bring the view to `target`, and they are the same in the requests that follow: which
     go is found by living through the history from its beginning. `most_turns` also leaves out everything before so
-    many whole turns and the current one. Room is kept for the `rules` of what goes: see `with_rules`.
+    many whole turns and the current one. Room is kept for the `words` of what goes: see `with_words`.
     """
     units = _units(conversation, view)
     beside = (STUB_TOKENS if stub else 0) + _most_carried_tokens(conversation, view, units)
     fixed = view.tokens - sum(unit.tokens for unit in units) + beside
-    gone = _gone(units, fixed, at_most, target, rules) if view.tokens > at_most else 0
+    gone = _gone(units, fixed, at_most, target, words) if view.tokens > at_most else 0
     gone = max(gone, _before_turns(conversation, units, most_turns))
     dropped = [unit for unit in units[:gone] if unit.droppable]
     if not dropped:
@@ -72,17 +72,18 @@ def prune(
     return _without(conversation, view, dropped, cost if stub else None)
 
 
-def with_rules(view: View, rules: Rules, limit: int, cost: Cost) -> View:
-    """The view whose stub ends with the rules of what is left out, as far as there is room under the limit; itself
-    where there are none. Done last: then no payload is too large for want of the room that they take."""
+def with_words(view: View, words: OmittedWords, limit: int, cost: Cost) -> View:
+    """The view with the user's words of what is left out behind the stub, as far as there is room under the limit;
+    itself where there are none. Done last: then no payload is too large for want of the room that they take."""
     stub = next((part for part in view.parts if isinstance(part, Note) and part.kind == "stub"), None)
     pruned = (part for part in view.parts if isinstance(part, Pruned) and part.by == "pruned")
     out = frozenset(index for part in pruned for index in range(part.start, part.stop))
-    if stub is None or not (text := rules.text(out, limit - view.tokens)):
+    if stub is None or not (text := words.text(out, limit - view.tokens)):
         return view
-    longer = Note("stub", stub.text + text, cost(own_message(stub.text + text)))
-    tokens = view.tokens - stub.tokens + longer.tokens
-    parts = tuple(longer if part is stub else part for part in view.parts)
+    note = Note("user_words", text, cost(own_message(text)))
+    tokens = view.tokens + note.tokens
+    place = view.parts.index(stub) + 1
+    parts = (*view.parts[:place], note, *view.parts[place:])
     return replace(view, parts=parts, tokens=tokens) if tokens <= limit else view
 
 
@@ -127,7 +128,7 @@ def _most_carried_tokens(conversation: Conversation, view: View, units: Sequence
     return max(0, most_carried_tokens(conversation, view.parts, out) - now)
 
 
-def _gone(units: list[_Unit], fixed: int, at_most: int, target: int, rules: Rules | None) -> int:
+def _gone(units: list[_Unit], fixed: int, at_most: int, target: int, words: OmittedWords | None) -> int:
     """Number of the first unit that must be kept, if each unit in turn was the end of a request."""
     gone, tokens = 0, fixed
     said = held = 0
@@ -137,8 +138,8 @@ def _gone(units: list[_Unit], fixed: int, at_most: int, target: int, rules: Rule
         while tokens > aim and gone < number:
             if units[gone].droppable:
                 tokens -= units[gone].tokens + held
-                said += sum(map(rules.tokens_of, units[gone].indexes)) if rules else 0
-                held = rules.room_for(said) if rules else 0
+                said += sum(map(words.tokens_of, units[gone].indexes)) if words else 0
+                held = words.room_for(said) if words else 0
                 tokens += held
             gone += 1
     return gone

@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from app.core.history.secrets import Scrub, without_secrets
 from app.core.stages.policy import CUMULATIVE, Strategy
-from app.core.summary.rules import WINDOW_SHARE
 
 
 class SummaryBrief(Struct, frozen=True):
@@ -40,9 +39,8 @@ class SummaryBrief(Struct, frozen=True):
     """Whether the summariser refuses two messages of one role in a row."""
     values_share: float = 0.0
     """Exact values take at most this share of what a chunk may have."""
-    rules_share: float = WINDOW_SHARE
-    """Standing rules take at most this share of the window."""
-    """Newest first, what a compaction quotes that the history begins with: its messages are gone."""
+    user_words: bool = False
+    """Whether the user's words stand beside a summary."""
     failed_results: int = 0
     """Failed tool calls that are appended to a summary as they are, because models leave them out; at most so many."""
 

@@ -13,12 +13,13 @@ from msgspec.structs import replace
 from app.core.limits.budget import Budget
 from app.core.reasons import Reasons
 from app.core.summary.brief import SummaryBrief
-from app.core.summary.cut import FOLD_MINIMUM
+from app.core.summary.cut import FOLD_MINIMUM, words_room
 from app.core.summary.flow import Announce, Compaction, Effect, Failure, Flow, Reply, Together
 from app.core.summary.gate import was_refused
-from app.core.summary.maker import ChunkMaker, rules_of_plan
+from app.core.summary.maker import ChunkMaker
 from app.core.summary.plan import Plan, folds_in
-from app.core.summary.spans import Span, halves, released_tokens, summary_tokens
+from app.core.summary.spans import Span, fold_weight, halves, released_tokens, summary_tokens
+from app.core.summary.user_words import own_entries
 from app.core.view.chunks import SummaryChunk
 from app.core.view.view import Conversation, View
 from app.tokens.estimate import Count
@@ -41,8 +42,12 @@ def compact(
 
     Where a summary stands for the whole history, each call goes on from the chunk before it.
     """
-    rules = rules_of_plan(conversation, plan, budget, settings, count)
-    maker = ChunkMaker(conversation, conversation_id, plan, budget, settings, count, rules, sent)
+    maker = ChunkMaker(conversation, conversation_id, plan, budget, settings, count, sent)
+    if settings.user_words:
+        start = plan.spans[0].start if plan.spans else 0
+        said = own_entries(conversation.transcript, start, plan.spans[-1].stop) if plan.spans else ()
+        room = words_room(conversation, plan.base, plan.spans, budget, settings)
+        maker = replace(maker, said=said, words_room=room)
     yield Announce(plan.messages)
     if settings.cumulative:
         return (yield from _go_on(maker, plan))
@@ -55,7 +60,7 @@ def compact(
     spans = plan.missing
     summarised = yield from (_summarised(maker, *spans) if len(spans) == 1 else _in_parts(maker, spans))
     path = [*plan.base.chunks, *sorted((*plan.made, *summarised.made), key=lambda chunk: chunk.first_index)]
-    held = max(summary_tokens(path), 2 * released_tokens(conversation.transcript, path[:-1]))
+    held = max(fold_weight(path), 2 * released_tokens(conversation.transcript, path[:-1]))
     if not summarised.is_whole or held <= budget.fold:
         return summarised
     folded = yield from _fold(maker, path[:-1])
@@ -164,7 +169,7 @@ def _fold(maker: ChunkMaker, chunks: Sequence[SummaryChunk]) -> Flow:
         groups = _groups(todo, at_most)
         folded = yield from _side_by_side([_folded(maker, group, group is not groups[-1]) for group in groups])
         made += [chunk for chunk in folded.made if chunk not in todo]
-        if not folded.is_whole or len(groups) == 1 or summary_tokens(folded.made) <= maker.budget.fold:
+        if not folded.is_whole or len(groups) == 1 or fold_weight(folded.made) <= maker.budget.fold:
             return replace(folded, made=tuple(made))
         todo = list(folded.made)
     return Compaction(tuple(made))

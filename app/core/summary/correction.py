@@ -1,4 +1,4 @@
-"""Correction of a summary: a person's text, values or rules in place of a model's, over the same messages."""
+"""Correction of a summary: a person's text, values or user's words in place of its own, over the same messages."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from app.core.history.exact_values import kept_share
+from app.core.quoting import fence_of
 from app.core.summary import prompts
 from app.core.summary.maker import addressed
-from app.core.view.chunks import SummaryChunk
+from app.core.summary.user_words import quote_user_words
+from app.core.view.chunks import SummaryChunk, UserWords
 from app.tokens.estimate import Count, note_tokens
 
 EDITED = "edited"
@@ -23,7 +25,7 @@ def corrected(
     *,
     text: str | None = None,
     values: Sequence[str] | None = None,
-    rules: Sequence[str] | None = None,
+    user_words: Sequence[UserWords] | None = None,
 ) -> SummaryChunk:
     """The chunk with these members in place of its own, under a new id; itself where nothing differs.
 
@@ -33,13 +35,15 @@ def corrected(
         chunk,
         text=chunk.text if text is None else text.strip(),
         values=chunk.values if values is None else tuple(values),
-        rules=chunk.rules if rules is None else tuple(rules),
+        user_words=chunk.user_words if user_words is None else tuple(user_words),
     )
     if wanted == chunk:
         return chunk
+    fence = fence_of(wanted.through_digest)
     written = replace(
         wanted,
         conversation_id=conversation_id,
+        user_words_tokens=count(quote_user_words(wanted.user_words, fence)),
         values_kept=kept_share(wanted.values, wanted.text),
         prompt_version=EDITED,
         tokens=note_tokens(prompts.chunk_text(wanted), count),

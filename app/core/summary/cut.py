@@ -9,7 +9,8 @@ from math import ceil
 from app.core.history.messages import Transcript
 from app.core.limits.budget import Budget
 from app.core.summary.brief import SummaryBrief
-from app.core.summary.spans import Span, quoted_tokens, released_tokens, replaced_tokens, summary_tokens
+from app.core.summary.spans import Span, fold_weight, quoted_tokens, released_tokens, replaced_tokens, summary_tokens
+from app.core.summary.user_words import SHARE, WIDE_SHARE, chunk_room, held_tokens
 from app.core.view.reading import Path, pinned_tokens
 from app.core.view.view import Conversation
 
@@ -70,22 +71,52 @@ def expected_view(
     conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget, summary: SummaryBrief
 ) -> int:
     """The view after a compaction up to `cut`: summaries as large as they may be, folded where they will be."""
+    return sum(_expected(conversation, base, cut, parts, budget, summary))
+
+
+def words_room(
+    conversation: Conversation, base: Path, spans: Sequence[Span], budget: Budget, summary: SummaryBrief
+) -> int:
+    """Most tokens of the user's words in all chunks after a compaction: more while the view is under its target."""
+    kept, cut = Path() if summary.cumulative else base, spans[-1].stop if spans else base.covered
+    others, _ = _expected(conversation, kept, cut, len(spans), budget, summary)
+    return max(int(SHARE * budget.room), min(int(WIDE_SHARE * budget.room), budget.target - others))
+
+
+def _expected(
+    conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget, summary: SummaryBrief
+) -> tuple[int, int]:
+    """Tokens of the view after a compaction up to `cut`: without the user's words, and of these."""
     transcript = conversation.transcript
-    held, new = summary_tokens(base.chunks), _new_tokens(conversation, base, cut, parts, budget)
+    words = held_tokens(base.chunks)
+    held, new = summary_tokens(base.chunks) - words, _new_tokens(conversation, base, cut, parts, budget)
     released = released_tokens(transcript, base.chunks)
     folds = will_fold(conversation, base, cut, parts, budget)
     summaries = (1 + _parts(held + new, summary)) * budget.summary if folds else held + new
-    carried = base.tokens - held - folds * released + transcript.carried_tokens(base.covered, cut, cut)
+    carried = base.tokens - held - words - folds * released + transcript.carried_tokens(base.covered, cut, cut)
     context = conversation.client_context.carry_over(cut, transcript.carried(0, cut, cut))
     beside = pinned_tokens(conversation, cut) + context.tokens
-    return conversation.instruction_tokens + summaries + carried + beside + transcript.tokens(cut)
+    words += _new_words(conversation, base.covered, cut, parts, budget) if summary.user_words else 0
+    others = conversation.instruction_tokens + summaries + carried + beside + transcript.tokens(cut)
+    return others, min(words, int(SHARE * budget.room)) if folds else words
 
 
 def will_fold(conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget) -> bool:
     """Whether the summaries grow too many with a compaction up to `cut`."""
-    held = summary_tokens(base.chunks) + _new_tokens(conversation, base, cut, parts, budget)
+    held = fold_weight(base.chunks) + _new_tokens(conversation, base, cut, parts, budget)
     released = released_tokens(conversation.transcript, base.chunks)
     return max(held, 2 * released) > budget.fold and len(base.chunks) + parts > FOLD_MINIMUM
+
+
+def _new_words(conversation: Conversation, start: int, stop: int, parts: int, budget: Budget) -> int:
+    """Most tokens of the user's words in the summaries of a range."""
+    transcript, most = conversation.transcript, min(parts * chunk_room(budget), int(SHARE * budget.room))
+    users, tokens = transcript.messages.user_places, 0
+    for index in users[bisect_left(users, start) : bisect_left(users, stop)]:
+        tokens += transcript.tokens_of(index)
+        if tokens > most:
+            return most
+    return tokens
 
 
 def _new_tokens(conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget) -> int:

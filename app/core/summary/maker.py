@@ -19,25 +19,24 @@ from app.core.reasons import Code, Reasons, because
 from app.core.stages.alter import message_of
 from app.core.stages.repair import repair
 from app.core.summary import prompts
-from app.core.summary.beside import fitting, merged_rules
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.cut import AIMED_SHARE
 from app.core.summary.flow import Effect, Failure, Outcome, Reply, StoreChunk, Summarise
 from app.core.summary.gate import MINIMUM_TOKENS, SummaryAnswer, is_too_long, objection, visible_text
 from app.core.summary.plan import Plan, is_shown, may_continue, shown_size
-from app.core.summary.rules import NewRules, new_rules, rules_in
 from app.core.summary.spans import Span, longest_within, quoted_tokens, released_by, replaced_tokens, summary_tokens
-from app.core.view.chunks import SummaryChunk
+from app.core.summary.user_words import SHARE, chunk_room, fitting_words, held_tokens, own_entries, quote_user_words
+from app.core.view.chunks import SummaryChunk, UserWords
 from app.core.view.reading import Path, build_view
 from app.core.view.view import Altered, Conversation, Part, Recalled, Verbatim, View
 from app.tokens.estimate import Count, note_tokens
 
-RULES_SHARE = 1 / 3
-"""Rules take at most this share of what a summary replaces, or it would be no smaller than that."""
+WORDS_SHARE = 0.5
+"""The user's words take at most this share of what a summary replaces, or it would be no smaller than that."""
 LEAST_ASKED = 1_000
 """Tokens. A summary that was asked for is made of less, too: then it may be as short or long as little text needs."""
 LEAST_PART = 100
-"""Tokens. So may that of a part which holds less beyond its rules and values: without it large ones are of no use."""
+"""Tokens. So may that of a part which holds less beyond its words and values: without it large ones are of no use."""
 
 
 class _Source(Struct, frozen=True):
@@ -87,10 +86,12 @@ class ChunkMaker(Struct, frozen=True):
     budget: Budget
     settings: SummaryBrief
     count: Count
-    rules: NewRules
-    """Rules that the messages of the plan's spans set: there is one room for all of them."""
     sent: View | None = None
     """View over the plan's base with what is quoted in it, as the provider has it in its cache, if that is known."""
+    said: Sequence[tuple[int, UserWords]] = ()
+    """The user's words in the plan's spans, with the positions of the messages."""
+    words_room: int = 0
+    """Most tokens of the user's words in all chunks."""
 
     def summarise(
         self, span: Span, refused: Reasons = (), *, once: bool = False
@@ -209,7 +210,7 @@ class ChunkMaker(Struct, frozen=True):
     def _with_beside(
         self, chunk: SummaryChunk, replaces: int, chunks: Sequence[SummaryChunk], span: Span | None = None
     ) -> SummaryChunk:
-        """A chunk with the values and the rules of the chunks and the messages that it is made from."""
+        """A chunk with the values and the user's words of the chunks and the messages that it is made from."""
         messages = self.conversation.transcript.messages[span.start : span.stop] if span else ()
         room = int(self.settings.values_share * self._cap(chunk, replaces))
         values: tuple[str, ...] = ()
@@ -223,16 +224,42 @@ class ChunkMaker(Struct, frozen=True):
             )
             new = extract_records(messages, merge_records(beside), turns)
             values = fit_records(merge_ranked([*held, new]) if held else new, room, self.count)
-        set_here, without_room = self.rules.between(span.start, span.stop) if span else ([], 0)
-        rules = merged_rules([*(each.rules for each in chunks), set_here])
-        whole = rules_room(self.plan, chunk.first_index, chunk.last_index, self.budget, self.settings, self.count)
-        replaced = max(replaces, LEAST_ASKED) if self.plan.asked else replaces
-        room = min(whole, int(RULES_SHARE * replaced))
-        kept = fitting(rules, room, self.count)
-        # A summary of everything, made anew from everything, knows itself what it leaves out.
-        left_before = sum(each.rules_left_out for each in chunks if span is None or each.last_index < span.start)
-        left_out = len(rules) - len(kept) + without_room + left_before
-        return replace(chunk, values=values, rules=kept, rules_left_out=left_out)
+        chunk = replace(chunk, values=values)
+        return self._with_words(chunk, replaces, chunks, span) if self.settings.user_words else chunk
+
+    def _with_words(
+        self, chunk: SummaryChunk, replaces: int, chunks: Sequence[SummaryChunk], span: Span | None
+    ) -> SummaryChunk:
+        carried = {chunk.first_index + offset for offset in chunk.carried}
+        said = [(index, entry) for index, entry in self.said if span and span.start <= index < span.stop]
+        others = [each for each in self.plan.base.chunks if each.last_index < chunk.first_index]
+        room, wide = self._words_room(said, held_tokens(others), is_fold=bool(chunks) or self.settings.cumulative)
+        if released := {each.first_index + offset for each in chunks for offset in each.carried} - carried:
+            found = own_entries(self.conversation.transcript, min(released), max(released) + 1)
+            said += [(index, entry) for index, entry in found if index in released]
+        entries = [entry for each in chunks for entry in each.user_words]
+        entries += [entry for index, entry in said if index not in carried]
+        entries.sort(key=lambda entry: entry.turn or 0)
+        most = int(WORDS_SHARE * (max(replaces, LEAST_ASKED) if self.plan.asked else replaces))
+        before = [entry for each in others for entry in each.user_words]
+        before += [] if chunks or not span else [entry for index, entry in self.said if index < span.start]
+        kept = fitting_words(entries, min(room, most), min(wide, most), self.count, before)
+        tokens = self.count(quote_user_words(kept, fence_of(chunk.through_digest)))
+        return replace(chunk, user_words=kept, user_words_tokens=tokens)
+
+    def _words_room(self, said: Sequence[tuple[int, UserWords]], held: int, *, is_fold: bool) -> tuple[int, int]:
+        """Tokens for the user's words in one chunk, and for those of rank; `held`: tokens of those in earlier chunks.
+
+        A fold leaves room for the next chunk. Spans of one compaction share the room by the length of what was said.
+        """
+        one, shared = chunk_room(self.budget), int(SHARE * self.budget.room)
+        if is_fold:
+            room = max(shared - one - held, one)
+            return room, max(self.words_room - one // 2 - held, room)
+        room = min(one, max(0, shared - held))
+        wide = max(self.words_room - one // 2 - held, one // 2)
+        part = sum(len(entry.text) for _, entry in said) / max(1, sum(len(entry.text) for _, entry in self.said))
+        return int(part * room), int(part * wide)
 
     def _cap(self, chunk: SummaryChunk, replaces: int) -> int:
         """Most tokens of a chunk that stands for so many: for one that takes others in as for a fold and a summary."""
@@ -278,11 +305,12 @@ class ChunkMaker(Struct, frozen=True):
         """
         replaces, least, quoted = source.replaces, MINIMUM_TOKENS, self.settings.scrub(source.quoted)
         held = self.count(prompts.chunk_beside(chunk))
+        values = held - chunk.user_words_tokens
         if self.plan.asked and replaces < LEAST_ASKED:
             replaces, least = LEAST_ASKED, 1
         elif len(self.plan.spans) > 1 and replaces - held < LEAST_PART:
             replaces, least = LEAST_PART + held, 1
-        aim = max(MINIMUM_TOKENS, self._cap(chunk, replaces) - held)
+        aim = max(MINIMUM_TOKENS, self._cap(chunk, replaces - chunk.user_words_tokens) - values)
         room = 2 * aim if refused else aim
         too_long = False
         for shown in (None,) if refused else (source.shown,) if once else (source.shown, None):
@@ -327,7 +355,8 @@ class ChunkMaker(Struct, frozen=True):
     def _finished(self, chunk: SummaryChunk) -> SummaryChunk:
         scrub = self.settings.scrub
         values = (line for line in map(scrub, chunk.values) if line != REMOVED)
-        chunk = replace(chunk, text=scrub(chunk.text), values=tuple(values), rules=tuple(map(scrub, chunk.rules)))
+        said = tuple(replace(entry, text=scrub(entry.text)) for entry in chunk.user_words)
+        chunk = replace(chunk, text=scrub(chunk.text), values=tuple(values), user_words=said)
         tokens = note_tokens(prompts.chunk_text(chunk), self.count)
         return addressed(replace(chunk, tokens=tokens))
 
@@ -347,24 +376,3 @@ def addressed(chunk: SummaryChunk) -> SummaryChunk:
         address.update(len(encoded).to_bytes(8, "big") + encoded)
     address.update(chunk.from_digest + chunk.through_digest)
     return replace(chunk, id=f"chk_{address.hexdigest()}")
-
-
-def rules_of_plan(
-    conversation: Conversation, plan: Plan, budget: Budget, settings: SummaryBrief, count: Count
-) -> NewRules:
-    """Rules that the plan's messages set and its base does not hold yet, as far as there is room for them."""
-    if not plan.spans:
-        return NewRules()
-    start, stop = plan.spans[0].start, plan.spans[-1].stop
-    found = rules_in(conversation.transcript.messages, start, stop)
-    held = () if settings.cumulative else [rule for chunk in plan.base.chunks for rule in chunk.rules]
-    return new_rules(found, held, rules_room(plan, start, stop - 1, budget, settings, count), count)
-
-
-def rules_room(plan: Plan, first: int, last: int, budget: Budget, settings: SummaryBrief, count: Count) -> int:
-    """Tokens, for the rules of the messages from `first` through `last`. What the chunks beside these hold counts, but
-    half the room is always there."""
-    room = int(settings.rules_share * budget.window / budget.line.ratio)
-    beside = (chunk for chunk in plan.base.chunks if chunk.first_index < first or chunk.last_index > last)
-    held = sum(count(rule) + 1 for chunk in beside for rule in chunk.rules)
-    return max(room - held, room // 2)

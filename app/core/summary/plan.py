@@ -12,6 +12,7 @@ from app.core.summary.cut import FOLD_MINIMUM, choose_cut, expected_view, will_f
 from app.core.summary.spans import (
     SMALLEST_PART,
     Span,
+    fold_weight,
     quoted_tokens,
     released_tokens,
     replaced_tokens,
@@ -83,7 +84,7 @@ def plan_compaction(
     cut = choose_cut(conversation, base, budget, summary)
     if cut is None:
         foldable = base.chunks[:-1]
-        held = max(summary_tokens(base.chunks), 2 * released_tokens(conversation.transcript, foldable))
+        held = max(fold_weight(base.chunks), 2 * released_tokens(conversation.transcript, foldable))
         if len(foldable) < FOLD_MINIMUM or held <= budget.fold:
             return None
         start, cut = 0, conversation.chain.positions[foldable[-1].through_digest]

@@ -16,6 +16,7 @@ from app.core.history.agent_progress import reports_error
 from app.core.history.messages import Kind, Media, Message, calls_of, tool_name
 from app.core.quoting import fence_of, marked, one_line, quoted, word
 from app.core.shapes.shape import shorten
+from app.core.summary.user_words import quote_user_words
 from app.core.view.chunks import SummaryChunk
 from app.core.view.view import View
 
@@ -44,7 +45,6 @@ STRICTER_NOTE = "Your last answer could not be used ({reason}). Write only the n
 
 
 VALUES_HEADING = "[Exact values from these messages, copied by code:]"
-RULES_HEADING = "[The user set these rules in those messages, in these very words. They still hold:]"
 
 FAILURES_HEADING = "\n\nTool calls that failed:\n"
 LONGEST_FAILURE = 240
@@ -161,7 +161,7 @@ def said_in(message: Message, longest_text: int | None) -> str:
 def chunk_text(chunk: SummaryChunk) -> str:
     """A summary as it stands in a payload, in a user message: data, never an instruction.
 
-    After it stand the exact values of its range, and the rules that the user set there: these alone are to be heeded.
+    After it stand the exact values of its range, and what the user said there.
     """
     fence = fence_of(chunk.through_digest)
     notes = (
@@ -174,18 +174,9 @@ def chunk_text(chunk: SummaryChunk) -> str:
 def chunk_beside(chunk: SummaryChunk) -> str:
     """Text of a payload after a summary's own; empty where there is nothing of it."""
     fence = fence_of(chunk.through_digest)
-    parts = []
-    if chunk.values:
-        parts += [VALUES_HEADING, marked("values", "\n".join(chunk.values), fence)]
-    return "".join(f"\n{part}" for part in parts) + rules_beside(chunk.rules, chunk.rules_left_out, fence)
-
-
-def rules_beside(rules: Sequence[str], older: int, fence: str) -> str:
-    """Text of a payload with standing rules, after what stands for their messages; `older` ones could not be kept."""
-    parts = [RULES_HEADING, marked("rules", "\n".join(rules), fence)] if rules else []
-    if older:
-        parts.append(f"[{older} older {'rule' if older == 1 else 'rules'} of the user could not be kept.]")
-    return "".join(f"\n{part}" for part in parts)
+    said = quote_user_words(chunk.user_words, fence)
+    values = f"{VALUES_HEADING}\n{marked('values', chr(10).join(chunk.values), fence)}" if chunk.values else ""
+    return "".join(f"\n{part}" for part in (said, values) if part)
 
 
 def notes_so_far(chunk: SummaryChunk) -> str:

@@ -141,6 +141,11 @@ def summary_tokens(chunks: Iterable[SummaryChunk]) -> int:
     return sum(chunk.tokens for chunk in chunks)
 
 
+def fold_weight(chunks: Iterable[SummaryChunk]) -> int:
+    """Tokens of summaries, by which a fold is due: the user's words, which it does not make fewer, count half."""
+    return sum(chunk.tokens - chunk.user_words_tokens // 2 for chunk in chunks)
+
+
 def released_by(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> list[int]:
     """Positions of the messages that chunks carry and a fold of them does not: what the user said in an agent's turns,
     each split by some cut, would pile up in the payload."""

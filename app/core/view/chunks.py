@@ -7,6 +7,14 @@ from datetime import datetime
 from msgspec import Struct
 
 
+class UserWords(Struct, frozen=True):
+    """The user's words in one message, letter by letter but for signs where some were left out."""
+
+    turn: int | None
+    """Number of the turn, from 1; None for a rule that the previous release kept."""
+    text: str
+
+
 class SummaryChunk(Struct, frozen=True):
     """The summary of the messages after `from_digest` through `through_digest` of one chain.
 
@@ -16,11 +24,11 @@ class SummaryChunk(Struct, frozen=True):
     `first_index` and `last_index` count messages after the leading instructions, from 0, both inclusive;
     `through_turn` is the number of turns (user messages) that have begun by then. `carried` holds offsets from
     `first_index` of the messages that stay verbatim directly after the summary. `tokens` is the uncalibrated
-    estimate of the summary as it stands in a payload: wrapper, values and rules included.
+    estimate of the summary as it stands in a payload: wrapper, values and the user's words included.
     """
 
     id: str
-    """Content address: the same range, series, level, text, values and rules give the same id on every replica."""
+    """Content address: the same range, series, level, text, values and user's words have the same id everywhere."""
     conversation_id: str
     """The conversation that made it; any conversation of the tenant may use it."""
     series: str
@@ -47,10 +55,10 @@ class SummaryChunk(Struct, frozen=True):
     """Ids of the chunks that it stands for, in order."""
     values: tuple[str, ...] = ()
     """Exact values of its range, made by code: most useful first."""
-    rules: tuple[str, ...] = ()
-    """Standing rules that the user set in its range, letter by letter, newest first."""
-    rules_left_out: int = 0
-    """Older rules there was no room for."""
+    user_words: tuple[UserWords, ...] = ()
+    """The user's words in its range, in order: see `summary.user_words`."""
+    user_words_tokens: int = 0
+    """Estimate of these, as they stand in a payload."""
     values_kept: float | None = None
     """Share of `values` that the text holds as well; None where there are none."""
     history_length: int | None = None

@@ -27,7 +27,8 @@ def coverage_of(
     for shown in parts:
         if shown["kind"] not in ("summarized", "pruned"):
             shown["tokens"] -= sum(tokens for index, tokens in spared.items() if _holds(shown, index))
-        shown["tokens"] = round(line.ratio * shown["tokens"])
+        for name in shown.keys() & {"tokens", "user_words_tokens"}:
+            shown[name] = round(line.ratio * shown[name])
     left = line.to_provider_tokens(view.tokens) - sum(shown["tokens"] for shown in parts)
     return [_instructions(conversation, line, left), *parts]
 
@@ -40,7 +41,8 @@ def _parts(conversation: Conversation, view: View) -> list[dict[str, Any]]:
         match part:
             case Summary(chunk):
                 place = _place(chunk.first_index, chunk.last_index)
-                parts.append({"kind": "summarized", **place, "summary_id": chunk.id, "tokens": chunk.tokens})
+                said = {"user_words_tokens": chunk.user_words_tokens} if chunk.user_words else {}
+                parts.append({"kind": "summarized", **place, "summary_id": chunk.id, "tokens": chunk.tokens, **said})
             case Carried(index):
                 parts.append({"kind": "carried", **_place(index, index), "tokens": transcript.tokens_of(index)})
             case Altered(index, _, tokens, by):

@@ -74,7 +74,7 @@ class Pinned(Struct, frozen=True):
 class Note(Struct, frozen=True):
     """A user message of Steno's own. It is made for this payload and stored nowhere."""
 
-    kind: Literal["stub", "pinned_text", "exact_values", "state", "client_instructions"]
+    kind: Literal["stub", "user_words", "pinned_text", "exact_values", "state", "client_instructions"]
     text: str
     tokens: int
 
@@ -320,7 +320,7 @@ class Kept:
 
 
 ACTIONS = (
-    *("masked", "summarized", "pinned", "trimmed", "cleared", "faded"),
+    *("masked", "summarized", "user_words", "pinned", "trimmed", "cleared", "faded"),
     *("shortened", "truncated", "pruned", "stub", "repaired", "recalled", "cache_marked"),
     "thinking_removed",
 )
@@ -359,11 +359,12 @@ class View(Struct, frozen=True):
         """Actions on the history, in the order of the stages."""
         done = set(self.changed)
         kinds = {type(part) for part in self.parts}
-        stub = any(isinstance(part, Note) and part.kind == "stub" for part in self.parts)
+        notes = {part.kind for part in self.parts if isinstance(part, Note)}
         others = {
             "summarized": Summary in kinds,
+            "user_words": "user_words" in notes or any(chunk.user_words for chunk in self.chunks),
             "pinned": Pinned in kinds,
-            "stub": stub,
+            "stub": "stub" in notes,
             "recalled": bool(self.recalled),
             "cache_marked": self.marks_cache,
             "thinking_removed": bool(self.without_thinking),
