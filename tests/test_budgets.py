@@ -14,10 +14,10 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 50_640,
+    "app": 49941,
     "app/cli": 2_655,
-    "app/compaction": 2_780,
-    "app/core": 11_160,
+    "app/compaction": 3050,
+    "app/core": 10600,
     "app/http": 3_210,
     "app/inspector": 3_050,
     "app/providers": 2_430,
@@ -29,11 +29,11 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 1_720,
     "app/formats": 7_710,
-    "tests": 64_900,
-    "lab": 10_140,
+    "tests": 64538,
+    "lab": 10229,
 }
 """Lines of Python by folder, at most."""
-FILES = 361
+FILES = 347
 """Python files in `app`, at most."""
 SETTINGS = 75
 TABLES = 12

@@ -12,8 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.reasons import Code, Reasons
-from app.core.summary.flow import Compaction, Outcome
 from app.core.summary.gate import was_refused
+from app.core.summary.results import Compaction, Outcome
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.runtime.lineages import Lineage, Lineages
 from app.runtime.sightings import Sightings

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from app.compaction.job import CompactionJob, CompactionStart, OnStart, ignore_start
 from app.compaction.parts import DryRun, Lately, LiveParts, Parts
 from app.compaction.request import ChatRequest
+from app.compaction.summarizer import SummaryWork
 from app.core.history.recognition import possible_heads
 from app.core.limits.background_budget import most_without_summary
 from app.core.reasons import Code, Reason, Reasons, because
@@ -36,9 +37,8 @@ from app.core.stages.masking import due_mask, without_summary
 from app.core.stages.steps import Step
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.changing import changes_every_turn, successions
-from app.core.summary.compaction import compact
-from app.core.summary.flow import Compaction, Outcome
 from app.core.summary.plan import Plan, cut_at, plan_asked, plan_compaction
+from app.core.summary.results import Compaction, Outcome
 from app.core.summary.worth import calls_of_plan, change_of_mask, change_of_plan
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary
@@ -435,10 +435,10 @@ class Preparation:
 
     async def _job(self, plan: Plan) -> CompactionJob:
         request, case, options = self.request, self.case, self._summary_options()
-        sent = await self._cached_view(plan)
-        flow = compact(case.conversation, request.conversation_id, plan, request.budget, options, request.count, sent)
+        talk, cached = case.conversation, await self._cached_view(plan)
+        work = SummaryWork(talk, request.conversation_id, plan, request.budget, options, request.count, cached)
         announce = partial(self._announce, plan)
-        return CompactionJob(plan, flow, tuple(case.chunks), self.has_waited, announce, self.deadline)
+        return CompactionJob(work, tuple(case.chunks), self.has_waited, announce, self.deadline)
 
     async def _cached_view(self, plan: Plan) -> View | None:
         """The view that the provider has in its cache, if the summariser is to read that."""

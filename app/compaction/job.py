@@ -7,7 +7,7 @@ from time import monotonic
 
 from msgspec import Struct
 
-from app.core.summary.flow import Flow
+from app.compaction.summarizer import SummaryWork
 from app.core.summary.plan import Plan
 from app.core.view.chunks import SummaryChunk
 
@@ -31,8 +31,7 @@ def ignore_start(_: CompactionStart) -> None:
 
 
 class CompactionJob(Struct, frozen=True):
-    plan: Plan
-    flow: Flow
+    work: SummaryWork
     known: tuple[SummaryChunk, ...]
     """Chunks that it was planned with."""
     is_again: bool
@@ -42,6 +41,10 @@ class CompactionJob(Struct, frozen=True):
     """Called when the summary is about to be made."""
     deadline: float
     """Time by the monotonic clock, in seconds, until which the request waits for it."""
+
+    @property
+    def plan(self) -> Plan:
+        return self.work.plan
 
     @property
     def seconds_left(self) -> float:

@@ -27,7 +27,7 @@ from app.compaction.job import CompactionJob
 from app.compaction.request import ChatRequest
 from app.compaction.runner import CompactionRunner
 from app.core.reasons import Code, because
-from app.core.summary.flow import Compaction, Outcome
+from app.core.summary.results import Compaction, Outcome
 from app.core.view.chunks import SummaryChunk
 from app.runtime.erased import Erased
 from app.store import Lease, Store, StoreUnavailable
@@ -110,7 +110,7 @@ class LeasedCompaction:
                 elif await self._is_overtaken(request, job.known):
                     compaction = Compaction((), Outcome.AWAITED)
                 else:
-                    compaction = await self.runner.perform(job.flow, request, keep, job.announce)
+                    compaction = await self.runner.make_chunks(job, request, keep)
                 beating.cancel()
         except* _LeaseLost:
             pass

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
@@ -18,18 +17,21 @@ from app.compaction.quotas import BackgroundRoom
 from app.compaction.recall_index_cache import RecallIndexCache
 from app.compaction.request import ChatRequest
 from app.compaction.runner import CompactionRunner
+from app.compaction.summarizer import make_chunks
 from app.core.reasons import Code, Reasons
 from app.core.recall.recall import RecallPolicy
 from app.core.stages.ladder import Status
 from app.core.summary.brief import SummaryBrief
-from app.core.summary.flow import Compaction, Effect, Flow, Reply, StoreChunk, Summarise, Together, drive
+from app.core.summary.chunk_builder import SummaryCall
 from app.core.summary.gate import SummaryAnswer
 from app.core.summary.plan import Plan
+from app.core.summary.results import Compaction
 from app.core.view.chunks import FirstChunk, SummaryChunk
 from app.core.view.mask import Boundary
 from app.core.view.view import View
 from app.runtime.erased import Erased
 from app.runtime.shared import SharedWork
+from app.runtime.threads import Work
 from app.store import Store
 from app.store.chunks import chunks_in, recent_first_chunks
 from app.store.pins import pins_in
@@ -262,24 +264,33 @@ class DryRun(LiveParts):
         return Lately(failed_last=self._runner.backoff.failed_last(request.compaction_key(plan)))
 
     async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction | None:
-        return await self.compute(request, partial(_imagine, job.flow))
+        return await make_chunks(job.work, _ImaginedCalls(request, self._runner.work))
 
     async def postpone(self, request: ChatRequest, job: CompactionJob) -> Sequence[SummaryChunk]:
-        return (await self.compute(request, partial(_imagine, job.flow))).made
+        return (await make_chunks(job.work, _ImaginedCalls(request, self._runner.work))).made
 
 
-def _imagine(flow: Flow) -> Compaction:
-    """Drive a flow without acting: every summary is as long as it may be, and is kept nowhere."""
+class _ImaginedCalls:
+    """Calls of a dry run: every summary is as long as it may be, and is kept nowhere."""
 
-    def perform(effect: Effect) -> Reply:
-        match effect:
-            case Summarise(request):
-                return SummaryAnswer(" a" * (request.max_tokens // 2))
-            case Together(flows):
-                return tuple(map(_imagine, flows))
-            case StoreChunk(chunk):
-                return chunk
-            case _:
-                return None
+    def __init__(self, request: ChatRequest, work: Work) -> None:
+        self._request = request
+        self._work = work
 
-    return drive(flow, perform)
+    async def compute(self, step: Callable[[], T]) -> T:
+        return await self._request.beside(self._work.do, step)
+
+    def announce(self) -> None:
+        """Announce nothing."""
+
+    async def ask(self, call: SummaryCall) -> SummaryAnswer:
+        return SummaryAnswer(" a" * (call.request.max_tokens // 2))
+
+    async def keep(self, chunk: SummaryChunk, _: SummaryAnswer) -> SummaryChunk:
+        return chunk
+
+    def reject(self, _: SummaryAnswer) -> None:
+        """Record nothing."""
+
+    async def side_by_side(self, parts: Sequence[Callable[[], Awaitable[Compaction]]]) -> list[Compaction]:
+        return [await part() for part in parts]

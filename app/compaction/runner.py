@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -20,22 +20,13 @@ from app.compaction.request_rates import RequestRates
 from app.compaction.routing import SummaryRouting
 from app.compaction.running import RunningCompactions
 from app.compaction.summariser import PAUSED, Summariser
+from app.compaction.summarizer import make_chunks
 from app.core.history.exact_values import kept_share
 from app.core.reasons import joined
-from app.core.summary.flow import (
-    Announce,
-    Compaction,
-    Effect,
-    Failure,
-    Flow,
-    Reply,
-    StoreChunk,
-    Summarise,
-    Together,
-    drive_async,
-)
+from app.core.summary.chunk_builder import SummaryCall
 from app.core.summary.gate import SummaryAnswer, visible_text
 from app.core.summary.plan import Plan
+from app.core.summary.results import Compaction, Failure
 from app.core.view.chunks import SummaryChunk
 from app.providers.ledger import Ledger
 from app.runtime.lineages import Lineage
@@ -45,6 +36,8 @@ from app.telemetry.metrics import Metrics
 from app.tokens.usage import Made
 
 log = structlog.get_logger("steno.compactor")
+
+T = TypeVar("T")
 
 SIDE_BY_SIDE = 8
 """Summary calls of one compaction that are under way at once: providers limit how much may be for one key."""
@@ -89,35 +82,12 @@ class CompactionRunner:
         await asyncio.wait({task}, timeout=job.seconds_left)
         return task.result() if task.done() else None
 
-    async def perform(self, flow: Flow, request: ChatRequest, keep: Keep, announce: Callable[[], None]) -> Compaction:
-        """Drive a flow to its end."""
-        answered: list[_Answered] = []
-        """Latest answer that is not in the ledger yet, until it is known whether it is kept."""
-
-        def settle() -> None:
-            while answered:
-                answered.pop().record(self.ledger)
-
-        async def perform(effect: Effect) -> Reply:
-            match effect:
-                case Announce():
-                    announce()
-                    return None
-                case Summarise() as asked:
-                    settle()
-                    return await self._ask(asked, request, answered)
-                case Together(flows):
-                    return await self._together(flows, request, keep)
-                case StoreChunk(chunk):
-                    kept = await keep(chunk)
-                    if kept is not None and answered:
-                        answered[-1].kept = kept
-                    return kept
-
+    async def make_chunks(self, job: CompactionJob, request: ChatRequest, keep: Keep) -> Compaction:
+        calls = _Calls(self, request, keep, job.announce)
         try:
-            return await drive_async(flow, perform, lambda step: request.beside(self.work.do, step))
+            return await make_chunks(job.work, calls)
         finally:
-            settle()
+            calls.record_unkept()
 
     def ended(
         self,
@@ -132,31 +102,6 @@ class CompactionRunner:
         seconds = monotonic() - began
         self.metrics.compacted(request.purpose, compaction.outcome, compaction.reasons, len(compaction.made), seconds)
         self._log(request, plan, compaction, seconds)
-
-    async def _together(self, flows: Sequence[Flow], request: ChatRequest, keep: Keep) -> tuple[Compaction, ...]:
-        free = asyncio.Semaphore(SIDE_BY_SIDE)
-
-        async def one(flow: Flow) -> Compaction:
-            async with free:
-                return await self.perform(flow, request, keep, lambda: None)
-
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(flow)) for flow in flows]
-        return tuple(task.result() for task in tasks)
-
-    async def _ask(self, asked: Summarise, request: ChatRequest, answered: list[_Answered]) -> SummaryAnswer | Failure:
-        call, prefix = asked.request, None
-        if (view := call.shown) is not None:
-            prefix = await request.beside(self.work.do, lambda: self.routing.prefix(request, view))
-        began = monotonic()
-        deadline, routes = began + self.summariser.timeout_seconds * ATTEMPTS, self.routing.routes(request)
-        reply = await self.summariser.ask(call, routes, prefix, deadline, request.tenant, request.request_id)
-        self.metrics.summary_called(() if isinstance(reply, SummaryAnswer) else reply.why)
-        if isinstance(reply, SummaryAnswer):
-            seconds = monotonic() - began
-            self.rates.summarised((reply.upstream, reply.model), seconds)
-            answered.append(_Answered(request, reply, asked, seconds))
-        return reply
 
     def _log(self, request: ChatRequest, plan: Plan, compaction: Compaction, seconds: float) -> None:
         reasons = compaction.reasons
@@ -177,17 +122,71 @@ class CompactionRunner:
         )
 
 
+class _Calls:
+    """Calls for the summaries of one compaction, each of which is recorded in the ledger once."""
+
+    def __init__(
+        self, runner: CompactionRunner, request: ChatRequest, keep: Keep, announce: Callable[[], None]
+    ) -> None:
+        self._runner = runner
+        self._request = request
+        self._keep = keep
+        self.announce = announce
+        self._free = asyncio.Semaphore(SIDE_BY_SIDE)
+        self._answered: dict[int, _Answered] = {}
+        """Calls that are not in the ledger yet, by the identity of the answer, until it is known whether it is kept."""
+
+    async def ask(self, call: SummaryCall) -> SummaryAnswer | Failure:
+        runner, request, prefix = self._runner, self._request, None
+        if (view := call.request.shown) is not None:
+            prefix = await self.compute(lambda: runner.routing.prefix(request, view))
+        began = monotonic()
+        deadline, routes = began + runner.summariser.timeout_seconds * ATTEMPTS, runner.routing.routes(request)
+        reply = await runner.summariser.ask(call.request, routes, prefix, deadline, request.tenant, request.request_id)
+        runner.metrics.summary_called(() if isinstance(reply, SummaryAnswer) else reply.why)
+        if isinstance(reply, SummaryAnswer):
+            seconds = monotonic() - began
+            runner.rates.summarised((reply.upstream, reply.model), seconds)
+            self._answered[id(reply)] = _Answered(request, reply, call, seconds)
+        return reply
+
+    async def keep(self, chunk: SummaryChunk, answer: SummaryAnswer) -> SummaryChunk | None:
+        kept = await self._keep(chunk)
+        if kept is not None:
+            self._answered.pop(id(answer)).record(self._runner.ledger, kept)
+        return kept
+
+    def reject(self, answer: SummaryAnswer) -> None:
+        self._answered.pop(id(answer)).record(self._runner.ledger, None)
+
+    async def side_by_side(self, parts: Sequence[Callable[[], Awaitable[Compaction]]]) -> list[Compaction]:
+        async def one(part: Callable[[], Awaitable[Compaction]]) -> Compaction:
+            async with self._free:
+                return await part()
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(part)) for part in parts]
+        return [task.result() for task in tasks]
+
+    async def compute(self, step: Callable[[], T]) -> T:
+        return await self._request.beside(self._runner.work.do, step)
+
+    def record_unkept(self) -> None:
+        for answered in self._answered.values():
+            answered.record(self._runner.ledger, None)
+        self._answered.clear()
+
+
 @dataclass(slots=True)
 class _Answered:
     request: ChatRequest
     answer: SummaryAnswer
-    asked: Summarise
+    call: SummaryCall
     seconds: float
-    kept: SummaryChunk | None = None
-    """Result of the call: if two replicas made the same summary at once, the stored one."""
 
-    def record(self, ledger: Ledger) -> None:
-        """Record the call's own tokens: savings are seen in the request that it was made for, and in later ones."""
+    def record(self, ledger: Ledger, kept: SummaryChunk | None) -> None:
+        """Record the call's own tokens: savings are seen in the request that it was made for, and in later ones.
+        `kept`: what came of it; if two replicas made the same summary at once, the stored one."""
         request, answer, ratio = self.request, self.answer, self.request.budget.line.ratio
         ledger.record(
             tenant=request.tenant,
@@ -201,11 +200,11 @@ class _Answered:
             status=200,
             tokens=answer.usage,
             bill=answer.bill,
-            values_kept=kept_share(self.asked.values, visible_text(answer.text)),
+            values_kept=kept_share(self.call.values, visible_text(answer.text)),
             made=Made(
                 seconds=round(self.seconds, 3),
-                replaced=round(ratio * self.asked.replaces),
-                summary=round(ratio * self.kept.tokens) if self.kept else None,
-                summary_id=self.kept.id if self.kept else None,
+                replaced=round(ratio * self.call.stands_for),
+                summary=round(ratio * kept.tokens) if kept else None,
+                summary_id=kept.id if kept else None,
             ),
         )

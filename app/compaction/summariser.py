@@ -17,9 +17,9 @@ from app.compaction.breakers import ModelBreaker
 from app.compaction.hints import hint_for
 from app.core.limits.overflow import PRESSURE
 from app.core.reasons import Code, Reason, Reasons, because, joined
-from app.core.summary.flow import Failure
 from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
+from app.core.summary.results import Failure
 from app.errors import StenoError, UpstreamTimedOut, UpstreamUnreachable
 from app.formats.missing_paths import says_no_such_path
 from app.formats.refusals import classify, decoded

@@ -29,7 +29,7 @@ from prometheus_client.samples import Sample
 
 from app import __version__
 from app.core.reasons import Code, Reasons
-from app.core.summary.flow import Outcome
+from app.core.summary.results import Outcome
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable, UpstreamUnreadable
 from app.tokens.usage import Purpose, Tokens
 

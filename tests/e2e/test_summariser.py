@@ -14,9 +14,9 @@ from msgspec import structs
 
 from app.compaction.summariser import Prefix, Route, Summariser
 from app.core.reasons import Code, Reason
-from app.core.summary.flow import Failure
 from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import SUMMARY_PROMPT, SummaryRequest, summary_request
+from app.core.summary.results import Failure
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.usage import read_usage
 from app.http.hops import new_instance

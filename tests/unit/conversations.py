@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from app.compaction.summarizer import SummaryWork, make_chunks
 from app.core.history.identity import Identity
 from app.core.history.messages import Kind, Message, ToolCall, Transcript
 from app.core.limits.budget import Budget, Trigger
@@ -17,9 +19,9 @@ from app.core.stages.case import Case
 from app.core.stages.policy import Policy
 from app.core.summary import plan
 from app.core.summary.brief import SummaryBrief
-from app.core.summary.flow import Compaction, Effect, Flow, Reply, StoreChunk, Summarise, Together
-from app.core.summary.flow import drive as drive_flow
+from app.core.summary.chunk_builder import SummaryCall
 from app.core.summary.gate import SummaryAnswer
+from app.core.summary.results import Compaction, Failure
 from app.core.view import reading
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary, Masking, MaskPolicy
@@ -222,37 +224,67 @@ def chunk(conversation: Conversation, start: int, stop: int, **changes: Any) -> 
     return replace(made, **changes)
 
 
-def play(flow: Flow, *answers: Reply, keep: bool = True) -> tuple[list[Effect], Compaction]:
-    """Drives a compaction with prepared answers; chunks are kept as they are, unless `keep` is false."""
-    return _play(flow, iter(answers), keep)
+class Announce(Struct, frozen=True):
+    """The announcement of a compaction."""
 
 
-def _play(flow: Flow, replies: Iterator[Reply], keep: bool) -> tuple[list[Effect], Compaction]:
-    effects: list[Effect] = []
+class Kept(Struct, frozen=True):
+    chunk: SummaryChunk
 
-    def perform(effect: Effect) -> Reply:
-        effects.append(effect)
-        match effect:
-            case Together(flows):
-                played = [_play(side, replies, keep) for side in flows]
-                effects.extend(effect for inner, _ in played for effect in inner)
-                return tuple(compaction for _, compaction in played)
-            case Summarise():
-                return next(replies)
-            case StoreChunk(made) if keep:
-                return made
-            case _:
-                return None
 
-    compaction = drive_flow(flow, perform)
-    return effects, compaction
+class SideBySide(Struct, frozen=True):
+    parts: int
+
+
+Effect = Announce | SummaryCall | Kept | SideBySide
+
+
+class PreparedCalls:
+    """Calls with prepared answers, written down in order; chunks are kept as they are, unless `keeps` is false."""
+
+    def __init__(self, answers: Iterable[SummaryAnswer | Failure], keeps: bool = True) -> None:
+        self.effects: list[Effect] = []
+        self._answers = iter(answers)
+        self._keeps = keeps
+
+    def announce(self) -> None:
+        self.effects.append(Announce())
+
+    async def ask(self, call: SummaryCall) -> SummaryAnswer | Failure:
+        self.effects.append(call)
+        return next(self._answers)
+
+    async def keep(self, chunk: SummaryChunk, _: SummaryAnswer) -> SummaryChunk | None:
+        self.effects.append(Kept(chunk))
+        return chunk if self._keeps else None
+
+    def reject(self, _: SummaryAnswer) -> None:
+        """Record nothing."""
+
+    async def side_by_side(self, parts: Sequence[Callable[[], Awaitable[Compaction]]]) -> list[Compaction]:
+        self.effects.append(SideBySide(len(parts)))
+        return [await part() for part in parts]
+
+    async def compute(self, step: Callable[[], T]) -> T:
+        return step()
+
+
+def play(work: SummaryWork, *answers: SummaryAnswer | Failure, keep: bool = True) -> tuple[list[Effect], Compaction]:
+    """Makes a compaction with prepared answers."""
+    calls = PreparedCalls(answers, keep)
+    making = make_chunks(work, calls)
+    try:
+        making.send(None)
+    except StopIteration as end:
+        return calls.effects, end.value
+    raise AssertionError("nothing here waits")
 
 
 def notes(size: int = 30) -> SummaryAnswer:
     return SummaryAnswer(words(size, "note"))
 
 
-def drive(flow: Generator[Any, Any, Any], *answers: Any) -> list[str]:
+def drive(work: SummaryWork, *answers: Any) -> list[str]:
     """The names of the effects, in order."""
-    effects, _ = play(flow, *answers)
+    effects, _ = play(work, *answers)
     return [type(effect).__name__ for effect in effects]

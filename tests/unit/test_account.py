@@ -14,7 +14,7 @@ from app.core.stages.case import Case, case_of
 from app.core.stages.ladder import Decision, settle
 from app.core.stages.policy import Policy
 from app.core.stages.steps import Step
-from app.core.summary.flow import Compaction, Outcome
+from app.core.summary.results import Compaction, Outcome
 from app.core.view.mask import Boundary, MaskPolicy
 from app.core.view.view import Pins
 from app.tokens.calibration import Line

@@ -30,13 +30,13 @@ MAY_COUNT = {
     "proxy/learning.py": {"by_bytes"},
     # They count texts of our own making: summaries, the simulator's answers.
     "core/summary/user_words.py": {COUNT},
-    "core/summary/maker.py": {COUNT, "note_tokens"},
+    "core/summary/chunk_builder.py": {COUNT, "note_tokens"},
     "core/summary/correction.py": {COUNT, "note_tokens"},
     # It counts the lines of a stub.
     "core/summary/left_out.py": {COUNT},
     # They only pass the counter on.
     "core/request.py": {COUNT},
-    "core/summary/compaction.py": {COUNT},
+    "compaction/summarizer.py": {COUNT},
     "proxy/measuring.py": {COUNT},
 }
 MAY_SCALE = {
@@ -48,7 +48,7 @@ MAY_SCALE = {
     },  # the room a summary call leaves beside its own prompt
     "proxy/intake.py": {"len(said) // 2"},  # half of a history, in messages
     "core/stages/session_pruning.py": {"CHARACTERS_PER_TOKEN"},  # the fill of the window as OpenClaw measures it
-    "core/summary/maker.py": {
+    "core/summary/chunk_builder.py": {
         "len(messages) // 3",  # the newest third, which is marked as recent
     },
     "proxy/options.py": {"1 / 3"},  # of a client's patience

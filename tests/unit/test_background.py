@@ -18,7 +18,7 @@ from app.core.history.messages import Message
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
 from app.core.stages.policy import Policy
-from app.core.summary.flow import Compaction
+from app.core.summary.results import Compaction
 from app.core.view.chunks import SummaryChunk
 from app.runtime.owned import OwnedTasks
 from app.settings import BackgroundSettings
@@ -153,7 +153,7 @@ class Course(Background):
         return world
 
     def _summarise(self, call: Any) -> Compaction:
-        _, compaction = play(call.job.flow, *[notes(200)] * 20)
+        _, compaction = play(call.job.work, *[notes(200)] * 20)
         self.summaries += 1
         self._making, self._ready_at = compaction.made, self.clock.now + self._summary_seconds
         self._rates.summarised(("upstream", "m"), self._summary_seconds)

@@ -4,7 +4,7 @@ import pytest
 
 from app.compaction.breakers import CompactionBackoff
 from app.core.reasons import Code, because
-from app.core.summary.flow import Compaction, Outcome
+from app.core.summary.results import Compaction, Outcome
 from app.runtime.lineages import Lineage
 from tests.unit.clock import Clock
 from tests.unit.conversations import chunk, conversation, turns

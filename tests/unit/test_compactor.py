@@ -17,7 +17,7 @@ from app.core.recall.recall import RecallPolicy
 from app.core.request import MANY_BYTES, MANY_MESSAGES
 from app.core.stages.ladder import UNTOUCHED, Decision
 from app.core.stages.policy import Policy
-from app.core.summary.flow import Compaction, Outcome
+from app.core.summary.results import Compaction, Outcome
 from app.core.view.chunks import FirstChunk
 from app.core.view.mask import MaskPolicy
 from app.core.view.view import Pruned, Verbatim, View
@@ -264,7 +264,7 @@ def test_what_one_compaction_leaves_over_is_summarised_at_once_though_the_view_f
     def make(call: Any) -> Compaction:
         if ends and world.stored.chunks:
             return FAILED
-        _, compaction = play(call.job.flow, *[notes(25)] * 100)
+        _, compaction = play(call.job.work, *[notes(25)] * 100)
         world.stored = replace(world.stored, chunks=(*world.stored.chunks, *compaction.made))
         return compaction
 

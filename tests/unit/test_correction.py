@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from app.core.summary.chunk_builder import addressed
 from app.core.summary.correction import EDITED, corrected
-from app.core.summary.maker import addressed
 from app.core.view.chunks import SummaryChunk, UserWords
 from tests.unit.conversations import chunk, conversation, count, message, turns
 

@@ -9,8 +9,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.compaction.summarizer import SummaryWork
 from app.core.history.messages import Message
-from app.core.summary.compaction import compact
 from app.core.summary.correction import corrected
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import build_view, whole
@@ -41,7 +41,7 @@ class Chunks:
     def view(self, talk: Conversation) -> View:
         found = least_view(talk, self.stored.values(), BUDGET.trigger)
         if found is None and (plan := plan_compaction(talk, self.stored.values(), BUDGET, IN_PARTS, "s")) is not None:
-            _, compaction = play(compact(talk, "c", plan, BUDGET, IN_PARTS, count), *[notes()] * 100)
+            _, compaction = play(SummaryWork(talk, "c", plan, BUDGET, IN_PARTS, count), *[notes()] * 100)
             for chunk in compaction.made:
                 self.stored.setdefault(place(chunk), chunk)
                 self.gone.discard(chunk.id)  # A model wrote the same text again.

@@ -11,13 +11,13 @@ from unicodedata import category, normalize
 import pytest
 from msgspec.structs import replace
 
+from app.compaction.summarizer import SummaryWork
 from app.core.history.messages import Media, Message, ToolCall
 from app.core.quoting import LONGEST_WORD, MARKS, fence_of, one_line, quoted, word
 from app.core.stages.policy import Strategy
 from app.core.stages.prune import prune
 from app.core.summary.brief import SummaryBrief
-from app.core.summary.compaction import compact
-from app.core.summary.flow import Summarise
+from app.core.summary.chunk_builder import SummaryCall
 from app.core.summary.gate import Ending
 from app.core.summary.prompts import SummaryRequest, chunk_text, failed_results, quote_chunks, quote_messages
 from app.core.view.chunks import UserWords
@@ -234,8 +234,8 @@ def requests(talk: Conversation, settings: SummaryBrief, *stored_texts: str) -> 
     )
     limits = budget()
     plan = sure(plan_compaction(talk, stored, limits, settings, settings.strategy))
-    effects, _ = play(compact(talk, "conv", plan, limits, settings, count), *[notes()] * 4)
-    return [effect.request for effect in effects if isinstance(effect, Summarise)]
+    effects, _ = play(SummaryWork(talk, "conv", plan, limits, settings, count), *[notes()] * 4)
+    return [effect.request for effect in effects if isinstance(effect, SummaryCall)]
 
 
 def talk_with(text: str) -> Conversation:
@@ -330,8 +330,8 @@ def test_what_a_provider_gives_as_its_reason_to_stop_is_one_word_of_the_next_rul
     talk = talk_with(BENIGN)
     plan = sure(plan_compaction(talk, (), budget(), SETTINGS, "additive"))
     answers = replace(notes(), ending=Ending.OTHER, word=f"odd).\n{ORDER}" + "x" * 100_000), notes()
-    effects, _ = play(compact(talk, "conv", plan, budget(), SETTINGS, count), *answers)
-    again = [effect.request for effect in effects if isinstance(effect, Summarise)][1].instructions
+    effects, _ = play(SummaryWork(talk, "conv", plan, budget(), SETTINGS, count), *answers)
+    again = [effect.request for effect in effects if isinstance(effect, SummaryCall)][1].instructions
     assert ORDER not in again
     assert "(summary_not_finished:odd" in again
     assert len(again) < 2_000

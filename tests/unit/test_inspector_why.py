@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from app.core.stages.steps import StepName
-from app.core.summary.flow import Outcome
+from app.core.summary.results import Outcome
 from app.inspector.why import explained, meanings
 
 PARTS = [

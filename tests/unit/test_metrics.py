@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from app.core.reasons import Code, because
-from app.core.summary.flow import Outcome
+from app.core.summary.results import Outcome
 from app.proxy.record import RequestRecord
 from app.runtime.repeats import Repeats
 from app.telemetry.metrics import ANSWERED, CACHES, ENDS, REPORTED, Metrics, Sampler

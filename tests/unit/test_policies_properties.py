@@ -23,8 +23,8 @@ from app.core.recall.recall import RecallPolicy, Recollection, with_recalled
 from app.core.request import Request
 from app.core.stages.ladder import Decision
 from app.core.stages.policy import Policy
-from app.core.summary.flow import Compaction
 from app.core.summary.gate import SummaryAnswer
+from app.core.summary.results import Compaction
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary
 from app.core.view.verify import problems
@@ -131,7 +131,7 @@ class Steno(World):
 
     def _made(self, call: Any) -> Compaction:
         note = SummaryAnswer(" ".join(["note"] * 25))
-        _, compaction = play(call.job.flow, *[note] * 200)
+        _, compaction = play(call.job.work, *[note] * 200)
         self.summary_calls += 1
         self.chunks |= {chunk.id: chunk for chunk in compaction.made}
         return compaction

@@ -13,9 +13,9 @@ import respx
 
 from app.compaction.summariser import PAUSED, TAUGHT_SECONDS, Route, Summariser
 from app.core.reasons import Code, because
-from app.core.summary.flow import Failure
 from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import summary_request
+from app.core.summary.results import Failure
 from app.formats.chat_completions.summaries import ChatSummaries
 from app.http.hops import new_instance
 from app.http.upstream import Upstream

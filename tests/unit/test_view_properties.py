@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from app.compaction.summarizer import SummaryWork
 from app.core.history.messages import Message
 from app.core.limits.background_budget import background_budget, most_without_summary
 from app.core.limits.budget import Budget, Shares, Trigger, Window, budget_for
-from app.core.summary.compaction import compact
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import build_view, paths, whole
 from app.core.view.verify import problems
@@ -63,7 +63,7 @@ class Shelf:
         """What Steno would send: the least view, after a compaction where that is due."""
         found = least_view(talk, self.chunks, budget.trigger)
         if found is None and (plan := plan_compaction(talk, self.chunks, budget, IN_PARTS, "s")) is not None:
-            _, compaction = play(compact(talk, "c", plan, budget, IN_PARTS, count), *[notes()] * 100)
+            _, compaction = play(SummaryWork(talk, "c", plan, budget, IN_PARTS, count), *[notes()] * 100)
             assert compaction.is_whole
             self.chunks += compaction.made
             self.compactions += 1
@@ -96,7 +96,7 @@ class ShelfAhead(Shelf):
         if self.making or view.tokens <= trigger.tokens or least_view(talk, self.chunks, trigger) is not None:
             return
         if (plan := plan_compaction(talk, self.chunks, budget, IN_PARTS, "s")) is not None:
-            _, compaction = play(compact(talk, "c", plan, budget, IN_PARTS, count), *[notes()] * 100)
+            _, compaction = play(SummaryWork(talk, "c", plan, budget, IN_PARTS, count), *[notes()] * 100)
             self.making, self.ready_in = list(compaction.made), self.delay
             self.compactions += 1
 

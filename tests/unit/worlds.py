@@ -14,7 +14,7 @@ from app.compaction.parts import BackgroundChance, Lately, Prices, Stored
 from app.core.request import Request
 from app.core.stages.ladder import Decision
 from app.core.stages.policy import Policy
-from app.core.summary.flow import Compaction
+from app.core.summary.results import Compaction
 from app.core.view.view import Conversation
 from app.store import StoreUnavailable
 from tests.unit.conversations import SETTINGS, TENANT, budget, cost, count, notes, play
@@ -91,7 +91,7 @@ class World:
 
     def succeed(self, call: SimpleNamespace) -> Compaction:
         """Make a compaction whose summaries all succeed, and store it."""
-        _, compaction = play(call.job.flow, *[notes()] * 20)
+        _, compaction = play(call.job.work, *[notes()] * 20)
         call.job.announce()
         self.stored = replace(self.stored, chunks=(*self.stored.chunks, *compaction.made))
         return compaction

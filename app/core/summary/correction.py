@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from app.core.history.exact_values import kept_share
 from app.core.quoting import fence_of
 from app.core.summary import prompts
-from app.core.summary.maker import addressed
+from app.core.summary.chunk_builder import addressed
 from app.core.summary.user_words import quote_user_words
 from app.core.view.chunks import SummaryChunk, UserWords
 from app.tokens.estimate import Count, note_tokens

@@ -1,8 +1,8 @@
-"""The maker: one chunk at a time, from messages or from other chunks, asked for and checked."""
+"""Drafts of summary chunks: what the summariser is asked for each, and the chunk that its answer becomes."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from math import ceil
 
@@ -15,15 +15,15 @@ from app.core.history.records import fit_records, merge_ranked, merge_records, p
 from app.core.history.secrets import REMOVED
 from app.core.limits.budget import Budget
 from app.core.quoting import fence_of
-from app.core.reasons import Code, Reasons, because
+from app.core.reasons import Reason, Reasons
 from app.core.stages.alter import message_of
 from app.core.stages.repair import repair
 from app.core.summary import prompts
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.cut import AIMED_SHARE
-from app.core.summary.flow import Effect, Failure, Outcome, Reply, StoreChunk, Summarise
 from app.core.summary.gate import MINIMUM_TOKENS, SummaryAnswer, is_too_long, objection, visible_text
 from app.core.summary.plan import Plan, is_shown, may_continue, shown_size
+from app.core.summary.prompts import SummaryRequest
 from app.core.summary.spans import Span, longest_within, quoted_tokens, released_by, replaced_tokens, summary_tokens
 from app.core.summary.user_words import SHARE, chunk_room, fitting_words, held_tokens, own_entries, quote_user_words
 from app.core.view.chunks import SummaryChunk, UserWords
@@ -39,16 +39,43 @@ LEAST_PART = 100
 """Tokens. So may that of a part which holds less beyond its words and values: without it large ones are of no use."""
 
 
-class _Source(Struct, frozen=True):
-    """Material that a chunk is made from."""
+class Draft(Struct, frozen=True):
+    """A chunk without its text, and what the summariser is asked for it."""
 
+    chunk: SummaryChunk
     quoted: str
-    replaces: int
+    stands_for: int
     """Tokens of what the chunk stands for in a view."""
-    shown: View | None = None
+    prompt: str
+    notes: tuple[str, ...]
+    shown: View | None
     """The conversation itself, where that is what the summariser is to read."""
-    beside: tuple[str, ...] = ()
+    beside: tuple[str, ...]
     """Lines that the conversation does not show and the quoted text does."""
+    aim: int
+    """Tokens that the text is to have at most."""
+    replaces: int
+    """Tokens that the text has to be smaller than."""
+    least: int
+    """Tokens that it has at least."""
+
+
+class SummaryCall(Struct, frozen=True):
+    request: SummaryRequest
+    values: tuple[str, ...] = ()
+    """Exact values that will stand beside the answer: how many of them it holds itself is measured."""
+    stands_for: int = 0
+    """Tokens of what the answer is to stand for."""
+    room: int = 0
+    """Tokens of its cap, as Steno counts them."""
+
+
+class Rejection(Struct, frozen=True):
+    """Why an answer cannot be kept."""
+
+    reason: Reason
+    too_long: bool
+    """True if the notes of fewer messages may do."""
 
 
 def _before(stop: int, parts: Iterable[Part], *, masked: bool) -> Sequence[Part]:
@@ -79,7 +106,7 @@ def _whole(part: Part, stop: int) -> Part:
             return part
 
 
-class ChunkMaker(Struct, frozen=True):
+class ChunkBuilder(Struct, frozen=True):
     conversation: Conversation
     conversation_id: str
     plan: Plan
@@ -93,10 +120,8 @@ class ChunkMaker(Struct, frozen=True):
     words_room: int = 0
     """Most tokens of the user's words in all chunks."""
 
-    def summarise(
-        self, span: Span, refused: Reasons = (), *, once: bool = False
-    ) -> Generator[Effect, Reply, SummaryChunk | Failure]:
-        """A level 0 chunk, made from messages. `refused` and `once` as for `_ask`."""
+    def of_messages(self, span: Span) -> Draft:
+        """A level 0 chunk, made from messages."""
         transcript = self.conversation.transcript
         end = self.plan.spans[-1].stop
         carried = tuple(index - span.start for index in transcript.carried(span.start, span.stop, end))
@@ -105,13 +130,12 @@ class ChunkMaker(Struct, frozen=True):
         base = self.plan.base
         shown = self._shown(base, span) if span.start == base.covered else None
         later = (prompts.LATER_NOTE,) if base.chunks else ()
-        source = _Source(self._quoted(span, carried), replaced_tokens(transcript, span, end), shown, later)
-        chunk = self._with_beside(chunk, source.replaces, (), span)
-        asked = self._ask(chunk, source, self.settings.prompt, (), refused, once=once)
-        return (yield from self.keep((yield from asked)))
+        replaces = replaced_tokens(transcript, span, end)
+        chunk = self._with_beside(chunk, replaces, (), span)
+        return self._draft(chunk, self._quoted(span, carried), replaces, shown=shown, beside=later)
 
-    def update(self, span: Span, prior: Sequence[SummaryChunk]) -> Generator[Effect, Reply, SummaryChunk | Failure]:
-        """A level 0 chunk over everything before the span's end, from the chunks before it and the span; not kept."""
+    def of_update(self, span: Span, prior: Sequence[SummaryChunk]) -> Draft:
+        """A level 0 chunk over everything before the span's end, from the chunks before it and the span."""
         transcript, cumulative = self.conversation.transcript, self.settings.cumulative
         prior = [*map(self._without_failed_results, prior)]
         kept = transcript.carried(0, span.stop, span.stop)
@@ -119,9 +143,8 @@ class ChunkMaker(Struct, frozen=True):
         carried = tuple(index - span.start for index in kept if index >= span.start)
         quoted, replaces, path = self._quoted(span, carried), replaced_tokens(transcript, span, span.stop), Path()
         if not prior:
-            source = _Source(quoted, replaces, self._shown(path, span))
             chunk = self._with_beside(chunk, replaces, (), span)
-            return (yield from self._ask(chunk, source, self.settings.prompt, self._notes))
+            return self._draft(chunk, quoted, replaces, shown=self._shown(path, span), notes=self._notes)
         released = {
             index: transcript.messages[index]
             for each in prior
@@ -135,9 +158,9 @@ class ChunkMaker(Struct, frozen=True):
         shown = self._shown(path, span)
         prompt, notes = self.settings.update_prompt or self.settings.prompt, (prompts.UPDATE_NOTE, *self._notes)
         beside = () if span.start else (prompts.notes_so_far(prior[-1]),)
-        source = _Source(f"{before}\n{quoted}", replaces, shown, beside)
         chunk = self._with_beside(chunk, replaces, prior, span)
-        return (yield from self._ask(chunk, source, prompt, notes))
+        quoted = f"{before}\n{quoted}"
+        return self._draft(chunk, quoted, replaces, prompt=prompt, notes=notes, shown=shown, beside=beside)
 
     @property
     def _notes(self) -> tuple[str, ...]:
@@ -188,7 +211,7 @@ class ChunkMaker(Struct, frozen=True):
         # A provider refuses a call that the client left without its result. What repairing saves is of no account.
         return repair(self.conversation, View(parts, tokens + notes), lambda _: 0)
 
-    def fold(self, chunks: Sequence[SummaryChunk], continued: bool) -> Generator[Effect, Reply, SummaryChunk | Failure]:
+    def of_fold(self, chunks: Sequence[SummaryChunk], *, continued: bool) -> Draft:
         """A chunk of a higher level that stands for several, and for what they carried of turns that are over now."""
         chunks = [*map(self._without_failed_results, chunks)]
         start = chunks[0].first_index
@@ -203,9 +226,8 @@ class ChunkMaker(Struct, frozen=True):
         )
         quoted = prompts.quote_chunks(chunks, released, fence_of(blank.through_digest))
         replaces = summary_tokens(chunks) + sum(map(transcript.tokens_of, released))
-        source = _Source(quoted, replaces)
         blank = self._with_beside(blank, replaces, chunks)
-        return (yield from self.keep((yield from self._ask(blank, source, self.settings.prompt, (prompts.FOLD_NOTE,)))))
+        return self._draft(blank, quoted, replaces, notes=(prompts.FOLD_NOTE,))
 
     def _with_beside(
         self, chunk: SummaryChunk, replaces: int, chunks: Sequence[SummaryChunk], span: Span | None = None
@@ -288,50 +310,47 @@ class ChunkMaker(Struct, frozen=True):
             history_length=len(transcript),
         )
 
-    def _ask(
+    def _draft(
         self,
         chunk: SummaryChunk,
-        source: _Source,
-        prompt: str,
-        notes: tuple[str, ...],
-        refused: Reasons = (),
+        quoted: str,
+        stands_for: int,
         *,
-        once: bool = False,
-    ) -> Generator[Effect, Reply, SummaryChunk | Failure]:
-        """One call, and one more with a stricter prompt and more room where the gate refused the first.
-
-        A summariser that was shown the conversation itself may have gone on with it: the second time it is quoted.
-        Where the first was `refused` before, only the second is made; with `once` only the first.
-        """
-        replaces, least, quoted = source.replaces, MINIMUM_TOKENS, self.settings.scrub(source.quoted)
+        prompt: str = "",
+        notes: tuple[str, ...] = (),
+        shown: View | None = None,
+        beside: tuple[str, ...] = (),
+    ) -> Draft:
         held = self.count(prompts.chunk_beside(chunk))
         values = held - chunk.user_words_tokens
+        replaces, least = stands_for, MINIMUM_TOKENS
         if self.plan.asked and replaces < LEAST_ASKED:
             replaces, least = LEAST_ASKED, 1
         elif len(self.plan.spans) > 1 and replaces - held < LEAST_PART:
             replaces, least = LEAST_PART + held, 1
         aim = max(MINIMUM_TOKENS, self._cap(chunk, replaces - chunk.user_words_tokens) - values)
-        room = 2 * aim if refused else aim
-        too_long = False
-        for shown in (None,) if refused else (source.shown,) if once else (source.shown, None):
-            stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
-            hints = (*self._focus, *notes, *stricter)
-            cap = ceil(room * self.settings.ratio)
-            request = prompts.summary_request(prompt, quoted, aim, cap, hints, shown, source.beside)
-            reply = yield Summarise(request, chunk.values, source.replaces)
-            if not isinstance(reply, SummaryAnswer):
-                return reply if isinstance(reply, Failure) else Failure(because(Code.SUMMARY_FAILED))
-            text = visible_text(reply.text)
-            found = objection(
-                reply, self.count(text), room, replaces - held, request.closing or request.instructions, least
-            )
-            if found is None:
-                model = reply.model or chunk.model
-                chunk = replace(chunk, model=model, values_kept=kept_share(chunk.values, text))
-                return self._finished(replace(chunk, text=text + self._failed_results(chunk)))
-            refused, too_long, room = (found,), is_too_long(reply, found), 2 * aim
-        # Fewer messages have shorter notes.
-        return Failure(refused, overflow=too_long)
+        prompt, quoted = prompt or self.settings.prompt, self.settings.scrub(quoted)
+        return Draft(chunk, quoted, stands_for, prompt, notes, shown, beside, aim, replaces - held, least)
+
+    def call(self, draft: Draft, shown: View | None, refused: Reasons) -> SummaryCall:
+        """The call for a draft. After one whose answer was `refused` it is stricter, with twice the room."""
+        room = 2 * draft.aim if refused else draft.aim
+        stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
+        hints = (*self._focus, *draft.notes, *stricter)
+        cap = ceil(room * self.settings.ratio)
+        request = prompts.summary_request(draft.prompt, draft.quoted, draft.aim, cap, hints, shown, draft.beside)
+        return SummaryCall(request, draft.chunk.values, draft.stands_for, room)
+
+    def read(self, draft: Draft, call: SummaryCall, answer: SummaryAnswer) -> SummaryChunk | Rejection:
+        """The chunk that an answer becomes."""
+        text, asked = visible_text(answer.text), call.request.closing or call.request.instructions
+        found = objection(answer, self.count(text), call.room, draft.replaces, asked, draft.least)
+        if found is not None:
+            return Rejection(found, is_too_long(answer, found))
+        chunk = draft.chunk
+        kept = kept_share(chunk.values, text)
+        text += self._failed_results(chunk)
+        return self._finished(replace(chunk, model=answer.model or chunk.model, values_kept=kept, text=text))
 
     def _failed_results(self, chunk: SummaryChunk) -> str:
         transcript = self.conversation.transcript
@@ -359,13 +378,6 @@ class ChunkMaker(Struct, frozen=True):
         chunk = replace(chunk, text=scrub(chunk.text), values=tuple(values), user_words=said)
         tokens = note_tokens(prompts.chunk_text(chunk), self.count)
         return addressed(replace(chunk, tokens=tokens))
-
-    def keep(self, result: SummaryChunk | Failure) -> Generator[Effect, Reply, SummaryChunk | Failure]:
-        """The chunk as it is stored; a failure stays one."""
-        if isinstance(result, Failure):
-            return result
-        stored = yield StoreChunk(result)
-        return stored if isinstance(stored, SummaryChunk) else Failure((), outcome=Outcome.LEASE_LOST)
 
 
 def addressed(chunk: SummaryChunk) -> SummaryChunk:

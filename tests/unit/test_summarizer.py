@@ -1,34 +1,21 @@
-"""The compaction as a list of effects: what is asked for, in which order, and what becomes of each reply."""
+"""Making the chunks of a compaction: what is asked for, in which order, and what becomes of each answer."""
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 from msgspec.structs import replace
 
+from app.compaction.summarizer import SummaryWork
 from app.core.limits.budget import Budget
 from app.core.reasons import Code, because, joined
 from app.core.stages.policy import Strategy
 from app.core.summary.brief import SummaryBrief
-from app.core.summary.compaction import compact
-from app.core.summary.flow import (
-    Announce,
-    Compaction,
-    Effect,
-    Failure,
-    Flow,
-    Outcome,
-    Reply,
-    StoreChunk,
-    Summarise,
-    Together,
-    drive_async,
-)
+from app.core.summary.chunk_builder import SummaryCall
 from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.plan import MOST_PARTS, Plan, plan_asked
 from app.core.summary.plan import plan_compaction as plan_whole
 from app.core.summary.prompts import LATER_NOTE, SummaryRequest
+from app.core.summary.results import Compaction, Failure, Outcome
 from app.core.summary.spans import Span, longest_within, quoted_tokens, released_by
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import Path
@@ -37,6 +24,10 @@ from tests.unit.conversations import (
     SETTINGS,
     TOO_LARGE,
     WHY,
+    Announce,
+    Effect,
+    Kept,
+    SideBySide,
     budget,
     chunk,
     conversation,
@@ -66,11 +57,11 @@ def flow(
     stored: tuple[SummaryChunk, ...] = (),
     settings: SummaryBrief = SETTINGS,
     **changes: int,
-) -> Flow:
+) -> SummaryWork:
     limits = budget(**changes)
     plan = plan_compaction(talk, stored, limits, settings, "additive")
     assert plan is not None
-    return compact(talk, "conv", plan, limits, settings, count)
+    return SummaryWork(talk, "conv", plan, limits, settings, count)
 
 
 def test_the_chunk_is_addressed_by_its_range_and_text() -> None:
@@ -84,27 +75,6 @@ def test_the_chunk_is_addressed_by_its_range_and_text() -> None:
     assert made.tokens > 30
     again, other = play(flow(), notes())[1].made[0], play(flow(), notes(31))[1].made[0]
     assert again.id == made.id != other.id
-
-
-async def test_the_two_drivers_do_the_same_and_one_takes_each_step_where_it_is_told_to() -> None:
-    asked: list[Effect] = []
-    taken = Counter[str]()
-
-    async def perform(effect: Effect) -> Reply:
-        asked.append(effect)
-        return notes() if isinstance(effect, Summarise) else effect.chunk if isinstance(effect, StoreChunk) else None
-
-    async def beside(step: Callable[[], Any]) -> Any:
-        taken["beside"] += 1
-        return step()
-
-    compaction = await drive_async(flow(), perform, beside)
-    assert (asked, compaction) == play(flow(), notes())
-    assert taken["beside"] == len(asked) + 1
-
-
-def test_a_driver_without_an_answer_is_a_failure() -> None:
-    assert play(flow(), None)[1].why == because(Code.SUMMARY_FAILED)
 
 
 def test_a_lost_lease_ends_the_compaction() -> None:
@@ -121,8 +91,8 @@ def test_a_history_far_larger_than_the_summarisers_window_is_read_in_parts() -> 
         flow(settings=settings, limit=4_000, trigger=500, target=400, tail=200, summary=40), *[notes()] * 4
     ) == [
         "Announce",
-        "Together",
-        *["Summarise", "StoreChunk"] * 4,
+        "SideBySide",
+        *["SummaryCall", "Kept"] * 4,
     ]
     assert [made.first_index for made in compaction.made] == [0, 4, 8, 12]
     assert all(
@@ -146,9 +116,9 @@ SEVERAL = replace(SETTINGS, input_tokens=300, part_tokens=200)
 ROOMY = {"limit": 4_000, "trigger": 500, "target": 400, "tail": 200, "summary": 40}
 
 
-def in_parts(*stored: SummaryChunk) -> Flow:
+def in_parts(*stored: SummaryChunk) -> SummaryWork:
     """Of four parts."""
-    return compact(TALK, "conv", of_parts(TALK, stored), budget(**ROOMY), SEVERAL, count)
+    return SummaryWork(TALK, "conv", of_parts(TALK, stored), budget(**ROOMY), SEVERAL, count)
 
 
 def of_parts(talk: Conversation, stored: Sequence[SummaryChunk], **changes: int) -> Plan:
@@ -159,7 +129,7 @@ def of_parts(talk: Conversation, stored: Sequence[SummaryChunk], **changes: int)
 
 def parts_made(without: int = 1) -> list[SummaryChunk]:
     """The chunks of a compaction in four parts that failed at one of them."""
-    answers: list[Reply] = [notes(), notes(), notes(), notes()]
+    answers: list[SummaryAnswer | Failure] = [notes(), notes(), notes(), notes()]
     answers[without] = Failure(WHY)
     return list(play(in_parts(), *answers)[1].made)
 
@@ -180,9 +150,9 @@ def test_a_part_of_a_few_words_does_not_keep_the_others_from_use() -> None:
     little, rest = Span(0, 1), Span(1, plan.spans[-1].stop)
     several, alone = replace(plan, spans=(little, rest)), replace(plan, spans=(little,))
     size = round(0.9 * quoted_tokens(TALK.transcript, 0, 1))
-    _, compaction = play(compact(TALK, "conv", several, budget(**ROOMY), SEVERAL, count), notes(size), notes())
+    _, compaction = play(SummaryWork(TALK, "conv", several, budget(**ROOMY), SEVERAL, count), notes(size), notes())
     assert compaction.is_whole
-    _, compaction = play(compact(TALK, "conv", alone, budget(**ROOMY), SEVERAL, count), *[notes(size)] * 2)
+    _, compaction = play(SummaryWork(TALK, "conv", alone, budget(**ROOMY), SEVERAL, count), *[notes(size)] * 2)
     assert joined(compaction.why) == "summary_not_smaller"
 
 
@@ -191,7 +161,7 @@ def test_what_was_made_behind_a_failure_is_taken_after_the_history_grew() -> Non
     stored = parts_made()
     plan = of_parts(grown, stored)
     assert (plan.missing, plan.made) == ((Span(4, 8), Span(16, 20), Span(20, 24)), tuple(stored[1:]))
-    effects, compaction = play(compact(grown, "conv", plan, budget(**ROOMY), SEVERAL, count), *[notes()] * 3)
+    effects, compaction = play(SummaryWork(grown, "conv", plan, budget(**ROOMY), SEVERAL, count), *[notes()] * 3)
     assert len(requests(effects)) == 3
     path = widest_path(grown, [*stored, *compaction.made])
     assert [each.first_index for each in path.chunks] == [0, 4, 8, 12, 16, 20]
@@ -230,7 +200,7 @@ def test_a_compaction_that_is_asked_for_takes_the_parts_that_are_there() -> None
 def test_folded_are_the_chunks_that_were_there_too() -> None:
     stored = parts_made()
     plan, limits = of_parts(TALK, stored, fold=60), budget(**{**ROOMY, "fold": 60})
-    effects, compaction = play(compact(TALK, "conv", plan, limits, SEVERAL, count), notes(), notes())
+    effects, compaction = play(SummaryWork(TALK, "conv", plan, limits, SEVERAL, count), notes(), notes())
     made, fold = compaction.made
     assert fold.children == (stored[0].id, made.id, stored[1].id)
     assert len(requests(effects)) == 2
@@ -241,7 +211,7 @@ BRIEF = SummaryAnswer("short")
 
 def asked(effects: Sequence[Effect]) -> list[bool]:
     """The calls in order, and which of them were stricter."""
-    return ["summary_too_short" in each.request.instructions for each in effects if isinstance(each, Summarise)]
+    return ["summary_too_short" in each.request.instructions for each in effects if isinstance(each, SummaryCall)]
 
 
 def test_of_several_parts_that_were_answered_too_briefly_one_is_asked_for_again() -> None:
@@ -256,7 +226,7 @@ def test_where_asking_again_helped_it_helps_the_other_parts_too() -> None:
     assert asked(effects) == [False] * 4 + [True] * 3
     assert [made.first_index for made in compaction.made] == [0, 4, 8, 12]
     assert compaction.is_whole
-    first, *_, again = (each.request for each in effects if isinstance(each, Summarise))
+    first, *_, again = (each.request for each in effects if isinstance(each, SummaryCall))
     assert again.max_tokens == 2 * first.max_tokens
 
 
@@ -291,7 +261,7 @@ def test_a_range_whose_notes_stay_too_long_is_halved_too() -> None:
 def test_a_range_whose_second_notes_fail_for_another_reason_than_their_length_is_not_halved() -> None:
     cut_off = SummaryAnswer(notes(70).text, Ending.CUT_OFF, "length")
     effects, compaction = play(flow(), cut_off, SummaryAnswer(""), notes(), notes())
-    assert [type(effect) for effect in effects] == [Announce, Summarise, Summarise]
+    assert [type(effect) for effect in effects] == [Announce, SummaryCall, SummaryCall]
     assert compaction == Compaction((), Outcome.FAILED, because(Code.SUMMARY_EMPTY))
 
 
@@ -302,9 +272,9 @@ FULL = replace(SETTINGS, strategy="full", input_tokens=300, part_tokens=200)
 def test_of_a_summary_of_everything_that_is_made_in_parts_only_the_last_is_kept(strategy: Strategy) -> None:
     """A shorter one would be used for as long as it fits, and leave more verbatim than was planned."""
     effects, compaction = play(flow(settings=replace(FULL, strategy=strategy)), *[notes()] * 3)
-    assert [type(effect) for effect in effects] == [Announce, *[Summarise] * 3, StoreChunk]
+    assert [type(effect) for effect in effects] == [Announce, *[SummaryCall] * 3, Kept]
     assert [(made.first_index, made.last_index) for made in compaction.made] == [(0, 13)]
-    asked = [effect.request for effect in effects if isinstance(effect, Summarise)]
+    asked = [effect.request for effect in effects if isinstance(effect, SummaryCall)]
     assert all("note note" in request.transcript for request in asked[1:])
 
 
@@ -316,7 +286,7 @@ def test_what_was_reached_before_a_failure_is_kept() -> None:
 
 
 def requests(effects: Sequence[Effect]) -> list[SummaryRequest]:
-    return [effect.request for effect in effects if isinstance(effect, Summarise)]
+    return [effect.request for effect in effects if isinstance(effect, SummaryCall)]
 
 
 def test_a_part_of_it_that_overflows_is_halved_at_most_three_times() -> None:
@@ -352,7 +322,7 @@ def test_it_is_shown_as_the_provider_has_it_with_what_was_quoted_and_without_mas
     sent = View((Verbatim(0, 3), masked, note, Verbatim(4, len(TALK.transcript)), note), 500)
     plan = plan_compaction(TALK, (), BUDGET, PREFIX, "additive")
     assert plan is not None
-    effects, _ = play(compact(TALK, "conv", plan, BUDGET, PREFIX, count, sent), notes())
+    effects, _ = play(SummaryWork(TALK, "conv", plan, BUDGET, PREFIX, count, sent), notes())
     (request,) = requests(effects)
     assert shown(request) == (Verbatim(0, 3), Verbatim(3, 4), note, Verbatim(4, 14))
     assert request.shown is not None
@@ -377,7 +347,7 @@ def test_it_is_shown_with_its_masks_where_only_so_one_call_reads_it() -> None:
     sent = View((Verbatim(0, 3), Altered(3, ("short",), 2, "masked"), note, Verbatim(4, 13), masked, note), 500)
     plan = masked_plan()
     assert (plan.masked, plan.spans) == (True, (Span(0, 14),))
-    effects, compaction = play(compact(TALK, "conv", plan, BUDGET, ADDING, count, sent), notes())
+    effects, compaction = play(SummaryWork(TALK, "conv", plan, BUDGET, ADDING, count, sent), notes())
     (request,) = requests(effects)
     assert shown(request) == (Verbatim(0, 3), sent.parts[1], note, Verbatim(4, 13), masked)
     assert request.shown is not None
@@ -388,7 +358,7 @@ def test_it_is_shown_with_its_masks_where_only_so_one_call_reads_it() -> None:
 def test_what_was_shown_with_its_masks_is_quoted_with_them_where_the_first_answer_is_refused() -> None:
     masked = Altered(13, ("shortened by a mask",), 2, "masked")
     sent = View((Verbatim(0, 13), masked), 500)
-    effects, compaction = play(compact(TALK, "conv", masked_plan(), BUDGET, ADDING, count, sent), notes(2), notes())
+    effects, compaction = play(SummaryWork(TALK, "conv", masked_plan(), BUDGET, ADDING, count, sent), notes(2), notes())
     first, second = requests(effects)
     assert (first.shown is not None, second.shown) == (True, None)
     assert "shortened by a mask" in second.transcript
@@ -406,7 +376,7 @@ def test_what_is_quoted_with_masks_is_cut_only_where_it_is_too_long_with_them(mi
     assert plan.spans == (Span(0, 14),)
     fitting = quoted_tokens(transcript, 0, 14) - transcript.tokens_of(13) + 2
     settings = replace(ADDING, shown_tokens=fitting, input_tokens=fitting - missing)
-    effects, _ = play(compact(long, "conv", plan, BUDGET, settings, count, sent), notes(2), notes())
+    effects, _ = play(SummaryWork(long, "conv", plan, BUDGET, settings, count, sent), notes(2), notes())
     _, second = requests(effects)
     assert ("characters in all" in second.transcript) == is_cut
 
@@ -421,7 +391,7 @@ def test_only_the_longest_texts_are_cut(lengths: list[int], room: int, longest: 
 
 
 def test_without_the_view_that_was_sent_it_is_quoted_in_one_call_shortened() -> None:
-    effects, _ = play(compact(TALK, "conv", masked_plan(), BUDGET, ADDING, count), notes())
+    effects, _ = play(SummaryWork(TALK, "conv", masked_plan(), BUDGET, ADDING, count), notes())
     (request,) = requests(effects)
     assert request.shown is None
     assert request.transcript
@@ -439,8 +409,8 @@ def test_earlier_notes_that_are_shown_are_not_to_be_written_again(stored: tuple[
 def test_one_call_that_is_shown_masks_folds_as_well() -> None:
     stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
     plan = masked_plan(stored)
-    effects, _ = play(compact(TALK, "conv", plan, BUDGET, ADDING, count), notes(40))
-    assert [type(effect) for effect in effects] == [Announce, Summarise, StoreChunk]
+    effects, _ = play(SummaryWork(TALK, "conv", plan, BUDGET, ADDING, count), notes(40))
+    assert [type(effect) for effect in effects] == [Announce, SummaryCall, Kept]
 
 
 def test_what_a_client_left_unpaired_is_not_shown() -> None:
@@ -459,7 +429,7 @@ def test_a_single_message_too_large_for_one_call_is_shown_shortened() -> None:
     talk = conversation(large, *turns(1), QUESTION)
     settings = replace(SETTINGS, input_tokens=100, part_tokens=80)
     effects, _ = play(flow(talk, settings=settings, tail=200), *[notes()] * 4)
-    shown = next(effect for effect in effects if isinstance(effect, Summarise)).request.transcript
+    shown = next(effect for effect in effects if isinstance(effect, SummaryCall)).request.transcript
     assert len(shown) < 3_000
     assert "head" in shown
     assert "tail" in shown
@@ -469,8 +439,8 @@ def test_a_single_message_too_large_for_one_call_is_shown_shortened() -> None:
 def test_a_summary_that_makes_a_fold_due_takes_the_older_ones_in_with_one_call() -> None:
     stored = tuple(chunk(TALK, n, n + 2, tokens=100, carried=(0,)) for n in (0, 2, 4))
     effects, compaction = play(flow(stored=stored), notes(40))
-    assert [type(effect) for effect in effects] == [Announce, Summarise, StoreChunk]
-    asked = next(effect.request for effect in effects if isinstance(effect, Summarise))
+    assert [type(effect) for effect in effects] == [Announce, SummaryCall, Kept]
+    asked = next(effect.request for effect in effects if isinstance(effect, SummaryCall))
     messages = TALK.transcript.messages
     read = (*(each.text for each in stored), *(each.text for each in (messages[2], *messages[6:14])))
     assert all(text in asked.transcript for text in read)
@@ -484,8 +454,8 @@ def test_a_summary_that_makes_a_fold_due_takes_the_older_ones_in_with_one_call()
 
 def test_it_has_the_room_of_a_summary_and_a_fold() -> None:
     stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
-    [alone] = [effect.request for effect in play(flow(), notes())[0] if isinstance(effect, Summarise)]
-    [both] = [effect.request for effect in play(flow(stored=stored), notes())[0] if isinstance(effect, Summarise)]
+    [alone] = [effect.request for effect in play(flow(), notes())[0] if isinstance(effect, SummaryCall)]
+    [both] = [effect.request for effect in play(flow(stored=stored), notes())[0] if isinstance(effect, SummaryCall)]
     assert both.max_tokens == 2 * alone.max_tokens
 
 
@@ -506,7 +476,7 @@ def test_what_is_too_long_for_one_answer_is_summarised_and_folded_afterwards() -
 def test_chunks_over_their_share_are_folded_all_but_the_newest() -> None:
     stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
     effects, compaction = play(flow(stored=stored, settings=APART), notes(), notes(20))
-    assert [type(effect) for effect in effects] == [Announce, Summarise, StoreChunk, Summarise, StoreChunk]
+    assert [type(effect) for effect in effects] == [Announce, SummaryCall, Kept, SummaryCall, Kept]
     new, fold = compaction.made
     assert (new.first_index, new.last_index, new.level) == (6, 13, 0)
     assert (fold.first_index, fold.last_index, fold.level) == (0, 5, 1)
@@ -519,7 +489,7 @@ def test_chunks_over_their_share_are_folded_all_but_the_newest() -> None:
 def test_the_fold_reads_the_summaries_it_stands_for() -> None:
     stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
     effects, _ = play(flow(stored=stored, settings=APART), notes(), notes(20))
-    asked = [effect.request for effect in effects if isinstance(effect, Summarise)][1]
+    asked = [effect.request for effect in effects if isinstance(effect, SummaryCall)][1]
     assert all(c.text in asked.transcript for c in stored)
     assert "Merge them" in asked.instructions
 
@@ -535,7 +505,7 @@ def test_a_fold_stands_for_what_was_carried_of_turns_that_are_over() -> None:
     effects, compaction = play(flow(stored=stored, settings=APART), notes(), notes(20))
     fold = compaction.made[1]
     assert (fold.carried, fold.level) == ((), 4)
-    asked = [effect.request for effect in effects if isinstance(effect, Summarise)][1]
+    asked = [effect.request for effect in effects if isinstance(effect, SummaryCall)][1]
     assert all(TALK.transcript.messages[index].text in asked.transcript for index in (0, 2))
 
 
@@ -590,9 +560,9 @@ def test_a_fold_stands_for_no_more_than_another_summary() -> None:
     talk = conversation(*turns(14, size=40), QUESTION)
     stored = tuple(chunk(talk, n, n + 2, tokens=100) for n in range(0, 18, 2))
     effects, compaction = play(flow(talk, stored, replace(SETTINGS, source_tokens=400)), *[notes(20)] * 4)
-    assert [type(effect) for effect in effects if not isinstance(effect, Summarise | StoreChunk)] == [
+    assert [type(effect) for effect in effects if not isinstance(effect, SummaryCall | Kept)] == [
         Announce,
-        Together,
+        SideBySide,
     ]
     assert [(made.level, made.first_index, made.last_index) for made in compaction.made] == [
         (0, 18, 21),
@@ -625,7 +595,7 @@ def test_a_leftover_chunk_is_not_folded_alone() -> None:
     plan = plan_compaction(talk, stored, BUDGET, replace(settings, input_tokens=1_000), "additive")
     assert plan is not None
     _, compaction = play(
-        compact(talk, "conv", plan, budget(fold=250), settings, count), notes(), notes(20), notes(20), notes(20)
+        SummaryWork(talk, "conv", plan, budget(fold=250), settings, count), notes(), notes(20), notes(20), notes(20)
     )
     assert [(made.level, made.first_index, made.last_index) for made in compaction.made][:3] == [
         (0, 10, 21),
@@ -638,13 +608,13 @@ def test_a_plan_without_spans_only_folds() -> None:
     talk = conversation(*turns(4), QUESTION)
     stored = tuple(chunk(talk, n, n + 2, tokens=120) for n in (0, 2, 4, 6))
     effects, compaction = play(flow(talk, stored), notes(20))
-    assert [type(effect) for effect in effects] == [Announce, Summarise, StoreChunk]
+    assert [type(effect) for effect in effects] == [Announce, SummaryCall, Kept]
     assert [made.level for made in compaction.made] == [1]
 
 
 def test_one_large_old_chunk_is_not_folded_by_itself() -> None:
     effects, compaction = play(flow(stored=(chunk(TALK, 0, 2, tokens=300),)), notes())
-    assert [type(effect) for effect in effects] == [Announce, Summarise, StoreChunk]
+    assert [type(effect) for effect in effects] == [Announce, SummaryCall, Kept]
     assert compaction.is_whole
 
 
@@ -655,9 +625,9 @@ def test_one_compaction_asks_for_so_many_summaries_at_most() -> None:
     limits = budget(100_000, summary=40, fold=90_000)
     plan = plan_compaction(talk, [], limits, settings, "additive")
     assert plan is not None
-    effects, compaction = play(compact(talk, "conv", plan, limits, settings, count), *[notes(25)] * 1_000)
+    effects, compaction = play(SummaryWork(talk, "conv", plan, limits, settings, count), *[notes(25)] * 1_000)
     assert compaction.is_whole
-    assert sum(isinstance(effect, Summarise) for effect in effects) == len(compaction.made) == MOST_PARTS
+    assert sum(isinstance(effect, SummaryCall) for effect in effects) == len(compaction.made) == MOST_PARTS
 
 
 def test_a_summary_that_was_asked_for_may_be_as_short_or_long_as_little_text_needs() -> None:
@@ -665,8 +635,8 @@ def test_a_summary_that_was_asked_for_may_be_as_short_or_long_as_little_text_nee
     plan = plan_asked(talk, Path(), SETTINGS, "additive", 4)
     assert plan is not None
     for length in (1, 40):
-        _, compaction = play(compact(talk, "conv", plan, BUDGET, SETTINGS, count), SummaryAnswer(words(length)))
+        _, compaction = play(SummaryWork(talk, "conv", plan, BUDGET, SETTINGS, count), SummaryAnswer(words(length)))
         assert compaction.is_whole, compaction.reasons
         assert (compaction.made[0].first_index, compaction.made[0].last_index) == (0, 3)
-    empty = play(compact(talk, "conv", plan, BUDGET, SETTINGS, count), SummaryAnswer(""), SummaryAnswer(""))[1]
+    empty = play(SummaryWork(talk, "conv", plan, BUDGET, SETTINGS, count), SummaryAnswer(""), SummaryAnswer(""))[1]
     assert [reason.code for reason in empty.reasons] == [Code.SUMMARY_EMPTY]

@@ -8,18 +8,20 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from app.compaction.summarizer import SummaryWork
 from app.core.history.messages import Message
 from app.core.quoting import fence_of
 from app.core.stages.policy import Strategy
 from app.core.summary.brief import SummaryBrief
-from app.core.summary.compaction import compact
-from app.core.summary.flow import Announce, Effect, Flow, Summarise
+from app.core.summary.chunk_builder import SummaryCall
 from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
 from app.core.view.chunks import SummaryChunk
 from app.core.view.view import Conversation, Summary, Verbatim, View
 from tests.unit.conversations import (
     SETTINGS,
+    Announce,
+    Effect,
     budget,
     chunk,
     conversation,
@@ -43,15 +45,15 @@ SMALL_CALLS: Any = {"limit": 4_000, "trigger": 500, "target": 400, "tail": 200, 
 
 def flow(
     talk: Conversation = TALK, stored: tuple[SummaryChunk, ...] = (), settings: SummaryBrief = SETTINGS, **changes: int
-) -> Flow:
+) -> SummaryWork:
     limits = budget(**changes)
     plan = plan_compaction(talk, stored, limits, settings, "s")
     assert plan is not None
-    return compact(talk, "conv", plan, limits, settings, count)
+    return SummaryWork(talk, "conv", plan, limits, settings, count)
 
 
 def asked(effects: Sequence[Effect]) -> list[SummaryRequest]:
-    return [effect.request for effect in effects if isinstance(effect, Summarise)]
+    return [effect.request for effect in effects if isinstance(effect, SummaryCall)]
 
 
 def holds(text: str, *messages: Message) -> list[bool]:
@@ -63,7 +65,7 @@ def test_the_next_one_is_made_from_the_last_and_what_came_after_it(settings: Sum
     stored = chunk(TALK, 0, 8)
     effects, compaction = play(flow(stored=(stored,), settings=replace(settings, update_prompt="Renew.")), notes())
     [request], [made] = asked(effects), compaction.made
-    assert effects[0] == Announce(messages=6)
+    assert effects[0] == Announce()
     assert request.instructions.startswith("Renew.\nThere are notes so far")
     assert stored.text in request.transcript
     assert holds(request.transcript, *TALK.transcript.messages[:14]) == [False] * 8 + [True] * 6
@@ -74,7 +76,7 @@ def test_a_full_summary_reads_the_originals_again() -> None:
     stored = chunk(TALK, 0, 8)
     effects, compaction = play(flow(stored=(stored,), settings=FULL), notes())
     [request] = asked(effects)
-    assert effects[0] == Announce(messages=14)
+    assert effects[0] == Announce()
     assert request.instructions.startswith("Summarise.\nThere are notes so far")
     assert stored.text in request.transcript
     assert all(holds(request.transcript, *TALK.transcript.messages[:14]))
