@@ -157,6 +157,7 @@ class Preparation:
     """Chunks that the background would make, in a dry run."""
     _mask_is_put_off: bool = False
     """True if a mask was due that would have cost more than it saves."""
+    _has_set_a_mask: bool = False
     _options: SummaryBrief | None = None
 
     # The ways
@@ -335,6 +336,7 @@ class Preparation:
         for boundary in masked.boundaries:
             if boundary not in self.case.boundaries:
                 await self.parts.keep_mask(self.request, boundary)
+                self._has_set_a_mask = True
         self._case = masked
         await self._compute(lambda: masked.is_settled)
 
@@ -594,8 +596,11 @@ class Preparation:
         request, conversation = self.request, self.request.conversation
         if not conversation.history.holds_signed_thinking or (decision.view is None and not request.thinking_from):
             return decision
-        start = max(current_turn(conversation) + 1, request.thinking_from)
-        view = await self._compute(lambda: without_thinking(conversation, decision.view, start, request.cost))
+        is_new = request.binds_thinking and (self.made or self._has_set_a_mask)
+        start = len(conversation.transcript) if is_new else max(current_turn(conversation) + 1, request.thinking_from)
+        view = await self._compute(
+            lambda: without_thinking(conversation, decision.view, start, request.cost, is_bound=request.binds_thinking)
+        )
         return decision if view is None or view is decision.view else replace(decision, view=view, actions=view.actions)
 
 

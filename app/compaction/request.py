@@ -16,6 +16,7 @@ from app.core.request import Request
 from app.core.stages.ladder import TASK_BUDGET_LOWERED, THINKING_OFF, Decision, capped
 from app.core.summary.plan import Plan
 from app.core.view.reading import covered_by
+from app.core.view.thinking import lacks_current_thinking
 from app.core.view.view import Conversation, Note, Recalled, View
 from app.formats.early import EventShape
 from app.formats.format import WireFormat
@@ -126,14 +127,14 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
         window does not hold both, and the task budget, of which the provider no longer sees the omitted tokens."""
         if self._lowered_task_budget(decision) is not None and TASK_BUDGET_LOWERED not in decision.actions:
             decision = replace(decision, actions=(*decision.actions, TASK_BUDGET_LOWERED))
-        if self.turns_thinking_off and THINKING_OFF not in decision.actions:
+        if self._turns_thinking_off(decision) and THINKING_OFF not in decision.actions:
             decision = replace(decision, actions=(*decision.actions, THINKING_OFF))
         return self._with_output_cap(decision)
 
-    @property
-    def turns_thinking_off(self) -> bool:
+    def _turns_thinking_off(self, decision: Decision) -> bool:
         """True if the turn under way goes without thinking that its provider would demand."""
-        return self.thinking_from > 0 and self.wire.demands_thinking
+        goes_without = self.thinking_from > 0 or lacks_current_thinking(self.conversation, decision.view)
+        return goes_without and self.wire.demands_thinking
 
     def _lowered_task_budget(self, decision: Decision) -> int | None:
         """Task budget in place of the client's, less the omitted tokens; None where it stays."""
@@ -186,7 +187,7 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
             body = self.wire.untouched
         else:
             body = self.wire.with_messages(self.rendered(decision.view), ask_usage)
-        if self.turns_thinking_off:
+        if self._turns_thinking_off(decision):
             body = self.wire.with_thinking_off(body)
         if (task_budget := self._lowered_task_budget(decision)) is not None:
             body = self.wire.with_task_budget(body, task_budget)

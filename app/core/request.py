@@ -51,6 +51,8 @@ class Request(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_only=Tr
     """Text that the operator puts after pinned messages; empty for nothing."""
     thinking_from: int = 0
     """Position from which on the thinking of the turn under way is sent: what stands before was refused."""
+    binds_thinking: bool = False
+    """True if the model was seen to refuse thinking behind another prefix."""
 
     @property
     def place(self) -> Place:

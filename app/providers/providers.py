@@ -69,8 +69,9 @@ class Provider:
         """Formats and models whose output cap counts against the window beside the prompt."""
         self._alternating: Sightings[tuple[str, str], bool] = Sightings(LEARNT_SECONDS, counts=counts)
         """Formats and models that refused two messages of one role in a row."""
-        self._refused_thinking: Sightings[tuple[str, str, bytes], int] = Sightings(LEARNT_SECONDS, counts=counts)
-        """Number of messages up to which thinking was refused, by format, model and digest of the turn's beginning."""
+        self._refused_thinking: Sightings[tuple[str, str, bytes | None], int] = Sightings(LEARNT_SECONDS, counts=counts)
+        """Number of messages up to which thinking was refused, by format, model and digest of the turn's beginning,
+        which is empty for any turn."""
         self._unspoken: Sightings[str, bool] = Sightings(UNSPOKEN_SECONDS, counts=counts)
         """Formats whose path was missing."""
         self._unspoken_revision = 0
@@ -92,14 +93,15 @@ class Provider:
             log.info("upstream refuses two messages of one role in a row", upstream=self.name, model=model)
         self._alternating.saw(tenant, (format_, model), True)
 
-    def thinking_from(self, format_: str, model: str, turn: bytes, tenant: str) -> int:
-        """Position from which on a model was not yet seen to refuse the thinking of a turn."""
+    def thinking_from(self, tenant: str, format_: str, model: str, turn: bytes | None) -> int:
+        """Position from which on a model was not yet seen to refuse the thinking of a turn, or of any turn."""
         return self._refused_thinking.own(tenant, (format_, model, turn)) or 0
 
-    def learn_refused_thinking(self, format_: str, model: str, turn: bytes, tenant: str, messages: int) -> None:
+    def learn_refused_thinking(self, tenant: str, format_: str, model: str, turn: bytes, messages: int) -> None:
         """Remember that a model refused the thinking of a turn that had come so far."""
         if len(model) <= LONGEST_MODEL:
             self._refused_thinking.saw(tenant, (format_, model, turn), messages)
+            self._refused_thinking.saw(tenant, (format_, model, b""), messages)
 
     def may_speak(self, format_: str, tenant: str) -> bool:
         """True if the settings and all answers so far allow that the provider speaks the format."""

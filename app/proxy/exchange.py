@@ -336,7 +336,8 @@ class Exchange:
         if recovery.budget is not None:
             # The settings of summaries are then worked out anew: a learnt window is the summariser's, too, where it is
             # the same model.
-            smaller = replace(request, budget=recovery.budget)
+            # What was thought in this turn would be bound to what is now made smaller, and this try is the last one.
+            smaller = replace(request, budget=recovery.budget, thinking_from=len(request.conversation.transcript))
             decision = await self._decide(request, self.services.compactor.recover(smaller, milestones.on_start))
             if decision.view is None or decision.view.tokens >= observed.sent:
                 milestones.decide(observed.decision)
@@ -344,8 +345,8 @@ class Exchange:
             # Why there was no summary before is still why there is none.
             why = decision.why or (() if decision.status == "summarized" else observed.decision.why)
             decision = replace(decision, why=why)
-        if recovery.output_cap is not None:
-            decision = capped(decision, recovery.output_cap)
+        if (cap := recovery.output_cap or observed.decision.output_cap) is not None:
+            decision = capped(decision, cap)
         decision = replace(decision, actions=(*decision.actions, "recovered"))
         recovered = self._decided(request, decision, began, milestones)
         recovered.is_smaller = recovery.budget is not None

@@ -20,7 +20,7 @@ from app.core.history.messages import Kind
 from app.core.history.recognition import heads_of
 from app.core.request import MANY_MESSAGES
 from app.core.stages.policy import Strategy
-from app.core.view.thinking import current_turn
+from app.core.view.thinking import turn_digest
 from app.core.view.view import Conversation
 from app.formats.reader import MessageReader
 from app.formats.requests import check_number
@@ -110,6 +110,7 @@ async def take_in(
     policy = rules.policy
     if measured.provider.demands_alternation(caller.format.name, wire.model, caller.tenant):
         policy = replace(policy, alternates=True)
+    refused_thinking = partial(measured.provider.thinking_from, caller.tenant, caller.format.name, wire.model)
     return ChatRequest(
         tenant=caller.tenant,
         conversation_id=recognised.conversation_id,
@@ -125,7 +126,8 @@ async def take_in(
         recalls=caller.allows_recall and wire.wishes.options.get("recall") is not False,
         pins=_pinned(wire, conversation) if wire.wishes.pins else (),
         pinned_text=measured.pinned_text,
-        thinking_from=_thinking_from(wire, caller, measured, conversation),
+        thinking_from=refused_thinking(turn_digest(conversation)),
+        binds_thinking=refused_thinking(b"") > 0,
         request_id=request_id,
         format=caller.format,
         wire=wire,
@@ -139,13 +141,6 @@ async def take_in(
         events=events,
         wait_seconds=wait_seconds(rules, events, caller),
     )
-
-
-def _thinking_from(wire: WireRequest, caller: Caller, measured: Measure, conversation: Conversation) -> int:
-    if not conversation.history.holds_signed_thinking:
-        return 0
-    turn = conversation.chain[current_turn(conversation) + 1]
-    return measured.provider.thinking_from(caller.format.name, wire.model, turn, caller.tenant)
 
 
 async def digest(

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from app.compaction.request import ChatRequest
 from app.core.limits.overflow import LEAST_LIMIT, CutAnswer, Overflow, Recovery, Sent, least_room, overflow_of, recover
 from app.core.stages.ladder import Decision
-from app.core.view.thinking import current_turn, without_thinking
+from app.core.view.thinking import sent_again_from, turn_digest, without_thinking
 from app.formats.answers import AnswerEditor
 from app.formats.shapes import refused_shape
 from app.formats.usage import Usage
@@ -111,6 +111,8 @@ class Observation:
         self._answered.append(AnsweredCall(status))
         if status == HTTPStatus.OK:
             self.request.provider.windows.add_answered(self.request.tenant)
+            if self.request.binds_thinking:
+                self._learn_refused_thinking(sent_again_from(self.request.conversation, self.decision.view))
 
     def usage(self, usage: Usage | None, *, whole: bool = True, streamed: bool = True) -> None:
         """Record the usage that an answer reported. From one that broke off nothing is learnt. `streamed`: it came
@@ -212,12 +214,17 @@ class Observation:
         left = await request.beside(self.services.work.do, leaving_out)
         if left is view and not request.wire.demands_thinking:
             return False
-        turn = conversation.chain[current_turn(conversation) + 1]
-        request.provider.learn_refused_thinking(request.format.name, request.model, turn, request.tenant, messages)
+        self._learn_refused_thinking(messages)
         self.request = replace(request, thinking_from=messages)
         without = replace(self.decision, view=left, actions=left.actions if left else (), output_cap=None)
         self.decision = self.request.with_output_limits(without)
         return True
+
+    def _learn_refused_thinking(self, messages: int) -> None:
+        """Remember that the turn goes on without the thinking of so many messages; 0 is nothing to remember."""
+        request, turn = self.request, turn_digest(self.request.conversation)
+        if messages and turn is not None:
+            request.provider.learn_refused_thinking(request.tenant, request.format.name, request.model, turn, messages)
 
     async def refusal(self, status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> None:
         """Record a refusal. `first_frame`: the error came as the first frame of a stream that began with status 200."""

@@ -47,7 +47,7 @@ class Judge:
     _reach: dict[str, frozenset[str]] = field(default_factory=dict)
     """By a summary's text the words that its call was shown, itself or in another summary."""
     _learnt: set[int] = field(default_factory=set)
-    _bound_behind: str = ""
+    _bound_behind: str | None = None
     """The notes behind which thoughts were refused last."""
 
     def judge(self, number: int, asked: Asked, member: str, records: Sequence[Record]) -> list[Violation]:

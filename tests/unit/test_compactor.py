@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from app.compaction.compactor import ROUNDS, Preparation, untouched
 from app.compaction.parts import BackgroundChance, Lately, Prices, Stored
-from app.core.history.messages import Kind
 from app.core.reasons import Code, Reason, because
 from app.core.recall.recall import RecallPolicy
 from app.core.request import MANY_BYTES, MANY_MESSAGES
@@ -20,7 +19,8 @@ from app.core.stages.policy import Policy
 from app.core.summary.results import Compaction, Outcome
 from app.core.view.chunks import FirstChunk
 from app.core.view.mask import MaskPolicy
-from app.core.view.view import Pruned, Verbatim, View
+from app.core.view.thinking import without_thinking
+from app.core.view.view import Altered, Pruned, Verbatim, View
 from app.store import StoreUnavailable
 from app.tokens.economy import CostGate, Rates
 from app.tokens.usage import Price
@@ -623,31 +623,24 @@ def test_nothing_is_recalled_where_that_is_off_or_the_history_is_too_long(change
     assert "recall" not in world.names
 
 
-def thinking(*behind: Any) -> Any:
-    thoughts = [replace(message("assistant", f"I look {n}."), signed_thinking=True, thoughts=("so",)) for n in range(2)]
-    return conversation(message("user", "one"), thoughts[0], message("user", "two"), thoughts[1], *behind)
-
-
-def test_a_history_that_goes_as_it_came_keeps_its_thinking() -> None:
-    assert World().decide(asked(thinking())) is UNTOUCHED
-
-
-def test_a_changed_view_leaves_out_the_thinking_of_finished_turns_and_keeps_the_current_ones() -> None:
-    said = [replace(each, signed_thinking=each.kind is Kind.ASSISTANT, thoughts=("so",)) for each in turns(10, 40)]
-    calls = replace(message("assistant", "I look.", calls=["a"]), signed_thinking=True, thoughts=("so",))
-    talk = conversation(*said, QUESTION, calls, message("tool", "found", answers="a"))
-    decision = World().decide(asked(talk))
-    assert decision.view is not None
-    [rest] = [part for part in decision.view.parts if isinstance(part, Verbatim)]
-    assert decision.view.without_thinking == {index for index in range(rest.start, 20) if index % 2}
-    assert decision.actions == ("summarized", "thinking_removed")
-
-
-def test_thinking_of_the_current_turn_that_was_refused_is_left_out_of_a_history_as_it_came_too() -> None:
-    decision = World().decide(asked(thinking(), thinking_from=4))
-    assert decision.view is not None
-    assert decision.view.without_thinking == {1, 3}
-    assert decision.view.tokens == thinking().tokens
+@pytest.mark.parametrize(
+    ("parts", "left_out"),
+    [
+        ((Verbatim(0, 8),), {1}),
+        # What a stage cuts or leaves out for one request alone changes with the next one.
+        ((Verbatim(0, 4), Altered(4, ("cut",), 1, "shortened"), Verbatim(5, 8)), {1, 5, 7}),
+        ((Pruned(0, 1), Verbatim(1, 8)), {1, 3, 5, 7}),
+        # A mask stays where it is, and whole turns are left out until another one begins.
+        ((Verbatim(0, 4), Altered(4, ("cut",), 1, "masked"), Verbatim(5, 8)), {1}),
+        ((Pruned(0, 2), Verbatim(2, 8)), set()),
+    ],
+)
+def test_a_model_that_binds_thinking_gets_none_behind_what_changes_every_time(parts: Any, left_out: set[int]) -> None:
+    said = map(message, ["user", "assistant", "user", *["assistant", "tool"] * 3], "abcdefgh")
+    signed = [replace(each, signed_thinking=each.role == "assistant", thoughts=("so",)) for each in said]
+    view = without_thinking(conversation(*signed), View(parts, 0), 2, lambda _: 1, is_bound=True)
+    assert view is not None
+    assert view.without_thinking == left_out
 
 
 # Savings

@@ -130,10 +130,10 @@ def recover(overflow: Overflow, budget: Budget, sent: Sent) -> Recovery | None:
         if least <= fitting < sent.cap:
             return Recovery(None, fitting)
     reserve = least if output is None else output if least is None else min(output, least)
-    smaller = _fewer_tokens(overflow, budget, sent, prompt, reserve or 0)
+    smaller, allowed = _fewer_tokens(overflow, budget, sent, prompt, reserve or 0)
     if smaller is None:
         return None
-    cap = max(least or 0, window - budget.line.to_provider_tokens(smaller.limit))
+    cap = max(least or 0, window - allowed)
     return Recovery(smaller, cap if reserve and sent.cap is not None and cap < sent.cap else None)
 
 
@@ -153,8 +153,10 @@ def _counted(overflow: Overflow, expected: int, cap: int | None, window: int) ->
     return requested - output, output
 
 
-def _fewer_tokens(overflow: Overflow, budget: Budget, sent: Sent, prompt: int | None, reserve: int) -> Budget | None:
-    """Limits for a smaller prompt; None where that leaves no conversation.
+def _fewer_tokens(
+    overflow: Overflow, budget: Budget, sent: Sent, prompt: int | None, reserve: int
+) -> tuple[Budget | None, int]:
+    """Limits for a smaller prompt, None where that leaves no conversation, and its most tokens as the provider counts.
 
     Where the provider counts more than was expected, every part is taken to cost as much more. In a prompt that holds
     media the difference is first taken to be that of pictures, which stay: it is the same for a smaller prompt. Where
@@ -183,8 +185,8 @@ def _fewer_tokens(overflow: Overflow, budget: Budget, sent: Sent, prompt: int | 
         limit = budget.line.to_estimate(allowed / factor - media)
         if limit >= sent.instructions + room:
             aim = budget.line.to_estimate(max(target / factor - media, LEAST_SHARE * target))
-            return _within(budget, limit, aim)
-    return None
+            return _within(budget, limit, aim), int(allowed)
+    return None, int(allowed)
 
 
 def _fewer_bytes(overflow: Overflow, budget: Budget, sent: Sent) -> Budget | None:
