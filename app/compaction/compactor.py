@@ -47,7 +47,7 @@ from app.core.view.thinking import current_turn, without_thinking
 from app.core.view.view import View
 from app.runtime.erased import Erased
 from app.store import StoreUnavailable
-from app.tokens.economy import CostGate, is_worth
+from app.tokens.cost_gate import CostGate, is_worth
 
 T = TypeVar("T")
 

@@ -37,7 +37,7 @@ from app.store.chunks import chunks_in, recent_first_chunks
 from app.store.pins import pins_in
 from app.store.places import keep_mask, masks_in
 from app.telemetry.metrics import Metrics
-from app.tokens.economy import COMMON_PRICE, Rates, rates_of
+from app.tokens.cost_gate import COMMON_PRICE, Rates, rates_of
 from app.tokens.usage import Price
 
 T = TypeVar("T")

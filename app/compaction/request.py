@@ -26,7 +26,7 @@ from app.providers.estimator import Prompt
 from app.providers.providers import Provider
 from app.runtime.lineages import Lineage
 from app.settings.policies import AppliedPolicy
-from app.tokens.usage import Decided, Purpose
+from app.tokens.usage import DecisionRecord, Purpose
 
 
 class Measure(Struct, frozen=True, dict=True):
@@ -60,11 +60,11 @@ class Measure(Struct, frozen=True, dict=True):
         return least_counted(self.budget)
 
     @lazy
-    def decided(self) -> Decided:
+    def decided(self) -> DecisionRecord:
         """Basis of a decision, for the ledger: all there is to say of a request that goes as it came."""
         budget, reported = self.budget, self.budget.line.to_provider_tokens
         trigger = reported(min(budget.trigger.quiet_tokens, budget.limit))
-        return Decided(window=self.window.context, limit=reported(budget.limit), trigger=trigger)
+        return DecisionRecord(window=self.window.context, limit=reported(budget.limit), trigger=trigger)
 
 
 class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_only=True):

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from app.core.limits.overflow import LEAST_LIMIT, Overflow
+from app.core.limits.overflow import MIN_LIMIT, Overflow
 from app.tokens.usage import MOST_TOKENS
 
 PATTERNS = 4
@@ -68,7 +68,7 @@ def classify(status: int, body: object, *, first_frame: bool = False) -> Overflo
             return payload
         no_reason = status in _REASONLESS_STATUSES and not said.fields and _REASONLESS.fullmatch(text)
         return Overflow("context_window", needs_pressure=True) if no_reason else None
-    return None if found.limit is not None and found.limit < LEAST_LIMIT else found
+    return None if found.limit is not None and found.limit < MIN_LIMIT else found
 
 
 # What the provider says
@@ -372,7 +372,7 @@ def _bucket(text: str) -> Overflow | None:
 def _over(bucket: Overflow) -> bool:
     """A request that fits the empty bucket only has to wait."""
     limit, requested = bucket.limit or 0, bucket.requested or 0
-    return requested > limit >= LEAST_LIMIT
+    return requested > limit >= MIN_LIMIT
 
 
 # Numbers

@@ -30,7 +30,7 @@ from app.tokens.calibration import (
     picture_scale,
     pictures_of,
     prior_for,
-    rejected,
+    rejection_reason,
 )
 from app.tokens.rules import LONGEST_MODEL
 
@@ -103,7 +103,7 @@ class Calibrations:
         of_tenants = self._lines.get(key.of_all, OrderedDict[str, Line]())
         others = [of_tenants[tenant] for tenant in islice(reversed(of_tenants), MOST_COMPARED) if tenant != key.tenant]
         line = agreed_line(own.prior, others)
-        return own if line is None else replace(own, held=line)
+        return own if line is None else replace(own, adopted=line)
 
     def picture_scale(self, tenant: str, model: str, formula: str) -> float:
         """Factor for the tokens of the model's pictures."""
@@ -123,7 +123,7 @@ class Calibrations:
             return
         key = CalibrationKey(self._upstream, model, formula, tools, tenant)
         before = self._own(key)
-        reason = rejected(before, sample)
+        reason = rejection_reason(before, sample)
         if reason != self._refused.get(key):
             self._refused.keep(key, reason)
             log.info("usage not learnt from" if reason else "usage learnt from again", model=model, reason=reason)

@@ -16,8 +16,8 @@ from app.store import UsageRecord
 from app.store.write_behind import WriteBehind
 from app.telemetry.metrics import Metrics
 from app.tokens.rules import LONGEST_MODEL
-from app.tokens.savings import Estimated, Sent, saved_cost, seen, sent_whole
-from app.tokens.usage import UNBILLED, Bill, Decided, Made, Price, Purpose, Tariff, Tokens, charge, saved
+from app.tokens.savings import EarlierRequest, PromptEstimate, earlier_request, saved_cost, uncompacted_usage
+from app.tokens.usage import UNBILLED, Bill, DecisionRecord, Price, Purpose, SummaryCall, Tariff, Tokens, charge, saved
 
 log = structlog.get_logger("steno.ledger")
 
@@ -32,7 +32,7 @@ CACHED_SECONDS, CACHED_LONG_SECONDS = 300.0, 3_600.0
 class _Latest(Struct, frozen=True):
     """The latest answered request of a conversation."""
 
-    sent: Sent
+    sent: EarlierRequest
     end: bytes
     """Digest of the whole history."""
     messages: int
@@ -102,21 +102,17 @@ class Ledger:
         forwarded: int | None = None,
         context_status: str | None = None,
         values_kept: float | None = None,
-        decided: Decided | None = None,
-        made: Made | None = None,
+        decided: DecisionRecord | None = None,
+        made: SummaryCall | None = None,
         chain: Chain | None = None,
-        sizes: Estimated | None = None,
+        sizes: PromptEstimate | None = None,
     ) -> None:
-        """A call that a provider answered, with what `UsageRecord` says of it. Stored within about 0.2 s. Whatever goes
-        wrong, no request fails for it.
-
-        Of a call that the client itself made, `chain` is that of its history, and `sizes` are what that and its payload
-        are estimated at.
-        """
+        """Store an answered call within about 0.2 s; never raises. Of a call that the client made, `chain` is that of
+        its history, and `sizes` the estimate of history and payload."""
         try:
             whole = None if chain is None or sizes is None else tokens
             if chain is not None and sizes is not None and status == 200:
-                whole = self._sent_whole((tenant, conversation_id, model), tokens, chain, sizes)
+                whole = self._uncompacted((tenant, conversation_id, model), tokens, chain, sizes)
             model = model[:LONGEST_MODEL]
             tariff = self.tariff_of(model, bill.model)
             charged = charge(tokens, bill, tariff)
@@ -156,15 +152,14 @@ class Ledger:
         except Exception:
             log.exception("a call was not recorded", request_id=request_id)
 
-    def _sent_whole(self, of: tuple[str, str, str], tokens: Tokens, chain: Chain, sizes: Estimated) -> Tokens:
-        """Tokens that the client's own request would have taken. What the answer says of the cache is kept for the
-        next."""
+    def _uncompacted(self, of: tuple[str, str, str], tokens: Tokens, chain: Chain, sizes: PromptEstimate) -> Tokens:
+        """The usage of the client's own request; the answer is remembered for the next one."""
         latest = self._sent.get(of)
         if latest is not None and not latest.begins(chain):
             latest = None  # Another branch, or edited.
         before, recent = (latest.sent, self._is_recent(latest)) if latest else (None, False)
-        whole = sent_whole(tokens, sizes, before, recent=recent)
-        if (sent := seen(tokens, whole, sizes, before)) is not None:
+        whole = uncompacted_usage(tokens, sizes, before, recent=recent)
+        if (sent := earlier_request(tokens, whole, sizes, before)) is not None:
             self._sent.keep(of, _Latest(sent, chain.digests[-1], len(chain.digests) - 1, self._clock()))
         return whole
 

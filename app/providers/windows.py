@@ -21,7 +21,7 @@ import structlog
 from msgspec.structs import replace
 
 from app.core.limits.budget import Window
-from app.core.limits.overflow import LEAST_LIMIT, Overflow
+from app.core.limits.overflow import MIN_LIMIT, Overflow
 from app.formats.refusals import classify, decoded
 from app.http.upstream import Headers, Upstream
 from app.providers.model_listings import NOBODY, ModelListings
@@ -200,7 +200,7 @@ class Windows:
         name = _limit_key(model, asked)
         if len(name) > LONGEST_MODEL:
             return
-        if tokens >= LEAST_LIMIT and tokens > (self._prompts.own(tenant, name) or 0):
+        if tokens >= MIN_LIMIT and tokens > (self._prompts.own(tenant, name) or 0):
             self._prompts.saw(tenant, name, tokens)
             if name in self._limits:
                 self._learnt_revision += 1

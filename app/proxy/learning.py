@@ -10,7 +10,7 @@ import structlog
 from msgspec.structs import replace
 
 from app.compaction.request import ChatRequest
-from app.core.limits.overflow import LEAST_LIMIT, CutAnswer, Overflow, Recovery, Sent, least_room, overflow_of, recover
+from app.core.limits.overflow import MIN_LIMIT, CutAnswer, Overflow, Payload, Recovery, least_room, overflow_of, recover
 from app.core.stages.ladder import Decision
 from app.core.view.thinking import sent_again_from, turn_digest, without_thinking
 from app.formats.answers import AnswerEditor
@@ -26,7 +26,7 @@ from app.proxy.peeking import PeekedAnswer
 from app.proxy.report import LONGEST_REASON
 from app.proxy.services import Services
 from app.tokens.calibration import Sample, picture_sample, pictures_of
-from app.tokens.savings import Estimated
+from app.tokens.savings import PromptEstimate
 from app.tokens.usage import UNBILLED, Tokens
 
 log = structlog.get_logger("steno.observe")
@@ -154,7 +154,7 @@ class Observation:
             each = None if completion is None else completion // max(1, asked.choices)
             cut, cap = CutAnswer(editor.window_full, is_empty, tokens.prompt, each), self.decision.output_cap
             overflow = overflow_of(cut, expected, budget.window, budget.reserve, cap or asked.output)
-            is_told = overflow is not None or (cut.by_window and cut.total(expected) >= LEAST_LIMIT)
+            is_told = overflow is not None or (cut.by_window and cut.total(expected) >= MIN_LIMIT)
             if is_told and not (self.is_smaller and is_empty):
                 self._learn(Overflow("context_window", cut.total(expected)), is_measured=True)
         except Exception:
@@ -262,7 +262,7 @@ class Observation:
         if overflow is None or not request.compaction:
             return None
         conversation, cap = request.conversation, self.decision.output_cap or asked.output
-        sent = Sent(
+        sent = Payload(
             self.sent, conversation.instruction_tokens, cap, asked.thinking, conversation.holds_media, self.size
         )
         if overflow.kind == "payload" and request.policy.mask and request.policy.mask.shapes:
@@ -299,7 +299,7 @@ class Observation:
             context_status=decision.status,
             decided=decided,
             chain=request.conversation.chain,
-            sizes=Estimated(request.conversation.tokens, request.forwarded(decision), request.budget.line.ratio),
+            sizes=PromptEstimate(request.conversation.tokens, request.forwarded(decision), request.budget.line.ratio),
         )
 
     def _remember(self, seen: StreamedUsage) -> None:

@@ -117,8 +117,8 @@ async def _write(connection: AsyncConnection, learnt: Mapping[CalibrationKey, Ca
                 "row": key.id,
                 "latest": [[sample.estimate, sample.reported] for sample in calibration.recent],
                 "count": calibration.samples,
-                "offset": calibration.held.offset if calibration.held else None,
-                "ratio_": calibration.held.ratio if calibration.held else None,
+                "offset": calibration.adopted.offset if calibration.adopted else None,
+                "ratio_": calibration.adopted.ratio if calibration.adopted else None,
             }
             for key, calibration in learnt.items()
         ],

@@ -16,7 +16,7 @@ from app.store.pages import Page, Paging, read_page
 from app.store.rows import owned
 from app.store.tables import usage_records
 from app.store.usage_reports import FOR_ANSWERS, UsageSums, sums_by_purpose, sums_in
-from app.tokens.usage import Decided, Made, Price, PriceSource, Purpose, Tokens
+from app.tokens.usage import DecisionRecord, Price, PriceSource, Purpose, SummaryCall, Tokens
 
 _REPORTED = Tokens.__struct_fields__
 _RATES = Price.__struct_fields__
@@ -66,9 +66,9 @@ class UsageRecord(Struct, frozen=True):
     """Model whose price it is."""
     values_kept: float | None = None
     """Share of the exact values beside it that its text holds; None without any."""
-    decided: Decided | None = None
+    decided: DecisionRecord | None = None
     """Decision for the request; None for a summary, and in a record of an earlier release."""
-    made: Made | None = None
+    made: SummaryCall | None = None
     saved_cost: float | None = None
     """Cost of the client's own request beyond this, in currency units; None where one of them is not known. For a
     summary: its own cost, negative."""
@@ -189,10 +189,10 @@ def _stored(row: Row[Any]) -> StoredUsage:
     return StoredUsage(record, moment(row.created_at))
 
 
-def _decided(row: Row[Any]) -> Decided | None:
+def _decided(row: Row[Any]) -> DecisionRecord | None:
     if row.window_tokens is None:
         return None
-    return Decided(
+    return DecisionRecord(
         window=row.window_tokens,
         limit=row.limit_tokens,
         trigger=row.trigger_tokens,
@@ -202,7 +202,7 @@ def _decided(row: Row[Any]) -> Decided | None:
     )
 
 
-def _made(row: Row[Any]) -> Made | None:
+def _made(row: Row[Any]) -> SummaryCall | None:
     if row.replaced_tokens is None:
         return None
-    return Made(row.seconds, row.replaced_tokens, row.summary_tokens, row.summary_id)
+    return SummaryCall(row.seconds, row.replaced_tokens, row.summary_tokens, row.summary_id)

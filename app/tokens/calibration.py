@@ -1,7 +1,7 @@
-"""Calibration: what a provider counts, learnt as a line over our estimate: reported = offset + ratio x estimate.
+"""Calibration: the provider's count, learnt as a line over the estimate: reported = offset + ratio x estimate.
 
-The line is the one that misses the latest samples least, relative to their size, and strays least from what is known
-of the model's family. docs/calibration.md gives the method and the source of the numbers.
+The line misses the latest samples least, relative to their size, and lies closest to the prior of the model's family.
+docs/calibration.md gives the method and the source of the numbers.
 """
 
 from __future__ import annotations
@@ -19,87 +19,77 @@ from app.tokens.rules import LONGEST_MODEL, WHOLE
 from app.tokens.usage import MOST_TOKENS
 
 FEWEST_NOTED = 3
-"""Samples before anything is concluded: one or two may lie anywhere."""
-
+"""Samples before a note is written: one or two may lie anywhere."""
 TOLERANCE = 0.01
 ENOUGH_OF_ONE = 5
-"""Samples of one tenant that make a line of their own: so many bring an estimate within a hundredth."""
+"""Samples after which a tenant has a line of its own: they bring an estimate within a hundredth."""
 COMPARED_AT = (1_000, 100_000)
 """Estimates at which the lines of several tenants are compared."""
 SIZES = (1_000, 10_000, 100_000)
-"""Estimates at which a line has to differ by more than the tolerance from the current one to take its place."""
+"""Estimates: a new line is adopted if it differs at any of them by more than the tolerance."""
 
 KEPT = 8
-"""Samples kept of each size, large and small: short prompts do not push out what long ones showed."""
-
+"""Samples kept of each size, large and small: short prompts do not push out long ones."""
 NOISE = 0.001
-"""The relative misfit that all samples together may have without telling against a line."""
+"""The relative misfit of all samples together that does not count against a line."""
 OFFSET_SCALE = 2_000
 """An offset so many tokens from the prior's costs as much as a ratio e times the prior's where the weight is 1."""
-
 EXP_ENDS = 700.0
 """exp of little more is no float."""
 
 CAUTION = 1.5
-"""A sample above the line counts so much more than one below it. Too low a line lets a request grow until it does not
-fit; one too high compacts a little early."""
+"""Weight of a sample above the line. Too low a line lets a request grow until it does not fit; one too high compacts a
+little early."""
 CONFIRMED = 3
 """Samples that have to agree with a ratio below the prior's."""
 CONFIRMING = 1.0
-"""The weight they have to have together: no number of short prompts lowers what a long one is expected to cost."""
+"""Their least weight together: short prompts alone never lower the ratio."""
 AGREEING = 0.1
 """The misfit up to which a sample agrees with a line."""
-
 
 EXACT = 0.01
 EXACT_TOKENS = 5
 EXACT_SAMPLES = 3
-"""Samples in a row that a line has to be right for, within the two bounds above, before texts are said to be counted
-exactly."""
+"""Latest samples that a line has to predict within the two bounds above for texts to be counted exactly."""
 CLEAR = 0.1
-"""Share of the pictures' estimate by which the text beside them may be unsure where they are learnt from."""
+"""A text beside pictures may be uncertain by this share of the pictures' estimate."""
 SCALE_STEP = 0.05
-"""How finely, in the logarithm, pictures are scaled: what is remembered of messages is so for each scale."""
+"""The scale of pictures moves by such steps of its logarithm, as counts are cached for each scale."""
 
 
 class LineBounds(Struct, frozen=True):
-    """Bounds of the line that is looked for."""
-
     ratios: tuple[float, float]
     offsets: tuple[float, float]
-    """No line leaves these, whatever is reported."""
     measured: tuple[float, float]
-    """All that was ever measured lies between; a ratio outside is reported."""
+    """A ratio outside is unusual."""
     large: int
-    """Estimate from which on a sample shows the ratio; a smaller one weighs as much less as it is smaller."""
+    """Estimate from which on a sample has its full weight."""
     least: float
-    """Least share of what was expected: a sample that reports less is rejected."""
+    """A sample below this share of what was expected is rejected."""
     confirmed_above: bool = False
     """Whether a ratio above the prior's has to be confirmed, as one below has."""
 
 
 PROMPTS = LineBounds((0.5, 5.0), (0.0, 1_500.0), (0.7, 1.8), large=2_000, least=0.5)
 PICTURES = LineBounds((1 / 16, 16.0), (0.0, 0.0), (1 / 16, 16.0), large=100, least=0.0, confirmed_above=True)
-"""A ratio alone: what a picture's tokens by its family's rule are multiplied with."""
+"""The factor of a picture's tokens by its family's rule."""
 
 
 class Line(Struct, frozen=True):
-    """Line from our estimate to a provider's count: offset + ratio x estimate."""
+    """Line from the estimate to the provider's count."""
 
     offset: float = 0.0
     ratio: float = 1.0
 
     def to_provider_tokens(self, estimate: float) -> int:
-        """The provider's tokens for a prompt of that estimate."""
         return round(self.offset + self.ratio * estimate)
 
     def to_estimate(self, reported: float) -> int:
-        """The largest estimate of a prompt that the provider counts as so many tokens."""
+        """The largest estimate that the provider counts as so many tokens."""
         return max(0, int((reported - self.offset) / self.ratio))
 
 
 ONE_TO_ONE = Line()
-"""The line of a provider of which nothing was learnt."""
 
 
 class Prior(Struct, frozen=True):
@@ -107,34 +97,31 @@ class Prior(Struct, frozen=True):
 
     ratio: float
     offset: float
-    """Offset in tokens."""
     weight: float
-    """How much has to speak against the ratio before it is left."""
+    """Weight of the distance from its ratio."""
     bounds: LineBounds = PROMPTS
 
 
 class Sample(Struct, frozen=True):
-    """One answered request, in tokens: our estimate of its prompt, and what the provider reported."""
+    """The prompt of one answered request, in tokens."""
 
     estimate: int
     reported: int
 
 
 class Calibration(Struct, frozen=True, dict=True):
-    """Knowledge of one upstream, model and formula, with or without tools."""
+    """What was learnt of one upstream, model and formula, with or without tools."""
 
     prior: Prior
     recent: tuple[Sample, ...] = ()
     """The latest samples of each size, oldest first."""
     samples: int = 0
-    """All there ever were."""
-    held: Line | None = None
-    """The line that was last adopted."""
+    """Number of all samples so far."""
+    adopted: Line | None = None
 
     @property
     def line(self) -> Line:
-        """The current line."""
-        return self.held or Line(self.prior.offset, self.prior.ratio)
+        return self.adopted or Line(self.prior.offset, self.prior.ratio)
 
     @property
     def ratio(self) -> float:
@@ -145,7 +132,6 @@ class Calibration(Struct, frozen=True, dict=True):
         return self.line.offset
 
     def apply(self, tokens: int) -> int:
-        """Tokens that the provider will count for an estimate of so many."""
         return self.line.to_provider_tokens(tokens)
 
     @property
@@ -158,7 +144,7 @@ class Calibration(Struct, frozen=True, dict=True):
 
     @property
     def note(self) -> str | None:
-        """Why somebody should look at it; None if there is no reason, or too few samples to say."""
+        """A warning for the operator."""
         if self.samples < FEWEST_NOTED:
             return None
         bounds = self.prior.bounds
@@ -172,49 +158,49 @@ class Calibration(Struct, frozen=True, dict=True):
 
 
 def agreed_line(prior: Prior, lines: Sequence[Line]) -> Line | None:
-    """Line that several tenants have in common, each tenant's counting once; None where there is but one.
+    """Line of several tenants, one each; None where there is only one.
 
-    At either end the middle of what they say, of two middle ones the one nearer to the prior: whoever says anything
-    else than the others moves nothing beyond what one of them says, nor beyond what was ever measured.
+    At either end it is their median, of two medians the one nearer to the prior: one tenant moves it neither beyond
+    what another one reports, nor beyond `LineBounds.measured`.
     """
     if len(lines) < 2:
         return None
-    expected = Line(prior.offset, prior.ratio)
-    small, large = (_middle([_at(line, size) for line in lines], _at(expected, size)) for size in COMPARED_AT)
+    small, large = (
+        _median([line.offset + line.ratio * size for line in lines], prior.offset + prior.ratio * size)
+        for size in COMPARED_AT
+    )
     (least, most), (lowest, highest) = prior.bounds.measured, prior.bounds.offsets
     ratio = min(most, max(least, (large - small) / (COMPARED_AT[1] - COMPARED_AT[0])))
     offset = small - ratio * COMPARED_AT[0]
     if lowest <= offset <= highest:
         return Line(offset, ratio)
-    # With an offset at its bound the line turns around the large end, or it would pass what anybody said there.
+    # With an offset at its bound the line turns around the large end, so that it stays at the median there.
     offset = min(highest, max(lowest, offset))
     return Line(offset, min(most, max(least, (large - offset) / COMPARED_AT[1])))
 
 
-def _at(line: Line, estimate: int) -> float:
-    return line.offset + line.ratio * estimate
-
-
-def _middle(values: Sequence[float], expected: float) -> float:
-    return min(median_low(values), median_high(values), key=lambda one: abs(log(one / expected)))
+def _median(values: Sequence[float], expected: float) -> float:
+    return min(median_low(values), median_high(values), key=lambda value: abs(log(value / expected)))
 
 
 def observe(calibration: Calibration, sample: Sample) -> Calibration:
     """The calibration after one more sample; the same one if the sample is rejected."""
-    if rejected(calibration, sample):
+    if rejection_reason(calibration, sample):
         return calibration
     recent = _latest(calibration.recent, sample, calibration.prior.bounds.large)
     best = _best(calibration.prior, recent)
-    held = best if _matters(best, calibration.line) else calibration.held
-    return Calibration(calibration.prior, recent, calibration.samples + 1, held)
+    # With every small change of the line the same history would be sent otherwise.
+    pairs = [(best.to_provider_tokens(size), calibration.line.to_provider_tokens(size)) for size in SIZES]
+    differs = any(abs(new - old) > TOLERANCE * old for new, old in pairs)
+    return Calibration(calibration.prior, recent, calibration.samples + 1, best if differs else calibration.adopted)
 
 
-def rejected(calibration: Calibration, sample: Sample) -> str | None:
-    """Why nothing can be learnt from the sample; None if something can.
+def rejection_reason(calibration: Calibration, sample: Sample) -> str | None:
+    """Why nothing can be learnt from the sample.
 
-    Usage above all expectation is a real measurement, and if it is none, one sample does not move a line that others
-    agree on. Less than half is usage without its cached part. Half of the prior, if that is less: a calibration that
-    began with a mistake must not refuse what corrects it.
+    Usage far above what was expected may be real, and one sample does not move a line that others agree on. Less than
+    half is usage without its cached part: half of the prior, if that is less, so that a calibration that began with a
+    mistake accepts what corrects it.
     """
     if not (0 < sample.estimate <= MOST_TOKENS and 0 < sample.reported <= MOST_TOKENS):
         return "no usage"
@@ -224,17 +210,10 @@ def rejected(calibration: Calibration, sample: Sample) -> str | None:
     return None
 
 
-def _matters(best: Line, held: Line) -> bool:
-    """Whether the line is to move. With every small change of it the same history would be sent otherwise."""
-    pairs = [(best.to_provider_tokens(size), held.to_provider_tokens(size)) for size in SIZES]
-    return any(abs(new - old) > TOLERANCE * old for new, old in pairs)
-
-
 def picture_sample(calibration: Calibration, text: int, pictures: int, reported: int) -> Sample | None:
-    """Sample of the cost of a request's pictures; None where the text beside them is not known well enough.
+    """Sample of the cost of a request's pictures; None where the cost of the text beside them is uncertain.
 
-    `calibration` is that of the text, which only texts taught: whatever a picture costs or claims to be does not touch
-    it. `text` and `pictures` are our estimates, the latter by the family's rule.
+    `calibration` is that of texts alone. `text` and `pictures` are estimates, the latter by the family's rule.
     """
     expected = calibration.apply(text)
     if not calibration.exact or unsure(expected) > CLEAR * pictures:
@@ -244,12 +223,12 @@ def picture_sample(calibration: Calibration, text: int, pictures: int, reported:
 
 
 def unsure(reported: int) -> float:
-    """How many tokens of so many a line may be wrong by that is called exact."""
+    """Tokens by which an exact line may be wrong."""
     return max(EXACT_TOKENS, EXACT * reported)
 
 
 def picture_scale(ratio: float) -> float:
-    """The ratio in one of about a hundred steps."""
+    """The ratio, rounded to one of about a hundred steps."""
     return exp(round(log(ratio) / SCALE_STEP) * SCALE_STEP)
 
 
@@ -262,11 +241,10 @@ def _latest(recent: Sequence[Sample], sample: Sample, large: int) -> tuple[Sampl
 
 
 def _best(prior: Prior, samples: Sequence[Sample]) -> Line:
-    """The line that costs least of those that may be adopted.
+    """The line of least cost: the logarithm of the samples' misfit, and the distance from the prior.
 
-    The cost is what speaks against a line: the misfit of samples whose noise is not known, and its distance from the
-    prior. In the logarithm, samples that agree with each other outvote the prior and samples that contradict each
-    other do not.
+    In the logarithm, samples that agree with each other outvote the prior, and samples that contradict each other do
+    not.
     """
     weighed = [(s.estimate, s.reported, min(1.0, s.estimate / prior.bounds.large)) for s in samples]
     weight = sum(own for _, _, own in weighed)
@@ -275,7 +253,7 @@ def _best(prior: Prior, samples: Sequence[Sample]) -> Line:
         away = prior.weight * abs(log(ratio / prior.ratio)) + abs(offset - prior.offset) / OFFSET_SCALE
         if away >= least:
             continue
-        # With more misfit than this it costs more than the best so far: NOISE more, so that rounding decides nothing.
+        # With more misfit than this it costs more than the best so far; NOISE more, against rounding.
         most = NOISE * exp(min(EXP_ENDS, (least - away) / weight))
         misfit = 0.0
         for estimate, reported, own in weighed:
@@ -295,20 +273,17 @@ def _best(prior: Prior, samples: Sequence[Sample]) -> Line:
 
 
 def _confirmed(offset: float, ratio: float, weighed: Sequence[tuple[int, int, float]]) -> bool:
-    agreeing = []
-    for estimate, reported, own in weighed:
-        expected = offset + ratio * estimate
-        if abs(expected - reported) <= AGREEING * max(expected, reported):
-            agreeing.append(own)
+    expected = [(offset + ratio * estimate, reported, own) for estimate, reported, own in weighed]
+    agreeing = [own for mine, theirs, own in expected if abs(mine - theirs) <= AGREEING * max(mine, theirs)]
     return len(agreeing) >= CONFIRMED and sum(agreeing) >= CONFIRMING
 
 
 def _candidates(prior: Prior, samples: Sequence[Sample]) -> Iterator[tuple[float, float]]:
     """Offset and ratio of every line that may be the best one, the prior first.
 
-    From the prior's ratio on the cost is concave between the places where a sample is hit exactly, or ratio or offset
-    is the prior's or a bound, so the best line has two of these properties. Below, it is the best of these that is
-    confirmed, and a line between them might cost a little less.
+    From the prior's ratio on the cost is concave between the points where a sample is hit exactly, or ratio or offset
+    is the prior's or a bound, so the best line has two of these properties. Below, a line between the confirmed ones
+    might cost a little less.
     """
     (least, most), (lowest, highest) = prior.bounds.ratios, prior.bounds.offsets
     ratios, offsets = (prior.ratio, least, most), (prior.offset, lowest, highest)
@@ -330,19 +305,18 @@ def _candidates(prior: Prior, samples: Sequence[Sample]) -> Iterator[tuple[float
 KNOWN = 6.0
 UNKNOWN = 0.5
 SCALED = 2.0
-"""Weights of priors: a first sample of a known family moves the offset rather than the ratio, up to about 12,000
-tokens; of an unknown one up to 1,000. The last is that of pictures, which no single sample moves."""
+"""Weights of priors: a first sample of a known family moves the offset, not the ratio, up to about 12,000 tokens; of an
+unknown one up to 1,000. The last is for pictures, which no single sample moves."""
 
 _PICTURES = "/pictures"
 
 
 def pictures_of(formula: str) -> str:
-    """Names the scale of pictures beside the line of the texts."""
+    """Key of the pictures' scale beside the line of the texts."""
     return formula + _PICTURES
 
 
 def prior_for(model: str, formula: str, tools: bool) -> Prior:
-    """Line that a calibration begins with."""
     if formula.endswith(_PICTURES):
         return Prior(1.0, 0.0, SCALED, PICTURES)
     prior = prior_of(model, tools)
@@ -383,7 +357,7 @@ _CLAUDE_VERSION = re.compile(r"(?<!\d)(\d{1,2})(?:[.-](\d{1,2}))?(?!\d)")
 
 
 def prior_of(model: str, tools: bool) -> Prior:
-    """Line measured for the model's family, by the name after the last slash; else a guess."""
+    """Line measured for the model's family; else a guess."""
     name = model[-LONGEST_MODEL:].rsplit("/", 1)[-1].lower()
     if (version := claude_version(model)) is not None:
         _, ratio, text, with_tools = next(known for known in _CLAUDES if version >= known[0])
@@ -395,7 +369,7 @@ def prior_of(model: str, tools: bool) -> Prior:
 
 
 def whole_ratio(model: str) -> float:
-    """Ratio that is expected where the estimate holds all that the family adds: see `WHOLE`."""
+    """Ratio that is expected where the estimate includes all that the family adds: see `WHOLE`."""
     version = claude_version(model)
     if version is None:
         return prior_of(model, tools=False).ratio
@@ -403,8 +377,8 @@ def whole_ratio(model: str) -> float:
 
 
 def claude_version(model: str) -> tuple[int, int] | None:
-    """`claude-sonnet-4.5`, `claude-4.6-sonnet` and `claude-3-5-sonnet-20241022-v2:0` alike; of a name without one the
-    newest. None for another family."""
+    """The version in `claude-sonnet-4.5`, `claude-4.6-sonnet` or `claude-3-5-sonnet-20241022-v2:0`; a name without one
+    means the newest. None for another family."""
     name = model[-LONGEST_MODEL:].rsplit("/", 1)[-1].lower()
     if "claude" not in name:
         return None

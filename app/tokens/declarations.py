@@ -1,19 +1,30 @@
-"""Declarations: what a request declares to the model beside its messages, and what the prompt therefore costs more."""
+"""Declarations: what a request declares to the model beside its messages, and the TypeScript in which OpenAI's models
+are shown the functions they may call.
+
+A schema never makes it fail: what is not understood is `any`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
+
+MAX_DEPTH = 40
+"""Schemas inside schemas; beyond it everything is `any`."""
+REPEATED_CHARACTERS = 500_000
+"""Most characters that all `$ref` and lists of types may be written to: definitions that each use another twice grow
+without end."""
+
+NAMES = {"integer": "number", "number": "number", "boolean": "boolean", "null": "null", "string": "string"}
 
 Schema = Mapping[str, Any]
 """A JSON schema as received; anything may be missing or of the wrong type."""
 
 
 class Tool(Struct, frozen=True):
-    """A function the model may call."""
-
     name: str
     description: str
     parameters: Schema
@@ -39,4 +50,151 @@ class Declarations(Struct, frozen=True):
     others: tuple[str, ...] = ()
     """Tools that are no functions (custom, web search, ...), as JSON text."""
     must_call: bool = False
-    """Whether the answer has to be a call, of whatever function."""
+    """Whether the answer has to be a call of any function."""
+
+
+def functions_text(tools: Iterable[Tool]) -> str:
+    """The namespace with all functions, as it stands in a prompt."""
+    writer = _Writer()
+    functions = "".join(f"{writer.function(tool)}\n\n" for tool in tools)
+    return f"namespace functions {{\n\n{functions}}} // namespace functions"
+
+
+def comment_lines(text: str) -> list[str]:
+    """A line `// ...` for each line of the text, less the blank ones around it."""
+    return [f"// {line.strip()}".rstrip() for line in text.strip().splitlines()]
+
+
+class _Writer:
+    """Writes types: it follows references, and stops at a depth and a length."""
+
+    def __init__(self) -> None:
+        self._root: Schema = {}
+        self._following: set[str] = set()
+        self._room = REPEATED_CHARACTERS
+        self._depth = 0
+
+    def function(self, tool: Tool) -> str:
+        self._root = tool.parameters
+        arguments = ""
+        if _properties(tool.parameters):
+            head = "".join(f"{line}\n" for line in _comment(tool.parameters))
+            arguments = f"_: {head}{self._object(tool.parameters, '')}"
+        return "\n".join((*comment_lines(tool.description), f"type {tool.name} = ({arguments}) => any;"))
+
+    def _type(self, schema: Any, indent: str) -> str:
+        """`indent` is that of the properties of an object of several lines."""
+        return " | ".join(self._options(schema, indent))
+
+    def _options(self, schema: Any, indent: str) -> list[str]:
+        if not isinstance(schema, Mapping) or self._depth == MAX_DEPTH or self._room <= 0:
+            return ["any"]
+        self._depth += 1
+        options = self._known_options(schema, indent)
+        self._depth -= 1
+        return options
+
+    def _known_options(self, schema: Schema, indent: str) -> list[str]:
+        match schema:
+            case {"$ref": str(reference)}:
+                return self._referenced(reference, indent)
+            case {"enum": [_, *_] as values}:
+                return [_literal(value) for value in values]
+            case {"const": value}:
+                return [_literal(value)]
+            case {"anyOf": [_, *_] as options} | {"oneOf": [_, *_] as options}:
+                return self._union(options, indent)
+            case {"type": [_, *_] as names}:
+                distinct = dict.fromkeys(name for name in names if isinstance(name, str))
+                return self._repeated([self._named(name, schema, indent) for name in distinct] or ["any"])
+            case {"type": str(name)}:
+                return [self._named(name, schema, indent)]
+            case _:
+                return ["any"]
+
+    def _union(self, options: list[Any], indent: str) -> list[str]:
+        """A union that may be null stands below its name, an option a line, each with its format."""
+        types = [self._type(option, indent) for option in options]
+        if "null" not in types:
+            return types
+        return ["".join(f"\n{indent[2:]} | {name}{_format(o)}" for name, o in zip(types, options, strict=True))]
+
+    def _referenced(self, reference: str, indent: str) -> list[str]:
+        """The definition; inside itself it is `any`."""
+        if reference in self._following:
+            return ["any"]
+        self._following.add(reference)
+        options = self._options(_resolve(self._root, reference), indent)
+        self._following.remove(reference)
+        self._room -= len(reference)
+        return self._repeated(options)
+
+    def _repeated(self, texts: list[str]) -> list[str]:
+        """Subtract from the room what stands once in a schema and may be written many times."""
+        self._room -= sum(map(len, texts))
+        return texts
+
+    def _named(self, name: str, schema: Schema, indent: str) -> str:
+        if name == "object":
+            return self._object(schema, indent)
+        if name != "array":
+            return NAMES.get(name, "any")
+        options = self._options(schema.get("items"), indent)
+        text = " | ".join(options)
+        return f"({text})[]" if len(options) > 1 and "\n" not in text else f"{text}[]"
+
+    def _object(self, schema: Schema, indent: str) -> str:
+        """One line, or one line a property where any of them has a comment."""
+        properties = _properties(schema)
+        if not properties:
+            return "object"
+        required = schema.get("required")
+        required = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
+        lines: list[str] = []
+        fields: list[str] = []
+        for name, value in properties.items():
+            field = f"{name}{'' if name in required else '?'}: {self._type(value, indent + '  ')}"
+            fields.append(field)
+            lines += (*_comment(value), f"{field},{_default(value)}")
+        if len(lines) == len(fields) and not any("\n" in line or "//" in line for line in lines):
+            return f"{{ {', '.join(fields)} }}"
+        return "\n".join(("{", *(f"{indent}{line}" for line in lines), f"{indent[2:]}}}"))
+
+
+def _properties(schema: Schema) -> Mapping[str, Any]:
+    properties = schema.get("properties")
+    return properties if isinstance(properties, Mapping) else {}
+
+
+def _resolve(root: Schema, reference: str) -> Any:
+    """The schema at a path such as `#/$defs/Name`; None where there is none."""
+    value: Any = root
+    for key in reference.removeprefix("#").split("/")[1:]:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _comment(schema: Any) -> list[str]:
+    if not isinstance(schema, Mapping):
+        return []
+    texts = [text for key in ("title", "description") if isinstance(text := schema.get(key), str)]
+    return comment_lines("\n\n".join(texts))
+
+
+def _format(schema: Any) -> str:
+    format_ = schema.get("format") if isinstance(schema, Mapping) else None
+    return f" // format: {format_}" if isinstance(format_, str) else ""
+
+
+def _default(schema: Any) -> str:
+    if not isinstance(schema, Mapping) or "default" not in schema:
+        return ""
+    value = schema["default"]
+    return f" // default: {value if isinstance(value, str) and 'enum' in schema else _literal(value)}"
+
+
+def _literal(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return "any"

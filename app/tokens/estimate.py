@@ -1,8 +1,7 @@
-"""The token estimate: the one formula that everything Steno decides hangs on.
+"""The token estimate: the formula by which Steno counts a prompt, before calibration.
 
-What models charge for a prompt, found on prompts whose size the providers reported. It is a sum over units, and over
-what is declared beside the messages, so that each part is counted once and cached. All amounts are tokens, before
-calibration.
+Found on prompts whose size the providers reported. It is a sum over units and declarations, so that each part is
+counted once and cached.
 """
 
 from __future__ import annotations
@@ -17,35 +16,32 @@ import msgspec
 
 from app.core.history.messages import History, Kind, Message, ToolCall, own_message, tool_name, unit_starts
 from app.tokens import pictures
-from app.tokens.declarations import Declarations, ResponseFormat, Tool
+from app.tokens.declarations import Declarations, ResponseFormat, Tool, comment_lines, functions_text
 from app.tokens.rules import CountingRules
-from app.tokens.typescript import comment_lines, functions_text
 
 Count = Callable[[str], int]
 """Tokens of a text in the model's encoding: never more than its bytes in UTF-8."""
 
 Cost = Callable[[Message], int]
-"""Tokens of a message by itself, by its model's rules."""
+"""Tokens of a message by its model's rules."""
 
 FORMULA_VERSION = 4
-"""Counts and calibrations made by another version are of no use."""
+"""Part of the keys of counts and calibrations."""
 
 UNWRITTEN_KEYS = frozenset(
     {"required", "additionalProperties", "default", "minimum", "maximum", "minItems", "maxItems"}
 )
 """Keys of a response schema that the model is not shown."""
 NAME_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions"})
-"""Keys of a schema under which names stand for keys."""
+"""Keys of a schema whose value maps the client's own names to schemas."""
 MAX_SCHEMA_DEPTH = 60
-"""Schemas inside schemas; what is deeper is not counted."""
-
+"""Schemas inside schemas; deeper ones are not counted."""
 CHANNEL_TOKENS = 2
 """Tokens that name the channel of an assistant's text to gpt-5."""
-
 LONGEST_COMPACTED = 200_000
-"""Characters of a call's arguments; longer ones are counted with the space they have."""
+"""Characters of a call's arguments; longer ones are counted with their whitespace."""
 
-# Possessive: in a long run of escapes no place to go back to is remembered.
+# Possessive, so that a long run of escapes is not backtracked.
 _ESCAPES = re.compile(r"(?:\\(?:u[0-9a-fA-F]{4}|.))++")
 
 
@@ -60,37 +56,36 @@ def estimate(messages: Sequence[Message], declarations: Declarations, rules: Cou
 
 
 def latest_turn(messages: Sequence[Message]) -> int:
-    """Index behind the last user message: of what is before it, some providers leave out the reasoning."""
-    said = (Kind.USER, Kind.CLIENT)  # A provider does not tell one from the other.
-    places = (i for i in reversed(range(len(messages))) if messages[i].kind in said or messages[i].is_result_text)
-    return next((i + 1 for i in places), 0)
+    """Index after the last user message: some providers leave out the reasoning before it."""
+    user = (Kind.USER, Kind.CLIENT)  # A provider does not tell one from the other.
+    indexes = (i for i in reversed(range(len(messages))) if messages[i].kind in user or messages[i].is_result_text)
+    return next((i + 1 for i in indexes), 0)
 
 
 def passing_tokens(message: Message, rules: CountingRules, count: Count) -> int:
-    """Tokens of reasoning in its own turn and no later. `unit_tokens` leaves them out: what a unit costs holds for
+    """Tokens of reasoning that costs in its own turn alone. `unit_tokens` leaves them out, so that its counts hold for
     every history that begins like this one."""
     return thought_tokens(message, rules, count) if _passes(message, rules) else 0
 
 
 def _passes(message: Message, rules: CountingRules) -> bool:
-    """Whether the reasoning in a message costs in its own turn alone: that in a history which the provider compacted
-    does not."""
+    # Reasoning in a history that the provider compacted is of another kind, and costs in every turn.
     return rules.forgets and message.kind is Kind.ASSISTANT
 
 
 def thought_tokens(message: Message, rules: CountingRules, count: Count) -> int:
-    """Tokens of the reasoning in a message. Its text may be a summary only: then what is encrypted says more."""
+    """Tokens of the reasoning in a message: the larger of its text, which may be a summary, and its encrypted form."""
     shown = sum(map(count, message.thoughts))
     return max(shown, rules.encrypted.tokens(message.encrypted)) if message.encrypted else shown
 
 
 def byte_bound(messages: Sequence[Message], rules: CountingRules) -> int:
-    """Most tokens of the messages, without counting: the formula only adds, and a token has at least one byte."""
+    """An upper bound of the messages' tokens: a token has at least one byte."""
     return _messages_tokens(messages, rules, utf8_length)
 
 
 def picture_tokens(messages: Iterable[Message], rules: CountingRules) -> int | None:
-    """Tokens of all pictures; None where there is no picture, or one of unknown size, or media of another kind."""
+    """Tokens of all pictures; None without one, with one of unknown size, or with other media."""
     media = [media for message in messages for media in message.media]
     if not media or any(one.kind != "image" or not one.width or not one.height for one in media):
         return None
@@ -102,15 +97,15 @@ def utf8_length(text: str) -> int:
 
 
 def system_text(messages: Iterable[Message]) -> str | None:
-    """The text of the first system or developer message: what is declared is written behind it."""
+    """The text of the first system or developer message: declarations are written after it."""
     return next(("".join(m.texts) for m in messages if m.kind is Kind.INSTRUCTIONS), None)
 
 
 def unit_tokens(unit: Sequence[Message], rules: CountingRules, count: Count) -> tuple[int, ...]:
     """Tokens of each message of a unit.
 
-    Parallel calls and their results are written as one each. A result is given what its own text costs, the caller
-    the rest; the sum is what the rules say.
+    Parallel calls are written as one, and so are their results. A result gets the tokens of its own text, the caller
+    the rest.
     """
     if len(unit) == 1 and not (unit[0].calls or unit[0].answers):  # Nearly all units.
         return (_message_tokens(unit[0], unit[0].name, rules, count),)
@@ -118,7 +113,7 @@ def unit_tokens(unit: Sequence[Message], rules: CountingRules, count: Count) -> 
     joint: dict[int, list[int]] = {}
     for index, message in enumerate(unit):
         caller = next((index - caller.distance for caller in message.callers if caller), -1)
-        if _names_call(message) and caller in joint:
+        if any(message.answers) and caller in joint:
             joint[caller].append(index)
             tokens.append(_media_tokens(message, rules, count))
         else:
@@ -140,7 +135,7 @@ def unit_tokens(unit: Sequence[Message], rules: CountingRules, count: Count) -> 
 def declared_tokens(
     declarations: Declarations, system: str | None, holds_calls: bool, rules: CountingRules, count: Count
 ) -> int:
-    """Tokens of a request beside its messages. `system`: the text before it, see `system_text`."""
+    """Tokens of a request beside its messages. `system` is the text before it, see `system_text`."""
     tokens = rules.reply_prime + sum(map(count, declarations.others))
     shows_tools = bool(declarations.tools) and not (rules.hides_tools and declarations.choice == "none")
     if shows_tools:
@@ -152,26 +147,25 @@ def declared_tokens(
             return tokens + count(text)
         if shows_tools:
             return tokens + count(text) + 1
-        # What opens the reply names the format too, where it cannot be a call instead.
+        # The opening of the reply names the format too, where it cannot be a call instead.
         tokens += answer_tokens(declarations, rules, count)
         tokens += count(text) + 4 if system is None else _tokens_behind(system, text, count)
     return tokens
 
 
 def answer_tokens(declarations: Declarations, rules: CountingRules, count: Count) -> int:
-    """Tokens that each assistant message that is text costs more: the name of the response format it follows."""
+    """Additional tokens of each assistant message that is text: the name of the response format it follows."""
     if declarations.response_format is None or rules.gpt_5 or rules.apart or not rules.shows_schema:
         return 0
     return 2 + count(declarations.response_format.name)
 
 
 def is_answer(message: Message) -> bool:
-    """Whether it is text of the assistant's own."""
     return message.kind is Kind.ASSISTANT and any(message.texts) and not message.calls
 
 
 def note_tokens(text: str, count: Count) -> int:
-    """Tokens of a message of our own, by any model's rules."""
+    """Tokens of a message that Steno adds, by any model's rules."""
     return 3 + count(own_message(text).role) + count(text)
 
 
@@ -202,7 +196,7 @@ def _tool_text(tool: Tool) -> str:
 
 
 def _tokens_behind(system: str, text: str, count: Count) -> int:
-    """The text's tokens where it follows the system message: they merge at the seam."""
+    """Tokens of a text after the system message, where the two merge."""
     return count(f"{system}\n\n{text}") - count(system)
 
 
@@ -213,7 +207,7 @@ def _format_text(response_format: ResponseFormat) -> str:
 
 
 def _written(value: Any, depth: int, names: bool = False) -> Any:
-    """The part of a schema that the model is shown. `names`: the keys of this object are the client's own."""
+    """The part of a schema that the model is shown. `names`: the keys of this object are the client's names."""
     if depth == MAX_SCHEMA_DEPTH:
         return None
     if isinstance(value, list):
@@ -235,7 +229,7 @@ def _messages_tokens(messages: Sequence[Message], rules: CountingRules, count: C
 
 
 def _message_tokens(message: Message, called: str, rules: CountingRules, count: Count) -> int:
-    """`called`: the function that a tool message is the result of."""
+    """`called` is the function that a tool message is the result of."""
     thinks = message.thoughts or message.encrypted
     thoughts = thought_tokens(message, rules, count) if thinks and not _passes(message, rules) else 0
     if message.sealed and not (message.texts or message.calls or message.answers):
@@ -247,12 +241,12 @@ def _message_tokens(message: Message, called: str, rules: CountingRules, count: 
         tokens += _calls_tokens(message, rules, count)
     if rules.one_by_one is not None:
         tokens += rules.one_by_one.result * len(message.answers)
-    elif _names_call(message):
+    elif any(message.answers):
         return tokens + count("".join(message.texts)) + count(called) + 2
     tokens += sum(map(count, message.texts)) + thoughts
     if rules.gpt_5 and message.kind is Kind.ASSISTANT and any(message.texts):
         tokens += CHANNEL_TOKENS
-    if message.answers and not _names_call(message):
+    if message.answers and not any(message.answers):
         return tokens - 1 + count(message.name)
     if message.name:
         tokens += 1 if message.name == message.role else 1 + count(message.name)
@@ -260,14 +254,12 @@ def _message_tokens(message: Message, called: str, rules: CountingRules, count: 
 
 
 def _media_tokens(message: Message, rules: CountingRules, count: Count) -> int:
-    if not message.media:
-        return 0
     rest = rules.pictures, rules.picture_scale, rules.files, count
     return sum(pictures.media_tokens(media, *rest) for media in message.media)
 
 
 def _calls_tokens(message: Message, rules: CountingRules, count: Count) -> int:
-    """Tokens of calls at their message; parallel ones are counted with their results, but for gpt-5."""
+    """Tokens of calls at their message; parallel ones are counted with their results, except on gpt-5."""
     apart = (*(call for call in message.calls if not call.id), *message.settled)
     tokens = sum(3 + count(call.name) + count(call.arguments) for call in apart)
     calls = _tool_calls(message)
@@ -282,7 +274,7 @@ def _calls_tokens(message: Message, rules: CountingRules, count: Count) -> int:
 
 
 def _parallel_tokens(calls: Iterable[ToolCall], results: Sequence[str], count: Count) -> int:
-    """Calls as the arguments of one function, and their results, as JSON, as those of one."""
+    """Tokens of calls that are written as one, with their results as one JSON array."""
     uses = ",".join(
         f'{{"recipient_name":{_json_text(f"functions.{call.name}")},"parameters":{_compact(call.arguments)}}}'
         for call in calls
@@ -295,13 +287,8 @@ def _tool_calls(message: Message) -> list[ToolCall]:
     return [call for call in message.calls if call.id]
 
 
-def _names_call(message: Message) -> bool:
-    """Whether it holds results with the ids of their calls."""
-    return any(message.answers)
-
-
 def _compact(arguments: str) -> str:
-    """JSON without whitespace and needless escapes, never longer than it was; what is no JSON stays as it is."""
+    """JSON without whitespace and needless escapes; any other text as it is."""
     if len(arguments) > LONGEST_COMPACTED:
         return arguments
     try:

@@ -1,4 +1,4 @@
-"""Pictures, recordings and files: what a part that is no text costs, by its size and never by its base64."""
+"""Tokens of pictures, recordings and files, by their size and never by their base64."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ UNKNOWN_SIZE = (1024, 1024)
 AUDIO_TOKENS_PER_SECOND = 10
 AUDIO_TOKENS = 4
 GLYPHS_PER_TOKEN = 3.8
-"""Characters a token on a page in English; spaces are often no glyphs."""
-
+"""On a page in English; spaces are often no glyphs."""
 TILE = 512
 PATCH = 32
 
@@ -39,7 +38,7 @@ class Fit(Struct, frozen=True):
 
     patches: int
     side: int
-    """Pixels of the longer one."""
+    """Pixels of the longer side."""
 
 
 LOW = Fit(256, 512)
@@ -49,15 +48,15 @@ class Patches(Struct, frozen=True):
     """Tokens by squares of 32 pixels, once the picture is scaled down to what its `detail` allows."""
 
     hundredths: int
-    """Hundredths of a token that a patch costs."""
+    """Cost of a patch in hundredths of a token."""
     extra: int
     high: Fit
     original: Fit | None = None
-    """Size at the level `original`, if that is a level of its own."""
+    """Size at `detail: original`, if the model knows it."""
     low: bool = False
     """Whether `detail: low` makes it smaller."""
     auto_original: bool = False
-    """Without a level the picture is left as it is."""
+    """`original` holds where no detail is given."""
 
     def tokens(self, width: int, height: int, detail: str) -> int:
         return self.hundredths * _patches(width, height, self._fit(detail)) // 100 + self.extra
@@ -71,7 +70,7 @@ class Patches(Struct, frozen=True):
 
 
 class Area(Struct, frozen=True):
-    """Tokens by pixels, once the picture is scaled down to so many tokens."""
+    """Tokens by pixels, up to a bound."""
 
     pixels_per_token: float
     most: int
@@ -81,16 +80,16 @@ class Area(Struct, frozen=True):
 
 
 class Pages(Struct, frozen=True):
-    """Cost of files: each page what is written on it, and the same for what it looks like."""
+    """Cost of files: the text of each page, and its picture."""
 
     page: int
-    """Tokens of a page beside its text, at most."""
+    """Tokens of a page's picture, at most."""
     tokens_per_point: float | None = None
-    """Tokens by a page's area, where its size is known; None where all pages cost the same."""
+    """Tokens by a page's area; None where all pages cost the same."""
     file: int = 0
     """Tokens around a file."""
     unknown: int = 1_000
-    """Tokens of a file of which nothing is known: it is somewhere else, or neither a PDF nor text."""
+    """Tokens of a file behind a URL, or of one that is neither a PDF nor text."""
 
     def tokens(self, media: Media) -> int:
         page = self.page
@@ -110,7 +109,7 @@ def media_tokens(
     files: Pages = TEXT_ALONE,
     count: Callable[[str], int] = len,
 ) -> int:
-    """Tokens of one part. `scale`: what those of a picture are multiplied with; `count`: tokens of a text."""
+    """Tokens of one part. `scale` is a factor of pictures; `count` counts the text of a file."""
     match media.kind:
         case "image":
             width, height = (media.width, media.height) if media.width > 0 < media.height else UNKNOWN_SIZE
@@ -124,12 +123,11 @@ def media_tokens(
 
 
 def _squares(width: int, height: int, side: int) -> int:
-    """How many squares cover the picture."""
     return -(-width // side) * -(-height // side)
 
 
 def _shrunk(width: int, height: int, side: int, limit: int) -> tuple[int, int]:
-    """The picture in proportion, with `side` brought down to the limit."""
+    """Scale in proportion until `side` is within the limit."""
     if side <= limit:
         return width, height
     return max(1, width * limit // side), max(1, height * limit // side)
@@ -143,7 +141,7 @@ def _patches(width: int, height: int, fit: Fit) -> int:
 
 
 def _within_patches(width: int, height: int, patches: int) -> tuple[int, int]:
-    """Pixels after scaling: to the area of so many patches, then until one side is whole patches."""
+    """Scale to the area of so many patches, then until one side is whole patches."""
     scale = sqrt(patches * PATCH**2 / (width * height))
     across, down = width * scale / PATCH, height * scale / PATCH
     scale *= min(max(1, int(across)) / across, max(1, int(down)) / down)

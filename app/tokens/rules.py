@@ -1,6 +1,6 @@
-"""Rules: what differs between models in how a prompt is counted, found from the model's name.
+"""Counting rules: how each family of models counts a prompt, found from the model's name.
 
-Measured on prompts whose size the providers reported; other families count like gpt-4o, and calibration does the rest.
+Measured on prompts whose size the providers reported. Other families count like gpt-4o, and calibration does the rest.
 """
 
 from __future__ import annotations
@@ -14,19 +14,16 @@ from msgspec.structs import replace
 from app.tokens.pictures import Area, Fit, Pages, Patches, Tiles
 
 LONGEST_MODEL = 300
-"""Characters; no model has a longer name, and looking for one of megabytes would take a while."""
-
-
+"""Characters; no model has a longer name, and searching megabytes would take a while."""
 WHOLE = "whole"
-"""A variant of which the estimate holds all that a family adds by itself: nothing more is expected of a calibration
-but a ratio."""
+"""A variant whose estimate includes all that a family adds by itself: its calibration has a ratio alone."""
 
 
 class Encrypted(Struct, frozen=True):
-    """Cost of reasoning that only its provider can read, by its characters."""
+    """Cost of encrypted reasoning, by its characters."""
 
     wrapping: int
-    """Characters that stand for none of it."""
+    """Characters that cost nothing."""
     per_token: float
 
     def tokens(self, characters: int) -> int:
@@ -34,24 +31,21 @@ class Encrypted(Struct, frozen=True):
 
 
 class OneByOne(Struct, frozen=True):
-    """A prompt in which every tool, call and result is written by itself, as JSON, behind a preamble of its own."""
+    """Tokens around tools, calls and results in a prompt that writes each by itself, as JSON."""
 
     preamble: int
-    """Tokens before the tools."""
     must_call: int
-    """Tokens before the tools, where the answer has to be a call."""
+    """In place of `preamble` where the answer has to be a call."""
     call: int
-    """Tokens around the name and the arguments of each."""
     result: int
-    """Tokens around the text of each."""
 
 
 PAGES = Pages(216)
-"""A page costs about so much as text and as a picture together, whatever is on it."""
+"""A page costs about so much as text and as a picture together."""
 
 
 class CountingRules(Struct, frozen=True):
-    """How a family of models counts. There are few distinct values: counts are cached by them."""
+    """How a family of models counts. Counts are cached by these values, of which there are few."""
 
     pictures: Tiles | Patches | Area
     encoding: str = "o200k_base"
@@ -60,34 +54,33 @@ class CountingRules(Struct, frozen=True):
     tools_alone: int = 3
     """Tokens around the tools where no system message stands before them."""
     gpt_5: bool = False
-    """Tools come with a preamble of their own, parallel calls are written one by one, an assistant's text names its
-    channel, and nothing names the response format."""
+    """Tools have a preamble, parallel calls are written one by one, an assistant's text names its channel, and nothing
+    names the response format."""
     hides_tools: bool = False
     """The model is not shown tools that it may not call (`tool_choice: none`)."""
     shows_schema: bool = True
-    """False if the answer is only held to the schema of the response format, without a word in the prompt."""
+    """False if the provider enforces the schema of the response format without a word in the prompt."""
     schema_extra: int = 0
     """Tokens around the schema."""
     message: int = 3
     """Tokens around a message, beside its role."""
     apart: bool = False
-    """True if what is declared merges with no instructions before it, and the reply does not name the response
-    format."""
+    """Declarations do not merge with the instructions, and the reply does not name the response format."""
     call_extra: int = 0
     """Tokens that each call costs more."""
     unkept_call_extra: int = 0
-    """Tokens that a call costs more which the provider does not know by an id of its own."""
+    """The same for a call that the provider does not know by an id of its own."""
     required_extra: int = 0
     """Tokens that tools cost more where the answer has to be a call."""
     one_by_one: OneByOne | None = None
     forgets: bool = False
-    """Reasoning of earlier turns costs nothing: the provider leaves it out."""
+    """The provider leaves out the reasoning of earlier turns."""
     encrypted: Encrypted = Encrypted(1_000, 6.4)
     files: Pages = PAGES
     variant: str = ""
-    """Names the way of counting where a model is counted in several: what was learnt of one holds for no other."""
+    """Part of the calibration's key where a model is counted in several ways."""
     picture_scale: float = 1.0
-    """Factor of the tokens of pictures, as far as it was learnt."""
+    """Learnt factor of the tokens of pictures."""
 
 
 GPT_4O = CountingRules(Tiles(85, 170))
@@ -133,16 +126,14 @@ _FAMILIES = tuple(
     )
 )
 _ROUTED = re.compile(r"(^|/)openai$")
-"""A router's name for the vendor: it asks gpt-5 item by item, where tools have no preamble."""
+"""A router's name for the vendor: it sends gpt-5 item by item, where tools have no preamble."""
 _HIDING_HOSTS = re.compile(r"(^|\.)(groq\.com|huggingface\.co|deepseek\.com|mistral\.ai)$")
 
 
 @lru_cache(maxsize=1_024)
 def rules_for(model: str, host: str = "") -> CountingRules:
-    """Rules by the name after the last slash; that of a fine-tune (`ft:gpt-4o-mini:org::id`) holds its base model's.
-
-    `host` is where the model is asked, as far as that matters.
-    """
+    """Rules by the name after the last slash, of a fine-tune (`ft:gpt-4o-mini:org::id`) by its base model, and by the
+    provider's host."""
     routed, _, name = model.lower().rpartition("/")
     name = name.removeprefix("ft:")
     rules = next((rules for pattern, rules in _FAMILIES if pattern.match(name)), GPT_4O)

@@ -1,19 +1,16 @@
-"""Savings: what a call would have cost had the client's own request been sent whole, less what it did cost.
+"""Savings: what the client's own request would have cost uncompacted, less what the call did cost.
 
-Theory. The provider says what it read of the prompt that it was sent, and how much of that its cache had. Neither is
-known of the client's own request, where something was taken out of that. But a client's history only grows: its request
-is the one before, and what was added since. So its size follows from that of the one before, and so does what the
-provider's cache would have had of it.
+The provider reports the prompt that it was sent, and how much of it came from its cache. For the client's own request
+both follow from the request before it, because a client's history only grows:
 
-- Steno did to this prompt what it did to the one before. Then one extends the other, as the client's own do. They grew
-  by as much, and how much of the earlier one the cache had is reported; what was taken out stands within that part, and
-  would have been read with it.
-- Steno did something else. Then what was added since is known as an estimate, and the cache had only what stands before
-  the change, which says nothing. The client's own prompt would still have extended the one before: if the provider
-  keeps prompts at all, and that one was sent a short time ago, it would have been read, but for the few tokens at its
-  end that were never found again so far.
+1. Steno changed this prompt as it changed the one before. Then each extends its predecessor, and both grew by as much.
+   If the cache had the earlier prompt, it would have had what was left out of it, too.
+2. Steno changed it otherwise. Then the growth is known as an estimate, and the cache had only what stands before the
+   change. The client's own prompt would still have extended the one before: a provider that caches, and was sent that
+   one a short time ago, would have had all of it but the few tokens at its end that were never cached so far.
+3. Nothing was left out, now or before: the call cost what it would have cost.
 
-Where nothing was taken out, now or before, what was paid is what it would have cost. Completions are the same in both.
+Completions are the same in both.
 """
 
 from __future__ import annotations
@@ -24,70 +21,74 @@ from msgspec.structs import replace
 from app.tokens.usage import Bill, Charge, Tariff, Tokens, charge, cost
 
 WARM_SHARE = 0.5
-"""Share of a prompt that its provider read from its cache or wrote to it: from there on the next one finds most of
-itself there."""
+"""Share of a prompt read from or written to the cache from which on the next prompt counts as cached."""
 
 
-class Estimated(Struct, frozen=True):
-    """A request in tokens of our estimate."""
+class PromptEstimate(Struct, frozen=True):
+    """A request by the estimate."""
 
-    came: int
+    received: int
     sent: int
     ratio: float = 1.0
-    """The provider's tokens for one of them."""
+    """The provider's tokens for one of the estimate's."""
 
     @property
-    def taken(self) -> int:
-        """Tokens that were taken out; negative where more was added."""
-        return self.came - self.sent
+    def omitted(self) -> int:
+        """Negative where more was added."""
+        return self.received - self.sent
 
 
-class Sent(Struct, frozen=True):
-    """An answered request, as the next one of its conversation looks back on it. Tokens are the provider's."""
+class EarlierRequest(Struct, frozen=True):
+    """The request before in the conversation. Tokens are the provider's."""
 
-    estimated: Estimated
+    estimated: PromptEstimate
     prompt: int
-    """Tokens of the prompt as it was sent."""
+    """Tokens of the prompt that was sent."""
     whole: int
-    """Tokens of the prompt as it came."""
+    """Tokens of the client's own prompt."""
     counted: tuple[int, int]
-    """Tokens of the conversation so far: as the provider counted them, and as we estimated them."""
+    """Tokens of the conversation so far, by the provider and by the estimate."""
     caches: bool = False
-    """Whether the provider keeps such prompts."""
+    """Whether the provider caches such prompts."""
     lag: int = 0
     """Tokens at the end of a prompt that are not in the cache when the next one comes."""
     long: bool = False
     """Whether the provider is paid to keep them for an hour."""
 
 
-def sent_whole(tokens: Tokens, estimated: Estimated, before: Sent | None, *, recent: bool) -> Tokens:
-    """Tokens that the provider would have reported of the client's own request.
+def uncompacted_usage(
+    tokens: Tokens, estimated: PromptEstimate, before: EarlierRequest | None, *, recent: bool
+) -> Tokens:
+    """The usage that the provider would have reported of the client's own request.
 
-    `before` is None where nothing is known of a request that this one extends. `recent`: that was sent so short a time
-    ago that a cache still holds it.
+    `recent`: a cache still holds the request `before`.
     """
-    if tokens.prompt is None or not (estimated.taken or (before is not None and before.estimated.taken)):
+    if tokens.prompt is None or not (estimated.omitted or (before is not None and before.estimated.omitted)):
         return tokens
     whole = max(1, _whole(tokens.prompt, estimated, before))
     if tokens.cached is None and tokens.written is None:
         return replace(tokens, prompt=whole)
     cached = min(whole, max(0, _cached(tokens, whole - tokens.prompt, estimated, before, recent=recent)))
-    # Of the tokens that would not have come from the cache, as large a share is written to it.
+    # Of the uncached tokens as large a share is written to the cache.
     share = (whole - cached) / max(1, tokens.prompt - (tokens.cached or 0))
     written, hour = (count and round(share * count) for count in (tokens.written, tokens.written_hour))
     return replace(tokens, prompt=whole, cached=cached, written=written, written_hour=hour)
 
 
-def seen(tokens: Tokens, whole: Tokens, estimated: Estimated, before: Sent | None) -> Sent | None:
-    """Facts about the request for when the next one comes; None where nothing was reported."""
+def earlier_request(
+    tokens: Tokens, whole: Tokens, estimated: PromptEstimate, before: EarlierRequest | None
+) -> EarlierRequest | None:
+    """This request, for the next one; None where nothing was reported."""
     if not tokens.prompt or whole.prompt is None:
         return None
     read, written = tokens.cached or 0, tokens.written or 0
     if before is None:
         counted = tokens.prompt, estimated.sent
     elif _extends(estimated, before):
-        more = tokens.prompt - before.prompt, estimated.came - before.estimated.came
-        counted = before.counted[0] + more[0], before.counted[1] + more[1]
+        counted = (
+            before.counted[0] + tokens.prompt - before.prompt,
+            before.counted[1] + estimated.received - before.estimated.received,
+        )
     else:
         counted = before.counted
     caches, lag = (before.caches, before.lag) if before else (False, 0)
@@ -99,16 +100,16 @@ def seen(tokens: Tokens, whole: Tokens, estimated: Estimated, before: Sent | Non
             caches = read + written >= least
             lag = max(0, before.prompt - read) if read >= least else lag
     long = bool(tokens.written_hour) or (not written and before is not None and before.long)
-    return Sent(estimated, tokens.prompt, whole.prompt, counted, caches, lag, long)
+    return EarlierRequest(estimated, tokens.prompt, whole.prompt, counted, caches, lag, long)
 
 
 def saved_cost(
     tokens: Tokens, whole: Tokens | None, bill: Bill, charged: Charge, tariff: Tariff | None
 ) -> float | None:
-    """Saving in currency units, negative where more was paid; None where the price or the tokens are not known.
+    """Saving in currency units, negative where more was paid; None where the price or the tokens are unknown.
 
-    `whole` is None for a call that the client did not make: all of it is paid more. Both are taken from the table, also
-    where the provider billed: it does not say what another prompt would have cost.
+    `whole` is None for a call that the client did not make. Both costs are by the table, also where the provider
+    billed: it does not say what another prompt would have cost.
     """
     if charged.cost is None:
         return None
@@ -121,26 +122,25 @@ def saved_cost(
     return None if paid is None or instead is None else instead - paid
 
 
-def _extends(estimated: Estimated, before: Sent) -> bool:
-    """Whether the same was done to both."""
-    return estimated.taken == before.estimated.taken
+def _extends(estimated: PromptEstimate, before: EarlierRequest) -> bool:
+    return estimated.omitted == before.estimated.omitted
 
 
-def _whole(prompt: int, estimated: Estimated, before: Sent | None) -> int:
-    """Tokens of the client's own prompt."""
+def _whole(prompt: int, estimated: PromptEstimate, before: EarlierRequest | None) -> int:
     if before is None:
-        return prompt + round(estimated.ratio * estimated.taken)
+        return prompt + round(estimated.ratio * estimated.omitted)
     if _extends(estimated, before):
         return before.whole + prompt - before.prompt
-    # What was counted of this conversation says more of it than what was of all that the model reads.
+    # The conversation's own ratio of counts is closer than the calibration's.
     counted, of = before.counted
-    return before.whole + round((estimated.came - before.estimated.came) * counted / max(1, of))
+    return before.whole + round((estimated.received - before.estimated.received) * counted / max(1, of))
 
 
-def _cached(tokens: Tokens, more: int, estimated: Estimated, before: Sent | None, *, recent: bool) -> int:
-    """Tokens of the client's own prompt that would have come from the cache; `more` of them were not sent."""
+def _cached(
+    tokens: Tokens, omitted: int, estimated: PromptEstimate, before: EarlierRequest | None, *, recent: bool
+) -> int:
     read = tokens.cached or 0
     if before is None or _extends(estimated, before):
         known = (tokens.prompt if before is None else before.prompt) or 0
-        return read + more if read >= WARM_SHARE * known else read
+        return read + omitted if read >= WARM_SHARE * known else read
     return max(read, before.whole - before.lag) if before.caches and recent else read

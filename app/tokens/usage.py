@@ -1,145 +1,126 @@
-"""Usage: the tokens a provider says a call took, and what they cost."""
+"""Usage: the tokens that a provider reports of a call, and their price."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
 Purpose = Literal["message", "summary", "background"]
-"""`background`: for a summary, too, but after a request's answer, for those to come."""
+"""`background`: a summary that is made after a request's answer."""
 Kind = Literal["prompt", "cached", "written", "written_hour", "audio", "completion", "speech", "search"]
 PriceSource = Literal["provider", "settings", "registry"]
-"""Whether a cost is the provider's own bill, or by the operator's price, or by the public list price. The first and the
-last are in US dollars."""
+"""The provider's own bill, the operator's price, or the public list price. The first and the last are in US dollars."""
 
 MOST_TOKENS = 100_000_000
 """No window and no prompt is larger: a larger number counts no tokens."""
 MILLIONTHS = 1_000_000
-"""Millionths in one currency unit, and tokens that a price is for: so a token costs its price in millionths."""
+"""A price is for a million tokens: a token costs its price in millionths of the currency unit."""
 
 
 class Tokens(Struct, frozen=True):
-    """Tokens that a provider reported of one call; None where it did not say."""
+    """Tokens that a provider reported of one call; None where it did not."""
 
     prompt: int | None = None
-    """Tokens of the prompt, with those that came from its cache, and those that were written to it."""
+    """Tokens of the prompt, those read from and written to the provider's cache included."""
     completion: int | None = None
-    """Tokens of the completion, with those of its reasoning."""
+    """Tokens of the completion, its reasoning included."""
     cached: int | None = None
     reasoning: int | None = None
     written: int | None = None
-    """Tokens of the prompt that were put into the provider's cache for later calls."""
+    """Tokens of the prompt that were written to the provider's cache."""
     written_hour: int | None = None
     """Tokens among `written` that are kept for an hour."""
     audio: int | None = None
-    """Tokens of sound in the prompt that came from no cache."""
+    """Uncached tokens of sound in the prompt."""
     speech: int | None = None
     """Tokens of sound in the completion."""
 
 
 class Bill(Struct, frozen=True):
-    """Price as an answer tells it, beside its tokens; empty or None where it does not say."""
+    """What an answer says of its price beside its tokens."""
 
     model: str = ""
-    """The model that answered."""
     tier: str = ""
-    """The service tier that it is charged by, as the provider calls it."""
+    """The service tier, as the provider calls it."""
     region: str = ""
     """Region it was computed in, where that is charged for."""
     searches: int = 0
-    """Searches of the web, each charged for."""
+    """Searches of the web."""
     cost: float | None = None
-    """Cost that the provider charged, in US dollars."""
+    """In US dollars."""
 
 
 UNBILLED = Bill()
 
 
-class Decided(Struct, frozen=True):
-    """Decision about a request. Tokens are the provider's."""
+class DecisionRecord(Struct, frozen=True):
+    """The decision about a request, for the ledger. Tokens are the provider's."""
 
     window: int
     limit: int
-    """Tokens of the window that the prompt may use."""
     trigger: int
-    """Tokens over which a compaction is due, where the trigger counts tokens."""
     actions: tuple[str, ...] = ()
     """Actions on its history, in their order."""
     reason: str | None = None
     """Why something could not be done."""
     waited_seconds: float | None = None
-    """How long it waited for a compaction; None where none was being made for it."""
+    """None where no compaction was being made for it."""
 
 
-class Made(Struct, frozen=True):
-    """Result of a call for a summary. Tokens are the provider's."""
+class SummaryCall(Struct, frozen=True):
+    """A call for a summary, for the ledger. Tokens are the provider's."""
 
     seconds: float
-    """How long the call took."""
     replaced: int
-    """Tokens of what its summary was to stand for."""
+    """Tokens of the messages that the summary stands for."""
     summary: int | None = None
-    """Tokens of the summary as it stands in a payload, with what stands beside its text; None where none was kept."""
+    """Tokens of the chunk as it stands in a payload; None where none was kept."""
     summary_id: str | None = None
 
 
 class Price(Struct, frozen=True):
-    """Price of one call: currency units for a million tokens."""
+    """Prices in currency units for a million tokens (see `Tokens`) or searches; None where they have none of their
+    own."""
 
     prompt: float
     completion: float
     cached: float | None = None
-    """Price of prompt tokens from the provider's cache, where they have one of their own; likewise the others."""
     written: float | None = None
-    """Price of prompt tokens that are written to the cache."""
     written_hour: float | None = None
-    """Price of prompt tokens that the cache keeps for an hour."""
     audio: float | None = None
-    """Price of sound in the prompt."""
     speech: float | None = None
-    """Price of sound in the completion."""
     search: float | None = None
-    """Price of a million searches of the web."""
 
     def times(self, factor: float) -> Price:
-        """Price of what is computed where tokens cost more, or less. A search costs the same."""
+        """Price in a region where tokens cost more, or less. A search costs the same."""
         return Price(
-            self.prompt * factor,
-            self.completion * factor,
-            cached=_times(self.cached, factor),
-            written=_times(self.written, factor),
-            written_hour=_times(self.written_hour, factor),
-            audio=_times(self.audio, factor),
-            speech=_times(self.speech, factor),
-            search=self.search,
+            **{name: rate if rate is None or name == "search" else rate * factor for name, rate in asdict(self).items()}
         )
 
 
 Steps = tuple[tuple[int, Price], ...]
-"""Prices by the size of the prompt: each holds for prompts of more tokens than its number, the first for all."""
+"""Prices by the size of the prompt: each is for prompts of more tokens than its number, the first for all."""
 
 
 class Tariff(Struct, frozen=True):
     """Prices of a model, by what its answers say."""
 
     model: str
-    """Model whose prices they are."""
     source: PriceSource
     steps: Steps
     tiers: Mapping[str, Steps] = field(default_factory=dict)
     """Prices of the service tiers that have their own."""
     regions: Mapping[str, float] = field(default_factory=dict)
-    """Factor by which tokens cost more, for each region they are computed in."""
+    """Factor of a region's prices."""
 
     @property
     def base(self) -> Price:
-        """Price of a call of usual size and tier."""
         return self.steps[0][1]
 
     def price(self, prompt: int, bill: Bill = UNBILLED) -> Price:
-        """Price of a call whose prompt has so many tokens."""
         steps = self.tiers.get(bill.tier, self.steps)
         price = next(price for above, price in reversed(steps) if prompt > above or not above)
         factor = self.regions.get(bill.region)
@@ -147,14 +128,12 @@ class Tariff(Struct, frozen=True):
 
 
 class Charge(Struct, frozen=True):
-    """Charge that a call is booked at."""
+    """The cost of a call in currency units, and where it comes from; None where unknown."""
 
     cost: float | None = None
-    """Cost in currency units, None where nobody knows."""
     price: Price | None = None
-    """Price of the table, where it knows one, also where the provider's own bill is the cost."""
+    """Price of the table, also where the provider's own bill is the cost."""
     source: PriceSource | None = None
-    """Source of the cost; None without a price or a bill."""
     model: str | None = None
     """Model whose price it is."""
 
@@ -171,8 +150,8 @@ class Spend(Struct, frozen=True):
 
 
 def spends(tokens: Tokens, price: Price | None, searches: int = 0) -> tuple[Spend, ...]:
-    """The rows of one call. Their amounts are the tokens reported: those with a price of their own leave the row of the
-    prompt, or of the completion, for one of theirs."""
+    """The rows of one call. Tokens with a price of their own are taken from the row of the prompt, or of the
+    completion."""
     return tuple(
         Spend(kind, -amount, rate, None if rate is None else -amount * rate)
         for kind, amount, rate in _amounts(tokens, price, searches)
@@ -180,14 +159,14 @@ def spends(tokens: Tokens, price: Price | None, searches: int = 0) -> tuple[Spen
 
 
 def cost(tokens: Tokens, price: Price | None, searches: int = 0) -> float | None:
-    """Cost of a call in currency units; None unless price, prompt and completion are known."""
+    """In currency units; None unless price, prompt and completion are known."""
     if price is None or tokens.prompt is None or tokens.completion is None:
         return None
     return sum([amount * (rate or 0.0) for _, amount, rate in _amounts(tokens, price, searches)]) / MILLIONTHS
 
 
 def charge(tokens: Tokens, bill: Bill, tariff: Tariff | None) -> Charge:
-    """Charge of a call: the provider's own bill, or else what its tokens cost."""
+    """The provider's own bill, or else the cost of the tokens."""
     if tariff is None:
         return Charge() if bill.cost is None else Charge(bill.cost, source="provider")
     price = tariff.price(tokens.prompt or 0, bill)
@@ -197,7 +176,7 @@ def charge(tokens: Tokens, bill: Bill, tariff: Tariff | None) -> Charge:
 
 
 def saved(estimated: int | None, forwarded: int | None, status: int) -> int:
-    """Tokens that a call was spared. One that was refused was spared nothing: another one has to bring the answer."""
+    """Tokens left out of a call. A refused one saves nothing: another one has to bring the answer."""
     return 0 if estimated is None or forwarded is None or status != 200 else estimated - forwarded
 
 
@@ -205,39 +184,26 @@ _Amount = tuple[Kind, int, float | None]
 
 
 def _amounts(tokens: Tokens, price: Price | None, searches: int) -> list[_Amount]:
-    """Amount that each row counts, and the price of a million of it."""
     amounts: list[_Amount] = []
     if tokens.prompt is not None:
-        amounts += _split(("prompt", tokens.prompt, price.prompt if price else None), _of_prompt(tokens, price))
+        hour = tokens.written_hour or 0 if price is not None and price.written_hour is not None else 0
+        written = (tokens.written or 0) - hour
+        parts: Mapping[Kind, int | None] = {
+            "cached": tokens.cached,
+            "written": written,
+            "written_hour": hour,
+            "audio": tokens.audio,
+        }
+        amounts += _split("prompt", tokens.prompt, parts, price)
     if tokens.completion is not None:
-        whole: _Amount = ("completion", tokens.completion, price.completion if price else None)
-        amounts += _split(whole, [("speech", tokens.speech, price.speech if price else None)])
+        amounts += _split("completion", tokens.completion, {"speech": tokens.speech}, price)
     if searches:
         amounts.append(("search", searches, price.search if price else None))
     return amounts
 
 
-def _times(rate: float | None, factor: float) -> float | None:
-    return None if rate is None else rate * factor
-
-
-_Part = tuple[Kind, int | None, float | None]
-
-
-def _of_prompt(tokens: Tokens, price: Price | None) -> list[_Part]:
-    if price is None:
-        return []
-    hour = tokens.written_hour or 0 if price.written_hour is not None else 0
-    return [
-        ("cached", tokens.cached, price.cached),
-        ("written", (tokens.written or 0) - hour, price.written),
-        ("written_hour", hour, price.written_hour),
-        ("audio", tokens.audio, price.audio),
-    ]
-
-
-def _split(whole: _Amount, parts: Iterable[_Part]) -> list[_Amount]:
-    """The whole without the parts that have a price of their own, and those parts."""
-    apart = [(kind, amount, rate) for kind, amount, rate in parts if amount and rate is not None]
-    kind, amount, rate = whole
-    return [(kind, amount - sum(part for _, part, _ in apart), rate), *apart]
+def _split(kind: Kind, whole: int, parts: Mapping[Kind, int | None], price: Price | None) -> list[_Amount]:
+    """The whole without the parts that have a price of their own, and those parts. Kinds are the fields of `Price`."""
+    rates: Mapping[str, float | None] = asdict(price) if price is not None else {}
+    apart = [(part, n, rate) for part, n in parts.items() if n and (rate := rates.get(part)) is not None]
+    return [(kind, whole - sum(amount for _, amount, _ in apart), rates.get(kind)), *apart]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import ceil
 
 from app.providers.registry import tariff
-from app.tokens.economy import Change, Rates, rates_of
+from app.tokens.cost_gate import Change, Rates, rates_of
 from app.tokens.usage import Price
 
 MODELS = ("gpt-4o-mini", "gpt-4.1", "gpt-5", "claude-sonnet-4-5", "gemini-2.5-flash", "deepseek-chat")
@@ -34,7 +34,7 @@ def _example(model: str) -> str:
 
 
 def _by_style(price: Price, warm: Rates) -> tuple[int, int]:
-    quoted, shown = _calls(price, price.prompt), _calls(price, warm.again)
+    quoted, shown = _calls(price, price.prompt), _calls(price, warm.cached)
     return _requests(warm, quoted), _requests(warm, shown)
 
 
@@ -44,8 +44,8 @@ def _calls(price: Price, read: float) -> float:
 
 def _requests(rates: Rates, calls: float) -> int:
     """Within which it saves what it costs."""
-    costs = calls + CHANGE.rewritten * (rates.anew - rates.again)
-    return ceil(costs / (CHANGE.freed * rates.again))
+    costs = calls + CHANGE.rewritten * (rates.uncached - rates.cached)
+    return ceil(costs / (CHANGE.freed * rates.cached))
 
 
 def _price(model: str) -> Price:

@@ -27,7 +27,7 @@ MOST_REQUESTS = 14
 MOST_WINDOWS = 4
 """What a talk comes to in all, in windows."""
 USUAL_OUTPUT = 300
-LEAST_LIMIT = 3_500
+MIN_LIMIT = 3_500
 """Tokens of a limit of which a tenth holds the client's instructions, also where a model counts half as many more."""
 EXACT_EVERY = 40
 """Words between two exact values."""
@@ -192,7 +192,7 @@ class _Writer:
 
     def _kinds(self) -> list[str]:
         """Of the blocks of instructions: none where a tenth of the limit would not hold them."""
-        if self.random.random() < 0.4 or 0 < self.traits.window - self.traits.output < LEAST_LIMIT:
+        if self.random.random() < 0.4 or 0 < self.traits.window - self.traits.output < MIN_LIMIT:
             return []
         kinds = {"messages": ["claude_md"], "responses": ["agents_md", "environment"]}.get(self.traits.format)
         return kinds or self.random.choice([["claude_md"], ["agents_md", "environment"]])

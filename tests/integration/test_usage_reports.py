@@ -15,7 +15,7 @@ from app.store.pages import Paging
 from app.store.tables import usage_records
 from app.store.usage_records import read_records
 from app.store.usage_reports import add_sums, read_overview, read_report
-from app.tokens.usage import Decided, Tokens
+from app.tokens.usage import DecisionRecord, Tokens
 from tests.integration.examples import STRANGER, TENANT
 from tests.integration.test_usage import PRICE, record
 
@@ -179,7 +179,7 @@ async def test_the_overview_has_days_by_purpose_and_context_status_and_models(st
 
 async def test_what_was_saved_is_the_same_by_day_by_model_by_conversation_and_in_all(store: Store) -> None:
     """Some of it is not known, some was too large for its window, and summaries cost."""
-    decided = Decided(window=2_000, limit=1_900, trigger=1_400)
+    decided = DecisionRecord(window=2_000, limit=1_900, trigger=1_400)
     summary = replace(priced(10), purpose="summary", saved=0, context_status=None, saved_cost=-0.25, model="summariser")
     records = [
         *(replace(priced(number), saved_cost=(number - 4) / 8, decided=decided) for number in range(9)),

@@ -22,7 +22,7 @@ from app.core.summary.results import Compaction
 from app.core.view.chunks import SummaryChunk
 from app.runtime.owned import OwnedTasks
 from app.settings import BackgroundSettings
-from app.tokens.economy import CostGate, Rates
+from app.tokens.cost_gate import CostGate, Rates
 from app.tokens.usage import Price
 from tests.unit.clock import Clock
 from tests.unit.conversations import budget, conversation, message, notes, play

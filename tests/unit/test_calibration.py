@@ -30,7 +30,7 @@ from app.tokens.calibration import (
     pictures_of,
     prior_for,
     prior_of,
-    rejected,
+    rejection_reason,
 )
 
 SIZES = {
@@ -168,20 +168,20 @@ def test_short_prompts_alone_lower_no_ratio(model: str) -> None:
 @pytest.mark.parametrize("sample", [Sample(0, 10), Sample(10, 0), Sample(10, -3), Sample(10, 10**12)])
 def test_what_is_no_usage_is_rejected(sample: Sample) -> None:
     calibration = fresh()
-    assert rejected(calibration, sample) == "no usage"
+    assert rejection_reason(calibration, sample) == "no usage"
     assert observe(calibration, sample) is calibration
 
 
 def test_less_than_half_of_what_was_expected_is_rejected_and_half_is_not() -> None:
     calibration = learnt(fresh("gpt-4o"), provider(1.0, 0, [3_000, 4_000, 5_000]))
-    assert "cached" in str(rejected(calibration, Sample(10_000, 4_999)))
-    assert rejected(calibration, Sample(10_000, 5_000)) is None
+    assert "cached" in str(rejection_reason(calibration, Sample(10_000, 4_999)))
+    assert rejection_reason(calibration, Sample(10_000, 5_000)) is None
 
 
 def test_a_calibration_that_is_far_too_high_accepts_what_corrects_it() -> None:
     """Measured against the calibration alone, every right usage would be below half and refused for ever."""
     calibration = learnt(fresh(), provider(4.0, 0, [30_000, 30_000]))
-    assert rejected(calibration, Sample(30_000, 30_000)) is None
+    assert rejection_reason(calibration, Sample(30_000, 30_000)) is None
     assert learnt(calibration, provider(1.0, 0, [31_000, 35_000, 40_000, 45_000])).ratio == pytest.approx(1, abs=0.05)
 
 

@@ -22,7 +22,7 @@ from app.core.view.mask import MaskPolicy
 from app.core.view.thinking import without_thinking
 from app.core.view.view import Altered, Pruned, Verbatim, View
 from app.store import StoreUnavailable
-from app.tokens.economy import CostGate, Rates
+from app.tokens.cost_gate import CostGate, Rates
 from app.tokens.usage import Price
 from tests.unit.conversations import (
     SETTINGS,

@@ -12,7 +12,7 @@ from app.providers.ledger import Ledger
 from app.settings import load
 from app.store import UsageRecord
 from app.telemetry.metrics import Metrics
-from app.tokens.savings import Estimated
+from app.tokens.savings import PromptEstimate
 from app.tokens.usage import Price, Spend, Tariff, Tokens, cost, saved, spends
 
 PRICE = Price(prompt=15, completion=75)
@@ -52,7 +52,7 @@ def call(**changes: Any) -> Call:
         "forwarded": 2_700,
         "context_status": "summarized",
         "chain": history(3),
-        "sizes": Estimated(5_000, 2_700),
+        "sizes": PromptEstimate(5_000, 2_700),
     }
     return {**members, **changes}
 
@@ -219,7 +219,7 @@ def test_what_it_is_paid_to_keep_for_an_hour_is_believed_in_for_one() -> None:
 
 # What was saved
 
-LARGE = call(tokens=Tokens(5_000, 100, 4_000), forwarded=5_000, sizes=Estimated(5_000, 5_000))
+LARGE = call(tokens=Tokens(5_000, 100, 4_000), forwarded=5_000, sizes=PromptEstimate(5_000, 5_000))
 """A request that goes as it came."""
 
 
@@ -238,7 +238,11 @@ def saved_by(*calls: Call, passed: float = 0.0) -> float | None:
 
 
 COMPACTED = call(
-    tokens=Tokens(1_500, 100, 500), estimated=6_000, forwarded=1_500, chain=history(5), sizes=Estimated(6_000, 1_500)
+    tokens=Tokens(1_500, 100, 500),
+    estimated=6_000,
+    forwarded=1_500,
+    chain=history(5),
+    sizes=PromptEstimate(6_000, 1_500),
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.core.limits.budget import Budget, Shares, Window, budget_for
-from app.core.limits.overflow import Overflow, Recovery, Sent, recover
+from app.core.limits.overflow import Overflow, Payload, Recovery, recover
 from app.tokens.calibration import ONE_TO_ONE, Line
 from tests.unit.conversations import sure
 
@@ -14,7 +14,7 @@ def limits(window: int = 128_000, output: int | None = 0, line: Line = ONE_TO_ON
     return budget_for(Window(window, "config"), output, Shares(), line)
 
 
-def recovered(overflow: Overflow, budget: Budget, sent: Sent) -> Budget:
+def recovered(overflow: Overflow, budget: Budget, sent: Payload) -> Budget:
     return sure(sure(recover(overflow, budget, sent)).budget)
 
 
@@ -23,94 +23,99 @@ def recovered(overflow: Overflow, budget: Budget, sent: Sent) -> Budget:
 
 TOLD = Overflow("context_window", 32_768, 56_811, 56_827)
 UNTOLD = Overflow("context_window")
-LIMITS: dict[str, tuple[Overflow, Budget, Sent, int]] = {
+LIMITS: dict[str, tuple[Overflow, Budget, Payload, int]] = {
     # 56,811 of its tokens were 42,600 of ours: of 0.95 x (32,768 - 16) we may use 23,330.
-    "by limit and prompt": (TOLD, limits(), Sent(42_600, 500, 4_000), 23_331),
-    "70 % of what was sent by a limit alone": (Overflow("context_window", 65_536), limits(), Sent(60_000, 0), 42_000),
-    "less the output": (Overflow("context_window", 40_000), limits(), Sent(60_000, 0, 10_000), 28_500),
-    "70 % of what was sent without numbers": (UNTOLD, limits(), Sent(60_000, 0), 42_000),
-    "70 % of the budget in force without numbers": (UNTOLD, limits(), Sent(200_000, 0), 89_600),
+    "by limit and prompt": (TOLD, limits(), Payload(42_600, 500, 4_000), 23_331),
+    "70 % of what was sent by a limit alone": (
+        Overflow("context_window", 65_536),
+        limits(),
+        Payload(60_000, 0),
+        42_000,
+    ),
+    "less the output": (Overflow("context_window", 40_000), limits(), Payload(60_000, 0, 10_000), 28_500),
+    "70 % of what was sent without numbers": (UNTOLD, limits(), Payload(60_000, 0), 42_000),
+    "70 % of the budget in force without numbers": (UNTOLD, limits(), Payload(200_000, 0), 89_600),
     "calibrated once": (
         Overflow("context_window", 50_000),
         limits(line=Line(500, 1.25)),
-        Sent(50_000, 0),
+        Payload(50_000, 0),
         int((0.70 * 63_000 - 500) / 1.25),
     ),
     # 2,000 tokens beside the instructions are more than there ever were.
     "with a quarter of a small window as room": (
         Overflow("context_window", 4_000, 3_500, 5_100),
         limits(4_000, 1_600),
-        Sent(2_108, 200, 1_600),
+        Payload(2_108, 200, 1_600),
         1_716,
     ),
 }
 
 
 @pytest.mark.parametrize(("overflow", "budget", "sent", "limit"), LIMITS.values(), ids=LIMITS)
-def test_the_prompt_is_made_smaller(overflow: Overflow, budget: Budget, sent: Sent, limit: int) -> None:
+def test_the_prompt_is_made_smaller(overflow: Overflow, budget: Budget, sent: Payload, limit: int) -> None:
     assert recovered(overflow, budget, sent).limit == limit
 
 
 def test_the_target_is_a_share_of_the_limit_that_the_error_tells() -> None:
-    found = recovered(TOLD, limits(), Sent(42_600, 500, 4_000))
+    found = recovered(TOLD, limits(), Payload(42_600, 500, 4_000))
     assert found.target == found.trigger.tokens == pytest.approx(0.6 * 32_752 / 1.3336, abs=3)
-    assert recovered(Overflow("context_window", 65_536), limits(), Sent(60_000, 0)).target == 39_321
-    assert recovered(UNTOLD, limits(), Sent(60_000, 0)).target == 42_000
+    assert recovered(Overflow("context_window", 65_536), limits(), Payload(60_000, 0)).target == 39_321
+    assert recovered(UNTOLD, limits(), Payload(60_000, 0)).target == 42_000
 
 
 def test_the_shares_shrink_with_the_limit_and_nothing_is_put_off() -> None:
-    found = recovered(Overflow("context_window", 64_000), limits(), Sent(128_000, 0))
+    found = recovered(Overflow("context_window", 64_000), limits(), Payload(128_000, 0))
     assert (found.tail, found.fold) == (int(0.3 * 60_800), int(0.3 * 60_800))
     assert found.summary == limits().summary
     assert limits().cost_gate_limit > found.cost_gate_limit == 0
 
 
-HOPELESS: dict[str, tuple[Overflow, Budget, Sent]] = {
-    "instructions leave no room": (Overflow("context_window", 8_192), limits(), Sent(10_000, 5_001)),
+HOPELESS: dict[str, tuple[Overflow, Budget, Payload]] = {
+    "instructions leave no room": (Overflow("context_window", 8_192), limits(), Payload(10_000, 5_001)),
     "nor in a small window": (
         Overflow("context_window", 4_000, 3_500, 5_100),
         limits(4_000, 1_600),
-        Sent(2_108, 1_100, 1_600),
+        Payload(2_108, 1_100, 1_600),
     ),
     "without a reason, and far from the window": (
         Overflow("context_window", needs_pressure=True),
         limits(),
-        Sent(102_399, 0),
+        Payload(102_399, 0),
     ),
 }
 
 
 @pytest.mark.parametrize(("overflow", "budget", "sent"), HOPELESS.values(), ids=HOPELESS)
-def test_nothing_can_help_where(overflow: Overflow, budget: Budget, sent: Sent) -> None:
+def test_nothing_can_help_where(overflow: Overflow, budget: Budget, sent: Payload) -> None:
     assert recover(overflow, budget, sent) is None
 
 
 def test_a_little_less_can_be_helped() -> None:
-    recovered(Overflow("context_window", 8_192), limits(), Sent(10_000, 4_000))
-    recovered(Overflow("context_window", needs_pressure=True), limits(), Sent(102_400, 0))
+    recovered(Overflow("context_window", 8_192), limits(), Payload(10_000, 4_000))
+    recovered(Overflow("context_window", needs_pressure=True), limits(), Payload(102_400, 0))
 
 
 @pytest.mark.parametrize(
     ("overflow", "window", "sent", "cap"),
     [
         # The numbers of the prompt and of the output.
-        (Overflow("context_window", 128_000, 60_000, 160_000), 128_000, Sent(60_000, 0, 100_000), 68_000),
-        (Overflow("context_window", 8_192, 5_000, 13_192), 8_192, Sent(5_000, 0, 8_192), 3_192),
+        (Overflow("context_window", 128_000, 60_000, 160_000), 128_000, Payload(60_000, 0, 100_000), 68_000),
+        (Overflow("context_window", 8_192, 5_000, 13_192), 8_192, Payload(5_000, 0, 8_192), 3_192),
         # OpenRouter counts tools beside the text.
-        (Overflow("context_window", 100_000, 50_000, 115_000), 128_000, Sent(54_000, 0, 60_000), 45_000),
+        (Overflow("context_window", 100_000, 50_000, 115_000), 128_000, Payload(54_000, 0, 60_000), 45_000),
         # vLLM tells only by what the prompt is at least too large.
-        (Overflow("context_window", 32_768, 2_769, 32_769), 32_768, Sent(20_000, 0, 30_000), 12_368),
+        (Overflow("context_window", 32_768, 2_769, 32_769), 32_768, Payload(20_000, 0, 30_000), 12_368),
         # The sum alone.
-        (Overflow("context_window", 32_000, None, 50_000), 32_000, Sent(19_000, 0, 30_000), 12_000),
+        (Overflow("context_window", 32_000, None, 50_000), 32_000, Payload(19_000, 0, 30_000), 12_000),
         # The limit alone, or nothing, where the output is spoken of.
-        (Overflow("context_window", 32_000, names_output=True), 32_000, Sent(10_000, 0, 30_000), 21_800),
-        (Overflow("context_window", names_output=True), 32_000, Sent(10_000, 0, 30_000), 21_800),
+        (Overflow("context_window", 32_000, names_output=True), 32_000, Payload(10_000, 0, 30_000), 21_800),
+        (Overflow("context_window", names_output=True), 32_000, Payload(10_000, 0, 30_000), 21_800),
         # A bucket of tokens per minute that counts the output.
-        (Overflow("request_too_large", 12_000, None, 36_000), 128_000, Sent(4_100, 0, 32_000), 8_000),
+        (Overflow("request_too_large", 12_000, None, 36_000), 128_000, Payload(4_100, 0, 32_000), 8_000),
     ],
 )
 def test_the_output_cap_is_lowered_before_the_prompt_is_made_smaller(
-    overflow: Overflow, window: int, sent: Sent, cap: int
+    overflow: Overflow, window: int, sent: Payload, cap: int
 ) -> None:
     budget = budget_for(Window(window, "config"), sent.cap, Shares())
     assert recover(overflow, budget, sent) == Recovery(None, cap)
@@ -118,7 +123,7 @@ def test_the_output_cap_is_lowered_before_the_prompt_is_made_smaller(
 
 def test_the_prompt_is_made_smaller_where_less_than_a_quarter_of_the_window_is_left_for_the_answer() -> None:
     told = Overflow("context_window", limit=32_000, prompt=26_000, requested=56_000)
-    found = sure(recover(told, limits(32_000, 30_000), Sent(26_000, 0, 30_000)))
+    found = sure(recover(told, limits(32_000, 30_000), Payload(26_000, 0, 30_000)))
     assert sure(found.budget).limit == int(0.95 * (32_000 - 8_000))
     assert found.output_cap == 32_000 - sure(found.budget).limit
 
@@ -126,15 +131,15 @@ def test_the_prompt_is_made_smaller_where_less_than_a_quarter_of_the_window_is_l
 def test_the_output_cap_stays_above_the_tokens_for_thinking() -> None:
     told = Overflow("context_window", limit=64_000, prompt=20_000, requested=84_000)
     budget = limits(64_000, 64_000)
-    assert recover(told, budget, Sent(20_000, 0, 64_000, thinking=43_999)) == Recovery(None, 44_000)
-    found = sure(recover(told, budget, Sent(20_000, 0, 64_000, thinking=50_000)))
+    assert recover(told, budget, Payload(20_000, 0, 64_000, thinking=43_999)) == Recovery(None, 44_000)
+    found = sure(recover(told, budget, Payload(20_000, 0, 64_000, thinking=50_000)))
     assert sure(found.budget).limit <= 64_000 - 50_001
     assert (found.output_cap or 0) > 50_000
 
 
 def test_an_output_that_the_provider_does_not_count_is_left_alone() -> None:
     told = Overflow("context_window", limit=32_000, prompt=33_000, requested=33_000)
-    found = sure(recover(told, limits(32_000, 30_000), Sent(31_000, 0, 30_000)))
+    found = sure(recover(told, limits(32_000, 30_000), Payload(31_000, 0, 30_000)))
     assert (sure(found.budget).limit, found.output_cap) == (int(0.95 * 32_000 / 33_000 * 31_000), None)
 
 
@@ -142,7 +147,7 @@ def test_an_output_that_the_provider_does_not_count_is_left_alone() -> None:
 def test_a_prompt_that_no_number_shows_to_fit_is_made_smaller_and_its_output_cap_lower(
     output: int, cap: int | None
 ) -> None:
-    found = sure(recover(UNTOLD, limits(output=output), Sent(90_000, 0, output)))
+    found = sure(recover(UNTOLD, limits(output=output), Payload(90_000, 0, output)))
     assert (sure(found.budget).limit, found.output_cap) == (62_999, cap)
 
 
@@ -163,7 +168,7 @@ def test_what_pictures_cost_more_than_was_expected_a_smaller_prompt_does_not_cos
     tokens: int, holds_media: bool, limit: int
 ) -> None:
     told = Overflow("context_window", limit=4_000, prompt=4_213, requested=4_513)
-    found = recovered(told, limits(4_000, 300), Sent(tokens, 0, 300, holds_media=holds_media))
+    found = recovered(told, limits(4_000, 300), Payload(tokens, 0, 300, holds_media=holds_media))
     assert found.limit == limit
     assert int(0.6 * 3_700) // 4 <= found.target < limit
 
@@ -171,9 +176,7 @@ def test_what_pictures_cost_more_than_was_expected_a_smaller_prompt_does_not_cos
 def test_the_output_cap_leaves_room_for_pictures_that_cost_more_than_was_expected() -> None:
     """The smaller prompt may take 2,850 of the provider's tokens, 0.95 of what a quarter of the window leaves."""
     told = Overflow("context_window", limit=4_000, prompt=3_126, requested=4_726, names_output=True)
-    small = budget_for(Window(4_000, "config"), 1_600, Shares())
-    found = recover(told, small, Sent(2_294, 0, 1_600, holds_media=True))
-    assert found is not None
+    found = sure(recover(told, limits(4_000, 1_600), Payload(2_294, 0, 1_600, holds_media=True)))
     assert found.output_cap == 4_000 - 2_850
 
 
@@ -181,5 +184,5 @@ def test_the_output_cap_leaves_room_for_pictures_that_cost_more_than_was_expecte
 def test_pictures_that_cost_more_than_there_is_room_for_can_go(instructions: int, limit: int | None) -> None:
     """Each token that is left costs six; of the least room, too, there is a sixth."""
     told = Overflow("context_window", limit=4_000, prompt=6_000, requested=6_300)
-    found = recover(told, limits(4_000, 300), Sent(1_000, instructions, 300, holds_media=True))
+    found = recover(told, limits(4_000, 300), Payload(1_000, instructions, 300, holds_media=True))
     assert (sure(found.budget).limit if found else None) == limit

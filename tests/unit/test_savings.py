@@ -5,18 +5,26 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.tokens.savings import Estimated, Sent, saved_cost, seen, sent_whole
+from app.tokens.savings import EarlierRequest, PromptEstimate, earlier_request, saved_cost, uncompacted_usage
 from app.tokens.usage import UNBILLED, Bill, Charge, Price, Tariff, Tokens, charge
 
 TARIFF = Tariff("model", "settings", ((0, Price(10, 50, cached=1, written=12.5)),))
-COMPACTED = Sent(Estimated(50_000, 10_000), prompt=10_000, whole=50_000, counted=(50_000, 50_000), caches=True)
+COMPACTED = EarlierRequest(
+    PromptEstimate(50_000, 10_000), prompt=10_000, whole=50_000, counted=(50_000, 50_000), caches=True
+)
 """A request of which 40,000 tokens were taken out."""
 
 
 def whole(
-    tokens: Tokens, came: int, sent: int, before: Sent | None = COMPACTED, *, recent: bool = True, ratio: float = 1.0
+    tokens: Tokens,
+    came: int,
+    sent: int,
+    before: EarlierRequest | None = COMPACTED,
+    *,
+    recent: bool = True,
+    ratio: float = 1.0,
 ) -> Tokens:
-    return sent_whole(tokens, Estimated(came, sent, ratio), before, recent=recent)
+    return uncompacted_usage(tokens, PromptEstimate(came, sent, ratio), before, recent=recent)
 
 
 # What was sent as it came
@@ -24,15 +32,15 @@ def whole(
 
 def test_a_request_of_which_nothing_was_ever_taken_is_what_was_reported() -> None:
     tokens = Tokens(900, 10, 300)
-    earlier = later(Tokens(800, 10), Estimated(700, 700), None)
+    earlier = later(Tokens(800, 10), PromptEstimate(700, 700), None)
     assert whole(tokens, 1_000, 1_000, None) is tokens
     assert whole(tokens, 1_000, 1_000, earlier) is tokens
 
 
 def test_nothing_is_known_where_nothing_was_reported() -> None:
     assert whole(Tokens(), 1_000, 500) == Tokens()
-    assert seen(Tokens(), Tokens(), Estimated(1, 1), None) is None
-    assert seen(Tokens(0, 1), Tokens(0, 1), Estimated(1, 1), None) is None
+    assert earlier_request(Tokens(), Tokens(), PromptEstimate(1, 1), None) is None
+    assert earlier_request(Tokens(0, 1), Tokens(0, 1), PromptEstimate(1, 1), None) is None
 
 
 # The same was done to it as to the one before
@@ -69,11 +77,11 @@ def test_a_change_breaks_the_cache_for_what_is_sent_and_not_for_what_came() -> N
 
 def test_what_was_added_is_measured_by_what_was_counted_of_the_conversation() -> None:
     """1,000 of our tokens were 1,500 at first and 500 later on, in a payload of which something was taken out."""
-    first = later(Tokens(1_500, 10, 0), Estimated(1_000, 1_000), None)
-    changed = later(Tokens(300, 10, 0), Estimated(2_000, 200), first)
-    grown = later(Tokens(800, 10, 300), Estimated(3_000, 1_200), changed)
+    first = later(Tokens(1_500, 10, 0), PromptEstimate(1_000, 1_000), None)
+    changed = later(Tokens(300, 10, 0), PromptEstimate(2_000, 200), first)
+    grown = later(Tokens(800, 10, 300), PromptEstimate(3_000, 1_200), changed)
     assert [each.whole for each in (first, changed, grown)] == [1_500, 3_000, 3_500]
-    assert later(Tokens(100, 10, 0), Estimated(4_000, 100), grown).whole == 4_500
+    assert later(Tokens(100, 10, 0), PromptEstimate(4_000, 100), grown).whole == 4_500
 
 
 @pytest.mark.parametrize(
@@ -81,7 +89,7 @@ def test_what_was_added_is_measured_by_what_was_counted_of_the_conversation() ->
     [(COMPACTED, False), (replace(COMPACTED, caches=False), True)],
     ids=["too long ago", "nothing is kept"],
 )
-def test_a_change_costs_no_cache_where_there_was_none(before: Sent, recent: bool) -> None:
+def test_a_change_costs_no_cache_where_there_was_none(before: EarlierRequest, recent: bool) -> None:
     assert whole(Tokens(8_000, 10, 500), 52_000, 8_000, before, recent=recent) == Tokens(52_000, 10, 500)
 
 
@@ -108,8 +116,8 @@ def test_no_estimate_makes_a_prompt_of_nothing() -> None:
 # What is known of it later
 
 
-def later(tokens: Tokens, sizes: Estimated, before: Sent | None) -> Sent:
-    found = seen(tokens, sent_whole(tokens, sizes, before, recent=True), sizes, before)
+def later(tokens: Tokens, sizes: PromptEstimate, before: EarlierRequest | None) -> EarlierRequest:
+    found = earlier_request(tokens, uncompacted_usage(tokens, sizes, before, recent=True), sizes, before)
     assert found is not None
     return found
 
@@ -125,35 +133,35 @@ def later(tokens: Tokens, sizes: Estimated, before: Sent | None) -> Sent:
     ],
 )
 def test_a_provider_keeps_prompts_of_which_it_read_or_wrote_most(tokens: Tokens, expected: bool) -> None:
-    assert later(tokens, Estimated(1_000, 1_000), None).caches is expected
+    assert later(tokens, PromptEstimate(1_000, 1_000), None).caches is expected
 
 
 def test_a_large_turn_does_not_hide_that_all_before_it_was_read() -> None:
-    before = later(Tokens(1_000, 10, 0), Estimated(1_000, 1_000), None)
-    found = later(Tokens(9_000, 10, 950), Estimated(9_000, 9_000), before)
+    before = later(Tokens(1_000, 10, 0), PromptEstimate(1_000, 1_000), None)
+    found = later(Tokens(9_000, 10, 950), PromptEstimate(9_000, 9_000), before)
     assert (found.caches, found.lag) == (True, 50)
 
 
 def test_the_same_prompt_that_is_not_read_is_not_kept() -> None:
-    found = later(Tokens(11_000, 10, 0), Estimated(51_000, 11_000), replace(COMPACTED, lag=7))
+    found = later(Tokens(11_000, 10, 0), PromptEstimate(51_000, 11_000), replace(COMPACTED, lag=7))
     assert (found.caches, found.lag) == (False, 7)
 
 
 def test_what_was_read_and_what_was_written_count_together() -> None:
-    found = later(Tokens(11_000, 10, 3_000, written=3_000), Estimated(51_000, 11_000), replace(COMPACTED, lag=7))
+    found = later(Tokens(11_000, 10, 3_000, written=3_000), PromptEstimate(51_000, 11_000), replace(COMPACTED, lag=7))
     assert (found.caches, found.lag) == (True, 7)
 
 
 def test_a_change_says_nothing_about_what_is_kept() -> None:
-    found = later(Tokens(8_000, 10, 0), Estimated(52_000, 8_000), replace(COMPACTED, lag=7))
+    found = later(Tokens(8_000, 10, 0), PromptEstimate(52_000, 8_000), replace(COMPACTED, lag=7))
     assert (found.prompt, found.whole, found.caches, found.lag) == (8_000, 52_000, True, 7)
-    assert later(Tokens(8_000, 10), Estimated(52_000, 8_000), COMPACTED).caches
+    assert later(Tokens(8_000, 10), PromptEstimate(52_000, 8_000), COMPACTED).caches
 
 
 def test_what_is_paid_to_be_kept_for_an_hour_is_until_something_else_is_written() -> None:
-    hour = later(Tokens(1_000, 10, 0, written=1_000, written_hour=1_000), Estimated(1_000, 1_000), None)
-    read = later(Tokens(1_000, 10, 1_000), Estimated(1_000, 1_000), hour)
-    written = later(Tokens(1_200, 10, 1_000, written=200), Estimated(1_200, 1_200), read)
+    hour = later(Tokens(1_000, 10, 0, written=1_000, written_hour=1_000), PromptEstimate(1_000, 1_000), None)
+    read = later(Tokens(1_000, 10, 1_000), PromptEstimate(1_000, 1_000), hour)
+    written = later(Tokens(1_200, 10, 1_000, written=200), PromptEstimate(1_200, 1_200), read)
     assert (hour.long, read.long, written.long) == (True, True, False)
 
 

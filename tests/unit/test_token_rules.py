@@ -14,11 +14,10 @@ from app.formats.messages import tokens as messages_format
 from app.formats.messages.format import MESSAGES
 from app.formats.responses import tokens as responses_format
 from app.tokens.calibration import prior_for, whole_ratio
-from app.tokens.declarations import Declarations, ResponseFormat, Tool
+from app.tokens.declarations import Declarations, ResponseFormat, Tool, functions_text
 from app.tokens.estimate import byte_bound, estimate, unit_tokens
 from app.tokens.pictures import Area, Pages
 from app.tokens.rules import WHOLE, CountingRules, Encrypted, OneByOne, rules_for
-from app.tokens.typescript import functions_text
 
 items, blocks = responses_format.token_rules, messages_format.token_rules
 

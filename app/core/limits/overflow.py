@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from app.core.limits.budget import PROMPT_ERROR, Budget, Trigger, least_output
 
-LEAST_LIMIT = 1_000
+MIN_LIMIT = 1_000
 """Tokens; a smaller limit is no window but an entitlement, or not a number of tokens at all."""
 FEW = 16
 """Tokens of an empty answer; a provider counts what ends it."""
@@ -86,11 +86,11 @@ def overflow_of(cut: CutAnswer, expected: int, window: int, reserve: int, cap: i
         is_overflow = cap is None or expected >= PRESSURE * window
     else:  # Hidden thinking may have taken a cap of the provider's own.
         is_overflow = completion <= FEW or total >= FULL_SHARE * window
-    return Overflow("context_window", total) if is_overflow and total >= LEAST_LIMIT else None
+    return Overflow("context_window", total) if is_overflow and total >= MIN_LIMIT else None
 
 
-class Sent(Struct, frozen=True):
-    """A refused request, in tokens of the estimate."""
+class Payload(Struct, frozen=True):
+    """What was refused, in tokens of the estimate."""
 
     tokens: int
     instructions: int
@@ -113,7 +113,7 @@ class Recovery(Struct, frozen=True):
     output_cap: int | None = None
 
 
-def recover(overflow: Overflow, budget: Budget, sent: Sent) -> Recovery | None:
+def recover(overflow: Overflow, budget: Budget, sent: Payload) -> Recovery | None:
     """Choose the change for one more try; None if none can help."""
     if overflow.kind == "payload":
         lighter = _fewer_bytes(overflow, budget, sent)
@@ -154,7 +154,7 @@ def _counted(overflow: Overflow, expected: int, cap: int | None, window: int) ->
 
 
 def _fewer_tokens(
-    overflow: Overflow, budget: Budget, sent: Sent, prompt: int | None, reserve: int
+    overflow: Overflow, budget: Budget, sent: Payload, prompt: int | None, reserve: int
 ) -> tuple[Budget | None, int]:
     """Limits for a smaller prompt, None where that leaves no conversation, and its most tokens as the provider counts.
 
@@ -189,7 +189,7 @@ def _fewer_tokens(
     return None, int(allowed)
 
 
-def _fewer_bytes(overflow: Overflow, budget: Budget, sent: Sent) -> Budget | None:
+def _fewer_bytes(overflow: Overflow, budget: Budget, sent: Payload) -> Budget | None:
     """Limits for a smaller body: with less of its media where that is enough, else with fewer tokens."""
     share = SENT_SHARE
     if overflow.limit_bytes is not None and sent.size:

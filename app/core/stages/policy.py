@@ -13,7 +13,7 @@ from app.core.stages.lighten import exceeds
 from app.core.stages.session_pruning import SessionPruning, is_quiet
 from app.core.view.mask import MaskPolicy
 from app.core.view.view import Conversation
-from app.tokens.economy import CostGate
+from app.tokens.cost_gate import CostGate
 
 Strategy = Literal["additive", "full", "checkpoint", "rolling", "window", "none"]
 """How summaries are made: a chunk for each range; one over everything, from the originals; one since the last, and the

@@ -12,7 +12,7 @@ from app.core.summary.spans import Span, quoted_tokens, replaced_tokens
 from app.core.view.mask import Boundary, Masking
 from app.core.view.reading import Path
 from app.core.view.view import Conversation
-from app.tokens.economy import Change, Rates
+from app.tokens.cost_gate import Change, Rates
 from app.tokens.usage import Price
 
 CHARACTERS_A_TOKEN = 4
@@ -54,7 +54,7 @@ def calls_of_plan(
     for span in plan.missing:
         if plan.masked or is_shown(conversation, plan.base, span, brief):
             size = min(shown_size(conversation, plan.base, span), brief.shown_tokens)
-            read += size * (shown.again if shown else price.prompt)
+            read += size * (shown.cached if shown else price.prompt)
         else:
             read += quoted_tokens(conversation.transcript, span.start, span.stop) * price.prompt
         read += rules * price.prompt

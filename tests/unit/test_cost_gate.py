@@ -12,7 +12,7 @@ from app.core.summary.worth import calls_of_plan, change_of_mask, change_of_plan
 from app.core.view.mask import Boundary, Masking, MaskPolicy, Masks
 from app.core.view.view import Conversation
 from app.tokens.calibration import Line
-from app.tokens.economy import Change, CostGate, Rates, is_worth, rates_of
+from app.tokens.cost_gate import Change, CostGate, Rates, is_worth, rates_of
 from app.tokens.usage import Price
 from tests.unit.conversations import (
     SETTINGS,

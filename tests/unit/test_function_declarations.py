@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.tokens.declarations import Tool
-from app.tokens.typescript import REPEATED_CHARACTERS, functions_text
+from app.tokens.declarations import REPEATED_CHARACTERS, Tool, functions_text
 
 
 def written(parameters: Any, description: str = "") -> str:
