@@ -73,7 +73,7 @@ def test_worth_it_is(change: Change, rates: Rates, requests: int, calls: float, 
 
 
 def test_a_prompt_that_is_not_warm_costs_what_it_costs_and_one_that_is_what_the_cache_does() -> None:
-    """Where nobody knows what that is, nothing is said."""
+    """Without a price of cached tokens there are no rates."""
     writing = replace(PRICE, written=1.5625)
     assert rates_of(PRICE, warm=False) == rates_of(writing, warm=False) == COLD
     assert (rates_of(PRICE, warm=True), rates_of(writing, warm=True)) == (WARM, Rates(1.5625, 0.125))

@@ -54,6 +54,7 @@ TOOLS_TEXT = (
     "// Look it up.\ntype look_up = () => any;\n\n} // namespace functions"
 )
 FORMAT = Declarations(response_format=ResponseFormat("Reply", "How to.", {"type": "object", "title": "Caf\u00e9"}))
+BOTH = replace(TOOLS, response_format=FORMAT.response_format)
 FORMAT_TEXT = '# Response Formats\n\n## Reply\n\n// How to.\n{"type":"object","title":"Caf\\u00e9"}'
 
 n = len
@@ -76,6 +77,10 @@ def cost(*unit: Message, rules: CountingRules = GPT_4O) -> tuple[int, ...]:
 def test_a_message_costs_its_role_its_texts_and_three() -> None:
     assert cost(message("user", "one", "two")) == (3 + n("user") + n("one") + n("two"),)
     assert cost(message("assistant")) == (3 + n("assistant"),)
+
+
+def test_a_message_of_our_own_costs_the_same() -> None:
+    assert note_tokens("a note", n) == cost(message("user", "a note"))[0]
 
 
 def test_a_name_costs_one_more_than_itself_and_only_that_one_where_it_repeats_the_role() -> None:
@@ -117,14 +122,9 @@ def test_one_call_costs_its_compact_arguments_and_its_result_the_functions_name_
 
 
 def test_very_long_arguments_are_counted_with_their_space() -> None:
-    """Taking it out would stop everybody else meanwhile."""
-
-    def counted(spaces: int) -> int:
-        caller = message("assistant", calls=(ToolCall("1", "f", f"[{' ' * spaces}]"),))
-        return unit_tokens([caller], GPT_4O, len)[0]
-
-    assert counted(LONGEST_COMPACTED) > LONGEST_COMPACTED
-    assert counted(LONGEST_COMPACTED - 10) < 100
+    long, short = (ToolCall("1", "f", f"[{' ' * spaces}]") for spaces in (LONGEST_COMPACTED, LONGEST_COMPACTED - 10))
+    assert cost(message("assistant", calls=(long,)))[0] > LONGEST_COMPACTED
+    assert cost(message("assistant", calls=(short,)))[0] < 100
 
 
 @pytest.mark.parametrize(
@@ -267,8 +267,7 @@ def test_a_response_format_costs_its_schema_and_names_itself_in_the_reply() -> N
 
 
 def test_a_response_format_beside_tools_is_not_named_where_a_call_may_follow() -> None:
-    both = Declarations(tools=(TOOL,), response_format=FORMAT.response_format)
-    assert declared(both, "Be kind.") == declared(TOOLS, "Be kind.") + n(FORMAT_TEXT) + 1
+    assert declared(BOTH, "Be kind.") == declared(TOOLS, "Be kind.") + n(FORMAT_TEXT) + 1
 
 
 def test_earlier_answers_name_the_response_format_too() -> None:
@@ -291,8 +290,7 @@ def test_a_schema_that_only_guides_the_answer_costs_nothing() -> None:
 
 def test_claude_is_told_more_about_a_schema() -> None:
     assert declared(FORMAT, rules=CLAUDE) == declared(FORMAT) + CLAUDE.schema_extra
-    both = Declarations(tools=(TOOL,), response_format=FORMAT.response_format)
-    assert declared(both, rules=CLAUDE) == declared(both) + CLAUDE.schema_extra
+    assert declared(BOTH, rules=CLAUDE) == declared(BOTH) + CLAUDE.schema_extra
 
 
 def test_tools_that_may_not_be_called_cost_nothing_where_the_model_is_not_shown_them() -> None:
@@ -300,22 +298,17 @@ def test_tools_that_may_not_be_called_cost_nothing_where_the_model_is_not_shown_
     assert declared(forbidden, rules=HIDING) == declared(NOTHING, rules=HIDING)
     assert declared(TOOLS, rules=HIDING) == declared(TOOLS)
     assert declared(forbidden, rules=GPT_5) == declared(TOOLS, rules=GPT_5)
-    with_format = Declarations((TOOL,), choice="none", response_format=FORMAT.response_format)
-    hidden = replace(GPT_4O, hides_tools=True)
-    assert declared(with_format, rules=hidden) == declared(FORMAT)
+    assert declared(replace(BOTH, choice="none"), rules=replace(GPT_4O, hides_tools=True)) == declared(FORMAT)
 
 
 def test_gpt_5_is_told_the_channel_of_an_assistants_text() -> None:
-    said, silent = message("assistant", "aye", "aye"), message("assistant")
-    assert unit_tokens([said], GPT_5, n) == (unit_tokens([said], GPT_4O, n)[0] + 2,)
-    assert unit_tokens([silent], GPT_5, n) == unit_tokens([silent], GPT_4O, n)
-    asked = message("user", "aye")
-    assert unit_tokens([asked], GPT_5, n) == unit_tokens([asked], GPT_4O, n)
+    for said, more in ((message("assistant", "aye", "aye"), 2), (message("assistant"), 0), (message("user", "aye"), 0)):
+        assert cost(said, rules=GPT_5) == (cost(said)[0] + more,)
 
 
 def test_a_thought_costs_its_text() -> None:
-    thinking = replace(message("assistant", "aye"), thoughts=("hm, well", "so be it"))
-    assert unit_tokens([thinking], GPT_4O, n)[0] == cost(message("assistant", "aye"))[0] + n("hm, well") + n("so be it")
+    thinking = message("assistant", "aye", thoughts=("hm, well", "so be it"))
+    assert cost(thinking)[0] == cost(message("assistant", "aye"))[0] + n("hm, well") + n("so be it")
 
 
 def test_keys_that_only_limit_a_value_are_not_shown_but_properties_of_that_name_are() -> None:
@@ -349,12 +342,7 @@ def test_declarations_follow_the_first_system_or_developer_message() -> None:
     assert system_text([message("user", "a")]) is None
 
 
-def test_a_request_costs_the_sum_of_its_units_and_of_what_it_declares() -> None:
-    system, user = message("system", "Be kind."), message("user", "Look!")
-    caller = message("assistant", calls=(ToolCall("1", "look_up", "{}"),))
-    result = message("tool", "found", answers=("1",))
-    expected = sum(cost(system) + cost(user) + cost(caller, result)) + declared(TOOLS, "Be kind.", calls=True)
-    assert estimate([system, user, caller, result], TOOLS, GPT_4O, n) == expected
+def test_a_request_without_messages_costs_what_opens_the_reply() -> None:
     assert estimate([], NOTHING, GPT_4O, n) == 3
 
 
@@ -466,7 +454,3 @@ def test_an_estimate_is_the_sum_of_its_parts_and_never_exceeds_its_bytes(
     assert sum(map(len, parts)) == len(messages)
     assert all(tokens >= 0 for part in parts for tokens in part)
     assert total == estimate(messages, declarations, rules, count)
-
-
-def test_a_message_of_our_own_costs_its_text_its_role_and_three() -> None:
-    assert note_tokens("a note", len) == 3 + len("user") + len("a note")

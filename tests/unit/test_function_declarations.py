@@ -141,30 +141,9 @@ def test_deep_nesting_ends_in_any() -> None:
     assert type_of({"const": schema}) == "any"
 
 
-SCHEMA_KEYS = st.sampled_from(
-    [
-        "$ref",
-        "$defs",
-        "enum",
-        "const",
-        "anyOf",
-        "oneOf",
-        "type",
-        "items",
-        "properties",
-        "required",
-        "title",
-        "description",
-        "default",
-        "format",
-        "string",
-        "array",
-        "object",
-        "#/$defs/a",
-        "a",
-        "",
-    ]
-)
+TYPES = ["$ref", "enum", "const", "anyOf", "oneOf", "type", "items", "properties", "string", "array", "object"]
+OTHERS = ["$defs", "required", "title", "description", "default", "format", "#/$defs/a", "a", ""]
+SCHEMA_KEYS = st.sampled_from([*TYPES, *OTHERS])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | SCHEMA_KEYS,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(SCHEMA_KEYS, inner, max_size=4),
