@@ -233,10 +233,8 @@ def picture_scale(ratio: float) -> float:
 
 
 def _latest(recent: Sequence[Sample], sample: Sample, large: int) -> tuple[Sample, ...]:
-    of_its_size = [kept for kept in recent if (kept.estimate < large) == (sample.estimate < large)]
-    if len(of_its_size) < KEPT:
-        return (*recent, sample)
-    oldest = recent.index(of_its_size[0])
+    same_size = [kept for kept in recent if (kept.estimate < large) == (sample.estimate < large)]
+    oldest = recent.index(same_size[0]) if len(same_size) >= KEPT else len(recent)
     return (*recent[:oldest], *recent[oldest + 1 :], sample)
 
 

@@ -12,8 +12,8 @@ WindowSource = str
 
 MAX_RESERVE = 8_192
 CAP = 160_000
-"""Tokens over which a compaction is due however large the window is: models read longer prompts worse, and each request
-pays for all of it. The shares of a larger limit are shares of this."""
+"""Tokens over which a compaction is due in any window: models read longer prompts worse, and each request pays for all
+of it. Shares of a larger limit are shares of this."""
 MOST_RESERVED = 0.25
 """Share of the window that an output cap reserves at most: many clients set `max_tokens` as high as they can, and no
 answer is as long."""
@@ -72,13 +72,16 @@ class Shares(Struct, frozen=True):
     """Share of the limit that the floor takes at most."""
     target: float = 0.50
     tail_turns: int = 3
+    """Whole turns before the current one that stay verbatim."""
     tail: float = 0.30
     tail_fill: float = 0.15
+    """More turns stay verbatim up to this, and to `most_tail_fill` tokens."""
     most_tail_fill: int = 16_384
-    """Tokens."""
     chunk: float = 0.06
+    """A summary chunk takes at most this, and `max_summary_tokens`."""
     max_summary_tokens: int = 2_048
     fold: float = 0.30
+    """Chunks that together take more are folded."""
     reserve: float | None = None
     """Least share of the window that is kept free for the completion. None: see `reserve_of`."""
 
@@ -88,10 +91,11 @@ class Shares(Struct, frozen=True):
 
 
 class Budget(Struct, frozen=True):
-    """Limits for one request, in tokens of the uncalibrated estimate unless said otherwise."""
+    """Limits for one request, in tokens of the uncalibrated estimate unless said otherwise. For `tail_turns`,
+    `tail_fill`, `summary` and `fold` see `Shares`."""
 
     window: int
-    """The model's window, in the provider's tokens."""
+    """In the provider's tokens."""
     limit: int
     """The prompt takes at most this: the window less the reserve."""
     room: int
@@ -100,19 +104,14 @@ class Budget(Struct, frozen=True):
     target: int
     """A compaction brings the view to at most this."""
     tail_turns: int
-    """Whole turns before the current one that stay verbatim."""
     tail: int
     """The verbatim tail takes at most this, the last user message not counted."""
     tail_fill: int
-    """More turns stay verbatim up to this."""
     summary: int
-    """A summary chunk takes at most this."""
     fold: int
-    """Chunks that together take more are folded."""
     reported_limit: int
-    """The limit in the provider's tokens, which stays the same while the calibration learns."""
+    """The limit in the provider's tokens, which stays the same while the calibration learns; the target likewise."""
     reported_target: int
-    """The target likewise."""
     cost_gate_limit: int = 0
     """Up to this view the cost gate may put off what is due. 0 after an overflow, and where a request names its own
     trigger."""

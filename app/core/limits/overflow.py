@@ -122,19 +122,22 @@ def recover(overflow: Overflow, budget: Budget, sent: Payload) -> Recovery | Non
     if overflow.needs_pressure and expected < PRESSURE * budget.window:
         return None
     window = overflow.limit or budget.window
-    least = least_output(window, sent.cap, sent.thinking) if sent.cap is not None else None
     prompt, output = _counted(overflow, expected, sent.cap, window)
-    if sent.cap is not None and least is not None and output:
+    if sent.cap is None:
+        smaller, _ = _fewer_tokens(overflow, budget, sent, prompt, output or 0)
+        return Recovery(smaller) if smaller else None
+    least = least_output(window, sent.cap, sent.thinking)
+    if output:
         # Without the prompt's own number the refusal gives a lower bound at most.
         fitting = window - (prompt or round((1 + PROMPT_ERROR) * max(expected, overflow.prompt or 0)))
         if least <= fitting < sent.cap:
             return Recovery(None, fitting)
-    reserve = least if output is None else output if least is None else min(output, least)
-    smaller, allowed = _fewer_tokens(overflow, budget, sent, prompt, reserve or 0)
+    reserve = least if output is None else min(output, least)
+    smaller, allowed = _fewer_tokens(overflow, budget, sent, prompt, reserve)
     if smaller is None:
         return None
-    cap = max(least or 0, window - allowed)
-    return Recovery(smaller, cap if reserve and sent.cap is not None and cap < sent.cap else None)
+    cap = max(least, window - allowed)
+    return Recovery(smaller, cap if reserve and cap < sent.cap else None)
 
 
 def _counted(overflow: Overflow, expected: int, cap: int | None, window: int) -> tuple[int | None, int | None]:
@@ -145,8 +148,9 @@ def _counted(overflow: Overflow, expected: int, cap: int | None, window: int) ->
         is_sum = overflow.names_output and cap is not None and fits_alone and expected + cap > window
         return None, cap if is_sum else None
     if prompt is None:
-        is_sum = cap is not None and abs(requested - cap - expected) < abs(requested - expected)
-        return (requested - cap, cap) if cap is not None and is_sum else (None, None)
+        if cap is not None and abs(requested - cap - expected) < abs(requested - expected):
+            return requested - cap, cap
+        return None, None
     output = requested - prompt if cap is None else min(cap, requested - prompt)
     if output and requested == window + 1:  # vLLM names the least prompt that would be too large.
         return None, output
