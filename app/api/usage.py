@@ -14,7 +14,7 @@ from app.errors import InvalidRequest
 from app.store import Grouping, StoredUsage, TurnUsage, UsageSum, UsageSums
 from app.store.usage_records import read_records
 from app.store.usage_reports import read_report
-from app.tokens.usage import DecisionRecord, Kind, PriceSource, Purpose, SummaryCall, spends
+from app.tokens.usage import DecisionRecord, Kind, PriceSource, Purpose, SummaryStats, spends
 
 USUAL_PERIOD = timedelta(days=30)
 LONGEST_PERIOD = timedelta(days=366)
@@ -25,7 +25,7 @@ DECIMALS = 9
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CACHED_SHARE: Any = Field(description="cached / prompt: what the provider's cache spared; null without a prompt.")
 _NOTHING_DECIDED = {**dict.fromkeys(DecisionRecord.__struct_fields__), "actions": ()}
-_NOTHING_MADE = dict.fromkeys(SummaryCall.__struct_fields__)
+_NOTHING_MADE = dict.fromkeys(SummaryStats.__struct_fields__)
 _OF_BOTH = ("unreported", "unpriced", "list_priced", "billed")
 """Names of counts that are given for messages and summaries together."""
 

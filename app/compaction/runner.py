@@ -33,7 +33,7 @@ from app.runtime.lineages import Lineage
 from app.runtime.owned import OwnedTasks
 from app.runtime.threads import Work
 from app.telemetry.metrics import Metrics
-from app.tokens.usage import SummaryCall
+from app.tokens.usage import SummaryStats
 
 log = structlog.get_logger("steno.compactor")
 
@@ -201,7 +201,7 @@ class _Answered:
             tokens=answer.usage,
             bill=answer.bill,
             values_kept=kept_share(self.call.values, visible_text(answer.text)),
-            made=SummaryCall(
+            made=SummaryStats(
                 seconds=round(self.seconds, 3),
                 replaced=round(ratio * self.call.stands_for),
                 summary=round(ratio * kept.tokens) if kept else None,

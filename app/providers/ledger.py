@@ -17,7 +17,7 @@ from app.store.write_behind import WriteBehind
 from app.telemetry.metrics import Metrics
 from app.tokens.rules import LONGEST_MODEL
 from app.tokens.savings import EarlierRequest, PromptEstimate, earlier_request, saved_cost, uncompacted_usage
-from app.tokens.usage import UNBILLED, Bill, DecisionRecord, Price, Purpose, SummaryCall, Tariff, Tokens, charge, saved
+from app.tokens.usage import UNBILLED, Bill, DecisionRecord, Price, Purpose, SummaryStats, Tariff, Tokens, charge, saved
 
 log = structlog.get_logger("steno.ledger")
 
@@ -103,7 +103,7 @@ class Ledger:
         context_status: str | None = None,
         values_kept: float | None = None,
         decided: DecisionRecord | None = None,
-        made: SummaryCall | None = None,
+        made: SummaryStats | None = None,
         chain: Chain | None = None,
         sizes: PromptEstimate | None = None,
     ) -> None:

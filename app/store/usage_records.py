@@ -16,7 +16,7 @@ from app.store.pages import Page, Paging, read_page
 from app.store.rows import owned
 from app.store.tables import usage_records
 from app.store.usage_reports import FOR_ANSWERS, UsageSums, sums_by_purpose, sums_in
-from app.tokens.usage import DecisionRecord, Price, PriceSource, Purpose, SummaryCall, Tokens
+from app.tokens.usage import DecisionRecord, Price, PriceSource, Purpose, SummaryStats, Tokens
 
 _REPORTED = Tokens.__struct_fields__
 _RATES = Price.__struct_fields__
@@ -68,7 +68,7 @@ class UsageRecord(Struct, frozen=True):
     """Share of the exact values beside it that its text holds; None without any."""
     decided: DecisionRecord | None = None
     """Decision for the request; None for a summary, and in a record of an earlier release."""
-    made: SummaryCall | None = None
+    made: SummaryStats | None = None
     saved_cost: float | None = None
     """Cost of the client's own request beyond this, in currency units; None where one of them is not known. For a
     summary: its own cost, negative."""
@@ -202,7 +202,7 @@ def _decided(row: Row[Any]) -> DecisionRecord | None:
     )
 
 
-def _made(row: Row[Any]) -> SummaryCall | None:
+def _made(row: Row[Any]) -> SummaryStats | None:
     if row.replaced_tokens is None:
         return None
-    return SummaryCall(row.seconds, row.replaced_tokens, row.summary_tokens, row.summary_id)
+    return SummaryStats(row.seconds, row.replaced_tokens, row.summary_tokens, row.summary_id)

@@ -70,7 +70,7 @@ class DecisionRecord(Struct, frozen=True):
     """None where no compaction was being made for it."""
 
 
-class SummaryCall(Struct, frozen=True):
+class SummaryStats(Struct, frozen=True):
     """A call for a summary, for the ledger. Tokens are the provider's."""
 
     seconds: float

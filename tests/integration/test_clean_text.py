@@ -11,7 +11,7 @@ from app.store import Store, UsageRecord
 from app.store.tables import CleanText, clean, conversations, heads, usage_records
 from app.store.usage_records import write_usage
 from app.store.usage_reports import read_overview
-from app.tokens.usage import DecisionRecord, Price, SummaryCall, Tokens
+from app.tokens.usage import DecisionRecord, Price, SummaryStats, Tokens
 from tests.integration.examples import digest, seen
 
 ODD, AS_STORED = "\0a\ud800\u00e9", "\ufffda\ufffd\u00e9"
@@ -37,7 +37,7 @@ RECORD = UsageRecord(
     status=200,
     context_status="full",
     decided=DecisionRecord(1, 1, 1, ("masked",), "reason"),
-    made=SummaryCall(1.0, 1, 1, "summary"),
+    made=SummaryStats(1.0, 1, 1, "summary"),
 )
 
 

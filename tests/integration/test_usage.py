@@ -15,7 +15,7 @@ from app.store.conversation_rows import read_conversations
 from app.store.pages import Paging
 from app.store.tables import usage_records
 from app.store.usage_records import read_records, write_usage
-from app.tokens.usage import DecisionRecord, Price, SummaryCall, Tokens
+from app.tokens.usage import DecisionRecord, Price, SummaryStats, Tokens
 from tests.faults.proxy import FaultProxy
 from tests.integration.examples import STRANGER, TENANT, OpenStore, seen
 
@@ -82,9 +82,9 @@ async def test_a_record_is_read_as_it_was_written(store: Store) -> None:
         price=replace(PRICE, cached=None, written=None),
         price_source="settings",
         status=500,
-        made=SummaryCall(0.5, 5_000),
+        made=SummaryStats(0.5, 5_000),
     )
-    kept = record(purpose="background", made=SummaryCall(0.5, 5_000, 300, "chk_1"))
+    kept = record(purpose="background", made=SummaryStats(0.5, 5_000, 300, "chk_1"))
     untouched = record(decided=DecisionRecord(8_000, 7_600, 5_320))
     for one in (whole, bare, kept, untouched):
         store.writes.record_usage(one)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from app.inspector.teeth import teeth_of
 from app.store import StoredUsage, UsageRecord
-from app.tokens.usage import DecisionRecord, SummaryCall, Tokens
+from app.tokens.usage import DecisionRecord, SummaryStats, Tokens
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
 DECIDED = DecisionRecord(window=8_000, limit=7_600, trigger=5_320, actions=("summarized",), waited_seconds=2.5)
@@ -34,7 +34,7 @@ def call(place: int, request: str, purpose: Any = "message", **changes: Any) -> 
         status=200,
         context_status="summarized",
         decided=DECIDED if purpose == "message" else None,
-        made=None if purpose == "message" else SummaryCall(1.5, 4_000, 500, f"chk_{place}"),
+        made=None if purpose == "message" else SummaryStats(1.5, 4_000, 500, f"chk_{place}"),
     )
     return StoredUsage(replace(record, **changes), AT + timedelta(seconds=place))
 
@@ -73,7 +73,7 @@ def test_summaries_for_later_requests_spare_this_one_nothing() -> None:
 
 
 def test_calls_whose_summary_was_not_kept_are_counted_as_failed() -> None:
-    failed = SummaryCall(1.5, 4_000)
+    failed = SummaryStats(1.5, 4_000)
     (tooth,) = teeth_of([call(0, "a", "summary", made=failed), call(1, "a")], 1, 10)
     (made,) = tooth.compactions
     assert (made.made, made.calls, made.before) == (0, 1, 2_500)

@@ -46,7 +46,6 @@ def least_counted(budget: Budget) -> int:
 
 
 def latest_start(budget: Budget, growth: int) -> int:
-    """The view over which the summary has to begin."""
     return max(background_threshold(budget), most_without_summary(budget) - growth)
 
 

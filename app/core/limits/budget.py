@@ -36,7 +36,6 @@ class Window(Struct, frozen=True):
     max_input: int | None = None
     max_output: int | None = None
     note: str | None = None
-    """Remark for the operator."""
 
 
 class Trigger(Struct, frozen=True):
@@ -189,8 +188,7 @@ def limit_of(window: Window, reserve: int) -> int:
 
 
 def reserve_of(window: Window, output: int | None, least: float | None = None) -> int:
-    """Tokens of the window that are kept free for a completion with this output cap. `least` is a share of the
-    window."""
+    """Tokens kept free for a completion with this output cap; `least` is a share of the window."""
     if output is None and least is None:
         return min(window.context // 20, MAX_RESERVE, window.max_output or MAX_RESERVE)
     return max(min(output or 0, int(MOST_RESERVED * window.context)), round((least or 0.0) * window.context))

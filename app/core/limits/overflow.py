@@ -38,7 +38,7 @@ class Overflow(Struct, frozen=True):
     """A prompt that was refused for its size. Numbers are the provider's own, None where it does not give them."""
 
     kind: Literal["context_window", "request_too_large", "payload"]
-    """The model's window; a bucket of tokens per minute that is smaller than the request; or a limit of bytes."""
+    """Over the model's window, over a bucket of tokens per minute, or over a limit of bytes."""
     limit: int | None = None
     prompt: int | None = None
     """Tokens of the prompt, if the error separates them from the output."""
@@ -48,7 +48,6 @@ class Overflow(Struct, frozen=True):
     needs_pressure: bool = False
     """The error gives no reason: an overflow only if the estimate was at least `PRESSURE`."""
     limit_bytes: int | None = None
-    """Limit of a `payload`."""
 
     @property
     def learn_window(self) -> bool:
@@ -116,8 +115,7 @@ class Recovery(Struct, frozen=True):
 def recover(overflow: Overflow, budget: Budget, sent: Payload) -> Recovery | None:
     """Choose the change for one more try; None if none can help."""
     if overflow.kind == "payload":
-        lighter = _fewer_bytes(overflow, budget, sent)
-        return Recovery(lighter) if lighter is not None else None
+        return Recovery(lighter) if (lighter := _fewer_bytes(overflow, budget, sent)) else None
     expected = budget.line.to_provider_tokens(sent.tokens)
     if overflow.needs_pressure and expected < PRESSURE * budget.window:
         return None
