@@ -100,17 +100,12 @@ def test_each_answer_is_a_request_by_which_the_conversation_grew() -> None:
     assert change_of_plan(case(silent, limits=LIMITS), alone, SETTINGS).growth == 903
 
 
-def test_summaries_that_stay_are_not_read_anew() -> None:
+def test_summaries_that_stay_are_not_rewritten_and_one_of_everything_takes_their_place() -> None:
     talk = conversation(message("system", "be brief", tokens=10), *turns(20, size=25), QUESTION)
     held = chunk(talk, 0, 12, tokens=40)
     plan = sure(plan_compaction(talk, (held,), LIMITS, SETTINGS, "additive"))
     assert change_of_plan(case(talk, held, limits=LIMITS), plan, SETTINGS).rewritten == 40 + 153
-
-
-def test_a_summary_of_everything_takes_the_place_of_the_one_before() -> None:
-    talk = conversation(message("system", "be brief", tokens=10), *turns(20, size=25), QUESTION)
     rolling = replace(SETTINGS, strategy="rolling")
-    held = chunk(talk, 0, 12, tokens=40)
     plan = sure(plan_compaction(talk, (held,), LIMITS, rolling, "rolling"))
     change = change_of_plan(case(talk, held, limits=LIMITS), plan, rolling)
     assert (change.freed, change.rewritten) == ((10 + 40 + 14 * 50 + 3) - (10 + 40 + 153), 40 + 153)
@@ -174,19 +169,12 @@ def masking(talk: Conversation, *boundaries: Boundary) -> Masking:
 
 
 def test_a_mask_rewrites_what_follows_the_first_result_that_it_masks() -> None:
+    """Where it moves, what was masked before stays."""
     talk = stepping(1, 2, 3)
-    found = masking(talk)
-    size = found.masks.saved(0, 10)
-    change = change_of_mask(case(talk, masking=found), found, Boundary(10, 0))
-    assert change == Change(size, talk.transcript.tokens(2) - size, talk.transcript.tokens(0) / 6)
-
-
-def test_a_mask_that_moves_leaves_what_was_masked_before() -> None:
-    talk = stepping(1, 2, 3)
-    found = masking(talk, Boundary(4, 0))
-    size = found.masks.saved(0, 10) - found.masks.saved(0, 4)
-    change = change_of_mask(case(talk, masking=found), found, Boundary(10, 0))
-    assert (change.freed, change.rewritten) == (size, talk.transcript.tokens(5) - size)
+    for found, masked, first in ((masking(talk), 0, 2), (masking(talk, Boundary(4, 0)), 4, 5)):
+        size = found.masks.saved(0, 10) - found.masks.saved(0, masked)
+        change = change_of_mask(case(talk, masking=found), found, Boundary(10, 0))
+        assert change == Change(size, talk.transcript.tokens(first) - size, talk.transcript.tokens(0) / 6)
 
 
 def test_a_due_mask_can_be_judged() -> None:

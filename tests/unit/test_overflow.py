@@ -81,60 +81,50 @@ def test_no_refusal_for_another_reason_is_taken_for_an_overflow() -> None:
 # What else tells of one
 
 
-@pytest.mark.parametrize(
-    "code", ["context_length_exceeded", "model_context_window_exceeded", "prompt_too_long", "tokens_limit_reached"]
-)
-def test_a_structured_code_is_enough(code: str) -> None:
+CODES = ["context_length_exceeded", "model_context_window_exceeded", "prompt_too_long", "tokens_limit_reached"]
+SUM = "However, you requested 8256 tokens (64 in the messages, 8192 in the completion)"
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_structured_code_is_enough_and_a_number_is_read_beside_it(code: str) -> None:
     assert numbers(classify(400, error("", code=code))) == (None, None, None)
-
-
-def test_a_number_is_read_beside_a_structured_code_too() -> None:
-    body = error("Request body too large for some model. Max size: 8000 tokens.", code="tokens_limit_reached")
+    body = error("Request body too large for some model. Max size: 8000 tokens.", code=code)
     assert numbers(classify(413, body)) == (8_000, None, None)
 
 
 def test_whole_numbers_beside_the_message_win() -> None:
-    body = error(
-        "the request exceeds the available context size", n_prompt_tokens=4_476, n_ctx=4_096, type="x", code=400
-    )
+    body = error("the request exceeds the available context size", n_prompt_tokens=4_476, n_ctx=4_096, code=400)
     assert numbers(classify(400, body)) == (4_096, 4_476, 4_476)
 
 
-def test_prompt_and_output_are_told_apart() -> None:
-    counts = "However, you requested 8256 tokens (64 in the messages, 8192 in the completion)"
-    found = sure(classify(400, error(f"maximum context length is 8192 tokens. {counts}")))
-    assert numbers(found) == (8192, 64, 8256)
-    assert found.names_output
-    assert found.learn_window
-
-
-def test_a_limit_that_the_request_does_not_exceed_is_not_learnt() -> None:
-    found = sure(classify(400, error("Prompt is too long: 5000 tokens > 8192 maximum")))
-    assert not found.learn_window
+def test_prompt_and_output_are_told_apart_and_a_limit_that_is_exceeded_is_learnt() -> None:
+    found = sure(classify(400, error(f"maximum context length is 8192 tokens. {SUM}")))
+    assert numbers(found) == (8_192, 64, 8_256)
+    assert (found.names_output, found.learn_window) == (True, True)
+    assert not sure(classify(400, error("Prompt is too long: 5000 tokens > 8192 maximum"))).learn_window
 
 
 # Where the text is
 
 
+LONG = "prompt is too long: 210000 tokens > 200000 maximum"
+
+
 @pytest.mark.parametrize(
     "body",
     [
-        "prompt is too long: 210000 tokens > 200000 maximum",
-        {"message": "prompt is too long: 210000 tokens > 200000 maximum"},
-        {"error": "prompt is too long: 210000 tokens > 200000 maximum"},
-        {"detail": [{"loc": ["body"], "msg": "prompt is too long: 210000 tokens > 200000 maximum"}]},
-        {"details": "prompt is too long: 210000 tokens > 200000 maximum"},
-        {"errors": [{"code": 5, "message": "prompt is too long: 210000 tokens > 200000 maximum"}], "trace": "x"},
-        [{"error": {"message": "prompt is too long: 210000 tokens > 200000 maximum"}}],
-        error("Upstream said: " + json.dumps(error("prompt is too long: 210000 tokens > 200000 maximum"))),
-        error("[" + json.dumps(error("prompt is too long: 210000 tokens > 200000 maximum")) + "]"),
-        error(
-            "Provider returned error",
-            code=400,
-            metadata={"raw": json.dumps(error("prompt is too long: 210000 tokens > 200000 maximum"))},
-        ),
-        error("OpenAIException - {'error': 'prompt is too long: 210000 tokens > 200000 maximum'}"),
-        error("prompt is too long: 210000 tokens > 200000 maximum, see https://x.example/rate-limits/billing"),
+        LONG,
+        {"message": LONG},
+        {"error": LONG},
+        {"detail": [{"loc": ["body"], "msg": LONG}]},
+        {"details": LONG},
+        {"errors": [{"code": 5, "message": LONG}], "trace": "x"},
+        [{"error": {"message": LONG}}],
+        error("Upstream said: " + json.dumps(error(LONG))),
+        error("[" + json.dumps(error(LONG)) + "]"),
+        error("Provider returned error", code=400, metadata={"raw": json.dumps(error(LONG))}),
+        error(f"OpenAIException - {{'error': '{LONG}'}}"),
+        error(f"{LONG}, see https://x.example/rate-limits/billing"),
     ],
 )
 def test_the_providers_words_are_found_wherever_they_stand(body: object) -> None:
@@ -149,9 +139,6 @@ def test_an_error_in_the_first_frame_of_a_stream_counts_and_nothing_else_there_d
     assert classify(200, [message], first_frame=True) is None
     assert classify(200, error(message, code=504), first_frame=True) is None
     assert classify(200, error(message, code="400"), first_frame=True) is not None
-
-
-# What is none
 
 
 # Buckets
@@ -238,18 +225,10 @@ def test_an_answer_that_ended_for_want_of_room_is_an_overflow(
 # Refusals without a reason
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "",
-        "Bad Request",
-        None,
-        {},
-        [],
-        error("Provider returned error"),
-        {"error": {"message": {"no": "text"}}} | {"n": True},
-    ],
-)
+ODD = {"error": {"message": {"no": "text"}}} | {"n": True}
+
+
+@pytest.mark.parametrize("body", ["", "Bad Request", None, {}, [], error("Provider returned error"), ODD])
 def test_a_refusal_without_a_reason_is_one_only_under_pressure(body: object) -> None:
     found = sure(classify(413, body))
     assert found.needs_pressure
@@ -308,14 +287,10 @@ def test_a_code_that_is_no_status_decides_nothing(status: object) -> None:
     assert classify(200, frame, first_frame=True) == Overflow("context_window")
 
 
+KEYS = st.sampled_from(["error", "message", "code", "detail", "metadata", "raw", "param", "n_ctx", "type"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["error", "message", "code", "detail", "metadata", "raw", "param", "n_ctx", "type"]), inner
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner),
     max_leaves=10,
 )
 
