@@ -30,9 +30,9 @@ from app.tokens.estimate import (
     declared_tokens,
     is_answer,
     latest_turn,
-    passing_tokens,
     picture_tokens,
     system_text,
+    turn_reasoning_tokens,
     unit_tokens,
     utf8_length,
 )
@@ -245,8 +245,9 @@ class Prompt(Struct, frozen=True):
         tokens, rules, history = fixed + sum(self.counted), self.way.rules, self.history
         for unit, _, known in self.units:
             tokens += byte_bound(unit, rules) if known is None else sum(known)
-        if rules.forgets:
-            tokens += sum(passing_tokens(message, rules, utf8_length) for message in history[latest_turn(history) :])
+        if rules.drops_reasoning:
+            current = history[latest_turn(history) :]
+            tokens += sum(turn_reasoning_tokens(message, rules, utf8_length) for message in current)
         return tokens + answer * len(history) if answer else tokens
 
     @property
@@ -274,7 +275,7 @@ class Prompt(Struct, frozen=True):
         if new or self.beside is None:
             self._keep(costs, beside)
         fixed, answer = beside
-        if rules.forgets:
+        if rules.drops_reasoning:
             latest = latest_turn(history)
             costs = (*costs[:latest], *map(add, costs[latest:], map(self._thoughts, history[latest:])))
         if answer:
@@ -313,7 +314,7 @@ class Prompt(Struct, frozen=True):
         key = b"%bthoughts" % _key(self.way.tag, [message])
         (known,) = self.way.estimator.recall([key])
         if known is None:
-            known = (passing_tokens(message, self.way.rules, self.count),)
+            known = (turn_reasoning_tokens(message, self.way.rules, self.count),)
             self.way.estimator.remember(key, known)
         return known[0]
 

@@ -139,7 +139,7 @@ class Calibration(Struct, frozen=True, dict=True):
         """Whether the line predicted the latest samples to about a hundredth."""
         latest = self.recent[-EXACT_SAMPLES:]
         return len(latest) == EXACT_SAMPLES and all(
-            abs(self.apply(sample.estimate) - sample.reported) <= unsure(sample.reported) for sample in latest
+            abs(self.apply(sample.estimate) - sample.reported) <= tolerance_of(sample.reported) for sample in latest
         )
 
     @property
@@ -216,13 +216,13 @@ def picture_sample(calibration: Calibration, text: int, pictures: int, reported:
     `calibration` is that of texts alone. `text` and `pictures` are estimates, the latter by the family's rule.
     """
     expected = calibration.apply(text)
-    if not calibration.exact or unsure(expected) > CLEAR * pictures:
+    if not calibration.exact or tolerance_of(expected) > CLEAR * pictures:
         return None
     rest = round((reported - expected) / calibration.ratio)
     return Sample(pictures, rest) if rest > 0 else None
 
 
-def unsure(reported: int) -> float:
+def tolerance_of(reported: int) -> float:
     """Tokens by which an exact line may be wrong."""
     return max(EXACT_TOKENS, EXACT * reported)
 

@@ -51,7 +51,7 @@ def estimate(messages: Sequence[Message], declarations: Declarations, rules: Cou
     holds_calls = any(message.calls for message in messages)
     tokens = declared_tokens(declarations, system_text(messages), holds_calls, rules, count)
     tokens += sum(map(is_answer, messages)) * answer_tokens(declarations, rules, count)
-    tokens += sum(passing_tokens(message, rules, count) for message in messages[latest_turn(messages) :])
+    tokens += sum(turn_reasoning_tokens(message, rules, count) for message in messages[latest_turn(messages) :])
     return tokens + _messages_tokens(messages, rules, count)
 
 
@@ -62,18 +62,18 @@ def latest_turn(messages: Sequence[Message]) -> int:
     return next((i + 1 for i in indexes), 0)
 
 
-def passing_tokens(message: Message, rules: CountingRules, count: Count) -> int:
+def turn_reasoning_tokens(message: Message, rules: CountingRules, count: Count) -> int:
     """Tokens of reasoning that costs in its own turn alone. `unit_tokens` leaves them out, so that its counts hold for
     every history that begins like this one."""
-    return thought_tokens(message, rules, count) if _passes(message, rules) else 0
+    return reasoning_tokens(message, rules, count) if _counts_in_its_turn(message, rules) else 0
 
 
-def _passes(message: Message, rules: CountingRules) -> bool:
+def _counts_in_its_turn(message: Message, rules: CountingRules) -> bool:
     # Reasoning in a history that the provider compacted is of another kind, and costs in every turn.
-    return rules.forgets and message.kind is Kind.ASSISTANT
+    return rules.drops_reasoning and message.kind is Kind.ASSISTANT
 
 
-def thought_tokens(message: Message, rules: CountingRules, count: Count) -> int:
+def reasoning_tokens(message: Message, rules: CountingRules, count: Count) -> int:
     """Tokens of the reasoning in a message: the larger of its text, which may be a summary, and its encrypted form."""
     shown = sum(map(count, message.thoughts))
     return max(shown, rules.encrypted.tokens(message.encrypted)) if message.encrypted else shown
@@ -143,7 +143,7 @@ def declared_tokens(
     if declarations.response_format is not None and rules.shows_schema:
         text = _format_text(declarations.response_format)
         tokens += rules.schema_extra
-        if rules.apart:
+        if rules.declares_apart:
             return tokens + count(text)
         if shows_tools:
             return tokens + count(text) + 1
@@ -155,7 +155,7 @@ def declared_tokens(
 
 def answer_tokens(declarations: Declarations, rules: CountingRules, count: Count) -> int:
     """Additional tokens of each assistant message that is text: the name of the response format it follows."""
-    if declarations.response_format is None or rules.gpt_5 or rules.apart or not rules.shows_schema:
+    if declarations.response_format is None or rules.gpt_5 or rules.declares_apart or not rules.shows_schema:
         return 0
     return 2 + count(declarations.response_format.name)
 
@@ -177,10 +177,10 @@ def _tools_tokens(
         return preamble + sum(count(_tool_text(tool)) for tool in declarations.tools)
     text = f"# Tools\n\n## functions\n\n{functions_text(declarations.tools)}"
     if rules.gpt_5:
-        stated = system is not None and holds_calls and not rules.apart
+        stated = system is not None and holds_calls and not rules.declares_apart
         required = rules.required_extra * (declarations.choice == "required")
         return count(text) + rules.tools_alone + required + stated - (not declarations.tools[0].description)
-    alone = system is None or rules.apart
+    alone = system is None or rules.declares_apart
     tokens = count(text) + rules.tools_alone if alone else _tokens_behind(system or "", text, count) - 1
     if declarations.forced:
         return tokens + (4 if declarations.legacy else 7) + count(declarations.forced)
@@ -231,7 +231,7 @@ def _messages_tokens(messages: Sequence[Message], rules: CountingRules, count: C
 def _message_tokens(message: Message, called: str, rules: CountingRules, count: Count) -> int:
     """`called` is the function that a tool message is the result of."""
     thinks = message.thoughts or message.encrypted
-    thoughts = thought_tokens(message, rules, count) if thinks and not _passes(message, rules) else 0
+    thoughts = reasoning_tokens(message, rules, count) if thinks and not _counts_in_its_turn(message, rules) else 0
     if message.sealed and not (message.texts or message.calls or message.answers):
         return thoughts + _media_tokens(message, rules, count)
     tokens = rules.message + count(message.role)
@@ -263,7 +263,7 @@ def _calls_tokens(message: Message, rules: CountingRules, count: Count) -> int:
     apart = (*(call for call in message.calls if not call.id), *message.settled)
     tokens = sum(3 + count(call.name) + count(call.arguments) for call in apart)
     calls = _tool_calls(message)
-    tokens += sum(rules.call_extra if call.kept else rules.unkept_call_extra for call in calls)
+    tokens += sum(rules.call_extra if call.kept else rules.unstored_call_extra for call in calls)
     if rules.one_by_one is not None:
         return tokens + sum(rules.one_by_one.call + count(call.name) + count(call.arguments) for call in calls)
     if calls and rules.gpt_5:

@@ -64,16 +64,16 @@ class CountingRules(Struct, frozen=True):
     """Tokens around the schema."""
     message: int = 3
     """Tokens around a message, beside its role."""
-    apart: bool = False
+    declares_apart: bool = False
     """Declarations do not merge with the instructions, and the reply does not name the response format."""
     call_extra: int = 0
     """Tokens that each call costs more."""
-    unkept_call_extra: int = 0
+    unstored_call_extra: int = 0
     """The same for a call that the provider does not know by an id of its own."""
     required_extra: int = 0
     """Tokens that tools cost more where the answer has to be a call."""
     one_by_one: OneByOne | None = None
-    forgets: bool = False
+    drops_reasoning: bool = False
     """The provider leaves out the reasoning of earlier turns."""
     encrypted: Encrypted = Encrypted(1_000, 6.4)
     files: Pages = PAGES

@@ -169,7 +169,7 @@ def test_tools_that_were_never_counted_have_no_bound_and_are_much_work() -> None
 
 
 def forgetting(model: str, host: str = "") -> CountingRules:
-    return replace(rules_for(model, host), forgets=True, variant="forgetting")
+    return replace(rules_for(model, host), drops_reasoning=True, variant="forgetting")
 
 
 def test_what_was_learnt_of_one_way_of_counting_holds_for_no_other() -> None:

@@ -123,7 +123,7 @@ def test_grok_reads_its_earlier_reasoning_again_and_has_a_preamble() -> None:
 
 @pytest.mark.parametrize("model", ["gpt-oss-120b", "deepseek-v4-flash", "llama-3.3-70b"])
 def test_what_has_a_template_of_its_own_counts_alike_in_every_format(model: str) -> None:
-    assert replace(items(model), forgets=False) == blocks(model) == rules_for(model)
+    assert replace(items(model), drops_reasoning=False) == blocks(model) == rules_for(model)
 
 
 def test_codex_s_own_small_model_is_an_o4_mini() -> None:

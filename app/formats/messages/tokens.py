@@ -67,9 +67,9 @@ def token_rules(model: str, host: str = "") -> CountingRules:
         reply_prime=own(REPLY),
         message=MESSAGE - 1,
         schema_extra=own(SCHEMA),
-        apart=True,
+        declares_apart=True,
         one_by_one=OneByOne(own(preamble), own(must_call), own(CALL), own(RESULT)),
-        forgets=_forgets(model, version),
+        drops_reasoning=_drops_reasoning(model, version),
         encrypted=replace(ENCRYPTED, per_token=ENCRYPTED.per_token * ratio),
         files=Pages(own(PAGE), POINTS / (PIXELS * ratio), own(FILE), own(UNKNOWN_FILE)),
         variant=WHOLE,
@@ -84,6 +84,6 @@ def _preambles(model: str, version: tuple[int, int]) -> tuple[int, int]:
     return next((preamble, must_call) for since, preamble, must_call in _PREAMBLES_SINCE if version >= since)
 
 
-def _forgets(model: str, version: tuple[int, int]) -> bool:
+def _drops_reasoning(model: str, version: tuple[int, int]) -> bool:
     """Whether thoughts of earlier turns are left out of the prompt: up to Opus 4.1, and 4.5 of the smaller ones."""
     return version < ((4, 5) if "opus" in model.lower() else (4, 6))

@@ -41,24 +41,24 @@ def token_rules(model: str, host: str = "") -> CountingRules:
         return replace(
             rules,
             reply_prime=rules.reply_prime + GROK_PREAMBLE,
-            apart=True,
+            declares_apart=True,
             tools_alone=GROK_TOOLS,
             encrypted=GROK_ENCRYPTED,
             variant=WHOLE,
         )
     if not (found := _OPENAI.fullmatch(model.lower())):
-        return replace(rules_for(model, host), forgets=True)
+        return replace(rules_for(model, host), drops_reasoning=True)
     # Codex's own small model is a tuned o4-mini.
     rules = rules_for("o4-mini" if found["name"].startswith("codex") else found["name"], host)
     return replace(
         rules,
-        apart=True,
+        declares_apart=True,
         tools_alone=GPT_5_TOOLS if rules.gpt_5 else TOOLS_BEFORE,
         call_extra=CALL,
-        unkept_call_extra=CALL if rules.gpt_5 else UNKEPT_CALL_BEFORE,
+        unstored_call_extra=CALL if rules.gpt_5 else UNKEPT_CALL_BEFORE,
         required_extra=REQUIRED if rules.gpt_5 else 0,
         files=PAGES,
         schema_extra=0 if rules.gpt_5 else SCHEMA_BEFORE,
-        forgets=True,
+        drops_reasoning=True,
         variant=VARIANT,
     )
