@@ -110,7 +110,7 @@ class Sample(Struct, frozen=True):
 
 
 class Calibration(Struct, frozen=True, dict=True):
-    """What was learnt of one upstream, model and formula, with or without tools."""
+    """The line of one upstream, model and formula, with or without tools."""
 
     prior: Prior
     recent: tuple[Sample, ...] = ()

@@ -35,7 +35,7 @@ class OneByOne(Struct, frozen=True):
 
     preamble: int
     must_call: int
-    """In place of `preamble` where the answer has to be a call."""
+    """Replaces `preamble` where the answer has to be a call."""
     call: int
     result: int
 

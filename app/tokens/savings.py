@@ -78,7 +78,7 @@ def uncompacted_usage(
 def earlier_request(
     tokens: Tokens, whole: Tokens, estimated: PromptEstimate, before: EarlierRequest | None
 ) -> EarlierRequest | None:
-    """This request, for the next one; None where nothing was reported."""
+    """Record this request for the next one; None where nothing was reported."""
     if not tokens.prompt or whole.prompt is None:
         return None
     read, written = tokens.cached or 0, tokens.written or 0

@@ -40,7 +40,7 @@ class Tokens(Struct, frozen=True):
 
 
 class Bill(Struct, frozen=True):
-    """What an answer says of its price beside its tokens."""
+    """Members of an answer that its price depends on, beside its tokens."""
 
     model: str = ""
     tier: str = ""
@@ -50,7 +50,7 @@ class Bill(Struct, frozen=True):
     searches: int = 0
     """Searches of the web."""
     cost: float | None = None
-    """In US dollars."""
+    """US dollars."""
 
 
 UNBILLED = Bill()
@@ -159,7 +159,7 @@ def spends(tokens: Tokens, price: Price | None, searches: int = 0) -> tuple[Spen
 
 
 def cost(tokens: Tokens, price: Price | None, searches: int = 0) -> float | None:
-    """In currency units; None unless price, prompt and completion are known."""
+    """Currency units; None unless price, prompt and completion are known."""
     if price is None or tokens.prompt is None or tokens.completion is None:
         return None
     return sum([amount * (rate or 0.0) for _, amount, rate in _amounts(tokens, price, searches)]) / MILLIONTHS

@@ -94,7 +94,7 @@ class Budget(Struct, frozen=True):
     `tail_fill`, `summary` and `fold` see `Shares`."""
 
     window: int
-    """In the provider's tokens."""
+    """The provider's tokens."""
     limit: int
     """The prompt takes at most this: the window less the reserve."""
     room: int

@@ -89,7 +89,7 @@ def overflow_of(cut: CutAnswer, expected: int, window: int, reserve: int, cap: i
 
 
 class Payload(Struct, frozen=True):
-    """What was refused, in tokens of the estimate."""
+    """The refused request, in tokens of the estimate."""
 
     tokens: int
     instructions: int
