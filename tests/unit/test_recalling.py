@@ -25,6 +25,7 @@ from app.core.recall.recall import (
     hidden_in,
     with_recalled,
 )
+from app.core.view.chunks import UserWords
 from app.core.view.verify import problems
 from app.core.view.view import (
     Altered,
@@ -338,6 +339,16 @@ def test_of_what_is_shortened_only_what_is_cut_is_quoted() -> None:
     assert "3 tool find, in part: " in found
     assert "sleeps in Turku" in found
     assert head[:100] not in found
+
+
+def test_what_stands_among_the_users_words_is_not_quoted_again() -> None:
+    kept, lost = "The kestrel nests in Turku.", "The kestrel nests behind the chapel."
+    asked = talk(user(kept), assistant(kept), user(lost), question="Where does the kestrel nest?")
+    words = (UserWords(1, "The kestrel (replaced in turn 9) nests in Turku."),)
+    found = quoted(recall(asked, summarised(asked, 40, user_words=words)))
+    assert f"1 user: {kept}" not in found
+    assert f"2 assistant: {kept}" in found
+    assert f"3 user: {lost}" in found
 
 
 @pytest.mark.parametrize(

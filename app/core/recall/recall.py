@@ -124,6 +124,7 @@ READ_CHARACTERS = 4_000
 MOST_FOUND = 200
 FIRST_PASSAGES = 3
 
+_MARK = pattern(r" \((?:replaced|in place of) [^()\n]{1,20}\)")
 _SENTENCE = pattern(rf"\S.*?(?:[{QUESTION_MARKS}]+|[\u3002\uff01]|[.!]+(?=\s)|$)", MULTILINE)
 
 
@@ -139,7 +140,7 @@ class RecallPolicy(Struct, frozen=True):
 
 
 Hidden = Mapping[int, tuple[str, ...]]
-"""The messages that are not whole in a view, with what is left of each."""
+"""The messages that are not whole in a view, with what is left of each: of the user's, his words."""
 QuotedNote = tuple[Recalled, tuple[int, ...]]
 """A note, and the numbers of the passages in it."""
 
@@ -166,7 +167,19 @@ def hidden_in(conversation: Conversation, view: View) -> Hidden:
                 sent.add(index)
             case _:
                 pass
-    return {index: left for index, left in hidden.items() if index not in sent}
+    messages, words = conversation.transcript.messages, _user_words_in(view)
+    return {
+        index: left or (words if messages[index].kind is Kind.USER else ())
+        for index, left in hidden.items()
+        if index not in sent
+    }
+
+
+def _user_words_in(view: View) -> tuple[str, ...]:
+    """The user's words that stand beside summaries, or beside what is pruned, without the marks of replaced values."""
+    said = [words.text for chunk in view.chunks for words in chunk.user_words]
+    said += [part.text for part in view.parts if isinstance(part, Note) and part.kind == "user_words"]
+    return (_MARK.sub("", "\n".join(said)),) if said else ()
 
 
 class Recollection:
@@ -492,7 +505,7 @@ class _Quoter:
         message = self._messages[passage.message]
         if message.kind is Kind.INSTRUCTIONS:
             return False
-        return not left or not any(text_of(message, passage) in text for text in left)
+        return not left or not any(text_of(message, passage).strip() in text for text in left)
 
     def _choose(self, found: Scores, fence: str, room: int) -> list[int]:
         """Numbers of the passages that there is room for, the best first, and one of each long answer."""
