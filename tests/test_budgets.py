@@ -14,10 +14,10 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 50_002,
+    "app": 50_040,
     "app/cli": 2_655,
     "app/compaction": 3_056,
-    "app/core": 10_650,
+    "app/core": 10_680,
     "app/http": 3_210,
     "app/inspector": 3_050,
     "app/providers": 2_430,
@@ -29,8 +29,8 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 1_610,
     "app/formats": 7_710,
-    "tests": 64_540,
-    "lab": 10229,
+    "tests": 64_580,
+    "lab": 10_240,
 }
 """Lines of Python by folder, at most."""
 FILES = 347

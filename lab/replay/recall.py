@@ -72,10 +72,11 @@ def shares_by_kind(outcomes: Iterable[Outcome]) -> Mapping[str, tuple[int, float
 
 
 def _way(question: Question, recording: Recording, verdict: Verdict) -> Way | None:
-    """Every remark that it takes stands in a message that is whole or shortened, or in a passage."""
+    """Every remark that it takes stands in a message, whole or shortened, among the user's words, or in a passage."""
     remarks = [recording.remarks[name] for name in question.evidence]
     places = [verdict.places[r.index].pieces if r.index in verdict.places else () for r in remarks]
-    shown = [any(r.text in piece for piece in pieces) for r, pieces in zip(remarks, places, strict=True)]
+    kept = [piece for message in verdict.payload for piece in message.pieces if "\n<words " in piece]
+    shown = [any(r.text in piece for piece in (*pieces, *kept)) for r, pieces in zip(remarks, places, strict=True)]
     if all(shown):
         return "verbatim"
     passages = [verdict.passages.get(r.index, ()) for r in remarks]
