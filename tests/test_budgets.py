@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 50_040,
+    "app": 49_930,
     "app/cli": 2_655,
     "app/compaction": 3_056,
     "app/core": 10_680,
@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 1_610,
     "app/formats": 7_710,
-    "tests": 64_580,
+    "tests": 64_430,
     "lab": 10_240,
 }
 """Lines of Python by folder, at most."""
