@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import respx
+import yaml
 
 from app.errors import FormatNotSpoken, UnknownUpstream
 from app.http.hops import new_instance
@@ -25,8 +25,7 @@ THERE: dict[str, Any] = {"base_url": "http://there.example/v1"}
 ELSEWHERE: dict[str, Any] = {"base_url": "http://elsewhere.example/v1"}
 CHAT, MESSAGES, RESPONSES = "chat_completions", "messages", "responses"
 TENANT, OTHERS = "a tenant", ("another", "a third")
-
-Open = Callable[..., Providers]
+CHOICES = yaml.safe_load(Path(__file__).with_name("providers_choice.yaml").read_text("utf-8"))
 
 
 @pytest.fixture(autouse=True)
@@ -45,20 +44,16 @@ def refusal(**sections: Any) -> str:
     return str(refused.value)
 
 
-def names(providers: Providers, *models: str) -> list[str]:
-    return [providers.of(model, CHAT, TENANT).name for model in models]
-
-
 # Choice
 
 
-def test_a_model_goes_to_the_first_upstream_whose_globs_fit_it_and_else_to_the_default_one() -> None:
-    providers = opened(
-        upstreams={"near": {**HERE, "models": ["llama-*", "qwen"]}, "far": {**THERE, "models": ["*"]}, "idle": HERE}
-    )
-    assert names(providers, "llama-3", "meta/llama-3", "qwen", "qwen-3", "") == ["near", "near", "near", "far", "far"]
-    assert names(opened(upstreams={"near": HERE}), "llama-3") == ["default"]
-    assert names(opened(), "llama-3") == ["default"]
+@pytest.mark.parametrize("case", CHOICES.values(), ids=CHOICES)
+def test_a_request_goes_to(case: dict[str, Any]) -> None:
+    providers = opened(**case["settings"])
+    assert [provider.name for provider in providers.all] == case.get("all", [each.name for each in providers.all])
+    for format_ in (CHAT, MESSAGES, RESPONSES):
+        expected = case.get(format_, {})
+        assert {model: providers.of(model, format_, TENANT).name for model in expected} == expected
 
 
 def test_a_name_in_the_base_url_wins_over_the_model() -> None:
@@ -78,45 +73,10 @@ def test_a_name_that_does_not_exist_is_refused_with_those_that_do() -> None:
 # Formats
 
 
-def test_without_settings_each_format_goes_to_its_vendor() -> None:
-    providers = opened()
-    at = {format_: providers.of("any", format_, TENANT).settings.base_url for format_ in (CHAT, RESPONSES, MESSAGES)}
-    assert at == {
-        CHAT: "https://api.openai.com/v1",
-        RESPONSES: "https://api.openai.com/v1",
-        MESSAGES: "https://api.anthropic.com/v1",
-    }
-
-
-def test_nobody_is_added_beside_a_gateway_or_beside_an_upstream_that_is_there_for_it() -> None:
-    """What an operator leads to one address goes nowhere else."""
-    assert [provider.name for provider in opened(upstream=HERE).all] == ["default"]
-    assert names_for(MESSAGES, upstream=HERE) == ["default"]
-    own = {"mine": {**HERE, "formats": [MESSAGES]}}
-    assert [provider.name for provider in opened(upstreams=own).all] == ["default", "mine"]
-    assert names_for(MESSAGES, upstreams=own) == ["mine"]
-
-
-def names_for(format_: str, *models: str, **sections: Any) -> list[str]:
-    providers = opened(**sections)
-    return [providers.of(model, format_, TENANT).name for model in models or ("any",)]
-
-
-def test_a_model_goes_to_the_first_upstream_that_has_it_and_speaks_the_format() -> None:
-    upstreams = {
-        "chat": {**HERE, "models": ["llama-*"], "formats": [CHAT]},
-        "all": {**THERE, "models": ["llama-*"]},
-        "claude": {**ELSEWHERE, "formats": [MESSAGES]},
-    }
-    assert names_for(CHAT, "llama-3", "gpt", upstreams=upstreams) == ["chat", "default"]
-    assert names_for(MESSAGES, "llama-3", "claude-5", upstreams=upstreams) == ["all", "claude"]
-    assert names_for(RESPONSES, "llama-3", "gpt", upstreams=upstreams) == ["all", "default"]
-
-
 def test_an_upstream_for_certain_models_is_not_sent_others_though_it_speaks_their_format() -> None:
     local = {"local": {**HERE, "models": ["llama-*"]}}
     with pytest.raises(FormatNotSpoken) as refused:
-        names_for(MESSAGES, "claude-5", upstream={**THERE, "formats": [CHAT]}, upstreams=local)
+        opened(upstream={**THERE, "formats": [CHAT]}, upstreams=local).of("claude-5", MESSAGES, TENANT)
     assert (refused.value.status, refused.value.code) == (404, "format_not_spoken")
     assert refused.value.message == (
         "No upstream speaks messages for 'claude-5' here (upstream.formats, upstreams.<name>.formats)."
@@ -158,18 +118,6 @@ def test_two_tenants_whom_the_provider_answered_make_it_known_to_all() -> None:
     for tenant in OTHERS:
         providers.default.windows.add_answered(tenant)
     assert providers.of("m", MESSAGES, TENANT).name == "claude"
-
-
-@pytest.mark.parametrize("url", ["https://api.anthropic.com", "https://api.anthropic.com/v1/messages"])
-def test_the_address_of_the_api_is_told_where_another_one_is_set(url: str) -> None:
-    assert "the address of the whole API is needed, which is https://api.anthropic.com/v1" in refusal(
-        upstream={"base_url": url}
-    )
-
-
-def test_a_format_that_does_not_exist_is_refused() -> None:
-    assert "upstream.formats" in refusal(upstream={"formats": ["chat"]})
-    assert "upstream.formats" in refusal(upstream={"formats": []})
 
 
 def test_a_model_may_have_a_preset_or_a_trigger_and_no_window() -> None:
@@ -221,27 +169,33 @@ def test_a_name_that_can_be_one_is_taken(name: str) -> None:
     assert list(load(upstreams={name: HERE}).upstreams) == [name]
 
 
+ADDRESS = "the address of the whole API is needed, which is https://api.anthropic.com/v1"
+NEAR: list[tuple[Any, str]] = [
+    ({"models": ["a"]}, "upstreams.near: base_url is needed"),
+    ({"base_url": "a/v1"}, "upstreams.near.base_url: an http(s) URL without credentials, query or fragment is needed"),
+    ({**HERE, "first_byte_seconds": 0}, "upstreams.near.first_byte_seconds"),
+    ({**HERE, "globs": ["a"]}, "upstreams.near.globs is not a setting; known there: base_url, first_byte_seconds"),
+    ({**HERE, "api_key_env": "ABSENT"}, "upstreams.near: api_key_env names ABSENT, an environment variable"),
+    ("http://here/v1", "upstreams.near: "),
+]
+
+
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("sections", "said"),
     [
-        ({"models": ["a"]}, "upstreams.near: base_url is needed"),
+        *(({"upstreams": {"near": entry}}, said) for entry, said in NEAR),
         (
-            {"base_url": "here/v1"},
-            "upstreams.near.base_url: an http(s) URL without credentials, query or fragment is needed",
+            {"upstreams": {"near": {**HERE, "models": ["a", "b"]}, "far": {**THERE, "models": ["b"]}}},
+            "far.models has 'b', which near.models has too",
         ),
-        ({**HERE, "first_byte_seconds": 0}, "upstreams.near.first_byte_seconds"),
-        ({**HERE, "globs": ["a"]}, "upstreams.near.globs is not a setting; known there: base_url, first_byte_seconds"),
-        ({**HERE, "api_key_env": "ABSENT"}, "upstreams.near: api_key_env names ABSENT, an environment variable"),
-        ("http://here/v1", "upstreams.near: "),
+        ({"upstream": {"formats": ["chat"]}}, "upstream.formats"),
+        ({"upstream": {"formats": []}}, "upstream.formats"),
+        ({"upstream": {"base_url": "https://api.anthropic.com"}}, ADDRESS),
+        ({"upstream": {"base_url": "https://api.anthropic.com/v1/messages"}}, ADDRESS),
     ],
 )
-def test_an_entry_that_cannot_be_used_is_refused_by_its_name(entry: Any, said: str) -> None:
-    assert said in refusal(upstreams={"near": entry})
-
-
-def test_one_glob_at_two_upstreams_is_refused() -> None:
-    message = refusal(upstreams={"near": {**HERE, "models": ["a", "b"]}, "far": {**THERE, "models": ["b"]}})
-    assert "far.models has 'b', which near.models has too" in message
+def test_settings_that_cannot_be_used_are_refused_by_their_name(sections: dict[str, Any], said: str) -> None:
+    assert said in refusal(**sections)
 
 
 def test_two_upstreams_of_one_name_in_the_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,18 +168,10 @@ def test_list_prices_are_those_of_the_name(model: str, expected: tuple[float | N
     assert found is None or (found.model, found.source) == (model, "registry")
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        "gpt-4o",
-        "gpt-4o-2024-08-06",
-        "gpt-4o-20240806",
-        "azure/gpt-4o",
-        "eu.openai.gpt-4o",
-        "gpt-4o-latest",
-        "gpt-4o:free",
-    ],
-)
+RELEASES = "gpt-4o gpt-4o-2024-08-06 gpt-4o-20240806 azure/gpt-4o eu.openai.gpt-4o gpt-4o-latest gpt-4o:free"
+
+
+@pytest.mark.parametrize("model", RELEASES.split())
 def test_another_release_has_the_same_price(model: str) -> None:
     assert look_up_release(model, LISTED) == ("gpt-4o", LISTED["gpt-4o"])
 
