@@ -286,9 +286,8 @@ class ListingReader:
         self._root = path.removesuffix("/v1")
         self._seconds = seconds
         self._default_headers = default_headers
-        self._shown: dict[str, tuple[object, Window]] = {}
-        """Time of the last change of each model that is not loaded, and its window since."""
-        self._loaded: dict[str, int] = {}
+        self._seen: dict[str, Window] = {}
+        """Windows of an Ollama's models while they are not loaded."""
 
     async def read(self, headers: Headers = ()) -> ModelListing:
         """Raises `ListingRefused` or the upstream errors."""
@@ -308,7 +307,7 @@ class ListingReader:
             if "organization_owner" in owners:
                 return await self._lm_studio(listing, headers)
             if "library" in owners:
-                return await self._ollama(listing, entries, headers)
+                return await self._ollama(listing, headers)
             if "tabbyAPI" in owners:
                 return await self._tabby(listing, headers)
             if any(entry.get("created") == LITELLM_CREATED for entry in entries.values()):
@@ -383,27 +382,18 @@ class ListingReader:
                 windows[name] = window
         return replace(listing, models=windows, changes=True)
 
-    async def _ollama(self, listing: ModelListing, entries: Mapping[str, Entry], headers: Headers) -> ModelListing:
+    async def _ollama(self, listing: ModelListing, headers: Headers) -> ModelListing:
         running = _entries(await self._read(self._root + "/api/ps", headers), "models")
         contexts = ((_name(entry, "name"), _number(entry, ("context_length",))) for entry in running)
-        loaded = {name: context for name, context in contexts if name and context}
-        self._loaded = {name: context for name, context in self._loaded.items() if name in entries} | loaded
-        self._shown = {name: shown for name, shown in self._shown.items() if name in entries}
-        windows = dict(listing.models) | {name: _window(context) for name, context in loaded.items()}
-        for name in [name for name in listing.models if name not in loaded][:MOST_SHOWN]:
-            windows[name] = await self._not_loaded(name, entries[name].get("created"), headers)
-        return replace(listing, models=windows, changes=True)
-
-    async def _not_loaded(self, name: str, changed: object, headers: Headers) -> Window:
-        """The window of a model that Ollama has not loaded. `changed` is the time of its last change."""
-        if name in self._loaded:
-            return Window(self._loaded[name], "provider", note="not loaded; as it was when last seen")
-        since, window = self._shown.get(name, (None, None))
-        if window is None or since != changed:
+        loaded = {name: Window(context, "provider") for name, context in contexts if name and context}
+        seen = {name: window for name, window in self._seen.items() if name in listing.models}
+        unseen = [name for name in listing.models if name not in loaded and name not in seen]
+        for name in unseen[:MOST_SHOWN]:
             question = msgspec.json.encode({"model": name})
-            window = _ollama_window(_object(await self._read(self._root + "/api/show", headers, question)))
-            self._shown[name] = changed, window
-        return window
+            seen[name] = _ollama_window(_object(await self._read(self._root + "/api/show", headers, question)))
+        was_loaded = "not loaded; as it was when last seen"
+        self._seen = seen | {name: replace(window, note=was_loaded) for name, window in loaded.items()}
+        return replace(listing, models=dict(listing.models) | seen | loaded, changes=True)
 
     async def _read(self, target: str, headers: Headers, body: bytes = b"") -> object:
         """Content of the answer; None if the path is not there, or the content no JSON."""

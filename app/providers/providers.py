@@ -144,7 +144,10 @@ class Providers:
         `FormatNotSpoken`.
         """
         if named is not None or format_ is None:
-            return self.check(named, format_)
+            provider = self.named(named)
+            if format_ is not None and format_ not in provider.settings.speaks:
+                raise self._not_spoken(format_, f"The upstream {provider.name!r} does not speak {format_}")
+            return provider
         able = [provider for provider in self.all if format_ in provider.settings.speaks]
         believed = [provider for provider in able if provider.may_speak(format_, tenant)]
         found = self._first(model, format_, believed) or self._first(model, format_, able)
@@ -167,14 +170,6 @@ class Providers:
         able = ", ".join(provider.name for provider in self.all if format_ in provider.settings.speaks)
         others = f"Those that do: {able} (/u/{{name}}/v1)." if able else "None does."
         return FormatNotSpoken(f"{what} here (upstream.formats, upstreams.<name>.formats). {others}")
-
-    def check(self, named: str | None, format_: str | None) -> Provider:
-        """The upstream that a base URL names. Raises `UnknownUpstream`, and `FormatNotSpoken` where it cannot be asked
-        so."""
-        provider = self.named(named)
-        if named is not None and format_ is not None and format_ not in provider.settings.speaks:
-            raise self._not_spoken(format_, f"The upstream {provider.name!r} does not speak {format_}")
-        return provider
 
     def named(self, name: str | None) -> Provider:
         """The upstream in a base URL, the default one if it has none. Raises `UnknownUpstream`."""

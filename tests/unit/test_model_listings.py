@@ -73,9 +73,6 @@ async def test_a_model_that_ollama_unloaded_keeps_its_window() -> None:
     window = sure((await reader.read()).of("m"))
     assert window.context == 65_536
     assert upstream.paths.count("/api/show") == 1, "other:latest is asked about once"
-    upstream.answers[MODELS] = listing({"id": "other:latest", "owned_by": "library", "created": 2})
-    await reader.read()
-    assert upstream.paths.count("/api/show") == 2, "and again when it changed"
 
 
 async def test_a_list_that_comes_in_pages_is_asked_for_whole() -> None:
