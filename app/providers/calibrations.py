@@ -86,8 +86,6 @@ class Calibrations:
         self._repeats = Repeats()
         self.revision = 0
         """Rises whenever what requests use may have changed."""
-        self.dropped = 0
-        """Samples that were not stored: too many waited, or the database refused them."""
 
     def of(self, tenant: str, model: str, formula: str, tools: bool) -> Calibration:
         """The correction of the tenant's estimates, from memory; the prior if nothing was learnt yet."""
@@ -135,9 +133,7 @@ class Calibrations:
             self._rests[tenant, model, formula, tools] = monotonic() + PAUSE_SECONDS
         if after.note and after.note != before.note:
             log.warning("calibration", model=model, note=after.note, ratio=after.ratio, offset=after.offset)
-        if _number_of(self._waiting) + self._in_flight >= MOST_WAITING:
-            self.dropped += 1
-        else:
+        if _number_of(self._waiting) + self._in_flight < MOST_WAITING:
             self._waiting.setdefault(key, []).append(sample)
 
     async def start(self) -> None:
@@ -165,7 +161,6 @@ class Calibrations:
             try:
                 learnt = await self._store.task_change(learn_calibrations, flushed)
             except StatementRefused as error:
-                self.dropped += _number_of(flushed)
                 if (times := self._repeats.again("refused")) is not None:
                     log.warning("samples not stored", reason=error.reason, times=times)
                 return

@@ -178,7 +178,8 @@ class ModelListings:
     def start(self) -> None:
         """Ask without credentials, now and whenever it is due."""
         if self._at.discover_windows:
-            self._tasks.start(self._refresh(self._ask(())), "windows")
+            self._ask(())
+            self._tasks.start(self._refresh(), "windows")
 
     def names_for(self, tenant: str) -> frozenset[str]:
         """Names listed to every tenant, or to the tenant's own key."""
@@ -264,12 +265,11 @@ class ModelListings:
                 pause = RETRY_SECONDS if headers else 0.0
         self._due = self._clock() + pause
 
-    async def _refresh(self, asking: asyncio.Task[None]) -> None:
+    async def _refresh(self) -> None:
         """Ask again when it is due. A provider that wants a key is asked when a caller brings one."""
         while not self._wants_key:
-            await asyncio.wait({asking})
-            await asyncio.sleep(max(1.0, self._due - self._clock()))
-            asking = self._ask(())
+            await asyncio.wait({self._ask(())})
+            await asyncio.sleep(self._due - self._clock())
 
 
 def _credentials(headers: Headers) -> Headers:

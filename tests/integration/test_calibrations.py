@@ -320,7 +320,6 @@ async def test_samples_in_flight_count_for_the_bound(store: Store, monkeypatch: 
                 await known.flush()
     await known.flush()
     assert (await stored(store))[KEY].recent == tuple(GROWING[:2])
-    assert known.dropped == 6
 
 
 async def test_an_error_that_nobody_foresaw_does_not_end_the_exchange(
@@ -339,22 +338,23 @@ async def test_an_error_that_nobody_foresaw_does_not_end_the_exchange(
     await known.stop()
 
 
-async def test_samples_beyond_the_bound_are_dropped_and_counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_samples_beyond_the_bound_are_not_stored(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "MOST_WAITING", 2)
     known = Calibrations(store, "openai")
     for sample in GROWING[:5]:
         known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=sample)
-    assert known.dropped == 3
     assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).samples == 5
+    await known.flush()
+    assert (await stored(store))[KEY].samples == 2
 
 
-async def test_what_the_database_refuses_is_dropped_and_counted(store: Store) -> None:
+async def test_samples_that_the_database_refuses_are_dropped(store: Store) -> None:
     known = Calibrations(store, "openai")
     async with store.database.writing() as connection:
         await connection.run_sync(metadata.tables["calibrations"].drop)
     known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
     await known.flush()
-    assert known.dropped == 1
+    assert not known._waiting
 
 
 async def test_the_longest_unused_calibrations_are_forgotten(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
