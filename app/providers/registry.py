@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import msgspec
-from msgspec.structs import replace
+from msgspec import Struct
 
 from app.tokens.rules import LONGEST_MODEL
 from app.tokens.usage import Price, Steps, Tariff
@@ -52,58 +52,45 @@ class BundledModel(NamedTuple):
     max_output: int | None
 
 
-class ExtraPrices(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Parts of a model's price beside the usual four numbers; rates are in US dollars for a million."""
+class ListedPrice(NamedTuple):
+    """US dollars for a million tokens, for prompts of more than so many."""
 
+    above: int
+    prompt: float
+    completion: float
+    cached: float | None = None
+    written: float | None = None
     written_hour: float | None = None
     audio: float | None = None
     speech: float | None = None
+
+
+class ListedModel(Struct, frozen=True):
+    """A model in the table."""
+
+    window: BundledModel | None = None
+    price: tuple[ListedPrice, ...] = ()
     search: float | None = None
     """Price of a million web searches."""
+    tiers: dict[str, tuple[ListedPrice, ...]] = {}
+    """Prices of service tiers."""
     regions: dict[str, float] = {}
     """Factors, by the region an answer names."""
-    steps: dict[str, list[list[float | None]]] = {}
-    """Rates by service tier, the usual one first and without a name: for prompts over so many tokens the rates of
-    `Price`, as far as the model has them, but for searches."""
-
-
-NO_EXTRAS = ExtraPrices()
-
-
-class ListPrice(NamedTuple):
-    """Price of a million tokens, in US dollars, of a model's vendor or of the host in its name."""
-
-    prompt: float
-    completion: float
-    cached: float | None
-    written: float | None
-    extra: ExtraPrices = NO_EXTRAS
-
-    def tariff(self, model: str) -> Tariff:
-        """`model`: whose it is called."""
-        extra = self.extra
-        base = Price(*self[:4], extra.written_hour, extra.audio, extra.speech, extra.search)
-        tiers = {tier: tuple(_step(each, extra.search) for each in steps) for tier, steps in extra.steps.items()}
-        usual: Steps = ((0, base), *tiers.pop("", ()))
-        return Tariff(model, "registry", usual, tiers, extra.regions)
-
-
-def _step(numbers: list[float | None], search: float | None) -> tuple[int, Price]:
-    above, prompt, completion, *others = numbers
-    price = Price(prompt or 0.0, completion or 0.0, *others)
-    return int(above or 0), replace(price, search=search)
-
-
-class _Model(msgspec.Struct, frozen=True):
-    window: BundledModel | None = None
-    price: ListPrice | None = None
     cap: int | None = None
     """Tokens at which a compaction is due in any window, where the model is known to read long prompts well."""
 
+    def tariff(self, name: str) -> Tariff:
+        """The list prices, under the name by which the model was called."""
+        tiers = {tier: self._steps(prices) for tier, prices in self.tiers.items()}
+        return Tariff(name, "registry", self._steps(self.price), tiers, self.regions)
 
-class _Table(msgspec.Struct, frozen=True):
+    def _steps(self, prices: tuple[ListedPrice, ...]) -> Steps:
+        return tuple((price.above, Price(*price[1:], search=self.search)) for price in prices)
+
+
+class _Table(Struct, frozen=True):
     date: date
-    models: dict[str, _Model]
+    models: dict[str, ListedModel]
 
 
 @cache
@@ -118,8 +105,8 @@ def bundled() -> Mapping[str, BundledModel]:
 
 
 @cache
-def list_prices() -> Mapping[str, ListPrice]:
-    return {name: model.price for name, model in _table().models.items() if model.price is not None}
+def list_prices() -> Mapping[str, ListedModel]:
+    return {name: model for name, model in _table().models.items() if model.price}
 
 
 def day_of_list_prices() -> date:
@@ -138,7 +125,7 @@ def tariff(asked: str, answered: str = "") -> Tariff | None:
     return by_answered[2].tariff(by_answered[0])
 
 
-def _priced(model: str) -> tuple[str, str, ListPrice] | None:
+def _priced(model: str) -> tuple[str, str, ListedModel] | None:
     """Owner, name in the table, and price: of a model that was tuned and has none of its own, that of its base."""
     tuned = _TUNED.fullmatch(model)
     names = (model,) if tuned is None else (f"ft:{tuned['base']}", tuned["base"])

@@ -15,7 +15,8 @@ from app.providers.registry import (
     DATA,
     LEAST_STEP,
     BundledModel,
-    ListPrice,
+    ListedModel,
+    ListedPrice,
     bundled,
     cap_of,
     day_of_list_prices,
@@ -134,12 +135,13 @@ def rates(price: Price) -> tuple[float | None, ...]:
     return astuple(price)
 
 
-LISTED = {"gpt-4o": ListPrice(2.5, 10.0, 1.25, None), "bedrock.claude-9-v1": ListPrice(3.3, 16.5, 0.33, 4.125)}
+LISTED = {name: ListedModel(price=(ListedPrice(0, 2.5, 10.0),)) for name in ("gpt-4o", "bedrock.claude-9-v1")}
 
 
 def test_every_list_price_is_plausible() -> None:
     assert len(list_prices()) > 300
-    for name, listed in list_prices().items():
+    for name, model in list_prices().items():
+        listed = model.price[0]
         assert name == name.lower().strip()
         assert 0 < listed.prompt < 1_000, name
         assert 0 < listed.completion < 1_000, name
