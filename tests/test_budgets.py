@@ -20,7 +20,7 @@ LINES = {
     "app/core": 10_680,
     "app/http": 3_210,
     "app/inspector": 3_050,
-    "app/providers": 2_390,
+    "app/providers": 2_380,
     "app/proxy": 3_385,
     "app/api": 2_910,
     "app/runtime": 880,

@@ -10,7 +10,6 @@ from itertools import pairwise
 from operator import add
 from sys import getsizeof
 from threading import Lock
-from typing import Protocol
 
 import structlog
 from msgspec import Struct
@@ -18,7 +17,7 @@ from msgspec.structs import replace
 
 from app.core.history.messages import History, Message
 from app.core.view.view import Costs
-from app.providers.tokenizer import by_bytes
+from app.providers.tokenizer import Tokenizer, by_bytes
 from app.runtime.bounded import BoundedMap
 from app.runtime.caches import Cache, Caches
 from app.tokens.declarations import Declarations
@@ -58,22 +57,11 @@ TokenRules = Callable[[str, str], CountingRules]
 alike."""
 
 
-class Counters(Protocol):
-    """Source of the text counters."""
-
-    @property
-    def missing(self) -> Sequence[str]:
-        """Encodings that are only estimated by bytes."""
-        ...
-
-    def counter(self, encoding: str) -> Count: ...
-
-
 class Estimator:
     """Counts every prompt, by whatever rules its model has. Safe to use from several threads."""
 
-    def __init__(self, counters: Counters, caches: Caches | None = None) -> None:
-        self._counters = counters
+    def __init__(self, tokenizer: Tokenizer, caches: Caches | None = None) -> None:
+        self._tokenizer = tokenizer
         self._remembered: Cache[Key, Tokens] = (caches or Caches()).cache(
             "tokens", lambda key, tokens: getsizeof(key) + getsizeof(tokens) + INTEGER_BYTES * len(tokens)
         )
@@ -122,7 +110,7 @@ class Estimator:
     @property
     def heuristics(self) -> Sequence[str]:
         """Encodings whose tables are missing."""
-        return self._counters.missing
+        return self._tokenizer.missing
 
     def counter(self, rules: CountingRules) -> Count:
         """Loads its table when it is asked for the first time: that takes a quarter of a second, and 40 MB that a
@@ -139,7 +127,7 @@ class Estimator:
     def _load(self, encoding: str) -> Count:
         counter = self._loaded.get(encoding)
         if counter is None:
-            counter = self._loaded[encoding] = self._counters.counter(encoding)
+            counter = self._loaded[encoding] = self._tokenizer.counter(encoding)
         return counter
 
     def has_loaded(self, encoding: str) -> bool:

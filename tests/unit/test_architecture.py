@@ -20,7 +20,7 @@ MAY_COUNT = {
     "providers/tokenizer.py": {"tiktoken", "Tokenizer", "by_bytes"},
     "tokens/estimate.py": FORMULA | {"note_tokens", "media_tokens"},
     "tokens/pictures.py": {"media_tokens"},
-    "providers/estimator.py": FORMULA | {COUNT, "by_bytes"},
+    "providers/estimator.py": FORMULA | {COUNT, "by_bytes", "Tokenizer"},
     # They make the tokenizer and hand it, or one of its counters, to the estimate.
     "main.py": {"Tokenizer"},
     "cli/run.py": {"Tokenizer"},

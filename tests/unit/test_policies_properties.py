@@ -33,6 +33,7 @@ from app.formats.chat_completions.messages import read_message
 from app.formats.chat_completions.payload import render
 from app.formats.reader import MessageReader
 from app.providers.estimator import Estimator, Prompt
+from app.providers.tokenizer import Tokenizer
 from app.settings import load
 from app.settings.policies import policy_of, shares_of
 from app.settings.presets import PRESET_NAMES, PresetName
@@ -50,10 +51,8 @@ CASES = settings(max_examples=EXAMPLES, deadline=None)
 SEEDS = st.integers(0, 2**32)
 
 
-class Words:
+class Words(Tokenizer):
     """A token a word."""
-
-    missing: tuple[str, ...] = ()
 
     def counter(self, _: str) -> Any:
         return count
