@@ -90,7 +90,7 @@ def test_a_crowd_outlasts_those_of_it_whose_summary_fails(steno: StartSteno, sim
     with ThreadPoolExecutor(12) as pool:
         answered = list(pool.map(lambda _: post(proxy.url, chat(turns(19), conversation_id="one")), range(12)))
     told = [context(each) for each in answered if each.status == 200]
-    assert [each["actions"] for each in told].count(["summarized"]) >= 8
+    assert [each["actions"] for each in told].count(["summarized", "user_words"]) >= 8
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -184,7 +184,7 @@ def test_a_lease_is_kept_although_every_other_beat_is_missed(
 
     monkeypatch.setattr(proxy.services.store.leases, "renew", miss_every_other)
     told = context(post(proxy.url, chat(long_history(), conversation_id="one")))
-    assert (told["actions"], told["reason"]) == (["summarized"], None)
+    assert (told["actions"], told["reason"]) == (["summarized", "user_words"], None)
     assert (len(simulator.summaries), len(stored_summaries(proxy))) == (1, 1)
     assert len(beats) > 3
 
@@ -207,4 +207,4 @@ def test_a_summary_that_keeps_failing_is_not_asked_for_every_turn_where_the_prom
     proxy = steno()
     told = [context(post(proxy.url, chat(turns(25 + turn), conversation_id="one"))) for turn in range(5)]
     assert [each["reason"] for each in told] == ["summariser_status_400"] * 2 + [FAILED_LATELY] * 3
-    assert all(each["actions"] == ["pruned", "stub"] for each in told)
+    assert all(each["actions"] == ["user_words", "pruned", "stub"] for each in told)

@@ -110,7 +110,7 @@ def test_a_changed_payload_is_one_line_with_the_ids_that_header_and_ledger_have(
         "upstream": "default",
         "model": "gpt-4o",
         "context_status": "summarized",
-        "actions": ["summarized"],
+        "actions": ["summarized", "user_words"],
         "messages": {},
         "reason": None,
         "remedy": None,

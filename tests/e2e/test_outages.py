@@ -82,7 +82,7 @@ def test_a_silent_database_is_waited_for_three_times_and_then_not_at_all(
     served = steno(storage={"url": gate.url, "timeout_seconds": BOUND_SECONDS})
     served.services.store.guard._open_seconds = 0.5
     # On a busy machine a database that is well can take longer than the bound, too.
-    until(lambda: told(ask(served.url, soft(1))) == (["summarized"], None))
+    until(lambda: told(ask(served.url, soft(1))) == (["summarized", "user_words"], None))
     calls = len(simulator.summaries)
     gate.inject("black hole")
     seconds = []
@@ -143,7 +143,7 @@ def test_a_database_that_restarts_while_a_summary_is_made_costs_no_second_one(
     assert len(simulator.summaries) == RESTARTS
     until(lambda: served.services.store.state == "ok")
     for number in range(1, RESTARTS + 1):
-        assert told(ask(served.url, soft(number))) == (["summarized"], None)
+        assert told(ask(served.url, soft(number))) == (["summarized", "user_words"], None)
     assert len(simulator.summaries) == RESTARTS
 
 
@@ -203,7 +203,7 @@ def test_a_crowd_before_connections_that_are_all_in_use_is_answered_without_the_
         assert time.monotonic() - began < 200 * BOUND_SECONDS / 2, "they wait beside each other, not in turn"
         assert told(ask(served.url, soft(2))) == ([], "storage")
     until(lambda: served.services.store.state == "ok")
-    assert told(ask(served.url, soft(3))) == (["summarized"], None)
+    assert told(ask(served.url, soft(3))) == (["summarized", "user_words"], None)
     in_use: Any = served.services.store.database.engine.pool
     until(lambda: in_use.checkedout() == 0)
     assert len(simulator.summaries) == 2
@@ -224,7 +224,7 @@ def process(provider: RunningServer, tmp_path: Path) -> Iterator[Serving]:
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits another process's files, as Linux can")
 def test_a_full_disk_costs_no_request(process: Serving) -> None:
     """What was stored before is still read. Only writing fails, for as long as the disk is full."""
-    assert told(ask(process.url, soft(1))) == (["summarized"], None)
+    assert told(ask(process.url, soft(1))) == (["summarized", "user_words"], None)
     until(lambda: _conversations(process.url) == 1)
     _, most = resource.prlimit(process.process.pid, resource.RLIMIT_FSIZE)
     # What a log line still needs; the database's files are larger already.

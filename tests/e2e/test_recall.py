@@ -87,11 +87,11 @@ def test_off_by_its_setting_and_past_its_length(
     simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compaction: Any = {"background": {"enabled": False}, "recall": {"max_ratio": 0}}
-    assert told(ask(steno(compaction=compaction), CHAT), "context")["actions"] == ["summarized"]
+    assert told(ask(steno(compaction=compaction), CHAT), "context")["actions"] == ["summarized", "user_words"]
     del compaction["recall"]
     monkeypatch.setattr("app.settings.policies.RecallPolicy", partial(RecallPolicy, history_tokens=1_000))
     context = told(ask(steno(compaction=compaction), CHAT), "context")
-    assert context["actions"] == ["summarized"]
+    assert context["actions"] == ["summarized", "user_words"]
     assert "recall" in context["reason"]
     assert not before_the_question(simulator, CHAT)
 

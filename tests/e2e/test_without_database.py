@@ -76,7 +76,7 @@ def test_summaries_that_were_read_before_are_used(
     context(post(proxy.url, chat(long_history())))
     take_away(proxy, monkeypatch)
     told = context(post(proxy.url, chat(long_history())))
-    assert (told["actions"], told["reason"]) == (["summarized"], "storage")
+    assert (told["actions"], told["reason"]) == (["summarized", "user_words"], "storage")
     assert len(simulator.summaries) == 1
     first, second = simulator.chats
     assert first.payload == second.payload
