@@ -101,9 +101,9 @@ test-all: dev-env ## all tests, as before a release: in browsers and wheels, lon
 properties: dev-env ## the property tests, forty times as long
 	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/unit -k "properties or members or sse" --timeout 3600 $(PYTEST_ARGS)
 
-coverage: dev-env ## the unit tests, which have to cover app/core and app/tokens to the last branch
+coverage: dev-env ## the unit tests, which have to cover the pure modules to the last branch
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	@$(VENV)/python -m pytest tests/unit tests/conformance --cov=app/core --cov=app/tokens --cov-branch --cov-fail-under=100 $(PYTEST_ARGS)
+	@$(VENV)/python -m pytest tests/unit tests/conformance --cov=app/conversation --cov=app/tokens --cov=app/compaction --cov-branch --cov-fail-under=100 $(PYTEST_ARGS)
 
 schema: dev-env ## what is sent to the REST interface by its schema and beside it: 400 requests a route, no 5xx
 	@$(VENV)/python scripts/fetch_tables.py .tables

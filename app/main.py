@@ -29,8 +29,8 @@ from app.compaction.recall_index_cache import RecallIndexCache
 from app.compaction.request_rates import RequestRates
 from app.compaction.routing import SummaryRouting
 from app.compaction.runner import CompactionRunner
-from app.compaction.summariser import Summariser
-from app.core.history.identity import Identity
+from app.compaction.summariser_client import Summariser
+from app.conversation.identity import Identity
 from app.formats.format import WireFormat
 from app.formats.paths import format_at, key_headers
 from app.formats.reader import MessageReader

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from app.core.view.verify import problems
-from app.core.view.view import Conversation, View
+from app.compaction.verify import problems
+from app.compaction.view import Conversation, View
 from app.formats.chat_completions import payload as chat_completions_payload
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.format import WireFormat

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from app.api import wire_schema
-from app.core.reasons import Code
+from app.conversation.reasons import Code
 from app.inspector.reference import pretty
 from app.main import create_app
 from app.settings import load

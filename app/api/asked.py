@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from app.api.dependencies import format_of, readable
 from app.compaction.request import ChatRequest
-from app.core.reasons import Code
-from app.core.view.view import Conversation
+from app.compaction.view import Conversation
+from app.conversation.reasons import Code
 from app.errors import InvalidRequest
 from app.formats.format import WireFormat
 from app.formats.members import RawObject, Unreadable

@@ -25,12 +25,12 @@ from app.api.dependencies import (
     request_body,
 )
 from app.api.summaries import SummaryOut, summary_out
+from app.compaction.chunks import SummaryChunk
+from app.compaction.fallback import Decision
 from app.compaction.request import ChatRequest
-from app.core.reasons import Code, because
-from app.core.stages.ladder import Decision
-from app.core.view.chunks import SummaryChunk
-from app.core.view.reading import build_view, paths, widest_path
-from app.core.view.view import Conversation
+from app.compaction.select import build_view, paths, widest_path
+from app.compaction.view import Conversation
+from app.conversation.reasons import Code, because
 from app.errors import NothingToCompact
 from app.formats.format import WireFormat
 from app.http.own_headers import CONVERSATION_ID

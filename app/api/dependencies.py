@@ -9,7 +9,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel
 
-from app.core.stages.ladder import Status
+from app.compaction.fallback import Status
 from app.errors import ConversationNotFound, InvalidRequest, UnsupportedMediaType
 from app.formats.format import WireFormat
 from app.formats.members import RawObject, Unreadable

@@ -13,9 +13,9 @@ from pydantic import BaseModel, Field
 
 from app.api.dependencies import Body, ConversationId, Tenant, TheServices, known
 from app.api.summaries import SummaryOut, found_summary, no_summary, summary_out
-from app.core.history.secrets import Scrub
-from app.core.summary.correction import corrected
-from app.core.view.chunks import UserWords
+from app.compaction.chunks import UserWords
+from app.compaction.correction import corrected
+from app.conversation.secrets import Scrub
 from app.errors import InvalidRequest
 from app.store.chunks import delete_chunk, replace_chunk
 

@@ -8,9 +8,9 @@ from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse
 
 from app.api.dependencies import ConversationId, Tenant, TheServices, known
-from app.core.history.messages import History, Kind, Message
-from app.core.summary.handoff import handoff, standing
-from app.core.view.chunks import SummaryChunk
+from app.compaction.chunks import SummaryChunk
+from app.compaction.handoff import handoff, standing
+from app.conversation.messages import History, Kind, Message
 from app.formats.format import WireFormat
 from app.formats.members import Unreadable
 from app.store import Store, StoredConversation, StoredHistory

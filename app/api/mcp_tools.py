@@ -18,10 +18,10 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from app.api.handoff import message_in
-from app.core.history.recognition import LONGEST_NAME
-from app.core.quoting import as_block, one_line
-from app.core.shapes.shape import shorten
-from app.core.summary.prompts import said_in
+from app.compaction.prompts import said_in
+from app.compaction.tool_output import shorten
+from app.conversation.quoting import as_block, one_line
+from app.conversation.recognition import LONGEST_NAME
 from app.formats.format import WireFormat
 
 A = TypeVar("A", bound=Struct)

@@ -20,8 +20,8 @@ from app.api.dependencies import (
     readable,
 )
 from app.api.plan_words import in_words
-from app.core.stages.steps import StepName
-from app.core.view.coverage import coverage_of
+from app.compaction.coverage import coverage_of
+from app.compaction.steps import StepName
 from app.proxy.caller import Caller
 from app.proxy.intake import count, read, take_in
 from app.proxy.record import REQUEST

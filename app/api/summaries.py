@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 from pydantic import BaseModel, Field
 
 from app.api.dependencies import ConversationId, Listing, OldestFirst, Tenant, TheServices, known, listing, made_of
-from app.core.view.chunks import SummaryChunk
+from app.compaction.chunks import SummaryChunk
 from app.errors import SummaryNotFound
 from app.proxy.services import Services
 from app.store.chunks import find_summary, read_summaries

@@ -11,8 +11,8 @@ from typing import Any, get_args
 
 from msgspec import Struct
 
-from app.core.stages.ladder import OUTPUT_CAPPED, TASK_BUDGET_LOWERED, THINKING_OFF, Status
-from app.core.view.view import ACTIONS
+from app.compaction.fallback import OUTPUT_CAPPED, TASK_BUDGET_LOWERED, THINKING_OFF, Status
+from app.compaction.view import ACTIONS
 from app.formats.early import EVENT_SHAPES
 from app.formats.requests import LONGEST_FOCUS
 from app.http import own_headers

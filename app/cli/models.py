@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.cli.terminal import on_terminal, print_json, say, say_row
-from app.core.limits.budget import Window
+from app.compaction.budget import Window
 from app.http.hops import new_instance
 from app.main import open_providers
 from app.providers.model_listings import ListingOutcome, ModelListing

@@ -10,15 +10,15 @@ from __future__ import annotations
 import structlog
 from msgspec.structs import replace
 
+from app.compaction.background_budget import background_budget, background_threshold, latest_start
 from app.compaction.compactor import Compactor
+from app.compaction.fallback import Decision
+from app.compaction.planning_request import Place
 from app.compaction.quotas import BackgroundRoom
 from app.compaction.request import ChatRequest
 from app.compaction.request_rates import RequestRates
 from app.compaction.routing import SummaryRouting
-from app.core.limits.background_budget import background_budget, background_threshold, latest_start
-from app.core.reasons import Code
-from app.core.request import Place
-from app.core.stages.ladder import Decision
+from app.conversation.reasons import Code
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.runtime.owned import OwnedTasks
 from app.settings import BackgroundSettings

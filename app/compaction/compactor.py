@@ -22,29 +22,29 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from app.compaction.background_budget import most_without_summary
+from app.compaction.chunks import SummaryChunk
+from app.compaction.compaction_cost import calls_of_plan, change_of_mask, change_of_plan
+from app.compaction.due_mask import due_mask, without_summary
+from app.compaction.fallback import Decision, Status, merge_roles, settle, step_down
+from app.compaction.fallback import untouched as needs_nothing
 from app.compaction.job import CompactionJob, CompactionStart, OnStart, ignore_start
+from app.compaction.mask import Boundary
 from app.compaction.parts import DryRun, Lately, LiveParts, Parts
+from app.compaction.plan import Plan, cut_at, plan_asked, plan_compaction
+from app.compaction.planning_request import Request
+from app.compaction.planning_state import Case, case_of
 from app.compaction.request import ChatRequest
+from app.compaction.results import Compaction, Outcome
+from app.compaction.select import Path, build_view
+from app.compaction.steps import Step
 from app.compaction.summarizer import SummaryWork
-from app.core.history.recognition import possible_heads
-from app.core.limits.background_budget import most_without_summary
-from app.core.reasons import Code, Reason, Reasons, because
-from app.core.request import Request
-from app.core.stages.case import Case, case_of
-from app.core.stages.ladder import Decision, Status, merge_roles, settle, step_down
-from app.core.stages.ladder import untouched as needs_nothing
-from app.core.stages.masking import due_mask, without_summary
-from app.core.stages.steps import Step
-from app.core.summary.brief import SummaryBrief
-from app.core.summary.changing import changes_every_turn, successions
-from app.core.summary.plan import Plan, cut_at, plan_asked, plan_compaction
-from app.core.summary.results import Compaction, Outcome
-from app.core.summary.worth import calls_of_plan, change_of_mask, change_of_plan
-from app.core.view.chunks import SummaryChunk
-from app.core.view.mask import Boundary
-from app.core.view.reading import Path, build_view
-from app.core.view.thinking import current_turn, without_thinking
-from app.core.view.view import View
+from app.compaction.summary_options import SummaryBrief
+from app.compaction.thinking import current_turn, without_thinking
+from app.compaction.unstable_prefix import changes_every_turn, successions
+from app.compaction.view import View
+from app.conversation.reasons import Code, Reason, Reasons, because
+from app.conversation.recognition import possible_heads
 from app.runtime.erased import Erased
 from app.store import StoreUnavailable
 from app.tokens.cost_gate import CostGate, is_worth

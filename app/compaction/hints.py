@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from app.core.reasons import Code, Reason, Reasons
+from app.conversation.reasons import Code, Reason, Reasons
 
 _ANOTHER_MODEL = "Choose another summary.model, or add summary.fallbacks."
 _MORE_OUTPUT = "Raise summary.max_tokens, lower the effort in summary.parameters, or choose another summary.model."

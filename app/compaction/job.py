@@ -7,9 +7,9 @@ from time import monotonic
 
 from msgspec import Struct
 
+from app.compaction.chunks import SummaryChunk
+from app.compaction.plan import Plan
 from app.compaction.summarizer import SummaryWork
-from app.core.summary.plan import Plan
-from app.core.view.chunks import SummaryChunk
 
 
 class CompactionStart(Struct, frozen=True):

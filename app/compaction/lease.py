@@ -23,12 +23,12 @@ from time import monotonic
 
 import structlog
 
+from app.compaction.chunks import SummaryChunk
 from app.compaction.job import CompactionJob
 from app.compaction.request import ChatRequest
+from app.compaction.results import Compaction, Outcome
 from app.compaction.runner import CompactionRunner
-from app.core.reasons import Code, because
-from app.core.summary.results import Compaction, Outcome
-from app.core.view.chunks import SummaryChunk
+from app.conversation.reasons import Code, because
 from app.runtime.erased import Erased
 from app.store import Lease, Store, StoreUnavailable
 from app.store.chunks import chunks_in

@@ -8,7 +8,7 @@ from time import monotonic
 
 from msgspec import Struct
 
-from app.core.view.chunks import SummaryChunk
+from app.compaction.chunks import SummaryChunk
 from app.runtime.caches import Cache, Caches
 from app.runtime.erased import Erased
 

@@ -11,24 +11,24 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from app.compaction.breakers import CompactionBackoff, HistoryBreaker
+from app.compaction.chunk_builder import SummaryCall
+from app.compaction.chunks import FirstChunk, SummaryChunk
+from app.compaction.fallback import Status
 from app.compaction.job import CompactionJob
 from app.compaction.lease import LeasedCompaction
+from app.compaction.mask import Boundary
+from app.compaction.plan import Plan
 from app.compaction.quotas import BackgroundRoom
+from app.compaction.recall import RecallPolicy
 from app.compaction.recall_index_cache import RecallIndexCache
 from app.compaction.request import ChatRequest
+from app.compaction.results import Compaction
 from app.compaction.runner import CompactionRunner
 from app.compaction.summarizer import make_chunks
-from app.core.reasons import Code, Reasons
-from app.core.recall.recall import RecallPolicy
-from app.core.stages.ladder import Status
-from app.core.summary.brief import SummaryBrief
-from app.core.summary.chunk_builder import SummaryCall
-from app.core.summary.gate import SummaryAnswer
-from app.core.summary.plan import Plan
-from app.core.summary.results import Compaction
-from app.core.view.chunks import FirstChunk, SummaryChunk
-from app.core.view.mask import Boundary
-from app.core.view.view import View
+from app.compaction.summary_options import SummaryBrief
+from app.compaction.summary_validation import SummaryAnswer
+from app.compaction.view import View
+from app.conversation.reasons import Code, Reasons
 from app.runtime.erased import Erased
 from app.runtime.shared import SharedWork
 from app.runtime.threads import Work

@@ -6,7 +6,7 @@ from collections import Counter
 
 from msgspec import Struct
 
-from app.core.request import Place
+from app.compaction.planning_request import Place
 
 
 class Quotas:

@@ -8,10 +8,10 @@ from threading import Lock
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from app.core.recall.recall import RecallPolicy, Recollection, with_recalled
-from app.core.request import Place, Request
-from app.core.view.verify import problems
-from app.core.view.view import View
+from app.compaction.planning_request import Place, Request
+from app.compaction.recall import RecallPolicy, Recollection, with_recalled
+from app.compaction.verify import problems
+from app.compaction.view import View
 from app.runtime.caches import Cache, Caches
 from app.runtime.erased import Erased
 from app.runtime.threads import Work

@@ -7,17 +7,17 @@ from collections.abc import Hashable, Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.history.recognition import Heads, Recognition
-from app.core.lazy import lazy
-from app.core.limits.background_budget import least_counted
-from app.core.limits.budget import Budget, Window, output_cap
-from app.core.recall.recall import quotation_for_last
-from app.core.request import Request
-from app.core.stages.ladder import TASK_BUDGET_LOWERED, THINKING_OFF, Decision, capped
-from app.core.summary.plan import Plan
-from app.core.view.reading import covered_by
-from app.core.view.thinking import lacks_current_thinking
-from app.core.view.view import Conversation, Note, Recalled, View
+from app.compaction.background_budget import least_counted
+from app.compaction.budget import Budget, Window, output_cap
+from app.compaction.fallback import TASK_BUDGET_LOWERED, THINKING_OFF, Decision, capped
+from app.compaction.plan import Plan
+from app.compaction.planning_request import Request
+from app.compaction.recall import quotation_for_last
+from app.compaction.select import covered_by
+from app.compaction.thinking import lacks_current_thinking
+from app.compaction.view import Conversation, Note, Recalled, View
+from app.conversation.lazy import lazy
+from app.conversation.recognition import Heads, Recognition
 from app.formats.early import EventShape
 from app.formats.format import WireFormat
 from app.formats.types import WireRequest

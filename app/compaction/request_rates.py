@@ -8,7 +8,7 @@ from time import monotonic
 
 from msgspec import Struct
 
-from app.core.request import Place
+from app.compaction.planning_request import Place
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.runtime.erased import Erased
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from weakref import WeakKeyDictionary
 
+from app.compaction.budget import limit_of
 from app.compaction.request import ChatRequest
-from app.compaction.summariser import Prefix, Route
-from app.core.history.secrets import Scrub
-from app.core.limits.budget import limit_of
-from app.core.summary.brief import SummaryBrief
-from app.core.view.view import View
+from app.compaction.summariser_client import Prefix, Route
+from app.compaction.summary_options import SummaryBrief
+from app.compaction.view import View
+from app.conversation.secrets import Scrub
 from app.http.credentials import for_anybody, keys_alone
 from app.http.relayed import Headers, for_summary, with_missing
 from app.providers.estimator import Estimator

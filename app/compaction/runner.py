@@ -11,23 +11,23 @@ from typing import Any, TypeVar
 import structlog
 
 from app.compaction.breakers import CompactionBackoff
+from app.compaction.chunk_builder import SummaryCall
+from app.compaction.chunks import SummaryChunk
+from app.compaction.exact_values import kept_share
 from app.compaction.hints import hint_for
 from app.compaction.job import CompactionJob, CompactionStart
 from app.compaction.memory import ChunkMemory
+from app.compaction.plan import Plan
 from app.compaction.quotas import Quotas
 from app.compaction.request import ChatRequest
 from app.compaction.request_rates import RequestRates
+from app.compaction.results import Compaction, Failure
 from app.compaction.routing import SummaryRouting
 from app.compaction.running import RunningCompactions
-from app.compaction.summariser import PAUSED, Summariser
+from app.compaction.summariser_client import PAUSED, Summariser
 from app.compaction.summarizer import make_chunks
-from app.core.history.exact_values import kept_share
-from app.core.reasons import joined
-from app.core.summary.chunk_builder import SummaryCall
-from app.core.summary.gate import SummaryAnswer, visible_text
-from app.core.summary.plan import Plan
-from app.core.summary.results import Compaction, Failure
-from app.core.view.chunks import SummaryChunk
+from app.compaction.summary_validation import SummaryAnswer, visible_text
+from app.conversation.reasons import joined
 from app.providers.ledger import Ledger
 from app.runtime.lineages import Lineage
 from app.runtime.owned import OwnedTasks

@@ -9,7 +9,7 @@ from time import monotonic
 
 from msgspec import Struct
 
-from app.core.request import Place
+from app.compaction.planning_request import Place
 
 
 class Running(Struct, frozen=True, eq=False):

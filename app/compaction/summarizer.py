@@ -10,18 +10,18 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.limits.budget import Budget
-from app.core.reasons import Reasons
-from app.core.summary.brief import SummaryBrief
-from app.core.summary.chunk_builder import ChunkBuilder, Draft, SummaryCall
-from app.core.summary.cut import FOLD_MINIMUM, words_room
-from app.core.summary.gate import SummaryAnswer, was_refused
-from app.core.summary.plan import Plan, folds_in
-from app.core.summary.results import Compaction, Failure, Outcome
-from app.core.summary.spans import Span, fold_weight, halves, released_tokens, summary_tokens
-from app.core.summary.user_words import own_entries
-from app.core.view.chunks import SummaryChunk
-from app.core.view.view import Conversation, View
+from app.compaction.budget import Budget
+from app.compaction.chunk_builder import ChunkBuilder, Draft, SummaryCall
+from app.compaction.chunks import SummaryChunk
+from app.compaction.plan import Plan, folds_in
+from app.compaction.results import Compaction, Failure, Outcome
+from app.compaction.spans import Span, fold_weight, halves, released_tokens, summary_tokens
+from app.compaction.summary_options import SummaryBrief
+from app.compaction.summary_validation import SummaryAnswer, was_refused
+from app.compaction.tail import FOLD_MINIMUM, words_room
+from app.compaction.user_words import own_entries
+from app.compaction.view import Conversation, View
+from app.conversation.reasons import Reasons
 from app.tokens.estimate import Count
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from itertools import islice, pairwise
 from threading import Lock
 from typing import NamedTuple
 
-from app.core.history.messages import Media
+from app.conversation.messages import Media
 from app.runtime.bounded import BoundedMap
 
 LONGEST = 43 << 20

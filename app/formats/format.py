@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from app.core.view.view import Conversation, View
+from app.compaction.view import Conversation, View
 from app.formats.answers import Answers
 from app.formats.beginnings import Beginnings
 from app.formats.breakpoints import Breakpoints

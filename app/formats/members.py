@@ -8,8 +8,8 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from app.core.lazy import lazy
-from app.core.reasons import Code
+from app.conversation.lazy import lazy
+from app.conversation.reasons import Code
 from app.formats.surrogates import BLOCK, decoded, told_apart
 
 LONGEST_KEY = 65_536

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from app.core.history.authored_text import result_confidence
-from app.core.history.client_context import is_client_text
-from app.core.history.messages import Kind
-from app.core.history.tool_result_text import ResultConfidence
+from app.conversation.authored_text import result_confidence
+from app.conversation.client_context import is_client_text
+from app.conversation.messages import Kind
+from app.conversation.tool_result_text import ResultConfidence
 from app.formats.members import RawObject, Unreadable, check_keys, holds_more_values
 from app.formats.surrogates import decoded
 

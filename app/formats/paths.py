@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from app.core.reasons import Code
+from app.conversation.reasons import Code
 from app.formats.registry import FORMATS
 
 FORMAT_NAMES = tuple(each.name for each in FORMATS)

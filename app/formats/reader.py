@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Struct
 
-from app.core.history.identity import Identity
-from app.core.history.messages import History, Kind, Message
+from app.conversation.identity import Identity
+from app.conversation.messages import History, Kind, Message
 from app.formats.beginnings import Beginnings
 from app.formats.surrogates import told_apart
 from app.formats.types import Decode

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from app.core.summary import prompts
-from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Recalled, Summary, Verbatim, View
+from app.compaction import prompts
+from app.compaction.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Recalled, Summary, Verbatim, View
 from app.formats.objects import decoded_object, spliced
 
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.history.messages import Message
-from app.core.reasons import Code, Reason
+from app.conversation.messages import Message
+from app.conversation.reasons import Code, Reason
 from app.formats.echoes import echoed_in
 from app.formats.members import RawObject, Unreadable
 from app.tokens.declarations import Declarations

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from app.api import compact, conversations, edits, pins
-from app.core.reasons import Code
+from app.conversation.reasons import Code
 from app.errors import StenoError, SummaryNotFound
 from app.inspector.conversation import TheConversation, page_of, summary_page
 from app.inspector.curl import key_header

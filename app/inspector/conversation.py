@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.api import handoff
-from app.core.view.chunks import SummaryChunk
+from app.compaction.chunks import SummaryChunk
 from app.inspector.curl import curl_of
 from app.inspector.grid import grid_of
 from app.inspector.pages import HEADERS

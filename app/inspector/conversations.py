@@ -7,7 +7,7 @@ from typing import Annotated, get_args
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from app.core.stages.ladder import Status
+from app.compaction.fallback import Status
 from app.inspector.pages import address
 from app.inspector.visits import PageRoute, TheVisit, redirected
 from app.store import Sorting, UnknownCursor, Wanted

@@ -13,8 +13,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.summary.prompts import chunk_text
-from app.core.view.chunks import SummaryChunk
+from app.compaction.chunks import SummaryChunk
+from app.compaction.prompts import chunk_text
 from app.inspector.said import LONGEST, Formats, Said, said_in
 from app.inspector.timeline import WORDS
 from app.store import StoredMessage

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from app.api.handoff import message_in
-from app.core.history.messages import Kind, Message
+from app.conversation.messages import Kind, Message
 from app.formats.format import WireFormat
 from app.proxy.services import Services
 from app.store import StoredMessage

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from app.api.plan_words import step_in_words
-from app.core.reasons import Code
+from app.conversation.reasons import Code
 from app.inspector.formats import counted, whole
 
 Tone = Literal["plain", "over", "done", "bad"]
 Plan = Mapping[str, Any]
-"""Plan as it is stored: see `core/stages/account`."""
+"""Plan as it is stored: see `compaction/explain`."""
 _WORD = re.compile(r"[a-z_]+")
 _BY_WORD = {str(code): code for code in Code}
 SOURCES = {

@@ -15,8 +15,8 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.history.messages import History, Message
-from app.core.view.view import Costs
+from app.compaction.view import Costs
+from app.conversation.messages import History, Message
 from app.providers.tokenizer import Tokenizer, by_bytes
 from app.runtime.bounded import BoundedMap
 from app.runtime.caches import Cache, Caches

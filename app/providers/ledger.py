@@ -10,7 +10,7 @@ from time import monotonic, time_ns
 import structlog
 from msgspec import Struct
 
-from app.core.history.identity import Chain
+from app.conversation.identity import Chain
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.store import UsageRecord
 from app.store.write_behind import WriteBehind

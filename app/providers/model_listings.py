@@ -32,7 +32,7 @@ import structlog
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from app.core.limits.budget import Window
+from app.compaction.budget import Window
 from app.errors import StenoError, UpstreamTimedOut
 from app.formats.members import holds_more_values
 from app.http.credentials import CREDENTIALS

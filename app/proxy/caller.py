@@ -8,7 +8,7 @@ from math import inf
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.lazy import lazy
+from app.conversation.lazy import lazy
 from app.errors import InvalidRequest
 from app.formats.format import WireFormat
 from app.http import own_headers

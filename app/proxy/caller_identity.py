@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from app.core.history.identity import Identity as Digests
+from app.conversation.identity import Identity as Digests
 from app.errors import InvalidCredentials, MissingCredentials
 from app.http.credentials import keys_in
 from app.http.proxies import Network, client_of, is_from_this_machine, is_trusted

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from weakref import WeakValueDictionary
 
-from app.core.history.identity import Identity
-from app.core.history.recognition import Head, Heads, Recognition, goes_on, possible_heads, recognise
-from app.core.view.view import Conversation
+from app.compaction.view import Conversation
+from app.conversation.identity import Identity
+from app.conversation.recognition import Head, Heads, Recognition, goes_on, possible_heads, recognise
 from app.runtime.caches import Cache, Caches
 from app.runtime.erased import Erased
 from app.store import Store, StoreUnavailable

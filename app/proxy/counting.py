@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from app.compaction.request import ChatRequest
-from app.core.reasons import Code, Reason
+from app.conversation.reasons import Code, Reason
 from app.formats.paths import uncompacted
 from app.proxy.exchange import Exchange
 from app.proxy.gate import counts_forwarded

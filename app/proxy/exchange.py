@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from app.compaction.compactor import untouched
+from app.compaction.fallback import UNTOUCHED, Decision, capped
+from app.compaction.overflow import Recovery
 from app.compaction.request import ChatRequest
-from app.core.limits.overflow import Recovery
-from app.core.reasons import Code, Reason, because
-from app.core.stages.ladder import UNTOUCHED, Decision, capped
+from app.conversation.reasons import Code, Reason, because
 from app.errors import StenoError
 from app.formats.members import Unreadable
 from app.formats.paths import path_of

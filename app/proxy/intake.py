@@ -14,14 +14,14 @@ from itertools import dropwhile
 
 from msgspec.structs import replace
 
+from app.compaction.planning_request import MANY_MESSAGES
+from app.compaction.policy import Strategy
 from app.compaction.request import ChatRequest, Measure
-from app.core.history.identity import Identity
-from app.core.history.messages import Kind
-from app.core.history.recognition import heads_of
-from app.core.request import MANY_MESSAGES
-from app.core.stages.policy import Strategy
-from app.core.view.thinking import turn_digest
-from app.core.view.view import Conversation
+from app.compaction.thinking import turn_digest
+from app.compaction.view import Conversation
+from app.conversation.identity import Identity
+from app.conversation.messages import Kind
+from app.conversation.recognition import heads_of
 from app.formats.reader import MessageReader
 from app.formats.requests import check_number
 from app.formats.types import BOUNDS, BodyBounds, WireRequest

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable
 
 import structlog
 
+from app.compaction.budget import CAP, HEURISTIC_CAUTION, Budget, Window, budget_for
 from app.compaction.request import Measure
-from app.core.limits.budget import CAP, HEURISTIC_CAUTION, Budget, Window, budget_for
 from app.formats.format import WireFormat
 from app.formats.types import WireRequest
 from app.http import own_headers

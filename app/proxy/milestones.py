@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
+from app.compaction.fallback import Decision
 from app.compaction.job import CompactionStart
-from app.core.stages.ladder import Decision
 from app.http.upstream import UpstreamAnswer
 from app.proxy.learning import Observation
 

@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote_to_bytes
 import msgspec
 import structlog
 
-from app.core.history.recognition import LONGEST_NAME, read_name
+from app.conversation.recognition import LONGEST_NAME, read_name
 from app.errors import InvalidRequest
 from app.formats.surrogates import decoded
 from app.formats.types import WireRequest

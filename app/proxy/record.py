@@ -10,10 +10,10 @@ from time import monotonic
 
 import structlog
 
+from app.compaction.fallback import Decision
 from app.compaction.hints import hint_for
 from app.compaction.request import ChatRequest
-from app.core.reasons import Code, because
-from app.core.stages.ladder import Decision
+from app.conversation.reasons import Code, because
 from app.errors import (
     StenoError,
     UpstreamDisconnected,

@@ -13,13 +13,13 @@ import msgspec
 import structlog
 from msgspec import UNSET, UnsetType
 
+from app.compaction.coverage import coverage_of
+from app.compaction.explain import account_of
+from app.compaction.fallback import Decision
 from app.compaction.job import CompactionStart
 from app.compaction.request import ChatRequest
-from app.core.reasons import Code, Reason
-from app.core.stages.account import account_of
-from app.core.stages.ladder import Decision
-from app.core.view.coverage import coverage_of
-from app.core.view.view import Note, Recalled
+from app.compaction.view import Note, Recalled
+from app.conversation.reasons import Code, Reason
 from app.formats.answers import AnswerEditor
 from app.formats.early import EarlyFrames
 from app.formats.format import WireFormat

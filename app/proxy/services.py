@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from app.compaction.background import Background
 from app.compaction.compactor import Compactor
-from app.core.history.identity import Identity
-from app.core.history.secrets import Scrub
+from app.conversation.identity import Identity
+from app.conversation.secrets import Scrub
 from app.formats.format import WireFormat
 from app.formats.reader import MessageReader
 from app.http.admission import BytesInFlight

@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.limits.budget import CAP, Shares
-from app.core.recall.recall import RecallPolicy
-from app.core.stages.policy import Policy
-from app.core.view.mask import MaskPolicy
+from app.compaction.budget import CAP, Shares
+from app.compaction.mask import MaskPolicy
+from app.compaction.policy import Policy
+from app.compaction.recall import RecallPolicy
 from app.settings import (
     CompactionSettings,
     Settings,

@@ -22,7 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.history.identity import DIGEST_BYTES
+from app.conversation.identity import DIGEST_BYTES
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.view.chunks import FirstChunk, SummaryChunk, UserWords
+from app.compaction.chunks import FirstChunk, SummaryChunk, UserWords
 from app.store.batches import Lookup, batches
 from app.store.clock import now_ms
 from app.store.database import insert_into

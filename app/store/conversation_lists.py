@@ -10,7 +10,7 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.reasons import Code
+from app.conversation.reasons import Code
 from app.store.chunks import holding
 from app.store.errors import UnknownCursor
 from app.store.rows import members, owned

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.history.recognition import Head
+from app.conversation.recognition import Head
 from app.store.batches import Lookup
 from app.store.chunks import delete_chunks_of, note_use
 from app.store.clock import moment, now_ms

@@ -9,8 +9,8 @@ from typing import Literal
 import structlog
 from msgspec import Struct
 
-from app.core.history.recognition import Head
-from app.core.history.secrets import Scrub, without_secrets
+from app.conversation.recognition import Head
+from app.conversation.secrets import Scrub, without_secrets
 from app.runtime.erased import Erased
 from app.store import conversation_rows, schema, tenant_rows
 from app.store.calls import REST_SECONDS, Calls

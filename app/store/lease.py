@@ -33,7 +33,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.view.chunks import ChunkRange
+from app.compaction.chunks import ChunkRange
 from app.store.clock import now_ms
 from app.store.database import insert_into
 from app.store.rows import owned

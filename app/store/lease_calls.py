@@ -9,7 +9,7 @@ from time import monotonic
 
 import structlog
 
-from app.core.view.chunks import ChunkRange, SummaryChunk
+from app.compaction.chunks import ChunkRange, SummaryChunk
 from app.store import chunks, lease
 from app.store.calls import Calls
 from app.store.database import PATIENT_LOCK_SECONDS

@@ -13,7 +13,7 @@ from msgspec import Struct
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.history.recognition import Head
+from app.conversation.recognition import Head
 from app.runtime.erased import Erased
 from app.runtime.repeats import Repeats
 from app.store.conversation_rows import ConversationSeen, UnwrittenRequests, is_committed, write_conversations

@@ -28,8 +28,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.samples import Sample
 
 from app import __version__
-from app.core.reasons import Code, Reasons
-from app.core.summary.results import Outcome
+from app.compaction.results import Outcome
+from app.conversation.reasons import Code, Reasons
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable, UpstreamUnreadable
 from app.tokens.usage import Purpose, Tokens
 

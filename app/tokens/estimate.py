@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from app.core.history.messages import History, Kind, Message, ToolCall, own_message, tool_name, unit_starts
+from app.conversation.messages import History, Kind, Message, ToolCall, own_message, tool_name, unit_starts
 from app.tokens import pictures
 from app.tokens.declarations import Declarations, ResponseFormat, Tool, comment_lines, functions_text
 from app.tokens.rules import CountingRules

@@ -7,7 +7,7 @@ from math import sqrt
 
 from msgspec import Struct
 
-from app.core.history.messages import Media
+from app.conversation.messages import Media
 
 UNKNOWN_SIZE = (1024, 1024)
 """Pixels assumed for a picture behind a URL, which is never fetched."""

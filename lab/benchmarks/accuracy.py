@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from app.core.history.identity import Identity
+from app.conversation.identity import Identity
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.chat_completions.messages import read_message
 from app.formats.format import WireFormat

@@ -29,7 +29,7 @@ from typing import Any
 from sqlalchemy import BigInteger, literal, literal_column, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.view.chunks import ChunkRange
+from app.compaction.chunks import ChunkRange
 from app.store import Lease, Store
 from app.store.chunks import chunks_in, recent_first_chunks
 from app.store.clock import DAY_MS

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from app.core.summary.prompts import LATER_NOTE
+from app.compaction.prompts import LATER_NOTE
 from app.tokens.estimate import Count
 from lab.simulator.extract import quoted_lines, summarise
 from lab.simulator.script import Fault

@@ -23,7 +23,7 @@ from typing import Annotated
 
 import typer
 
-from app.core.summary.prompts import STRICTER_NOTE
+from app.compaction.prompts import STRICTER_NOTE
 from lab.simulator.log import Record
 from lab.simulator.script import Fault
 from tests.chaos.cluster import Replica

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from app.core.history.messages import Kind
-from app.core.summary.gate import Ending, SummaryAnswer
+from app.compaction.summary_validation import Ending, SummaryAnswer
+from app.conversation.messages import Kind
 from app.tokens.usage import Tokens
 
 

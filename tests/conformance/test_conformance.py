@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.core.history.messages import Kind, Message
-from app.core.stages.repair import repair
-from app.core.summary.gate import SummaryAnswer
-from app.core.summary.prompts import chunk_text, summary_request
-from app.core.view.reading import whole
-from app.core.view.verify import problems
-from app.core.view.view import (
+from app.compaction.prompts import chunk_text, summary_request
+from app.compaction.repair import repair
+from app.compaction.select import whole
+from app.compaction.summary_validation import SummaryAnswer
+from app.compaction.verify import problems
+from app.compaction.view import (
     Altered,
     Carried,
     Conversation,
@@ -30,6 +29,7 @@ from app.core.view.view import (
     Verbatim,
     View,
 )
+from app.conversation.messages import Kind, Message
 from app.errors import UpstreamDisconnected, UpstreamUnreadable
 from app.formats.early import EVENT_SHAPES, EventShape
 from app.formats.format import WireFormat

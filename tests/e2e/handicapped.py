@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from app.cli import main as cli
-from app.compaction.summariser import Summariser
+from app.compaction.summariser_client import Summariser
 from app.formats.summaries import SummaryReader
 from app.proxy.forwarding import Forwarding
 from app.store import chunks, lease

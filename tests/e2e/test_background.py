@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from app.compaction.quotas import BackgroundLimits
-from app.compaction.summariser import Summariser
+from app.compaction.summariser_client import Summariser
 from lab.simulator import Simulator
 from tests.e2e.commands import until
 from tests.e2e.histories import chat, turns, used

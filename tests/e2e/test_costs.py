@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.core.limits.budget import COST_GATE_SHARE
+from app.compaction.budget import COST_GATE_SHARE
 from app.runtime.server import RunningServer
 from lab.simulator import Record, Simulator
 from tests.e2e.commands import until

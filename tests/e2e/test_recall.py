@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.core.recall.recall import RecallPolicy
+from app.compaction.recall import RecallPolicy
 from lab.simulator import Fault, Simulator
 from tests.e2e.histories import calls, result, turns, used
 from tests.e2e.raw import Answer, request_bytes, send

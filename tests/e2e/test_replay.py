@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from app.core.recall.recall import RecallPolicy
+from app.compaction.recall import RecallPolicy
 from app.runtime.server import RunningServer
 from app.settings.presets import PRESET_NAMES
 from lab.formats.known import FORMATS

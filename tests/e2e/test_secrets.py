@@ -6,7 +6,7 @@ import json
 import zlib
 from typing import Any
 
-from app.core.history.secrets import REMOVED
+from app.conversation.secrets import REMOVED
 from lab.simulator import Simulator
 from tests.databases import stored_rows
 from tests.e2e.commands import until

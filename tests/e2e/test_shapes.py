@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from app.compaction import compactor
-from app.core import request
-from app.core.stages.case import Case
-from app.core.view.view import Conversation
+from app.compaction import planning_request as request
+from app.compaction.planning_state import Case
+from app.compaction.view import Conversation
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.reader import MessageReader
 from app.providers.estimator import Prompt

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.api import wire_schema
-from app.core.view.view import ACTIONS
+from app.compaction.view import ACTIONS
 from tests.e2e import rest_recordings
 from tests.e2e.stream_recordings import CASES, FOLDER, FORMATS, SHAPES, Written, file_of, recorder
 from tests.shown_examples import SCHEMA, recorded_rest

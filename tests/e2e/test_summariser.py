@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from app.compaction.summariser import Prefix, Route, Summariser
-from app.core.reasons import Code, Reason
-from app.core.summary.gate import Ending, SummaryAnswer
-from app.core.summary.prompts import SUMMARY_PROMPT, SummaryRequest, summary_request
-from app.core.summary.results import Failure
+from app.compaction.prompts import SUMMARY_PROMPT, SummaryRequest, summary_request
+from app.compaction.results import Failure
+from app.compaction.summariser_client import Prefix, Route, Summariser
+from app.compaction.summary_validation import Ending, SummaryAnswer
+from app.conversation.reasons import Code, Reason
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.usage import read_usage
 from app.http.hops import new_instance

@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 
 from app.api.pins import read_indexes
-from app.core.history.identity import Identity
-from app.core.limits.budget import Shares, Window, budget_for
-from app.core.view.reading import whole
-from app.core.view.view import Altered, Conversation, Costs, View
+from app.compaction.budget import Shares, Window, budget_for
+from app.compaction.select import whole
+from app.compaction.view import Altered, Conversation, Costs, View
+from app.conversation.identity import Identity
 from app.errors import InvalidRequest, LoopDetected
 from app.formats.chat_completions.answers import ChunkHead, CompletionEditor
 from app.formats.chat_completions.format import CHAT_COMPLETIONS

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from app.core.history.identity import Identity
-from app.core.history.messages import Kind, Message
-from app.core.view.chunks import ChunkRange, SummaryChunk
+from app.compaction.chunks import ChunkRange, SummaryChunk
+from app.conversation.identity import Identity
+from app.conversation.messages import Kind, Message
 from app.store import ConversationSeen, LatestHistory, Lease, Store
 
 TENANT = "tenant-a"

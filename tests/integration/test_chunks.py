@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from app.core.view.chunks import SummaryChunk, UserWords
+from app.compaction.chunks import SummaryChunk, UserWords
 from app.store import Store, UnknownCursor
 from app.store.chunks import (
     chunks_in,

@@ -37,7 +37,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.view.chunks import ChunkRange
+from app.compaction.chunks import ChunkRange
 from app.store import Busy, Lease, chunks, lease
 from app.store.database import Database
 from app.store.tables import leases, summary_chunks

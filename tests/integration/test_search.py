@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.view.chunks import UserWords
+from app.compaction.chunks import UserWords
 from app.store import Store, UnknownCursor
 from app.store.chunks import search_summaries
 from app.store.pages import Paging

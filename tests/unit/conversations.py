@@ -9,24 +9,24 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from app.compaction import due_mask as masking
+from app.compaction import plan
+from app.compaction import select as reading
+from app.compaction.budget import Budget, Trigger
+from app.compaction.chunk_builder import SummaryCall
+from app.compaction.chunks import SummaryChunk
+from app.compaction.mask import Boundary, Masking, MaskPolicy
+from app.compaction.planning_state import Case
+from app.compaction.policy import Policy
+from app.compaction.results import Compaction, Failure
+from app.compaction.select import Path
 from app.compaction.summarizer import SummaryWork, make_chunks
-from app.core.history.identity import Identity
-from app.core.history.messages import Kind, Message, ToolCall, Transcript
-from app.core.limits.budget import Budget, Trigger
-from app.core.reasons import Code, because
-from app.core.stages import masking
-from app.core.stages.case import Case
-from app.core.stages.policy import Policy
-from app.core.summary import plan
-from app.core.summary.brief import SummaryBrief
-from app.core.summary.chunk_builder import SummaryCall
-from app.core.summary.gate import SummaryAnswer
-from app.core.summary.results import Compaction, Failure
-from app.core.view import reading
-from app.core.view.chunks import SummaryChunk
-from app.core.view.mask import Boundary, Masking, MaskPolicy
-from app.core.view.reading import Path
-from app.core.view.view import Conversation, Costs, View
+from app.compaction.summary_options import SummaryBrief
+from app.compaction.summary_validation import SummaryAnswer
+from app.compaction.view import Conversation, Costs, View
+from app.conversation.identity import Identity
+from app.conversation.messages import Kind, Message, ToolCall, Transcript
+from app.conversation.reasons import Code, because
 from app.formats.chat_completions.messages import KINDS
 
 T = TypeVar("T")

@@ -6,17 +6,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from app.compaction.budget import Trigger
 from app.compaction.compactor import Preparation
-from app.core.limits.budget import Trigger
-from app.core.reasons import Code, Reason, because
-from app.core.stages.account import LONGEST_REASON, MOST_STEPS, account_of
-from app.core.stages.case import Case, case_of
-from app.core.stages.ladder import Decision, settle
-from app.core.stages.policy import Policy
-from app.core.stages.steps import Step
-from app.core.summary.results import Compaction, Outcome
-from app.core.view.mask import Boundary, MaskPolicy
-from app.core.view.view import Pins
+from app.compaction.explain import LONGEST_REASON, MOST_STEPS, account_of
+from app.compaction.fallback import Decision, settle
+from app.compaction.mask import Boundary, MaskPolicy
+from app.compaction.planning_state import Case, case_of
+from app.compaction.policy import Policy
+from app.compaction.results import Compaction, Outcome
+from app.compaction.steps import Step
+from app.compaction.view import Pins
+from app.conversation.reasons import Code, Reason, because
 from app.tokens.calibration import Line
 from tests.unit.conversations import budget, chunk, conversation, cost, message, turns
 from tests.unit.worlds import asked

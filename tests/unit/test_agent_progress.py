@@ -9,11 +9,11 @@ from typing import Any, Literal
 import pytest
 from msgspec.structs import replace
 
-from app.core.history.agent_progress import OPENING, agent_progress
-from app.core.history.messages import History, Message, ToolCall
-from app.core.recall.recall import RecallPolicy, Recollection, with_recalled
-from app.core.view.verify import problems
-from app.core.view.view import Conversation, Note, Pruned, Summary, Verbatim, View
+from app.compaction.agent_progress import OPENING, agent_progress
+from app.compaction.recall import RecallPolicy, Recollection, with_recalled
+from app.compaction.verify import problems
+from app.compaction.view import Conversation, Note, Pruned, Summary, Verbatim, View
+from app.conversation.messages import History, Message, ToolCall
 from tests.unit.conversations import budget, chunk, conversation, cost, message
 
 LIMIT = 4_000

@@ -6,12 +6,12 @@ import json
 
 from msgspec.structs import replace
 
-from app.core.history.messages import Message, ToolCall
-from app.core.shapes.shape import shorten
-from app.core.stages.alter import alter, shortened_arguments, shortened_texts, with_text
-from app.core.view.mask import CUT_ARGUMENTS
-from app.core.view.reading import whole
-from app.core.view.view import Altered, Verbatim
+from app.compaction.alter import alter, shortened_arguments, shortened_texts, with_text
+from app.compaction.mask import CUT_ARGUMENTS
+from app.compaction.select import whole
+from app.compaction.tool_output import shorten
+from app.compaction.view import Altered, Verbatim
+from app.conversation.messages import Message, ToolCall
 from tests.unit.conversations import conversation, cost, message, words
 
 LONG = words(300)

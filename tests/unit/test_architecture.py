@@ -29,26 +29,26 @@ MAY_COUNT = {
     # What was answered, where the provider does not tell its size: an upper bound, from which a window is learnt.
     "proxy/learning.py": {"by_bytes"},
     # They count texts of our own making: summaries, the simulator's answers.
-    "core/summary/user_words.py": {COUNT},
-    "core/summary/chunk_builder.py": {COUNT, "note_tokens"},
-    "core/summary/correction.py": {COUNT, "note_tokens"},
+    "compaction/user_words.py": {COUNT},
+    "compaction/chunk_builder.py": {COUNT, "note_tokens"},
+    "compaction/correction.py": {COUNT, "note_tokens"},
     # It counts the lines of a stub.
-    "core/summary/left_out.py": {COUNT},
+    "compaction/omitted_words.py": {COUNT},
     # They only pass the counter on.
-    "core/request.py": {COUNT},
+    "compaction/planning_request.py": {COUNT},
     "compaction/summarizer.py": {COUNT},
     "proxy/measuring.py": {COUNT},
 }
 MAY_SCALE = {
     "providers/tokenizer.py": {"BYTES_PER_TOKEN"},  # the heuristic without tables
     "tokens/pictures.py": {"GLYPHS_PER_TOKEN"},  # what is written in a PDF, which nobody decodes to a text
-    "core/stages/fit.py": {"CHARACTERS_PER_TOKEN"},  # how long a shortened text may be; it is counted afterwards
+    "compaction/fit.py": {"CHARACTERS_PER_TOKEN"},  # how long a shortened text may be; it is counted afterwards
     "compaction/routing.py": {
         "len(prompt + wire.wishes.focus) // 2"
     },  # the room a summary call leaves beside its own prompt
     "proxy/intake.py": {"len(said) // 2"},  # half of a history, in messages
-    "core/stages/session_pruning.py": {"CHARACTERS_PER_TOKEN"},  # the fill of the window as OpenClaw measures it
-    "core/summary/chunk_builder.py": {
+    "compaction/session_pruning.py": {"CHARACTERS_PER_TOKEN"},  # the fill of the window as OpenClaw measures it
+    "compaction/chunk_builder.py": {
         "len(messages) // 3",  # the newest third, which is marked as recent
     },
     "proxy/options.py": {"1 / 3"},  # of a client's patience

@@ -12,12 +12,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.history.authored_text import (
+from app.conversation.authored_text import (
     authored_in,
     authored_text,
     is_result,
 )
-from app.core.history.messages import Kind, Message
+from app.conversation.messages import Kind, Message
 
 Parts = tuple[str, ...]
 

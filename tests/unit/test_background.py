@@ -11,15 +11,15 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.compaction.background import PLANNED_GROWTH, Background
+from app.compaction.chunks import SummaryChunk
+from app.compaction.fallback import Decision
 from app.compaction.parts import BackgroundChance, Prices, Stored
+from app.compaction.policy import Policy
 from app.compaction.quotas import BackgroundLimits, BackgroundRoom
 from app.compaction.request_rates import RequestRates
-from app.core.history.messages import Message
-from app.core.reasons import Code, because
-from app.core.stages.ladder import Decision
-from app.core.stages.policy import Policy
-from app.core.summary.results import Compaction
-from app.core.view.chunks import SummaryChunk
+from app.compaction.results import Compaction
+from app.conversation.messages import Message
+from app.conversation.reasons import Code, because
 from app.runtime.owned import OwnedTasks
 from app.settings import BackgroundSettings
 from app.tokens.cost_gate import CostGate, Rates

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.limits.background_budget import (
+from app.compaction.background_budget import (
     LEAST_KEPT,
     background_budget,
     background_threshold,
@@ -12,7 +12,7 @@ from app.core.limits.background_budget import (
     least_counted,
     most_without_summary,
 )
-from app.core.limits.budget import Budget, Trigger
+from app.compaction.budget import Budget, Trigger
 from tests.unit.conversations import budget
 
 # Of a limit of 10,000: nothing is made up to 5,500, the trigger is at 7,000, and a view over 9,700 is not sent.

@@ -3,8 +3,8 @@
 import pytest
 
 from app.compaction.breakers import CompactionBackoff
-from app.core.reasons import Code, because
-from app.core.summary.results import Compaction, Outcome
+from app.compaction.results import Compaction, Outcome
+from app.conversation.reasons import Code, because
 from app.runtime.lineages import Lineage
 from tests.unit.clock import Clock
 from tests.unit.conversations import chunk, conversation, turns

@@ -5,21 +5,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.compaction.summarizer import SummaryWork
-from app.core.history.exact_values import kept_share
-from app.core.history.records import (
+from app.compaction.chunk_builder import SummaryCall
+from app.compaction.chunks import SummaryChunk, UserWords
+from app.compaction.exact_values import kept_share
+from app.compaction.policy import Strategy
+from app.compaction.prompts import chunk_beside, chunk_text
+from app.compaction.records import (
     Record,
     fit_records,
     join_parts,
     merge_ranked,
     parse_record,
 )
-from app.core.stages.policy import Strategy
-from app.core.summary.brief import SummaryBrief
-from app.core.summary.chunk_builder import SummaryCall
-from app.core.summary.prompts import chunk_beside, chunk_text
-from app.core.view.chunks import SummaryChunk, UserWords
-from app.core.view.view import Conversation
+from app.compaction.summarizer import SummaryWork
+from app.compaction.summary_options import SummaryBrief
+from app.compaction.view import Conversation
 from app.tokens.estimate import note_tokens
 from tests.unit.conversations import (
     SETTINGS,

@@ -3,7 +3,7 @@
 import pytest
 
 from app.compaction.breakers import HistoryBreaker, ModelBreaker
-from app.core.reasons import Code, because
+from app.conversation.reasons import Code, because
 from app.runtime.lineages import Lineage
 from tests.unit.clock import Clock
 

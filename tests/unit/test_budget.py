@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.core.limits.budget import Shares, Trigger, Window, budget_for
+from app.compaction.budget import Shares, Trigger, Window, budget_for
 from app.tokens.calibration import Line
 
 FREE = Shares(reserve=0.05)

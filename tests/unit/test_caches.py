@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.view.view import Conversation
+from app.compaction.view import Conversation
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.chat_completions.messages import read_message
 from app.formats.reader import MessageReader

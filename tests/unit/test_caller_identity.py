@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from app.core.history.identity import Identity as Digests
+from app.conversation.identity import Identity as Digests
 from app.errors import InvalidCredentials, MissingCredentials
 from app.http.credentials import (
     ACCOUNTS,

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from app.core.stages import case as module
-from app.core.stages.case import Case, case_of
-from app.core.stages.ladder import settle
-from app.core.stages.masking import due_mask
-from app.core.stages.policy import Policy
-from app.core.summary.plan import plan_compaction
-from app.core.view.mask import Boundary, MaskPolicy
-from app.core.view.view import Note, Pins
+from app.compaction import planning_state as module
+from app.compaction.due_mask import due_mask
+from app.compaction.fallback import settle
+from app.compaction.mask import Boundary, MaskPolicy
+from app.compaction.plan import plan_compaction
+from app.compaction.planning_state import Case, case_of
+from app.compaction.policy import Policy
+from app.compaction.view import Note, Pins
 from tests.unit.conversations import SETTINGS, budget, case, chunk, conversation, cost, message, turns
 
 TALK = conversation(message("system", "rules"), *turns(10, size=40), message("user", "the last question"))

@@ -9,11 +9,11 @@ from itertools import zip_longest
 
 import pytest
 
-from app.core.history.messages import Message
-from app.core.history.recognition import Head, heads_of, possible_heads, recognise
-from app.core.summary.changing import Succession, changes_every_turn, successions
-from app.core.view.chunks import FirstChunk
-from app.core.view.view import Conversation
+from app.compaction.chunks import FirstChunk
+from app.compaction.unstable_prefix import Succession, changes_every_turn, successions
+from app.compaction.view import Conversation
+from app.conversation.messages import Message
+from app.conversation.recognition import Head, heads_of, possible_heads, recognise
 from tests.unit.conversations import IDENTITY, conversation, message, turns
 
 DUE = 12

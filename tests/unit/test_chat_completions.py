@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.core.history.messages import Media, ToolCall
-from app.core.view.reading import Path, build_view, whole
-from app.core.view.view import Altered, Conversation, Costs, Verbatim, View
+from app.compaction.select import Path, build_view, whole
+from app.compaction.view import Altered, Conversation, Costs, Verbatim, View
+from app.conversation.messages import Media, ToolCall
 from app.errors import InvalidRequest
 from app.formats import members, objects
 from app.formats.chat_completions import request as requests

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.core.history.client_context import (
+from app.compaction.coverage import coverage_of
+from app.compaction.fallback import settle
+from app.compaction.fit import fit
+from app.compaction.mask import MaskPolicy, Masks
+from app.compaction.planning_state import case_of
+from app.compaction.policy import Policy
+from app.compaction.prune import prune
+from app.compaction.select import Path, build_view, carried_context, whole, with_carried_context
+from app.compaction.verify import problems
+from app.compaction.view import Altered, Conversation, Costs, Note, Part, Pins, Pruned, Summary, Verbatim, View
+from app.conversation.client_context import (
     CARRIED_OVER,
     CONTEXT,
     ClientContext,
@@ -18,18 +28,8 @@ from app.core.history.client_context import (
     is_client_text,
     without_context,
 )
-from app.core.history.messages import Kind, Message
-from app.core.reasons import Code
-from app.core.stages.case import case_of
-from app.core.stages.fit import fit
-from app.core.stages.ladder import settle
-from app.core.stages.policy import Policy
-from app.core.stages.prune import prune
-from app.core.view.coverage import coverage_of
-from app.core.view.mask import MaskPolicy, Masks
-from app.core.view.reading import Path, build_view, carried_context, whole, with_carried_context
-from app.core.view.verify import problems
-from app.core.view.view import Altered, Conversation, Costs, Note, Part, Pins, Pruned, Summary, Verbatim, View
+from app.conversation.messages import Kind, Message
+from app.conversation.reasons import Code
 from tests.unit.conversations import IDENTITY, budget, chunk, conversation, cost, message, turns, words
 
 CLAUDE_CONTEXT = (

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from app.compaction.chunks import FirstChunk
 from app.compaction.compactor import ROUNDS, Preparation, untouched
+from app.compaction.fallback import UNTOUCHED, Decision
+from app.compaction.mask import MaskPolicy
 from app.compaction.parts import BackgroundChance, Lately, Prices, Stored
-from app.core.reasons import Code, Reason, because
-from app.core.recall.recall import RecallPolicy
-from app.core.request import MANY_BYTES, MANY_MESSAGES
-from app.core.stages.ladder import UNTOUCHED, Decision
-from app.core.stages.policy import Policy
-from app.core.summary.results import Compaction, Outcome
-from app.core.view.chunks import FirstChunk
-from app.core.view.mask import MaskPolicy
-from app.core.view.thinking import without_thinking
-from app.core.view.view import Altered, Pruned, Verbatim, View
+from app.compaction.planning_request import MANY_BYTES, MANY_MESSAGES
+from app.compaction.policy import Policy
+from app.compaction.recall import RecallPolicy
+from app.compaction.results import Compaction, Outcome
+from app.compaction.thinking import without_thinking
+from app.compaction.view import Altered, Pruned, Verbatim, View
+from app.conversation.reasons import Code, Reason, because
 from app.store import StoreUnavailable
 from app.tokens.cost_gate import CostGate, Rates
 from app.tokens.usage import Price

@@ -9,13 +9,13 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.compaction.chunks import SummaryChunk
+from app.compaction.correction import corrected
+from app.compaction.select import build_view, whole
 from app.compaction.summarizer import SummaryWork
-from app.core.history.messages import Message
-from app.core.summary.correction import corrected
-from app.core.view.chunks import SummaryChunk
-from app.core.view.reading import build_view, whole
-from app.core.view.verify import problems
-from app.core.view.view import Conversation, Summary, View
+from app.compaction.verify import problems
+from app.compaction.view import Conversation, Summary, View
+from app.conversation.messages import Message
 from tests.unit.conversations import (
     conversation,
     count,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.view.coverage import coverage_of
-from app.core.view.reading import whole
-from app.core.view.view import Conversation
+from app.compaction.coverage import coverage_of
+from app.compaction.select import whole
+from app.compaction.view import Conversation
 from app.tokens.calibration import Line
 from tests.unit.conversations import conversation, message
 

@@ -19,7 +19,7 @@ import yaml
 
 from app import __version__
 from app.cli.main import cli
-from app.core.reasons import Code
+from app.conversation.reasons import Code
 from app.errors import StenoError
 from app.http.credentials import CREDENTIALS, FOR_ANYBODY, FOR_ANYBODY_PREFIX, QUERY_KEYS
 from app.settings import Settings, environment_name, every_setting

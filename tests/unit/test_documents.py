@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.history.messages import Media
+from app.conversation.messages import Media
 from app.formats import documents
 from app.formats.chat_completions.messages import read_media as read_part
 from app.formats.documents import GLYPHS_UNREAD, MOST_PAGES, UNKNOWN, Document, read_document

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.core.history.messages import History, Kind, Media, Message, ToolCall, unit_starts
+from app.conversation.messages import History, Kind, Media, Message, ToolCall, unit_starts
 from app.formats.chat_completions.messages import KINDS
 from app.providers.token_tables import TABLES
 from app.providers.tokenizer import Tokenizer

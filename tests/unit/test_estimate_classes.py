@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from app.core.quoting import fence_of, marked
+from app.conversation.quoting import fence_of, marked
 from app.providers.token_tables import TABLES
 from app.providers.tokenizer import Tokenizer
 from lab.benchmarks.accuracy import steno as estimated

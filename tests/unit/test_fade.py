@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from app.core.history.messages import Message
-from app.core.stages.fade import fade, pressure
-from app.core.view.reading import whole
-from app.core.view.view import Altered, Conversation
+from app.compaction.progressive_trim import fade, pressure
+from app.compaction.select import whole
+from app.compaction.view import Altered, Conversation
+from app.conversation.messages import Message
 from tests.unit.conversations import conversation, cost, message
 
 LIMIT = 20_000

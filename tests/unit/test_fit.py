@@ -5,11 +5,11 @@ import re
 
 from msgspec.structs import replace
 
-from app.core.history.messages import Message, ToolCall
-from app.core.stages.fit import fit, truncations
-from app.core.view.mask import CUT_ARGUMENTS
-from app.core.view.reading import whole
-from app.core.view.view import Altered, Conversation, Verbatim, View
+from app.compaction.fit import fit, truncations
+from app.compaction.mask import CUT_ARGUMENTS
+from app.compaction.select import whole
+from app.compaction.view import Altered, Conversation, Verbatim, View
+from app.conversation.messages import Message, ToolCall
 from tests.unit.conversations import conversation, cost, message
 
 

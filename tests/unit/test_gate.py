@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from app.core.summary.gate import Ending, SummaryAnswer, objection, visible_text
-from app.core.summary.prompts import SUMMARY_PROMPT
+from app.compaction.prompts import SUMMARY_PROMPT
+from app.compaction.summary_validation import Ending, SummaryAnswer, objection, visible_text
 from app.formats.chat_completions.summaries import ENDINGS
 from tests.unit.conversations import count, words
 

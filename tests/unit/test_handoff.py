@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from app.core.history.messages import History, Message, ToolCall
-from app.core.quoting import _BREAKS
-from app.core.summary import handoff as document
-from app.core.summary.handoff import handoff, standing
-from app.core.view.chunks import SummaryChunk, UserWords
+from app.compaction import handoff as document
+from app.compaction.chunks import SummaryChunk, UserWords
+from app.compaction.handoff import handoff, standing
+from app.conversation.messages import History, Message, ToolCall
+from app.conversation.quoting import _BREAKS
 from tests.unit.conversations import chunk, conversation, message, turns, words
 
 ABSENT = "The messages are not stored."

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.core.summary.user_words import HEADING
+from app.compaction.user_words import HEADING
 from lab.simulator.log import Record
 from tests.histories.judge import CLEARED, Judge
 from tests.histories.talks import BLOCKS, SENTENCES, traits_of

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.core.history.messages import History, Kind, Media, Message
-from app.core.history.tool_result_text import ResultConfidence
-from app.core.view.view import Conversation, Costs
+from app.compaction.view import Conversation, Costs
+from app.conversation.messages import History, Kind, Media, Message
+from app.conversation.tool_result_text import ResultConfidence
 from tests.unit.conversations import IDENTITY, TENANT, message
 
 IDS = st.sampled_from(["a", "b", ""])

@@ -1,7 +1,7 @@
 """Digests: equal for equal histories, of equal tenants, under one secret, and for nothing else."""
 
-from app.core.history.identity import Identity
-from app.core.history.messages import History
+from app.conversation.identity import Identity
+from app.conversation.messages import History
 from tests.unit.conversations import turns
 
 IDENTITY = Identity(b"secret")

@@ -11,18 +11,18 @@ from unicodedata import category, normalize
 import pytest
 from msgspec.structs import replace
 
+from app.compaction.chunk_builder import SummaryCall
+from app.compaction.chunks import UserWords
+from app.compaction.policy import Strategy
+from app.compaction.prompts import SummaryRequest, chunk_text, failed_results, quote_chunks, quote_messages
+from app.compaction.prune import prune
+from app.compaction.select import Path, build_view
 from app.compaction.summarizer import SummaryWork
-from app.core.history.messages import Media, Message, ToolCall
-from app.core.quoting import LONGEST_WORD, MARKS, fence_of, one_line, quoted, word
-from app.core.stages.policy import Strategy
-from app.core.stages.prune import prune
-from app.core.summary.brief import SummaryBrief
-from app.core.summary.chunk_builder import SummaryCall
-from app.core.summary.gate import Ending
-from app.core.summary.prompts import SummaryRequest, chunk_text, failed_results, quote_chunks, quote_messages
-from app.core.view.chunks import UserWords
-from app.core.view.reading import Path, build_view
-from app.core.view.view import Conversation, Note, Verbatim, View
+from app.compaction.summary_options import SummaryBrief
+from app.compaction.summary_validation import Ending
+from app.compaction.view import Conversation, Note, Verbatim, View
+from app.conversation.messages import Media, Message, ToolCall
+from app.conversation.quoting import LONGEST_WORD, MARKS, fence_of, one_line, quoted, word
 from tests.unit.conversations import (
     SETTINGS,
     budget,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.core.summary.prompts import chunk_text
+from app.compaction.prompts import chunk_text
 from app.formats.registry import FORMATS
 from app.inspector.curl import curl_of
 from app.inspector.payload import Entry, entry_of, places_of, stretches_of

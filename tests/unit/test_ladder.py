@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.core.reasons import Code, Reason, Reasons, because
-from app.core.stages.ladder import Decision, settle, step_down, untouched
-from app.core.stages.policy import Policy
-from app.core.stages.session_pruning import SessionPruning
-from app.core.view.chunks import SummaryChunk
-from app.core.view.coverage import coverage_of
-from app.core.view.mask import Boundary, Masking, MaskPolicy, Masks
-from app.core.view.reading import Path, build_view, whole
-from app.core.view.view import Altered, Conversation, Note, Pins, Pruned, View
+from app.compaction.chunks import SummaryChunk
+from app.compaction.coverage import coverage_of
+from app.compaction.fallback import Decision, settle, step_down, untouched
+from app.compaction.mask import Boundary, Masking, MaskPolicy, Masks
+from app.compaction.policy import Policy
+from app.compaction.select import Path, build_view, whole
+from app.compaction.session_pruning import SessionPruning
+from app.compaction.view import Altered, Conversation, Note, Pins, Pruned, View
+from app.conversation.reasons import Code, Reason, Reasons, because
 from tests.unit.conversations import WHY, budget, case, chunk, conversation, cost, message, sure, turns, words
 
 FIT_ONLY = Policy(prune=False, emergency=False)

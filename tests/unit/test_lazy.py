@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threading import Event, Thread
 
-from app.core.lazy import lazy
+from app.conversation.lazy import lazy
 
 
 class Slow:

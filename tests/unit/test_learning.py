@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.core.stages.ladder import Decision
+from app.compaction.fallback import Decision
 from app.proxy.learning import MISJUDGED, Observation
 from app.tokens.calibration import Line
 

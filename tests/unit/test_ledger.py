@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from app.core.history.identity import Chain
+from app.conversation.identity import Chain
 from app.providers.ledger import Ledger
 from app.settings import load
 from app.store import UsageRecord

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.core.history.messages import Message
-from app.core.quoting import fence_of
-from app.core.stages.case import Case, case_of
-from app.core.stages.ladder import settle
-from app.core.stages.policy import Policy
-from app.core.summary.left_out import OmittedWords
-from app.core.summary.user_words import HEADING
-from app.core.view.verify import problems
-from app.core.view.view import Conversation, Note, Pins, Pruned, View
+from app.compaction.fallback import settle
+from app.compaction.omitted_words import OmittedWords
+from app.compaction.planning_state import Case, case_of
+from app.compaction.policy import Policy
+from app.compaction.user_words import HEADING
+from app.compaction.verify import problems
+from app.compaction.view import Conversation, Note, Pins, Pruned, View
+from app.conversation.messages import Message
+from app.conversation.quoting import fence_of
 from tests.unit import worlds
 from tests.unit.conversations import budget, case, chunk, conversation, cost, count, message, sure, turns, words
 

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.core.history.messages import Media, Message
-from app.core.limits.budget import Shares, Window, budget_for
-from app.core.stages.case import Case, case_of
-from app.core.stages.ladder import Decision, settle, untouched
-from app.core.stages.policy import Policy
-from app.core.view.mask import MaskPolicy
-from app.core.view.view import Altered, Conversation, Pins, View
+from app.compaction.budget import Shares, Window, budget_for
+from app.compaction.fallback import Decision, settle, untouched
+from app.compaction.mask import MaskPolicy
+from app.compaction.planning_state import Case, case_of
+from app.compaction.policy import Policy
+from app.compaction.view import Altered, Conversation, Pins, View
+from app.conversation.messages import Media, Message
 from app.tokens.calibration import ONE_TO_ONE
 from tests.unit.conversations import chunk, conversation, message
 

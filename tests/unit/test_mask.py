@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.core.history.messages import Message, ToolCall
-from app.core.limits.budget import Trigger
-from app.core.view.chunks import SummaryChunk
-from app.core.view.coverage import coverage_of
-from app.core.view.mask import Boundary, Masking, MaskPolicy, Masks
-from app.core.view.reading import Path, build_view, whole
-from app.core.view.verify import problems
-from app.core.view.view import Altered, Conversation, Verbatim, View
+from app.compaction.budget import Trigger
+from app.compaction.chunks import SummaryChunk
+from app.compaction.coverage import coverage_of
+from app.compaction.mask import Boundary, Masking, MaskPolicy, Masks
+from app.compaction.select import Path, build_view, whole
+from app.compaction.verify import problems
+from app.compaction.view import Altered, Conversation, Verbatim, View
+from app.conversation.messages import Message, ToolCall
 from tests.unit.conversations import (
     agent,
     budget,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.core.history.messages import Media, Message
-from app.core.stages.alter import alter
-from app.core.view.mask import MaskPolicy, Masks, in_words
-from app.core.view.reading import Path, build_view
-from app.core.view.verify import problems
-from app.core.view.view import Altered, Conversation
+from app.compaction.alter import alter
+from app.compaction.mask import MaskPolicy, Masks, in_words
+from app.compaction.select import Path, build_view
+from app.compaction.verify import problems
+from app.compaction.view import Altered, Conversation
+from app.conversation.messages import Media, Message
 from tests.unit.conversations import conversation, message, words
 
 SHAPED = MaskPolicy()

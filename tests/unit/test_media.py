@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.history.messages import Media
+from app.conversation.messages import Media
 from app.formats.chat_completions.messages import read_media
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.core.history.messages import Message, split_instructions
+from app.conversation.messages import Message, split_instructions
 from tests.unit.conversations import message, transcript_of, turns
 
 

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.core.history.messages import Kind, Message
-from app.core.reasons import Code
-from app.core.summary.prompts import chunk_text, quote_messages
-from app.core.view.view import (
+from app.compaction.prompts import chunk_text, quote_messages
+from app.compaction.view import (
     Altered,
     Carried,
     Conversation,
@@ -24,6 +22,8 @@ from app.core.view.view import (
     Verbatim,
     View,
 )
+from app.conversation.messages import Kind, Message
+from app.conversation.reasons import Code
 from app.errors import BodyTooLarge, InvalidRequest, UpstreamUnreadable
 from app.formats.beginnings import Beginnings
 from app.formats.members import Unreadable

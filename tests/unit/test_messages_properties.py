@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.view.view import Conversation
+from app.compaction.view import Conversation
 from app.formats.messages.format import MESSAGES
 from app.formats.messages.messages import read_message
 from app.formats.messages.payload import render

@@ -8,8 +8,8 @@ from typing import get_args
 
 import pytest
 
-from app.core.reasons import Code, because
-from app.core.summary.results import Outcome
+from app.compaction.results import Outcome
+from app.conversation.reasons import Code, because
 from app.proxy.record import RequestRecord
 from app.runtime.repeats import Repeats
 from app.telemetry.metrics import ANSWERED, CACHES, ENDS, REPORTED, Metrics, Sampler

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 import yaml
 
-from app.core.limits.budget import Window
+from app.compaction.budget import Window
 from app.providers.model_listings import ListingReader, ListingRefused, ModelListing, announced
 from tests.unit.conversations import sure
 from tests.unit.providers import MockedUpstream, listing

@@ -10,7 +10,7 @@ import jsonschema_rs
 import pytest
 
 from app.api import wire_schema
-from app.core.stages.ladder import Status
+from app.compaction.fallback import Status
 from app.formats.early import EVENT_SHAPES
 from app.formats.paths import COUNTS
 from app.formats.registry import FORMATS

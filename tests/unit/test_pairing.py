@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.core.history.messages import Caller, History, Message, ToolCall
+from app.conversation.messages import Caller, History, Message, ToolCall
 from tests.unit.conversations import message
 
 USER, DONE = message("user", "q"), message("assistant", "done")

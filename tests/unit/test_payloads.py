@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.core.view.view import Conversation, Costs, Note, Pruned, Verbatim, View
+from app.compaction.view import Conversation, Costs, Note, Pruned, Verbatim, View
 from app.formats.format import WireFormat
 from app.formats.messages.format import MESSAGES
 from app.formats.reader import MessageReader

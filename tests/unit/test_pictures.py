@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.core.history.messages import Media
+from app.conversation.messages import Media
 from app.tokens.pictures import Fit, Pages, Patches, Tiles, media_tokens
 
 TILES = Tiles(85, 170)

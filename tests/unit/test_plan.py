@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.core.history.messages import Message
-from app.core.limits.budget import Budget, Trigger
-from app.core.stages.policy import Strategy
-from app.core.summary.cut import choose_cut
-from app.core.summary.plan import MOST_PARTS, Plan, cut_at, plan_asked
-from app.core.summary.spans import Span, halves, split_span
-from app.core.view.chunks import SummaryChunk
-from app.core.view.reading import Path, build_view
-from app.core.view.view import Conversation, Pins
+from app.compaction.budget import Budget, Trigger
+from app.compaction.chunks import SummaryChunk
+from app.compaction.plan import MOST_PARTS, Plan, cut_at, plan_asked
+from app.compaction.policy import Strategy
+from app.compaction.select import Path, build_view
+from app.compaction.spans import Span, halves, split_span
+from app.compaction.tail import choose_cut
+from app.compaction.view import Conversation, Pins
+from app.conversation.messages import Message
 from tests.unit.conversations import (
     SETTINGS,
     budget,

@@ -15,20 +15,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from app.compaction.budget import Budget, Window, budget_for
+from app.compaction.chunks import SummaryChunk
+from app.compaction.fallback import Decision
+from app.compaction.mask import Boundary
 from app.compaction.parts import Stored
-from app.core.history.identity import Identity
-from app.core.history.messages import Kind
-from app.core.limits.budget import Budget, Window, budget_for
-from app.core.recall.recall import RecallPolicy, Recollection, with_recalled
-from app.core.request import Request
-from app.core.stages.ladder import Decision
-from app.core.stages.policy import Policy
-from app.core.summary.gate import SummaryAnswer
-from app.core.summary.results import Compaction
-from app.core.view.chunks import SummaryChunk
-from app.core.view.mask import Boundary
-from app.core.view.verify import problems
-from app.core.view.view import Conversation, Pruned, Summary, View
+from app.compaction.planning_request import Request
+from app.compaction.policy import Policy
+from app.compaction.recall import RecallPolicy, Recollection, with_recalled
+from app.compaction.results import Compaction
+from app.compaction.summary_validation import SummaryAnswer
+from app.compaction.verify import problems
+from app.compaction.view import Conversation, Pruned, Summary, View
+from app.conversation.identity import Identity
+from app.conversation.messages import Kind
 from app.formats.chat_completions.messages import read_message
 from app.formats.chat_completions.payload import render
 from app.formats.reader import MessageReader

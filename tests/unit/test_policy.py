@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.limits.budget import Trigger
-from app.core.stages.policy import Policy, Strategy
-from app.core.stages.session_pruning import SessionPruning
-from app.core.view.mask import MaskPolicy
-from app.core.view.view import Conversation
+from app.compaction.budget import Trigger
+from app.compaction.mask import MaskPolicy
+from app.compaction.policy import Policy, Strategy
+from app.compaction.session_pruning import SessionPruning
+from app.compaction.view import Conversation
 from tests.unit.conversations import budget, conversation, message, turns
 
 QUESTION = message("user", "the last question")

@@ -3,17 +3,17 @@
 import pytest
 from msgspec.structs import replace
 
-from app.core.history.messages import History, Media
-from app.core.quoting import fence_of
-from app.core.summary.prompts import (
+from app.compaction.chunks import UserWords
+from app.compaction.prompts import (
     LONGEST_FAILURE,
     chunk_text,
     failed_results,
     quote_messages,
     summary_request,
 )
-from app.core.view.chunks import UserWords
-from app.core.view.view import Verbatim, View
+from app.compaction.view import Verbatim, View
+from app.conversation.messages import History, Media
+from app.conversation.quoting import fence_of
 from tests.unit.conversations import chunk, conversation, message, turns
 
 FENCE = "0badcafe"

@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import pytest
 
-from app.core.history.messages import Message
-from app.core.quoting import LONGEST_WORD
-from app.core.stages.prune import MOST_NAMES, STUB_TOKENS, prune
-from app.core.stages.repair import repair
-from app.core.view.reading import whole
-from app.core.view.verify import problems
-from app.core.view.view import Altered, Conversation, Note, Pins, Pruned, Verbatim, View
+from app.compaction.prune import MOST_NAMES, STUB_TOKENS, prune
+from app.compaction.repair import repair
+from app.compaction.select import whole
+from app.compaction.verify import problems
+from app.compaction.view import Altered, Conversation, Note, Pins, Pruned, Verbatim, View
+from app.conversation.messages import Message
+from app.conversation.quoting import LONGEST_WORD
 from tests.unit.conversations import conversation, cost, message, turns
 
 QUESTION = message("user", "the last question")

@@ -6,7 +6,7 @@ import gc
 import re
 from collections.abc import Sequence
 
-from app.core.history.messages import Message
+from app.conversation.messages import Message
 from app.formats.chat_completions.messages import read_message
 from app.formats.reader import MOST_NEW, MessageReader
 from app.formats.registry import FORMATS, mark_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.core.reasons import PROBLEMS, Code, Reason, because, joined
+from app.conversation.reasons import PROBLEMS, Code, Reason, because, joined
 
 STORAGE = Reason(Code.STORAGE)
 FAILED_LATELY = Reason(Code.SUMMARY_FAILED_LATELY)

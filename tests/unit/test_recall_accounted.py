@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.core.limits.budget import Budget, Shares, Window, budget_for
-from app.core.reasons import Code
-from app.core.recall.recall import WIDE, RecallPolicy, Recollection, with_recalled
-from app.core.view.coverage import coverage_of
-from app.core.view.verify import problems
-from app.core.view.view import Conversation, Recalled, Summary, Verbatim, View
+from app.compaction.budget import Budget, Shares, Window, budget_for
+from app.compaction.coverage import coverage_of
+from app.compaction.recall import WIDE, RecallPolicy, Recollection, with_recalled
+from app.compaction.verify import problems
+from app.compaction.view import Conversation, Recalled, Summary, Verbatim, View
+from app.conversation.reasons import Code
 from app.tokens.calibration import Line
 from tests.unit.conversations import budget, chunk, conversation, cost, message
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from app.compaction.recall import RecallPolicy
 from app.compaction.recall_index_cache import RecallIndexCache
-from app.core.recall.recall import RecallPolicy
-from app.core.view.view import Conversation, Recalled, Summary, Verbatim, View
+from app.compaction.view import Conversation, Recalled, Summary, Verbatim, View
 from app.runtime.caches import CACHE_BYTES, ENTRY_BYTES, Caches
 from app.runtime.erased import Erased
 from app.runtime.threads import Work

@@ -7,8 +7,7 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
-from app.core.history.messages import History, ToolCall
-from app.core.recall.recall_index import (
+from app.compaction.recall_index import (
     FEW_PASSAGES,
     LONGEST_NAME,
     LONGEST_PASSAGE,
@@ -22,6 +21,7 @@ from app.core.recall.recall_index import (
     text_of,
     tool_called,
 )
+from app.conversation.messages import History, ToolCall
 from tests.unit.conversations import message
 
 

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.core.history.messages import Message, ToolCall, own_message
-from app.core.limits.budget import Budget
-from app.core.quoting import fence_of, indented
-from app.core.recall.recall import (
+from app.compaction.budget import Budget
+from app.compaction.chunks import UserWords
+from app.compaction.recall import (
     AFTER,
     OPENING,
     VALUES_OPENING,
@@ -25,9 +24,8 @@ from app.core.recall.recall import (
     hidden_in,
     with_recalled,
 )
-from app.core.view.chunks import UserWords
-from app.core.view.verify import problems
-from app.core.view.view import (
+from app.compaction.verify import problems
+from app.compaction.view import (
     Altered,
     Carried,
     Conversation,
@@ -40,6 +38,8 @@ from app.core.view.view import (
     Verbatim,
     View,
 )
+from app.conversation.messages import Message, ToolCall, own_message
+from app.conversation.quoting import fence_of, indented
 from tests.unit.conversations import budget, chunk, conversation, cost, message
 
 LIMIT = 2_000

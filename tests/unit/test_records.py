@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.history.entities import rank
-from app.core.history.records import (
+from app.compaction.entities import rank
+from app.compaction.records import (
     Field,
     Record,
     fit_records,

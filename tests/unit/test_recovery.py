@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.limits.budget import Budget, Shares, Window, budget_for
-from app.core.limits.overflow import Overflow, Payload, Recovery, recover
+from app.compaction.budget import Budget, Shares, Window, budget_for
+from app.compaction.overflow import Overflow, Payload, Recovery, recover
 from app.tokens.calibration import ONE_TO_ONE, Line
 from tests.unit.conversations import sure
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.core.history.messages import Message
-from app.core.stages.repair import GAP, repair, separated
-from app.core.view.reading import Path, build_view, whole
-from app.core.view.verify import problems
-from app.core.view.view import Altered, Note, Part, Pinned, Pruned, Summary, Verbatim, View
+from app.compaction.repair import GAP, repair, separated
+from app.compaction.select import Path, build_view, whole
+from app.compaction.verify import problems
+from app.compaction.view import Altered, Note, Part, Pinned, Pruned, Summary, Verbatim, View
+from app.conversation.messages import Message
 from tests.unit.conversations import chunk, conversation, cost, message
 
 USER = message("user", "q")

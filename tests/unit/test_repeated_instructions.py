@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.core.history.messages import Kind, Message
-from app.core.view.reading import usable
+from app.compaction.select import usable
+from app.conversation.messages import Kind, Message
 from tests.unit.conversations import chunk, conversation, message, words
 
 

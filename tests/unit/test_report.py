@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api import wire_schema
+from app.compaction.fallback import Decision
 from app.compaction.request import ChatRequest
-from app.core.history.messages import Kind, Message
-from app.core.reasons import Code, because
-from app.core.stages.ladder import Decision
-from app.core.view.view import Conversation, Costs
+from app.compaction.view import Conversation, Costs
+from app.conversation.messages import Kind, Message
+from app.conversation.reasons import Code, because
 from app.proxy.report import Context, closing, context_headers, context_members, context_of
 from app.tokens.calibration import Line
 from tests.unit.conversations import IDENTITY, TENANT

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from app.core.history.messages import Kind, Media, Message
-from app.core.reasons import Code
-from app.core.view.reading import whole
-from app.core.view.view import Altered, Carried, Conversation, Costs, Note, Pruned, Verbatim, View
+from app.compaction.select import whole
+from app.compaction.view import Altered, Carried, Conversation, Costs, Note, Pruned, Verbatim, View
+from app.conversation.messages import Kind, Media, Message
+from app.conversation.reasons import Code
 from app.errors import UpstreamDisconnected
 from app.formats.reader import MessageReader
 from app.formats.responses.format import RESPONSES

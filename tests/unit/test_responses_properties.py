@@ -14,13 +14,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.history.messages import Message
-from app.core.stages.fit import fit, truncations
-from app.core.stages.prune import prune
-from app.core.stages.repair import repair
-from app.core.view.reading import whole
-from app.core.view.verify import problems
-from app.core.view.view import Conversation, Costs, View
+from app.compaction.fit import fit, truncations
+from app.compaction.prune import prune
+from app.compaction.repair import repair
+from app.compaction.select import whole
+from app.compaction.verify import problems
+from app.compaction.view import Conversation, Costs, View
+from app.conversation.messages import Message
 from app.formats.reader import MessageReader
 from app.formats.responses.format import RESPONSES
 from lab.simulator.responses.items import OUTPUTS, PREFIXES, item_id, seal

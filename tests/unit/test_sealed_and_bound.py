@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from app.core.history.messages import Kind, Message, ToolCall
-from app.core.stages.alter import alter, results
-from app.core.stages.prune import prune
-from app.core.stages.repair import repair
-from app.core.summary.prompts import failed_results, quote_chunks, quote_messages
-from app.core.view.mask import MaskPolicy, Masks
-from app.core.view.reading import whole
-from app.core.view.verify import problems
-from app.core.view.view import Altered, Note, Pruned, Verbatim, View
+from app.compaction.alter import alter, results
+from app.compaction.mask import MaskPolicy, Masks
+from app.compaction.prompts import failed_results, quote_chunks, quote_messages
+from app.compaction.prune import prune
+from app.compaction.repair import repair
+from app.compaction.select import whole
+from app.compaction.verify import problems
+from app.compaction.view import Altered, Note, Pruned, Verbatim, View
+from app.conversation.messages import Kind, Message, ToolCall
 from app.tokens.estimate import unit_tokens
 from app.tokens.rules import rules_for
 from tests.unit.conversations import chunk, conversation, cost, count, message, transcript_of, turns, words

@@ -7,7 +7,7 @@ from base64 import b64encode
 
 import pytest
 
-from app.core.history.secrets import REMOVED, without_secrets
+from app.conversation.secrets import REMOVED, without_secrets
 
 # Put together here, so that no scanner takes this file for a leak.
 LETTERS = "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA5bC7d"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.core.history.messages import Media, Message
-from app.core.stages.session_pruning import SessionPruning, is_quiet, prune_session
-from app.core.view.mask import MaskPolicy, Masks
-from app.core.view.reading import Path, build_view, whole
-from app.core.view.view import Altered, Conversation, Pins, View
+from app.compaction.mask import MaskPolicy, Masks
+from app.compaction.select import Path, build_view, whole
+from app.compaction.session_pruning import SessionPruning, is_quiet, prune_session
+from app.compaction.view import Altered, Conversation, Pins, View
+from app.conversation.messages import Media, Message
 from tests.unit.conversations import chunk, conversation, cost, message
 
 ADAPTIVE = SessionPruning()

@@ -15,9 +15,9 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from app.core.limits.budget import Shares
-from app.core.recall.recall import RecallPolicy
-from app.core.stages.policy import Policy
+from app.compaction.budget import Shares
+from app.compaction.policy import Policy
+from app.compaction.recall import RecallPolicy
 from app.settings import ConfigurationError, Settings, every_setting, load
 from app.settings.checks import check_settings
 from app.settings.old_keys import REMOVED

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.summary.prompts import LATER_NOTE
+from app.compaction.prompts import LATER_NOTE
 from lab.simulator.extract import identifiers, quoted_lines, summarise
 from lab.simulator.replies import summary_of
 

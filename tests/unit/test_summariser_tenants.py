@@ -11,11 +11,11 @@ import httpx2
 import pytest
 import respx
 
-from app.compaction.summariser import PAUSED, TAUGHT_SECONDS, Route, Summariser
-from app.core.reasons import Code, because
-from app.core.summary.gate import SummaryAnswer
-from app.core.summary.prompts import summary_request
-from app.core.summary.results import Failure
+from app.compaction.prompts import summary_request
+from app.compaction.results import Failure
+from app.compaction.summariser_client import PAUSED, TAUGHT_SECONDS, Route, Summariser
+from app.compaction.summary_validation import SummaryAnswer
+from app.conversation.reasons import Code, because
 from app.formats.chat_completions.summaries import ChatSummaries
 from app.http.hops import new_instance
 from app.http.upstream import Upstream

@@ -5,21 +5,21 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
+from app.compaction.budget import Budget
+from app.compaction.chunk_builder import SummaryCall
+from app.compaction.chunks import SummaryChunk
+from app.compaction.plan import MOST_PARTS, Plan, plan_asked
+from app.compaction.plan import plan_compaction as plan_whole
+from app.compaction.policy import Strategy
+from app.compaction.prompts import LATER_NOTE, SummaryRequest
+from app.compaction.results import Compaction, Failure, Outcome
+from app.compaction.select import Path
+from app.compaction.spans import Span, longest_within, quoted_tokens, released_by
 from app.compaction.summarizer import SummaryWork
-from app.core.limits.budget import Budget
-from app.core.reasons import Code, because, joined
-from app.core.stages.policy import Strategy
-from app.core.summary.brief import SummaryBrief
-from app.core.summary.chunk_builder import SummaryCall
-from app.core.summary.gate import Ending, SummaryAnswer
-from app.core.summary.plan import MOST_PARTS, Plan, plan_asked
-from app.core.summary.plan import plan_compaction as plan_whole
-from app.core.summary.prompts import LATER_NOTE, SummaryRequest
-from app.core.summary.results import Compaction, Failure, Outcome
-from app.core.summary.spans import Span, longest_within, quoted_tokens, released_by
-from app.core.view.chunks import SummaryChunk
-from app.core.view.reading import Path
-from app.core.view.view import Altered, Conversation, Part, Pruned, Recalled, Verbatim, View
+from app.compaction.summary_options import SummaryBrief
+from app.compaction.summary_validation import Ending, SummaryAnswer
+from app.compaction.view import Altered, Conversation, Part, Pruned, Recalled, Verbatim, View
+from app.conversation.reasons import Code, because, joined
 from tests.unit.conversations import (
     SETTINGS,
     TOO_LARGE,

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from app.compaction.chunk_builder import SummaryCall
+from app.compaction.chunks import SummaryChunk
+from app.compaction.policy import Strategy
+from app.compaction.prompts import SummaryRequest
 from app.compaction.summarizer import SummaryWork
-from app.core.history.messages import Message
-from app.core.quoting import fence_of
-from app.core.stages.policy import Strategy
-from app.core.summary.brief import SummaryBrief
-from app.core.summary.chunk_builder import SummaryCall
-from app.core.summary.gate import Ending, SummaryAnswer
-from app.core.summary.prompts import SummaryRequest
-from app.core.view.chunks import SummaryChunk
-from app.core.view.view import Conversation, Summary, Verbatim, View
+from app.compaction.summary_options import SummaryBrief
+from app.compaction.summary_validation import Ending, SummaryAnswer
+from app.compaction.view import Conversation, Summary, Verbatim, View
+from app.conversation.messages import Message
+from app.conversation.quoting import fence_of
 from tests.unit.conversations import (
     SETTINGS,
     Announce,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.history.identity import Identity
+from app.conversation.identity import Identity
 from app.formats.members import RawObject, Unreadable, split_array
 from app.formats.reader import MessageReader
 from app.formats.registry import FORMATS

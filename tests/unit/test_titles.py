@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.core.history.titles import LONGEST, title_of
+from app.conversation.titles import LONGEST, title_of
 from app.formats.registry import FORMATS
 
 BY_NAME = {each.name: each for each in FORMATS}

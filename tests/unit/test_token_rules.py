@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.core.history.messages import Kind, Media, Message, ToolCall
+from app.conversation.messages import Kind, Media, Message, ToolCall
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.messages import tokens as messages_format
 from app.formats.messages.format import MESSAGES

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.core.history.agent_progress import (
+from app.compaction.agent_progress import (
     LONGEST_COMMAND,
     NewerResult,
     ToolEffect,
@@ -16,8 +16,8 @@ from app.core.history.agent_progress import (
     newer_results,
     reports_failure,
 )
-from app.core.history.authored_text import result_confidence
-from app.core.history.messages import History, ToolCall
+from app.conversation.authored_text import result_confidence
+from app.conversation.messages import History, ToolCall
 from tests.unit.conversations import message
 
 

@@ -10,17 +10,17 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from app.core.history.authored_text import authored_text, result_confidence
-from app.core.history.messages import History, Kind, Message
-from app.core.history.tool_result_text import ResultConfidence, calls_in_text
-from app.core.stages.fit import fit
-from app.core.stages.ladder import settle
-from app.core.stages.policy import Policy
-from app.core.stages.prune import prune
-from app.core.view.mask import MaskPolicy, Masks
-from app.core.view.reading import whole
-from app.core.view.verify import problems
-from app.core.view.view import Altered, Conversation, Part, Pruned, Verbatim
+from app.compaction.fallback import settle
+from app.compaction.fit import fit
+from app.compaction.mask import MaskPolicy, Masks
+from app.compaction.policy import Policy
+from app.compaction.prune import prune
+from app.compaction.select import whole
+from app.compaction.verify import problems
+from app.compaction.view import Altered, Conversation, Part, Pruned, Verbatim
+from app.conversation.authored_text import authored_text, result_confidence
+from app.conversation.messages import History, Kind, Message
+from app.conversation.tool_result_text import ResultConfidence, calls_in_text
 from tests.unit.conversations import budget, case, conversation, cost, message, words
 
 ENVIRONMENT = "<environment_details>\n# Current Mode\nACT MODE\n</environment_details>"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.history.messages import Kind, Message
-from app.core.summary.user_words import CUT, fitting_words, own_entries, quote_user_words
-from app.core.view.chunks import UserWords
+from app.compaction.chunks import UserWords
+from app.compaction.user_words import CUT, fitting_words, own_entries, quote_user_words
+from app.conversation.messages import Kind, Message
 from tests.unit.conversations import count, message, transcript_of, words
 
 LONG = 10_000

@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from app.core.history.messages import Message
-from app.core.reasons import Code
-from app.core.view.reading import Path, build_view, whole
-from app.core.view.verify import problems
-from app.core.view.view import Altered, Carried, Note, Part, Pinned, Pruned, Recalled, Summary, Verbatim, View
+from app.compaction.select import Path, build_view, whole
+from app.compaction.verify import problems
+from app.compaction.view import Altered, Carried, Note, Part, Pinned, Pruned, Recalled, Summary, Verbatim, View
+from app.conversation.messages import Message
+from app.conversation.reasons import Code
 from tests.unit.conversations import chunk, conversation, message, turns
 
 TALK = conversation(

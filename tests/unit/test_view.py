@@ -3,11 +3,23 @@
 import pytest
 from msgspec.structs import replace
 
-from app.core.history.messages import Media
-from app.core.limits.budget import Trigger
-from app.core.view.chunks import SummaryChunk
-from app.core.view.reading import Path, build_view, paths, pinned_tokens, whole
-from app.core.view.view import Altered, Carried, Conversation, Note, Part, Pinned, Pins, Pruned, Summary, Verbatim, View
+from app.compaction.budget import Trigger
+from app.compaction.chunks import SummaryChunk
+from app.compaction.select import Path, build_view, paths, pinned_tokens, whole
+from app.compaction.view import (
+    Altered,
+    Carried,
+    Conversation,
+    Note,
+    Part,
+    Pinned,
+    Pins,
+    Pruned,
+    Summary,
+    Verbatim,
+    View,
+)
+from app.conversation.messages import Media
 from tests.unit.conversations import chunk, conversation, least_view, message, sure, turns, widest_path, words
 
 SAID = [message("system", "rules here"), *turns(10, size=50), message("user", "last question now")]

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from app.compaction.background_budget import background_budget, most_without_summary
+from app.compaction.budget import Budget, Shares, Trigger, Window, budget_for
+from app.compaction.chunks import SummaryChunk
+from app.compaction.select import build_view, paths, whole
 from app.compaction.summarizer import SummaryWork
-from app.core.history.messages import Message
-from app.core.limits.background_budget import background_budget, most_without_summary
-from app.core.limits.budget import Budget, Shares, Trigger, Window, budget_for
-from app.core.view.chunks import SummaryChunk
-from app.core.view.reading import build_view, paths, whole
-from app.core.view.verify import problems
-from app.core.view.view import Carried, Conversation, Summary, Verbatim, View
+from app.compaction.verify import problems
+from app.compaction.view import Carried, Conversation, Summary, Verbatim, View
+from app.conversation.messages import Message
 from tests.unit.conversations import (
     SETTINGS,
     conversation,

@@ -9,8 +9,8 @@ from typing import get_args
 import pytest
 
 from app.api import wire_schema
-from app.core.reasons import Code
-from app.core.stages.ladder import Status
+from app.compaction.fallback import Status
+from app.conversation.reasons import Code
 from app.formats.early import EVENT_SHAPES
 from app.formats.requests import OPTIONS
 from tests.shown_examples import shown

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.core.stages.case import Case
-from app.core.stages.ladder import settle
-from app.core.stages.masking import without_summary
-from app.core.stages.policy import Policy
-from app.core.view.mask import Boundary, Masking, MaskPolicy, Masks
-from app.core.view.view import Altered, Conversation
+from app.compaction.due_mask import without_summary
+from app.compaction.fallback import settle
+from app.compaction.mask import Boundary, Masking, MaskPolicy, Masks
+from app.compaction.planning_state import Case
+from app.compaction.policy import Policy
+from app.compaction.view import Altered, Conversation
 from tests.unit.conversations import WHY, agent, budget, case, conversation, cost, message, steps, sure, words
 
 POLICY = Policy()

@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from app.core.history.messages import Message
+from app.conversation.messages import Message
 from app.formats.format import WireFormat
 from app.formats.messages.format import MESSAGES
 from app.formats.reader import MessageReader

@@ -10,12 +10,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from app.compaction.compactor import Preparation
+from app.compaction.fallback import Decision
 from app.compaction.parts import BackgroundChance, Lately, Prices, Stored
-from app.core.request import Request
-from app.core.stages.ladder import Decision
-from app.core.stages.policy import Policy
-from app.core.summary.results import Compaction
-from app.core.view.view import Conversation
+from app.compaction.planning_request import Request
+from app.compaction.policy import Policy
+from app.compaction.results import Compaction
+from app.compaction.view import Conversation
 from app.store import StoreUnavailable
 from tests.unit.conversations import SETTINGS, TENANT, budget, cost, count, notes, play
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from app.core.history.messages import Kind, Media, Message, ToolCall
+from app.conversation.messages import Kind, Media, Message, ToolCall
 from app.formats.breakpoints import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT, Breakpoints
 from app.formats.documents import file_of
 from app.formats.media import pixels

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from app.core.view.view import Altered, Conversation, View
+from app.compaction.view import Altered, Conversation, View
 from app.formats.breakpoints import kept_breakpoint
 from app.formats.chat_completions.messages import is_media, is_text
 from app.formats.objects import decoded_object, spliced

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec.structs import replace
 
-from app.core.summary.gate import Ending
-from app.core.summary.prompts import SummaryRequest
+from app.compaction.prompts import SummaryRequest
+from app.compaction.summary_validation import Ending
 from app.formats.chat_completions.request import NAME, PATH
 from app.formats.summaries import Collected, Json, Manners, SummaryDialect, member_named
 

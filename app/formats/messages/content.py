@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from app.core.history.messages import Media
+from app.conversation.messages import Media
 from app.formats.breakpoints import CACHE_CONTROL, Breakpoints
 from app.formats.documents import file_of
 from app.formats.media import pixels

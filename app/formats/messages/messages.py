@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from app.core.history.authored_text import result_confidence
-from app.core.history.client_context import is_client_text
-from app.core.history.messages import Kind, Message, ToolCall
-from app.core.history.tool_result_text import ResultConfidence
+from app.conversation.authored_text import result_confidence
+from app.conversation.client_context import is_client_text
+from app.conversation.messages import Kind, Message, ToolCall
+from app.conversation.tool_result_text import ResultConfidence
 from app.formats.members import Unreadable
 from app.formats.messages.content import (
     SEALED,

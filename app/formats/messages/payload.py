@@ -19,8 +19,8 @@ from typing import Any
 
 import msgspec
 
-from app.core.history.messages import Kind
-from app.core.view.view import Altered, Conversation, Pinned, Summary, Verbatim, View
+from app.compaction.view import Altered, Conversation, Pinned, Summary, Verbatim, View
+from app.conversation.messages import Kind
 from app.formats.breakpoints import kept_breakpoint
 from app.formats.messages.content import (
     MARK,

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from app.core.reasons import Code, Reason
+from app.conversation.reasons import Code, Reason
 from app.formats.members import RawObject, Unreadable
 from app.formats.messages.content import (
     blocks_of,

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from app.core.summary.gate import Ending
-from app.core.summary.prompts import SummaryRequest
+from app.compaction.prompts import SummaryRequest
+from app.compaction.summary_validation import Ending
 from app.formats.messages.content import blocks_of
 from app.formats.messages.messages import SYSTEM, is_beside
 from app.formats.messages.request import NAME, PATH

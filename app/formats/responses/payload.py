@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from app.core.view.view import Altered, Conversation, View
+from app.compaction.view import Altered, Conversation, View
 from app.formats.breakpoints import kept_breakpoint
 from app.formats.objects import decoded_object, spliced
 from app.formats.rendering import Placed, contents_joined, joined, placed

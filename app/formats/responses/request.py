@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from app.core.reasons import Code, Reason
+from app.conversation.reasons import Code, Reason
 from app.formats.beginnings import Beginnings
 from app.formats.members import RawObject, Unreadable
 from app.formats.objects import decoded_object, object_of, objects_in, text_at

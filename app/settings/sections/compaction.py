@@ -9,8 +9,8 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from app.core.limits.budget import Shares
-from app.core.recall.recall import RecallPolicy
+from app.compaction.budget import Shares
+from app.compaction.recall import RecallPolicy
 from app.settings.sections.trigger import TriggerSettings
 from app.settings.types import Preset, Ratio, Seconds, Section
 

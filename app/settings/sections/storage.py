@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from app.core.history.secrets import Scrub, without_secrets
+from app.conversation.secrets import Scrub, without_secrets
 from app.settings.places import default_database, sqlite_url
 from app.settings.types import Seconds, Section
 

@@ -6,8 +6,8 @@ from typing import Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from app.core.limits.budget import MIN_SUMMARY, Shares
-from app.core.summary.prompts import SUMMARY_PROMPT
+from app.compaction.budget import MIN_SUMMARY, Shares
+from app.compaction.prompts import SUMMARY_PROMPT
 from app.formats.registry import FORMATS
 from app.settings.types import Seconds, Section
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from app.core.limits.budget import Shares
+from app.compaction.budget import Shares
 from app.settings.types import Ratio, Section
 from app.tokens.usage import MOST_TOKENS
 

@@ -1,0 +1,390 @@
+"""Drafts of summary chunks: what the summariser is asked for each, and the chunk that its answer becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from math import ceil
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from app.compaction import prompts
+from app.compaction.alter import message_of
+from app.compaction.budget import Budget
+from app.compaction.chunks import SummaryChunk, UserWords
+from app.compaction.entities import extract_records
+from app.compaction.exact_values import kept_share
+from app.compaction.plan import Plan, is_shown, may_continue, shown_size
+from app.compaction.prompts import SummaryRequest
+from app.compaction.records import fit_records, merge_ranked, merge_records, parse_record
+from app.compaction.repair import repair
+from app.compaction.select import Path, build_view
+from app.compaction.spans import Span, longest_within, quoted_tokens, released_by, replaced_tokens, summary_tokens
+from app.compaction.summary_options import SummaryBrief
+from app.compaction.summary_validation import MINIMUM_TOKENS, SummaryAnswer, is_too_long, objection, visible_text
+from app.compaction.tail import AIMED_SHARE
+from app.compaction.user_words import SHARE, chunk_room, fitting_words, held_tokens, own_entries, quote_user_words
+from app.compaction.view import Altered, Conversation, Part, Recalled, Verbatim, View
+from app.conversation.quoting import fence_of
+from app.conversation.reasons import Reason, Reasons
+from app.conversation.secrets import REMOVED
+from app.tokens.estimate import Count, note_tokens
+
+WORDS_SHARE = 0.5
+"""The user's words take at most this share of what a summary replaces, or it would be no smaller than that."""
+LEAST_ASKED = 1_000
+"""Tokens. A summary that was asked for is made of less, too: then it may be as short or long as little text needs."""
+LEAST_PART = 100
+"""Tokens. So may that of a part which holds less beyond its words and values: without it large ones are of no use."""
+
+
+class Draft(Struct, frozen=True):
+    """A chunk without its text, and what the summariser is asked for it."""
+
+    chunk: SummaryChunk
+    quoted: str
+    stands_for: int
+    """Tokens of what the chunk stands for in a view."""
+    prompt: str
+    notes: tuple[str, ...]
+    shown: View | None
+    """The conversation itself, where that is what the summariser is to read."""
+    beside: tuple[str, ...]
+    """Lines that the conversation does not show and the quoted text does."""
+    aim: int
+    """Tokens that the text is to have at most."""
+    replaces: int
+    """Tokens that the text has to be smaller than."""
+    least: int
+    """Tokens that it has at least."""
+
+
+class SummaryCall(Struct, frozen=True):
+    request: SummaryRequest
+    values: tuple[str, ...] = ()
+    """Exact values that will stand beside the answer: how many of them it holds itself is measured."""
+    stands_for: int = 0
+    """Tokens of what the answer is to stand for."""
+    room: int = 0
+    """Tokens of its cap, as Steno counts them."""
+
+
+class Rejection(Struct, frozen=True):
+    """Why an answer cannot be kept."""
+
+    reason: Reason
+    too_long: bool
+    """True if the notes of fewer messages may do."""
+
+
+def _before(stop: int, parts: Iterable[Part], *, masked: bool) -> Sequence[Part]:
+    """Parts of a view up to the message at `stop`; unless they are to be `masked`, the messages as the client wrote
+    them: masks end the cache's match, but a summary of what they leave holds less."""
+    shown = [part if masked and isinstance(part, Altered) else _whole(part, stop) for part in parts]
+    ends = (place for place, part in enumerate(shown, 1) if _end_of(part) == stop)
+    return shown[: next(ends, len(shown))]
+
+
+def _end_of(part: Part) -> int:
+    match part:
+        case Verbatim(_, stop):
+            return stop
+        case Altered(index):
+            return index + 1
+        case _:
+            return -1
+
+
+def _whole(part: Part, stop: int) -> Part:
+    match part:
+        case Verbatim(start, end):
+            return Verbatim(start, min(end, stop))
+        case Altered(index):
+            return Verbatim(index, index + 1)
+        case _:
+            return part
+
+
+class ChunkBuilder(Struct, frozen=True):
+    conversation: Conversation
+    conversation_id: str
+    plan: Plan
+    budget: Budget
+    settings: SummaryBrief
+    count: Count
+    sent: View | None = None
+    """View over the plan's base with what is quoted in it, as the provider has it in its cache, if that is known."""
+    said: Sequence[tuple[int, UserWords]] = ()
+    """The user's words in the plan's spans, with the positions of the messages."""
+    words_room: int = 0
+    """Most tokens of the user's words in all chunks."""
+
+    def of_messages(self, span: Span) -> Draft:
+        """A level 0 chunk, made from messages."""
+        transcript = self.conversation.transcript
+        end = self.plan.spans[-1].stop
+        carried = tuple(index - span.start for index in transcript.carried(span.start, span.stop, end))
+        continued = span.stop < end or self.plan.goes_on
+        chunk = replace(self._blank(span.start, span.stop, carried, ()), continued=continued)
+        base = self.plan.base
+        shown = self._shown(base, span) if span.start == base.covered else None
+        later = (prompts.LATER_NOTE,) if base.chunks else ()
+        replaces = replaced_tokens(transcript, span, end)
+        chunk = self._with_beside(chunk, replaces, (), span)
+        return self._draft(chunk, self._quoted(span, carried), replaces, shown=shown, beside=later)
+
+    def of_update(self, span: Span, prior: Sequence[SummaryChunk]) -> Draft:
+        """A level 0 chunk over everything before the span's end, from the chunks before it and the span."""
+        transcript, cumulative = self.conversation.transcript, self.settings.cumulative
+        prior = [*map(self._without_failed_results, prior)]
+        kept = transcript.carried(0, span.stop, span.stop)
+        chunk = self._blank(0, span.stop, kept, () if cumulative else tuple(each.id for each in prior))
+        carried = tuple(index - span.start for index in kept if index >= span.start)
+        quoted, replaces, path = self._quoted(span, carried), replaced_tokens(transcript, span, span.stop), Path()
+        if not prior:
+            chunk = self._with_beside(chunk, replaces, (), span)
+            return self._draft(chunk, quoted, replaces, shown=self._shown(path, span), notes=self._notes)
+        released = {
+            index: transcript.messages[index]
+            for each in prior
+            for offset in each.carried
+            if (index := each.first_index + offset) not in kept and index < span.start
+        }
+        if span.start:
+            path = Path(tuple(prior), span.start) if cumulative else self.plan.base
+            replaces += summary_tokens(prior) + sum(map(transcript.tokens_of, released))
+        before = prompts.quote_chunks(prior, released, fence_of(chunk.through_digest))
+        shown = self._shown(path, span)
+        prompt, notes = self.settings.update_prompt or self.settings.prompt, (prompts.UPDATE_NOTE, *self._notes)
+        beside = () if span.start else (prompts.notes_so_far(prior[-1]),)
+        chunk = self._with_beside(chunk, replaces, prior, span)
+        quoted = f"{before}\n{quoted}"
+        return self._draft(chunk, quoted, replaces, prompt=prompt, notes=notes, shown=shown, beside=beside)
+
+    @property
+    def _notes(self) -> tuple[str, ...]:
+        return (prompts.RECENT_NOTE,) if self.settings.strategy == "checkpoint" else ()
+
+    def _quoted(self, span: Span, carried: tuple[int, ...]) -> str:
+        """The span's messages as the summariser reads them; offsets in `carried` count from the span's start."""
+        transcript, context = self.conversation.transcript, self.conversation.client_context
+        stands = {span.start + offset for offset in carried}
+        repeated = context.carry_over(span.stop, stands)
+        masks = self._masks(span)
+        messages = [
+            message_of(self.conversation, index, masks[index])
+            if index in masks
+            else message
+            if index in stands
+            else context.without_repeated(message, index, repeated)
+            for index, message in enumerate(transcript.messages[span.start : span.stop], span.start)
+        ]
+        masked = sum(transcript.tokens_of(index) - part.tokens for index, part in masks.items())
+        tokens = quoted_tokens(transcript, span.start, span.stop) - masked
+        # Only a unit that could not be cut is larger than one call, and what masks and a cache alone let one call read.
+        longest, readable = None, self.settings.input_tokens
+        if tokens > readable:
+            lengths = [len(text) for message in messages for text in message.texts]
+            room = min(3 * readable, sum(lengths) * readable // tokens)  # characters, about 3 a token
+            longest = max(200, longest_within(lengths, room))
+        recent = len(messages) - len(messages) // 3 if self.settings.strategy == "checkpoint" else None
+        fence = fence_of(self.conversation.chain[span.stop])
+        return prompts.quote_messages(messages, span.start, carried, fence, longest, recent)
+
+    def _masks(self, span: Span) -> Mapping[int, Altered]:
+        """Messages of the span as the provider has them, where only so one call reads it."""
+        parts = self.sent.parts if self.plan.masked and self.sent is not None else ()
+        return {
+            part.index: part for part in parts if isinstance(part, Altered) and span.start <= part.index < span.stop
+        }
+
+    def _shown(self, path: Path, span: Span) -> View | None:
+        """The conversation itself up to the span's end, where the summariser is to read that and can."""
+        masked = self.plan.masked and self.sent is not None and may_continue(self.conversation, span, self.settings)
+        if not masked and not is_shown(self.conversation, path, span, self.settings):
+            return None
+        tokens = min(shown_size(self.conversation, path, span), self.settings.shown_tokens)
+        view = self.sent if self.sent is not None and path == self.plan.base else build_view(self.conversation, path)
+        parts = tuple(_before(span.stop, view.parts, masked=masked))
+        notes = sum(part.tokens for part in parts if isinstance(part, Recalled))
+        # A provider refuses a call that the client left without its result. What repairing saves is of no account.
+        return repair(self.conversation, View(parts, tokens + notes), lambda _: 0)
+
+    def of_fold(self, chunks: Sequence[SummaryChunk], *, continued: bool) -> Draft:
+        """A chunk of a higher level that stands for several, and for what they carried of turns that are over now."""
+        chunks = [*map(self._without_failed_results, chunks)]
+        start = chunks[0].first_index
+        stop = chunks[-1].last_index + 1
+        transcript = self.conversation.transcript
+        kept = transcript.carried(start, stop, stop)
+        released = {index: transcript.messages[index] for index in released_by(transcript, chunks)}
+        blank = replace(
+            self._blank(start, stop, tuple(index - start for index in kept), tuple(chunk.id for chunk in chunks)),
+            level=1 + max(chunk.level for chunk in chunks),
+            continued=continued,
+        )
+        quoted = prompts.quote_chunks(chunks, released, fence_of(blank.through_digest))
+        replaces = summary_tokens(chunks) + sum(map(transcript.tokens_of, released))
+        blank = self._with_beside(blank, replaces, chunks)
+        return self._draft(blank, quoted, replaces, notes=(prompts.FOLD_NOTE,))
+
+    def _with_beside(
+        self, chunk: SummaryChunk, replaces: int, chunks: Sequence[SummaryChunk], span: Span | None = None
+    ) -> SummaryChunk:
+        """A chunk with the values and the user's words of the chunks and the messages that it is made from."""
+        messages = self.conversation.transcript.messages[span.start : span.stop] if span else ()
+        room = int(self.settings.values_share * self._cap(chunk, replaces))
+        values: tuple[str, ...] = ()
+        if room:
+            held = [[*map(parse_record, each.values)] for each in chunks]
+            beside = () if chunks else (parse_record(line) for each in self.plan.base.chunks for line in each.values)
+            turns = (
+                [self.conversation.transcript.turn_at(index + 1) for index in range(span.start, span.stop)]
+                if span
+                else []
+            )
+            new = extract_records(messages, merge_records(beside), turns)
+            values = fit_records(merge_ranked([*held, new]) if held else new, room, self.count)
+        chunk = replace(chunk, values=values)
+        return self._with_words(chunk, replaces, chunks, span) if self.settings.user_words else chunk
+
+    def _with_words(
+        self, chunk: SummaryChunk, replaces: int, chunks: Sequence[SummaryChunk], span: Span | None
+    ) -> SummaryChunk:
+        carried = {chunk.first_index + offset for offset in chunk.carried}
+        said = [(index, entry) for index, entry in self.said if span and span.start <= index < span.stop]
+        others = [each for each in self.plan.base.chunks if each.last_index < chunk.first_index]
+        room, wide = self._words_room(said, held_tokens(others), is_fold=bool(chunks) or self.settings.cumulative)
+        if released := {each.first_index + offset for each in chunks for offset in each.carried} - carried:
+            found = own_entries(self.conversation.transcript, min(released), max(released) + 1)
+            said += [(index, entry) for index, entry in found if index in released]
+        entries = [entry for each in chunks for entry in each.user_words]
+        entries += [entry for index, entry in said if index not in carried]
+        entries.sort(key=lambda entry: entry.turn or 0)
+        most = int(WORDS_SHARE * (max(replaces, LEAST_ASKED) if self.plan.asked else replaces))
+        before = [entry for each in others for entry in each.user_words]
+        before += [] if chunks or not span else [entry for index, entry in self.said if index < span.start]
+        kept = fitting_words(entries, min(room, most), min(wide, most), self.count, before)
+        tokens = self.count(quote_user_words(kept, fence_of(chunk.through_digest)))
+        return replace(chunk, user_words=kept, user_words_tokens=tokens)
+
+    def _words_room(self, said: Sequence[tuple[int, UserWords]], held: int, *, is_fold: bool) -> tuple[int, int]:
+        """Tokens for the user's words in one chunk, and for those of rank; `held`: tokens of those in earlier chunks.
+
+        A fold leaves room for the next chunk. Spans of one compaction share the room by the length of what was said.
+        """
+        one, shared = chunk_room(self.budget), int(SHARE * self.budget.room)
+        if is_fold:
+            room = max(shared - one - held, one)
+            return room, max(self.words_room - one // 2 - held, room)
+        room = min(one, max(0, shared - held))
+        wide = max(self.words_room - one // 2 - held, one // 2)
+        part = sum(len(entry.text) for _, entry in said) / max(1, sum(len(entry.text) for _, entry in self.said))
+        return int(part * room), int(part * wide)
+
+    def _cap(self, chunk: SummaryChunk, replaces: int) -> int:
+        """Most tokens of a chunk that stands for so many: for one that takes others in as for a fold and a summary."""
+        takes_in = chunk.level == 0 and bool(chunk.children)
+        return min((1 + takes_in) * self.budget.summary, int(AIMED_SHARE * replaces))
+
+    def _blank(self, start: int, stop: int, carried: tuple[int, ...], children: tuple[str, ...]) -> SummaryChunk:
+        transcript, chain = self.conversation.transcript, self.conversation.chain
+        return SummaryChunk(
+            id="",
+            conversation_id=self.conversation_id,
+            series=self.plan.range.series,
+            level=0,
+            from_digest=chain[start],
+            through_digest=chain[stop],
+            last_message_digest=transcript.messages[stop - 1].digest,
+            first_index=start,
+            last_index=stop - 1,
+            through_turn=transcript.turn_at(stop),
+            carried=carried,
+            text="",
+            tokens=0,
+            model=self.settings.model,
+            prompt_version=prompts.prompt_version(self.settings.prompt + self.settings.update_prompt),
+            children=children,
+            history_length=len(transcript),
+        )
+
+    def _draft(
+        self,
+        chunk: SummaryChunk,
+        quoted: str,
+        stands_for: int,
+        *,
+        prompt: str = "",
+        notes: tuple[str, ...] = (),
+        shown: View | None = None,
+        beside: tuple[str, ...] = (),
+    ) -> Draft:
+        held = self.count(prompts.chunk_beside(chunk))
+        values = held - chunk.user_words_tokens
+        replaces, least = stands_for, MINIMUM_TOKENS
+        if self.plan.asked and replaces < LEAST_ASKED:
+            replaces, least = LEAST_ASKED, 1
+        elif len(self.plan.spans) > 1 and replaces - held < LEAST_PART:
+            replaces, least = LEAST_PART + held, 1
+        aim = max(MINIMUM_TOKENS, self._cap(chunk, replaces - chunk.user_words_tokens) - values)
+        prompt, quoted = prompt or self.settings.prompt, self.settings.scrub(quoted)
+        return Draft(chunk, quoted, stands_for, prompt, notes, shown, beside, aim, replaces - held, least)
+
+    def call(self, draft: Draft, shown: View | None, refused: Reasons) -> SummaryCall:
+        """The call for a draft. After one whose answer was `refused` it is stricter, with twice the room."""
+        room = 2 * draft.aim if refused else draft.aim
+        stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
+        hints = (*self._focus, *draft.notes, *stricter)
+        cap = ceil(room * self.settings.ratio)
+        request = prompts.summary_request(draft.prompt, draft.quoted, draft.aim, cap, hints, shown, draft.beside)
+        return SummaryCall(request, draft.chunk.values, draft.stands_for, room)
+
+    def read(self, draft: Draft, call: SummaryCall, answer: SummaryAnswer) -> SummaryChunk | Rejection:
+        """The chunk that an answer becomes."""
+        text, asked = visible_text(answer.text), call.request.closing or call.request.instructions
+        found = objection(answer, self.count(text), call.room, draft.replaces, asked, draft.least)
+        if found is not None:
+            return Rejection(found, is_too_long(answer, found))
+        chunk = draft.chunk
+        kept = kept_share(chunk.values, text)
+        text += self._failed_results(chunk)
+        return self._finished(replace(chunk, model=answer.model or chunk.model, values_kept=kept, text=text))
+
+    def _failed_results(self, chunk: SummaryChunk) -> str:
+        transcript = self.conversation.transcript
+        return prompts.failed_results(
+            transcript.messages[chunk.first_index : chunk.last_index + 1], self.settings.failed_results
+        )
+
+    def _without_failed_results(self, chunk: SummaryChunk) -> SummaryChunk:
+        """The chunk as the summariser wrote it: what it reads it copies, and then the list would be there twice."""
+        if not self._failed_results(chunk):
+            return chunk
+        # By its heading: earlier releases kept the line ends of the results.
+        written, heading, _ = chunk.text.rpartition(prompts.FAILURES_HEADING)
+        return replace(chunk, text=written) if heading else chunk
+
+    @property
+    def _focus(self) -> tuple[str, ...]:
+        focus = self.settings.focus
+        return (prompts.focus_note(focus),) if focus else ()
+
+    def _finished(self, chunk: SummaryChunk) -> SummaryChunk:
+        scrub = self.settings.scrub
+        values = (line for line in map(scrub, chunk.values) if line != REMOVED)
+        said = tuple(replace(entry, text=scrub(entry.text)) for entry in chunk.user_words)
+        chunk = replace(chunk, text=scrub(chunk.text), values=tuple(values), user_words=said)
+        tokens = note_tokens(prompts.chunk_text(chunk), self.count)
+        return addressed(replace(chunk, tokens=tokens))
+
+
+def addressed(chunk: SummaryChunk) -> SummaryChunk:
+    """The chunk with its id, the content address: a digest of all that makes its bytes in a payload."""
+    address = blake2b(digest_size=16, person=b"steno-chunk")
+    for part in (chunk.series, str(chunk.level), chunk.text, prompts.chunk_beside(chunk)):
+        encoded = part.encode("utf-8", "surrogatepass")
+        address.update(len(encoded).to_bytes(8, "big") + encoded)
+    address.update(chunk.from_digest + chunk.through_digest)
+    return replace(chunk, id=f"chk_{address.hexdigest()}")

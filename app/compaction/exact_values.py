@@ -1,0 +1,176 @@
+"""Exact values: ids, paths, links, dates and amounts of a text, found by their form.
+
+Every pattern reads a run of characters once, and texts are read up to a length, so a hostile text costs no more than a
+long one. What looks like a password, a key or the number of a payment card is no value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from app.conversation.quoting import MARKS
+from app.conversation.secrets import without_secrets
+
+LONGEST_VALUE = 120
+"""Characters."""
+LONGEST_TEXT = 1 << 16
+"""Characters of one text that are read: half of them at its start, half at its end."""
+
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
+"""Scripts without spaces: an identifier in such a text ends where they go on."""
+_LETTER = rf"[^\W{_UNSPACED}]"
+_WORDS = re.compile(
+    rf"(?:https?|ftp|ssh|git|s3)://[^\s<>\"'`\\^{{}}|{_UNSPACED}]++"
+    rf"|[A-Za-z]:\\(?:{_LETTER}|[\\.$~-])++"
+    # An escape, such as a line end, in the text of a JSON document.
+    r"|\\(?:u[0-9a-fA-F]{4}|.)"
+    rf"|(?:{_LETTER}|[~/.$#@+:%-])++",
+    re.DOTALL,
+)
+_MARK = re.compile(rf"</?(?:{'|'.join(MARKS)})(?:\s+[0-9a-f]{{8}})?\s*>", re.IGNORECASE)
+"""Marks of Steno's own notes, which a client may send back."""
+_AFTER_MEMBER_NAME = ('":', '" :', '\\":')
+_MONTHS = (
+    "Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?"
+    "|Nov(?:ember)?|Dec(?:ember)?"
+)
+_CURRENCIES = "USD|EUR|GBP|JPY|CNY|CHF|CAD|AUD|INR|BRL|MXN|SEK|NOK|DKK|PLN|KRW|BTC|ETH|euros?|dollars?|pounds?|yen"
+_UNITS = (
+    "%|kg|mg|lbs?|oz|km|cm|mm|miles?|ft|GB|MB|KB|TB|GiB|MiB|KiB|kB|ms|GHz|MHz|kWh|kW|°C|°F|ml|bps|"
+    "seconds?|minutes?|hours?|days?|weeks?|months?|years?|tokens?"
+)
+_BLANK = r"[ \u00a0\u202f]"
+_NUMBER = r"\d[\d,.']{0,20}+"
+_PHRASES = re.compile(
+    rf"(?<![\w.])(?:"
+    rf"(?P<amount>[-+]?[$€£¥₹]{_BLANK}?{_NUMBER}|(?:{_CURRENCIES}){_BLANK}{_NUMBER}"
+    rf"|{_NUMBER}{_BLANK}?(?:[€£¥₹]|(?:{_CURRENCIES}|{_UNITS})(?!\w)))"
+    rf"|(?P<date>(?:{_MONTHS})\.?{_BLANK}\d{{1,2}}(?:[a-z]{{2}})?(?:,?{_BLANK}\d{{4}})?(?!\w)"
+    rf"|\d{{1,2}}\.?{_BLANK}(?:{_MONTHS})\.?(?:{_BLANK}\d{{4}})?(?!\w)"
+    rf"|\d{{4}}年\d{{1,2}}月(?:\d{{1,2}}日)?)"
+    rf"|(?P<time>\d{{1,2}}:\d\d(?::\d\d)?{_BLANK}[ap]\.?m(?!\w))"
+    rf")"
+)
+_FORMS = (
+    ("link", re.compile(r"\w{2,5}://[^\s/]{3,}.*|(?:mailto:)?[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}")),
+    (
+        "date",
+        re.compile(
+            r"\d{4}-\d\d(?:-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?)?"
+            r"|\d{1,2}[./]\d{1,2}[./]\d{2,4}|\d{4}/\d\d?/\d\d?"
+        ),
+    ),
+    ("time", re.compile(r"\d{1,2}:\d\d(?::\d\d)?(?:[ap]m)?")),
+    ("version", re.compile(r"v?\d+(?:\.\d+){2,4}(?:[-+.][\w.]+)?(?::\d+)?|v\d+(?:\.\d+)*")),
+    (
+        "path",
+        re.compile(
+            r"(?:(?:[A-Za-z]:\\|[~.]{0,2}/)(?=.*[^\W\d_])(?:[\w.@+~$#%-]+[/\\])*[\w.@+~$#%-]+[/\\]?"
+            r"|(?=.*[^\W\d_])(?=.*[\d_.-]|[^/]*/[^/]+/)[\w.@+~$#%-]+(?:/[\w.@+~$#%-]+)+/?"
+            r"|[\w.@+-]*\w\.(?:py|js|ts|tsx|jsx|go|rs|java|kt|c|h|cpp|hpp|cs|rb|php|sh|sql|md|rst|txt|pdf|csv|tsv|json"
+            r"|jsonl|ya?ml|toml|ini|cfg|conf|xml|html?|css|scss|lock|log|env|docx?|xlsx?|pptx?|png|jpe?g|gif|svg|zip"
+            r"|gz|tar|ipynb|parquet|db|sqlite|proto|tf|vue|swift|ps1|bat))(?:::?\w+)*"
+        ),
+    ),
+    ("amount", re.compile(r"\d+(?:[.,]\d+)*(?:[ap]m|[kKMGT]i?B|kg|km|cm|mm|ms|[hmsx])|\d+x\d+")),
+    # Letters and digits, or as many digits as a number has that was given out.
+    (
+        "identifier",
+        re.compile(
+            r"(?=.*[^\W\d_])(?=.*\d)(?!\d+(?:[a-z]{2}|(?:-[a-z]+)+)$)\w[\w.#:+-]{2,}|[#№]\w*\d\w*(?:-\w+)*"
+            r"|\+?\d{7,}|\d{2,}(?:-\d{2,})+"
+        ),
+    ),
+)
+_CARD = re.compile(r"\d[\d -]{11,21}\d")
+_SECRET = re.compile(r"(?:sk|pk|rk)[-_]\w|gh[opsu]_|github_pat_|xox[abprs]-|AKIA|ASIA|AIza|ey[JK]\w+\.|glpat-|hf_[A-Z]")
+NAMES_SECRET = re.compile(
+    r"pass(?:word|wd|phrase|code)?$|secret|token$|api_?key|credential|authorization|cvv|cvc|\bpin$", re.IGNORECASE
+)
+_BEFORE_SECRET = re.compile(
+    r"(?:password|passwd|passphrase|passcode|secret|api[ _]?key|(?:access|auth|bearer|refresh)[ _]?token"
+    r"|\bcvv|\bcvc|\bpin)\W{1,4}(?:is\W{1,3})?$",
+    re.IGNORECASE,
+)
+
+
+class ExactValue(Struct, frozen=True):
+    """A value with its place in a text."""
+
+    start: int
+    stop: int
+    kind: str
+    text: str
+
+
+def readable_part(text: str, most: int) -> str:
+    """The text without secrets and marks of Steno's notes; of a long one so many characters of its start and end."""
+    most = min(most, LONGEST_TEXT)
+    if len(text) > most:
+        text = f"{text[: most // 2]} {text[len(text) - most // 2 :]}" if most > 1 else ""
+    return _MARK.sub(" ", without_secrets(text))
+
+
+def find_values(text: str) -> Sequence[ExactValue]:
+    """Exact values of a text in order. Of two that overlap the first one counts, or the longer one."""
+    found = sorted((*_words(text), *_phrases(text)), key=lambda value: (value.start, -value.stop))
+    end, values = 0, []
+    for value in found:
+        if value.start >= end:
+            values.append(value)
+            end = value.stop
+    return values
+
+
+def exact_values(text: str) -> list[str]:
+    """Exact values of a text, each once."""
+    return list(dict.fromkeys(value.text for value in find_values(text)))
+
+
+def kept_share(lines: Sequence[str], text: str) -> float | None:
+    """Share of the exact values of these lines that a text holds letter by letter; None without any."""
+    values = dict.fromkeys(value for line in lines for value in exact_values(line))
+    return sum(value in text for value in values) / len(values) if values else None
+
+
+def _words(text: str) -> Iterator[ExactValue]:
+    classified: dict[str, tuple[str, str] | None] = {}
+    for word in _WORDS.finditer(text):
+        is_end_of_tag = word[0].startswith("/") and text[word.start() - 1 : word.start()] == "<"
+        if is_end_of_tag or text.startswith(_AFTER_MEMBER_NAME, word.end()):
+            continue
+        if word[0] not in classified:
+            classified[word[0]] = classify(word[0])
+        value = classified[word[0]]
+        if value and not _BEFORE_SECRET.search(text, max(0, word.start() - 24), word.start()):
+            yield ExactValue(word.start(), word.end(), *value)
+
+
+def _phrases(text: str) -> Iterator[ExactValue]:
+    for phrase in _PHRASES.finditer(text):
+        yield ExactValue(phrase.start(), phrase.end(), str(phrase.lastgroup), phrase[0].rstrip(".,'"))
+
+
+def classify(word: str) -> tuple[str, str] | None:
+    """Kind of a word, and the word without the punctuation around it; None if it is no value."""
+    value = word.rstrip(".:+-%@#$~")
+    value = value.lstrip(".:-%@") if "/" not in value else value.lstrip(":-%@")
+    if not 3 <= len(value) <= LONGEST_VALUE or is_secret(value):
+        return None
+    return next(((kind, value) for kind, form in _FORMS if form.fullmatch(value)), None)
+
+
+def is_secret(value: str) -> bool:
+    return _SECRET.match(value) is not None or is_card_number(value)
+
+
+def is_card_number(value: str) -> bool:
+    """Whether it has 13 to 19 digits with a valid check digit (Luhn)."""
+    if not _CARD.fullmatch(value):
+        return False
+    digits = [int(digit) for digit in reversed(value) if digit.isdecimal()]
+    doubled = (sum(divmod(2 * digit, 10)) for digit in digits[1::2])
+    return 13 <= len(digits) <= 19 and (sum(digits[::2]) + sum(doubled)) % 10 == 0

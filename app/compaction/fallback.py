@@ -1,0 +1,252 @@
+"""The ladder: what is sent, from the stored summaries down to the client's own bytes.
+
+Each step is a view that went through the policy's stages, in their order: masks and summaries are in it when it is
+chosen; then results are pruned by the session or by position, or faded, or the window slides; where it still does not
+fit, single messages are fitted, whole ones pruned, and in an emergency everything truncated; what was split is repaired
+last. Where the summaries themselves leave too little room for that, all of it is tried without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from app.compaction.budget import Budget
+from app.compaction.chunks import SummaryChunk
+from app.compaction.fit import fit, truncations
+from app.compaction.planning_state import Case
+from app.compaction.policy import Policy
+from app.compaction.progressive_trim import fade
+from app.compaction.prune import prune, with_words
+from app.compaction.repair import repair, separated
+from app.compaction.select import carried_context, whole, with_carried_context
+from app.compaction.session_pruning import prune_session
+from app.compaction.steps import Step, StepName
+from app.compaction.verify import order_of, problems
+from app.compaction.view import Conversation, Pruned, Summary, View
+from app.conversation.lazy import lazy
+from app.conversation.messages import own_message
+from app.conversation.reasons import Code, Reason, Reasons, because, joined
+
+Status = Literal["full", "summarized", "trimmed"]
+"""`full`: every message goes as it came; `summarized`: a summary stands for some of them; `trimmed`: none does, and
+something was shortened or left out."""
+
+
+class Decision(Struct, frozen=True, dict=True):
+    """Decision about a request: what will be sent, and what was done."""
+
+    view: View | None
+    """View that is sent; None for the client's own bytes."""
+    actions: tuple[str, ...] = ()
+    why: Reasons = ()
+    """Why something could not be done."""
+    failed: bool = False
+    """A compaction that was announced to the client brought no summary."""
+    steps: tuple[Step, ...] = ()
+    """Steps that were tried before, the last one being what is sent. Empty where nothing else was looked at."""
+    budget: Budget | None = None
+    """Budget by which it was decided, where that is not the request's own."""
+    output_cap: int | None = None
+    """Tokens to which the request's output cap is lowered; None where it stays."""
+    made: tuple[SummaryChunk, ...] = ()
+    """Summaries that were made for it, or imagined."""
+
+    @lazy
+    def status(self) -> Status:
+        if self.view is None or not self.view.actions:
+            return "full"
+        return "summarized" if self.view.chunks else "trimmed"
+
+    @lazy
+    def reason(self) -> str | None:
+        """Text of `why`, as it is reported."""
+        return joined(self.why) if self.why else None
+
+
+OUTPUT_CAPPED = "output_capped"
+"""Action of a decision that lowers the request's output cap."""
+
+
+TASK_BUDGET_LOWERED = "task_budget_lowered"
+"""Action of a decision with which the client's task budget is lowered by the omitted tokens."""
+
+
+THINKING_OFF = "thinking_off"
+"""Action of a decision by which the model is not to think in this answer: the turn goes without thinking that was
+refused, and its provider would demand it."""
+
+
+def capped(decision: Decision, tokens: int) -> Decision:
+    """The decision with the output cap lowered to so many tokens."""
+    others = (action for action in decision.actions if action != OUTPUT_CAPPED)
+    return replace(decision, output_cap=tokens, actions=(*others, OUTPUT_CAPPED))
+
+
+UNTOUCHED = Decision(None)
+"""Decision where nothing was due."""
+
+
+def untouched(conversation: Conversation, policy: Policy, budget: Budget, model: str) -> Decision | None:
+    """The decisions that need no chunks, or None where more is to be decided."""
+    if policy.leaves_alone(conversation, budget):
+        return UNTOUCHED
+    if conversation.floor >= budget.limit:
+        return Decision(None, why=because(Code.FLOOR_EXCEEDS_LIMIT, _floor(conversation, budget, model)))
+    return None
+
+
+def _floor(conversation: Conversation, budget: Budget, model: str) -> str:
+    reported, tools = budget.line.to_provider_tokens, conversation.costs.fixed
+    instructions = conversation.instruction_tokens - tools
+    places = conversation.transcript.messages.instruction_places
+    among = sum(map(conversation.transcript.tokens_of, places))
+    question = conversation.floor - conversation.instruction_tokens - among
+    others = f" {len(places)} more among the messages {among}," if places else ""
+    return (
+        f"the instructions take about {reported(instructions)} tokens,{others} tools and format {tools},"
+        f" the last user message {question}; {model} leaves room for {reported(budget.limit)}"
+    )
+
+
+def _repaired(case: Case, view: View) -> View:
+    # What the client itself sent alone its provider takes, as long as nothing has to be left out.
+    leaves_out = any(isinstance(part, Summary | Pruned) for part in view.parts)
+    orphans = leaves_out or view.tokens > case.budget.limit
+    repaired = repair(case.conversation, view, case.cost, orphans=orphans)
+    repaired = with_carried_context(case.conversation, repaired)
+    repaired = separated(case.conversation, repaired, case.cost) if case.policy.alternates else repaired
+    return with_words(repaired, case.words, case.budget.limit, case.cost) if case.words else repaired
+
+
+def settle(case: Case, why: Reasons = (), *, in_vain: bool = False) -> Decision:
+    """The first step of the ladder that holds; where none does, the client's own bytes.
+
+    `why` says why no compaction brought the view under the trigger, `in_vain` whether one was tried.
+    """
+    conversation = case.conversation
+    untrimmed = whole(conversation)
+    wrong = [Code.OVER_THE_LIMIT]  # Where nothing may be made to fit.
+    tried: list[Step] = []
+    for name, view, still in _steps(case, why):
+        failed = in_vain and bool(still)
+        if view.tokens > case.budget.limit and name in ("least", "widest"):  # The next ones are made to fit.
+            tried.append(_step(name, view, Code.OVER_THE_LIMIT))
+            continue
+        if view == untrimmed and view.tokens <= case.budget.limit:
+            return Decision(None, (), still, failed, (*tried, _step("unchanged", view)))
+        repaired = _repaired(case, view)
+        if not (wrong := problems(conversation, repaired, case.budget.limit, alternates=case.policy.alternates)):
+            told = (*still, *_left_out(case, repaired))
+            return Decision(repaired, repaired.actions, told, failed, (*tried, _step(name, repaired)))
+        tried.append(_step(name, repaired, *wrong))
+    return Decision(None, (), (*why, *map(Reason, wrong)), in_vain, (*tried, _step("unchanged", untrimmed)))
+
+
+def merge_roles(case: Case, refused: Decision) -> Decision | None:
+    """The refused decision for a provider whose roles have to alternate; None where its view cannot do."""
+    if refused.view is None:
+        return None
+    view = separated(case.conversation, refused.view, case.cost)
+    limit = (refused.budget or case.budget).limit
+    if problems(case.conversation, view, limit, alternates=True):
+        return None
+    return replace(refused, view=view, actions=view.actions)
+
+
+def step_down(case: Case, refused: Status, why: Reasons) -> Decision | None:
+    """Decision in place of a view that its provider refused for its shape: after summaries the same stages without any,
+    and without masks; after those the client's own bytes, where the window holds them.
+
+    None where there is nothing below, or the history itself is no better: then the refusal is the answer.
+    """
+    conversation, budget = case.conversation, case.budget
+    untrimmed = whole(conversation)
+    if repair(conversation, untrimmed, case.cost) != untrimmed:
+        return None
+    if refused == "summarized":
+        lower = settle(case.without_memories())
+        if lower.view is not None:
+            return replace(lower, why=(*why, *lower.why))
+    return Decision(None, why=why) if budget.line.to_provider_tokens(conversation.tokens) <= budget.window else None
+
+
+def _left_out(case: Case, view: View) -> Reasons:
+    """Reasons for client context that is too long to be repeated."""
+    conversation, reported = case.conversation, case.budget.line.to_provider_tokens
+    parts = (
+        f"{' '.join(block.kind.begins.split())} ({reported(case.cost(own_message(block.text)))} tokens)"
+        for block in carried_context(conversation, view.parts).left_out
+    )
+    detail = ", ".join(parts)
+    too_long = because(Code.CLIENT_INSTRUCTIONS_TOO_LONG, detail) if detail else ()
+    return (*too_long, *_superseded(case, view))
+
+
+def _superseded(case: Case, view: View) -> Reasons:
+    """A reason for the instructions that a view leaves out because newer ones begin like them."""
+    sent = {index for index in order_of(view) if index is not None}
+    if not (left_out := case.conversation.superseded - sent):
+        return ()
+    tokens = sum(map(case.conversation.transcript.tokens_of, left_out))
+    detail = f"{len(left_out)} older ones of {case.budget.line.to_provider_tokens(tokens)} tokens are left out"
+    return because(Code.INSTRUCTIONS_SUPERSEDED, detail)
+
+
+def _step(name: StepName, view: View, *wrong: Code) -> Step:
+    """Step of a view: it is what is sent where nothing is wrong with it."""
+    return Step(name, "refused" if wrong else "sent", view.tokens, len(view.chunks), tuple(map(Reason, wrong)))
+
+
+def _steps(case: Case, why: Reasons) -> Iterator[tuple[StepName, View, Reasons]]:
+    """The least view under the trigger; else the one that keeps every chunk and mask in use; that, made to fit; and
+    the whole history, masked and made to fit, where no room is left beside the summaries."""
+    if (view := case.least_view) is not None:
+        yield "least", _shaped(case, view), ()
+    widest = _shaped(case, case.widest_view)
+    yield "widest", widest, why
+    yield from ((name, view, why) for name, view in _made_to_fit(case, widest))
+    if widest.chunks and case.policy.prune:
+        given_up = (*why, Reason(Code.SUMMARIES_LEFT_OUT))
+        bare = _shaped(case, case.bare_view)
+        yield from (("without_summaries", view, given_up) for _, view in _made_to_fit(case, bare))
+
+
+def _shaped(case: Case, view: View) -> View:
+    """Through the stages that have thresholds of their own."""
+    conversation, policy, budget, cost = case.conversation, case.policy, case.budget, case.cost
+    if policy.session_pruning:
+        view = prune_session(conversation, view, policy.session_pruning, budget.window, cost)
+    if policy.fade:
+        view = fade(conversation, view, budget.limit, cost)
+    if (turns := policy.window_turns) is not None:
+        most, words = view.tokens, case.words
+        view = prune(conversation, view, most, most, cost, stub=policy.stub, most_turns=turns, words=words)
+    return view
+
+
+def _made_to_fit(case: Case, view: View) -> Iterator[tuple[StepName, View]]:
+    """Through the stages that only a payload over the limit goes through; once more where what the last turn began
+    with has to give way."""
+    for conversation in (case.conversation, *case.conversation.giving_way):
+        yield from _fitted(case, conversation, view)
+
+
+def _fitted(case: Case, conversation: Conversation, view: View) -> Iterator[tuple[StepName, View]]:
+    """Views that each stage leaves, in their order."""
+    policy, budget, cost = case.policy, case.budget, case.cost
+    limit, target = budget.limit, min(budget.target, budget.limit)
+    pruned = partial(prune, conversation, at_most=limit, target=target, cost=cost, stub=policy.stub, words=case.words)
+    if policy.fit:
+        is_known = view is case.widest_view and conversation is case.conversation
+        view = case.fitted_view if is_known else fit(conversation, view, limit, cost)
+        yield "fit", view
+    if policy.prune:
+        yield "prune", pruned(view)
+    if policy.emergency:
+        for truncated in truncations(conversation, view, limit, cost):
+            yield "truncate", pruned(truncated) if policy.prune else truncated

@@ -1,0 +1,279 @@
+"""Masks: of tool results that the assistant has used only what their shape leaves is sent, and then stays so.
+
+A boundary is a position in the history. A tool result before it is masked if, before it too, the result was used up:
+
+- text of the assistant came after it: the model has read it and said something;
+- or the assistant has gone on without a word, and ten later results stand behind that;
+- or something newer makes it outdated (see `history/agent_progress`): the same file was read again, the same command
+  was run again.
+
+What is made old before ten later results came says in its mask where the newer one is. What comes after the boundary
+changes nothing until it moves, so the same message has the same bytes in every payload between; and what has been
+masked for ten results has the same bytes ever after, wherever the boundary moves.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Sequence
+from fnmatch import fnmatchcase
+from hashlib import blake2b
+from itertools import accumulate
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from app.compaction.agent_progress import NewerResult, newer_results
+from app.compaction.tool_output import shaped, shorten
+from app.conversation.lazy import lazy
+from app.conversation.messages import Kind, Media, Message, Transcript
+from app.conversation.quoting import word
+from app.tokens.estimate import Cost
+
+BYTES_OF_BASE64 = 0.75
+"""Bytes that a character of base64 stands for."""
+LONGEST_ADDRESS = 1_000
+"""Characters of what only says where a picture is."""
+MASKED_MEDIA = frozenset({"image", "audio", "file"})
+CUT_ARGUMENTS = "_shortened"
+"""The one member of arguments that were cut: they must stay a JSON object, providers refuse anything else."""
+
+SHAPES_VERSION = 3
+"""Version of what a shape leaves: with another one, boundaries that were stored are not used."""
+
+
+class MaskPolicy(Struct, frozen=True):
+    characters: int = 300
+    """Characters that are left of a text, beside the notice of its size."""
+    shapes: bool = True
+    """Leave what the shape of a text says; otherwise 70 % head, 30 % tail."""
+    deny: tuple[str, ...] = ()
+    """Tools whose results are never masked, as globs."""
+
+    pressure: float | None = None
+    """Share of the limit, taken by messages alone, from which on all that can be masked is. None: only where masks make
+    a summary unnecessary."""
+    later: int | None = 10
+    """Results after which one is used up without a word. None: text alone uses results up, and nothing makes them
+    old."""
+    minimum_gain: float = 0.10
+    """A boundary moves only where that frees this share of the view: each move breaks the provider's prompt cache."""
+
+    @property
+    def key(self) -> str:
+        """Names what is masked and how: a boundary holds for one set of that."""
+        # The empty one keeps the keys of stored boundaries.
+        how: tuple[object, ...] = (self.characters, (), self.deny)
+        how += () if self.later is None else (self.later,)
+        how += (SHAPES_VERSION, "shapes") if self.shapes else ()
+        written = repr(how).encode("utf-8", "surrogatepass")
+        return blake2b(written, digest_size=8, person=b"steno-mask").hexdigest()
+
+
+def is_allowed(tool: str, deny: Sequence[str]) -> bool:
+    """True if none of the globs keeps a tool's results from being cut."""
+    return not any(fnmatchcase(tool, pattern) for pattern in deny)
+
+
+class Boundary(Struct, frozen=True, order=True):
+    """A place before which answered results are masked."""
+
+    position: int
+    start: int
+    """How many messages summaries stood for when it was set: with fewer it is not used, or a summary that was made
+    would give way to masks again, and the prefix break."""
+
+
+class Mask(Struct, frozen=True):
+    """Remainder of one message."""
+
+    texts: tuple[str, ...]
+    tokens: int
+    media: tuple[str, ...] = ()
+    """Words in place of its media; empty where they stay as they are."""
+
+
+class _Used(Struct, frozen=True):
+    """When a result is used up, as lengths of the history."""
+
+    at: int
+    mask: Mask
+    old_at: int
+    """When something newer has made it old; more than any length where nothing has."""
+    old: Mask
+    """Remainder from then on."""
+
+    def mask_at(self, boundary: int) -> Mask:
+        return self.old if self.old_at <= boundary else self.mask
+
+
+class Masks:
+    """Masks of one conversation, worked out as far as they are asked for."""
+
+    def __init__(
+        self, transcript: Transcript, settings: MaskPolicy, cost: Cost, untouchable: Collection[int] = ()
+    ) -> None:
+        """`untouchable`: results at these positions are not masked: they are pinned."""
+        self._transcript = transcript
+        self._untouchable = untouchable
+        self._settings = settings
+        self._cost = cost
+        self._saved: dict[int, tuple[int, ...]] = {}
+
+    def between(self, start: int, boundary: int) -> Iterator[tuple[int, Mask]]:
+        """The masked messages from `start` on with this boundary, in order."""
+        for index in range(start, boundary):
+            if (used := self._used.get(index)) is not None and used.at <= boundary:
+                yield index, used.mask_at(boundary)
+
+    def in_words(self, index: int) -> tuple[int, Mask] | None:
+        """Find the length of the history from which a message may go without its media where these are too many bytes
+        (see `stages/lighten`), and its remainder then. None where it has none, or they stay."""
+        mask = self._masks.get(index)
+        if mask is None or not mask.media:
+            return None
+        messages, at = self._transcript.messages, self._next_turn(index)
+        if messages[index].kind is Kind.RESULT:
+            later = (place + 1 for place in range(index + 1, at - 1) if messages[place].kind is Kind.ASSISTANT)
+            at = next(later, at)
+        return at, mask
+
+    def saved(self, start: int, boundary: int) -> int:
+        """Tokens that masking takes away from the messages from `start` on."""
+        if start not in self._saved:
+            self._saved[start] = self._saved_from(start)
+        return self._saved[start][boundary]
+
+    def _saved_from(self, start: int) -> tuple[int, ...]:
+        """Tokens that masking takes away from the messages from `start` on, with each boundary."""
+        more = [0] * (len(self._transcript) + 2)
+        for index, used in self._used.items():
+            if index >= start:
+                more[used.at] += self._transcript.tokens_of(index) - used.mask.tokens
+                more[used.old_at] += used.mask.tokens - used.old.tokens
+        return tuple(accumulate(more))
+
+    @lazy
+    def _used(self) -> dict[int, _Used]:
+        """When each message that may be masked is used up."""
+        messages, later, found = self._transcript.messages, self._settings.later, dict[int, _Used]()
+        never = len(messages) + 1
+        newer = {} if later is None else newer_results(messages)
+        said = never
+        results: list[int] = []  # Positions of the results behind a message, from the last one on.
+        behind = 0  # Of those, the ones behind the assistant's next message.
+        for index in reversed(range(len(messages))):
+            message = messages[index]
+            if message.kind is Kind.ASSISTANT:
+                said = index + 1 if _speaks(message) else said
+                behind = len(results)
+            if (mask := self._masks.get(index)) is not None:
+                aged = results[behind - later] + 1 if later is not None and behind >= later else never
+                old = newer.get(index)
+                old_at = old.known if old is not None and old.known <= aged else never
+                at = min(said, aged, old_at)
+                if mask.media:
+                    # Pictures stay whole until the user goes on: the turn that they stand in may speak of them again.
+                    at, old_at = max(said, self._next_turn(index)), never
+                if at < never:
+                    found[index] = _Used(at, mask, old_at, self._mask(index, old) if old and old_at < never else mask)
+            results += [index] * uses_of(message)
+        return found
+
+    @lazy
+    def _masks(self) -> dict[int, Mask]:
+        """Remainder of each message that masking makes smaller."""
+        found: dict[int, Mask] = {}
+        for index, message in enumerate(self._transcript.messages):
+            if index in self._untouchable:
+                continue
+            if not _may_be_masked(message):
+                continue
+            if not is_allowed(self._transcript.tool_name(index), self._settings.deny):
+                continue
+            mask = self._mask(index)
+            if (mask.texts != message.texts or mask.media) and mask.tokens < self._transcript.tokens_of(index):
+                found[index] = mask
+        return found
+
+    def _next_turn(self, index: int) -> int:
+        """Length of the history once the turn after that of a message has begun; more than any without one."""
+        starts = self._transcript.turn_starts
+        after = bisect_right(starts, index)
+        return starts[after] + 1 if after < len(starts) else len(self._transcript) + 1
+
+    def _mask(self, index: int, newer: NewerResult | None = None) -> Mask:
+        message = self._transcript.messages[index]
+        places, call = message.result_places, self._transcript.call_text(index)
+        texts = tuple(
+            self._left(text, call, newer) if place in places else text for place, text in enumerate(message.texts)
+        )
+        # As the result of a single call; one of several parallel calls costs a few tokens less.
+        name = self._transcript.tool_name(index) if message.kind is Kind.RESULT else message.name
+        media = tuple(map(in_words, message.media)) if self._settings.shapes and _may_lose_media(message) else ()
+        left = replace(message, texts=(*texts, *media), media=() if media else message.media, name=name)
+        return Mask(texts, self._cost(left), media)
+
+    def _left(self, text: str, call: str, newer: NewerResult | None) -> str:
+        """Remainder of a result's text."""
+        longest = self._settings.characters
+        left = shaped(text, call, longest) if self._settings.shapes else shorten(text, longest)
+        if newer is None or len(text) <= longest:
+            return left
+        where = f"{newer.how} in message {newer.message + 1}"
+        if newer.replaces:
+            return f"[... {len(text)} characters in all, {where} ...]"
+        return f"{left}\n[... {where} ...]"
+
+
+def uses_of(message: Message) -> int:
+    """Number of tool uses whose results a message holds."""
+    return len(message.answers) or int(message.is_result_text)
+
+
+def cut_arguments(arguments: str, longest: int) -> str:
+    """Head and tail of a call's arguments, at most so many characters, as a JSON object."""
+    return json.dumps({CUT_ARGUMENTS: shorten(arguments, longest)}, ensure_ascii=False)
+
+
+def _may_be_masked(message: Message) -> bool:
+    is_result = message.kind is Kind.RESULT or bool(message.answers)
+    return (is_result or _may_lose_media(message)) and not message.sealed
+
+
+def _may_lose_media(message: Message) -> bool:
+    """Whether all that is no text in it are pictures, sounds and files that somebody sent or a tool returned."""
+    replaceable = (media.kind in MASKED_MEDIA and not media.bound for media in message.media)
+    return bool(message.media) and message.kind in _SENT and all(replaceable)
+
+
+_SENT = frozenset({Kind.USER, Kind.RESULT})
+
+
+def in_words(media: Media) -> str:
+    """Line in place of a picture, a sound or a file: its kind, its size, and what else is known of it."""
+    known = [f"{int(media.size * BYTES_OF_BASE64):,} bytes"] if media.size > LONGEST_ADDRESS else []
+    if media.width and media.height:
+        known.append(f"{media.width} x {media.height}")
+    if media.pages:
+        known.append(f"{media.pages} pages")
+    if media.seconds:
+        known.append(f"{media.seconds:.0f} seconds")
+    name = f" {word(media.name)}" if media.name else ""
+    return f"[{', '.join((f'{media.kind}{name}', *known))}: you have seen it, and it is left out now]"
+
+
+def _speaks(message: Message) -> bool:
+    return message.kind is Kind.ASSISTANT and any(text.strip() for text in message.texts)
+
+
+class Masking(Struct, frozen=True):
+    """Effect of masks on a conversation, and the boundaries there are, ascending."""
+
+    masks: Masks
+    boundaries: tuple[Boundary, ...] = ()
+
+    def usable(self, covered: int) -> list[int]:
+        """The positions of the boundaries for views in which summaries cover so many messages."""
+        return [boundary.position for boundary in self.boundaries if boundary.position > covered >= boundary.start]

@@ -1,0 +1,79 @@
+"""Policies: which stages a conversation goes through, and how. A preset is one of them, by name."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from app.compaction.budget import Budget
+from app.compaction.drop_media import exceeds
+from app.compaction.mask import MaskPolicy
+from app.compaction.progressive_trim import FADE_AT
+from app.compaction.recall import RecallPolicy
+from app.compaction.session_pruning import SessionPruning, is_quiet
+from app.compaction.view import Conversation
+from app.tokens.cost_gate import CostGate
+
+Strategy = Literal["additive", "full", "checkpoint", "rolling", "window", "none"]
+"""How summaries are made: a chunk for each range; one over everything, from the originals; one since the last, and the
+last one with it (checkpoint, rolling); or none at all."""
+
+CUMULATIVE: frozenset[Strategy] = frozenset({"full", "checkpoint", "rolling"})
+"""Strategies whose summary stands for the whole history before the tail."""
+SUMMARISING: frozenset[Strategy] = CUMULATIVE | {"additive"}
+
+
+class Policy(Struct, frozen=True):
+    strategy: Strategy = "additive"
+    mask: MaskPolicy | None = field(default_factory=MaskPolicy)
+    session_pruning: SessionPruning | None = None
+    window_turns: int | None = None
+    """Whole turns before the current one that are sent; None for all that fit."""
+    fade: bool = False
+    fit: bool = True
+    prune: bool = True
+    stub: bool = True
+    """Whether a note stands where messages are left out."""
+    emergency: bool = True
+    cost_gate: CostGate | None = field(default_factory=CostGate)
+    recall: RecallPolicy | None = field(default_factory=RecallPolicy)
+    user_words: bool = True
+    """Whether the user's words stay where their messages do not."""
+    folds_in: bool = True
+    """Whether a fold is part of the summary that makes it due, not a call of its own."""
+    failed_results: int = 0
+    """Latest failed tool calls that are appended to a summary as they are."""
+    alternates: bool = False
+    """Whether the provider refuses two messages of the user, or of the assistant, in a row."""
+
+    @property
+    def summarises(self) -> bool:
+        return self.strategy in SUMMARISING
+
+    def leaves_alone(self, conversation: Conversation, budget: Budget) -> bool:
+        """Whether no stage has anything to do, decided without counting where that is possible."""
+        return self._is_quiet(conversation, budget) and conversation.is_within(self.quiet_tokens(budget))
+
+    def surely_leaves_alone(self, conversation: Conversation, budget: Budget, quiet_tokens: int) -> bool:
+        """Whether it leaves a conversation alone, as far as that is known before anything is counted. `quiet_tokens`:
+        those of this budget."""
+        bound = conversation.bound
+        return bound is not None and bound <= quiet_tokens and self._is_quiet(conversation, budget)
+
+    def _is_quiet(self, conversation: Conversation, budget: Budget) -> bool:
+        """Whether the stages that do not count tokens have nothing to do."""
+        if self.mask and exceeds(conversation, self.mask, budget.body_bytes):
+            return False
+        if self.session_pruning and not is_quiet(conversation, self.session_pruning, budget.window):
+            return False
+        most = self.window_turns
+        return most is None or len(conversation.transcript.turn_starts) <= most + 1
+
+    def quiet_tokens(self, budget: Budget) -> int:
+        """A history of at most so many tokens is over no threshold."""
+        pressures = [FADE_AT] if self.fade else []
+        if self.mask and self.mask.pressure is not None:
+            pressures.append(self.mask.pressure)
+        thresholds = [budget.trigger.quiet_tokens, *(int(pressure * budget.limit) - 1 for pressure in pressures)]
+        return min(budget.limit, *thresholds)

@@ -1,0 +1,386 @@
+"""Summariser's call: streamed, retried once where that may help, then made to the next model of the list."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import monotonic, time
+from typing import Any
+
+import msgspec
+import structlog
+from msgspec import Struct
+from msgspec.structs import replace
+
+from app.compaction.breakers import ModelBreaker
+from app.compaction.hints import hint_for
+from app.compaction.overflow import PRESSURE
+from app.compaction.prompts import SummaryRequest
+from app.compaction.results import Failure
+from app.compaction.summary_validation import SummaryAnswer
+from app.conversation.reasons import Code, Reason, Reasons, because, joined
+from app.errors import StenoError, UpstreamTimedOut, UpstreamUnreachable
+from app.formats.missing_paths import says_no_such_path
+from app.formats.refusals import classify, decoded
+from app.formats.retries import named_pause
+from app.formats.shapes import demands_alternation, refused_shape
+from app.formats.summaries import Manners, SummaryDialect, SummaryReader
+from app.formats.surrogates import replaced
+from app.http.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, UpstreamAnswer, read_into
+from app.runtime.repeats import Repeats
+from app.runtime.sightings import AnsweredTenants, Sightings
+from app.telemetry.spans import Tracer
+
+log = structlog.get_logger("steno.summariser")
+
+PAUSED = Reason(Code.SUMMARISER_PAUSED)
+"""Reason for a call to nobody: no model that may be asked has worked recently."""
+LONGEST_WAIT_SECONDS = 5.0
+"""Longest pause asked by a provider that is waited for, in seconds: the client is waiting too."""
+LONGEST_SUMMARY = 250_000
+"""Characters of the longest summary; sixty thousand tokens have so many."""
+REASONING_ALLOWANCE = 8_192
+"""Tokens that a reasoning model may think before it writes a summary, on top of the summary's own. A cap, not a cost:
+such models are asked for little effort."""
+RETRY_PAUSE_SECONDS = 0.25
+"""Seconds before a call that failed by accident is repeated."""
+TAUGHT_SECONDS = 24 * 3600.0
+"""Seconds for which it is remembered how a model wants to be asked."""
+
+_Asked = tuple[Upstream, bytes, str]
+"""Model behind an upstream, and the path at which it is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Way to a summariser: a model, and how it is reached."""
+
+    model: str
+    upstream: Upstream
+    dialect: SummaryDialect
+    headers: Headers
+    """Headers, complete for the call: the caller's own, or with the operator's key."""
+    name: str = ""
+    """Name of the upstream in the settings."""
+    host: str = ""
+    window: int = 0
+    """Tokens of the model's window; 0 if nobody knows it."""
+    is_own: bool = False
+    """True if the conversation itself goes there, too, and in the same format."""
+    continues: bool = True
+    """True if it is asked in the conversation's format, so that a call may continue the conversation itself."""
+    missing: Callable[[], None] = lambda: None
+    """Called if the path of its format turns out not to be there."""
+    alternates: Callable[[], None] = lambda: None
+    """Called if it refuses two messages of one role in a row."""
+    query: bytes = field(default=b"", repr=False)
+    """Query with the caller's keys that stand there and not in a header."""
+
+    def is_pressed_by(self, prefix: Prefix | None) -> bool:
+        """True if a call may have been refused for its size without a word of that: a transcript is made to be smaller
+        than half of the window, the conversation itself is not."""
+        return prefix is not None and prefix.tokens >= PRESSURE * self.window
+
+    @property
+    def target(self) -> bytes:
+        """Path and query of the call, with its keys: for the provider alone, neither for the log nor for a trace."""
+        return self.dialect.target + b"?" + self.query if self.query else self.dialect.target
+
+
+class Prefix(Struct, frozen=True):
+    """The conversation itself, in place of a transcript, so that the provider's prompt cache is hit."""
+
+    messages: tuple[bytes, ...]
+    declared: Mapping[str, bytes]
+    """Members that have to be the same for a hit."""
+    tokens: int = 0
+    """Estimate of its size, as the provider counts."""
+    routing: Mapping[str, bytes] = field(default_factory=dict)
+    """Members by which the conversation's own provider finds the machine that has it in its cache."""
+
+
+class _Setback(Struct, frozen=True):
+    """Call that brought no answer."""
+
+    failure: Failure
+    pause: float | None = None
+    """Seconds after which the same call may succeed; None: no use in repeating it."""
+    model_fails: bool | None = False
+    """True if it would fail for anybody, and not for this request or this caller's account; None: who knows."""
+    refusal: bytes = b""
+    """Provider's words about a request that it does not take as it is."""
+    shape: str | None = None
+    """Provider's words about the order of the messages."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """Request to one route, and the chances that it has left."""
+
+    route: Route
+    request: SummaryRequest
+    prefix: Prefix | None
+    deadline: float
+    tenant: str
+    undertaking: Hashable
+    lessons: int
+    """Number of times that it may be refused for a member and asked otherwise: once for each, and for the cap."""
+    retries: int = 1
+    key: _Asked = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.key = (self.route.upstream, self.route.dialect.target, self.route.model)
+
+    def body(self, options: Mapping[str, Any]) -> bytes:
+        request, prefix, model, dialect = self.request, self.prefix, self.route.model, self.route.dialect
+        if prefix is None:
+            return dialect.quoting(request, model, options)
+        declared = {**prefix.declared, **prefix.routing} if self.route.is_own else prefix.declared
+        # What the conversation's own provider takes in a chat, another one may refuse, and the call with it.
+        return replaced(dialect.continuing(prefix.messages, declared, request.closing, model, options))
+
+
+class Summariser:
+    """Asks for summaries, and remembers how each model wants to be asked and which do not work."""
+
+    def __init__(
+        self,
+        timeout_seconds: float,
+        parameters: Mapping[str, Any],
+        clock: Callable[[], float] = monotonic,
+        tracer: Tracer | None = None,
+    ) -> None:
+        """Add `parameters` to each call, such as a temperature."""
+        self._tracer = tracer
+        self.timeout_seconds = timeout_seconds
+        """Timeout of one call; `ask` may make several."""
+        self._parameters = parameters
+        self._clock = clock
+        self._breaker = ModelBreaker(clock)
+        self._repeats = Repeats(clock)
+        self._answered = AnsweredTenants()
+        """Tenants whom any model answered: their sightings may confirm those of others."""
+        among = self._answered.__contains__
+        self._caps: Sightings[_Asked, str] = Sightings(TAUGHT_SECONDS, clock, counts=among)
+        """Name that each model wants for its cap."""
+        self._refused: Sightings[tuple[_Asked, str], bool] = Sightings(TAUGHT_SECONDS, clock, counts=among)
+        """Members that each model does not take."""
+
+    @property
+    def paused(self) -> int:
+        """Number of models that some tenant does not ask now."""
+        return self._breaker.open
+
+    async def ask(
+        self,
+        request: SummaryRequest,
+        routes: Sequence[Route],
+        prefix: Prefix | None,
+        deadline: float,
+        tenant: str,
+        undertaking: Hashable = None,
+    ) -> SummaryAnswer | Failure:
+        """Ask for one summary for a tenant, from the first route that gives one by the deadline (of the clock, in
+        seconds).
+
+        Calls of one `undertaking` that fail tell no more of a model than a single one; None for a call by itself.
+        Whatever goes wrong is a reply, never an exception. An overflow ends it at once: not another model is what the
+        request needs, but to become smaller, and whoever asked can make it so.
+        """
+        failure: Failure | None = None
+        for route in routes:
+            lessons = 1 + len({*route.dialect.optional, *self._parameters})
+            shown = prefix if route.continues else None
+            call = _Call(route, request, shown, deadline, tenant, undertaking, lessons)
+            if self._left(call) <= 0:
+                return failure or Failure(because(Code.SUMMARISER_UPSTREAM_TIMEOUT))
+            if not self._breaker.admits(call.key, tenant):
+                failure = failure or Failure((*(self._breaker.why(call.key, tenant) or ()), PAUSED))
+                self._fails(call, (PAUSED,))
+                continue
+            reply = await self._ask(call)
+            if isinstance(reply, SummaryAnswer) or reply.overflow:
+                return reply
+            failure = reply
+        return failure or Failure((PAUSED,))
+
+    async def _ask(self, call: _Call) -> SummaryAnswer | Failure:
+        while True:
+            manners, dialect, most = self._manners_of(call), call.route.dialect, call.request.max_tokens
+            options = dialect.options(manners, call.route.model, most, REASONING_ALLOWANCE, self._parameters)
+            reply = await self._send(call, call.body(options))
+            if isinstance(reply, SummaryAnswer):
+                self._answered.add(call.tenant)
+                self._works(call)
+                return replace(reply, model=call.route.model, upstream=call.route.name, format=dialect.name)
+            if call.prefix is not None and reply.shape is not None:
+                self._quote(call, reply.shape)
+            elif call.lessons and (taught := dialect.taught(manners, reply.refusal, options)):
+                call.lessons -= 1
+                self._keep(call, manners, taught)
+                if given_up := (taught.without - manners.without) & self._parameters.keys():
+                    log.warning(
+                        "the provider refused a member of summary.parameters: it is left out",
+                        model=call.route.model,
+                        upstream=call.route.name,
+                        parameter=next(iter(given_up)),
+                    )
+            elif call.retries and reply.pause is not None and reply.pause < self._left(call):
+                call.retries -= 1
+                await asyncio.sleep(reply.pause)
+            else:
+                self._judge(call, reply)
+                return reply.failure
+
+    def _quote(self, call: _Call, shape: str) -> None:
+        """Go on with a transcript: the provider does not take the request behind the conversation itself."""
+        log.info("the summariser is quoted what it does not continue", model=call.route.model, reason=shape)
+        if demands_alternation(shape):
+            call.route.alternates()
+        call.prefix = None
+
+    def _judge(self, call: _Call, setback: _Setback) -> None:
+        if setback.model_fails:
+            self._breaker.failed(call.key, call.tenant, setback.failure.why, call.undertaking)
+            self._fails(call, setback.failure.why)
+        elif setback.model_fails is False:
+            self._works(call)
+
+    def _fails(self, call: _Call, why: Reasons) -> None:
+        if (times := self._repeats.again((call.key, call.tenant))) is not None:
+            log.warning(
+                "summariser fails",
+                upstream=call.route.name,
+                model=call.route.model,
+                reason=joined(why),
+                remedy=hint_for(why),
+                times=times,
+            )
+
+    def _works(self, call: _Call) -> None:
+        """Record that the model answers, if only to refuse this request."""
+        self._breaker.answered(call.key, call.tenant)
+        if (ended := self._repeats.over((call.key, call.tenant))) is not None:
+            log.info(
+                "summariser works again",
+                upstream=call.route.name,
+                model=call.route.model,
+                times=ended[0],
+                seconds=ended[1],
+            )
+
+    async def _send(self, call: _Call, body: bytes) -> SummaryAnswer | _Setback:
+        """Make one call, in the trace of the request it is made for, whose headers it carries."""
+        headers = call.route.headers
+        if self._tracer is None:
+            return await self._exchange(call, body, headers)
+        span = self._tracer.begins(call.route.dialect.target, headers)
+        try:
+            span.names(call.route.model, call.route.host)
+            span.says("steno.summary_call", value=True)
+            reply = await self._exchange(call, body, span.parent_of(headers))
+            if isinstance(reply, SummaryAnswer):
+                span.used(reply.usage)
+            else:
+                span.failed(joined(reply.failure.why) or "unknown")
+            return reply
+        finally:
+            span.ends()
+
+    async def _exchange(self, call: _Call, body: bytes, headers: Headers) -> SummaryAnswer | _Setback:
+        seconds = min(self.timeout_seconds, self._left(call))
+        dialect = call.route.dialect
+        reader, pressed = dialect.reader(), call.route.is_pressed_by(call.prefix)
+        try:
+            async with call.route.upstream.completion(call.route.target, body, headers, seconds) as answering:
+                if answering.status != 200:
+                    refusal = bytearray()
+                    await read_into(refusal, answering.chunks(), LONGEST_REFUSAL)
+                    if says_no_such_path(answering.status, bytes(refusal)):
+                        call.route.missing()
+                    return _refused(answering, bytes(refusal), pressed=pressed)
+                await _read(reader, answering)
+        except UpstreamTimedOut:
+            had_its_time = seconds >= self.timeout_seconds
+            setback = _Setback(Failure(because(Code.SUMMARISER_UPSTREAM_TIMEOUT)), model_fails=had_its_time or None)
+        except StenoError as error:
+            unreached = isinstance(error, UpstreamUnreachable)
+            code = Code.SUMMARISER_UPSTREAM_UNREACHABLE if unreached else Code.SUMMARISER_UPSTREAM_DISCONNECTED
+            setback = _Setback(Failure(because(code)), RETRY_PAUSE_SECONDS, model_fails=True)
+        else:
+            setback = _setback(reader, pressed=pressed)
+        # What came after the end of the answer is not missed.
+        return setback if _too_large(reader) else reader.answer or setback
+
+    def _manners_of(self, call: _Call) -> Manners:
+        """Manners of a model, as far as its refusals taught the tenant, or two others."""
+        dialect, model = call.route.dialect, call.route.model
+        names = (*dialect.optional, *self._parameters)
+        without = (name for name in names if self._refused.holding(call.tenant, (call.key, name)))
+        return Manners(self._caps.holding(call.tenant, call.key) or dialect.cap(model), frozenset(without))
+
+    def _keep(self, call: _Call, before: Manners, taught: Manners) -> None:
+        if taught.cap != before.cap:
+            self._caps.saw(call.tenant, call.key, taught.cap)
+        for name in taught.without - before.without:
+            self._refused.saw(call.tenant, (call.key, name), True)
+
+    def _left(self, call: _Call) -> float:
+        return call.deadline - self._clock()
+
+
+async def _read(reader: SummaryReader, answering: UpstreamAnswer) -> None:
+    async for chunk in answering.chunks():
+        reader.feed(chunk)
+        if reader.done or _too_large(reader):
+            return
+    reader.end()
+
+
+def _too_large(reader: SummaryReader) -> bool:
+    return reader.held > LARGEST_OWN_ANSWER or reader.length > LONGEST_SUMMARY
+
+
+def _refused(answering: UpstreamAnswer, body: bytes, *, pressed: bool) -> _Setback:
+    status = answering.status
+    overflow = _is_overflow(status, decoded(body), pressed=pressed)
+    return _Setback(
+        Failure(because(Code.SUMMARISER_STATUS, str(status)), overflow),
+        None if overflow else _pause(status, answering.headers),
+        model_fails=status >= 500,
+        refusal=body if status in (400, 422) and not overflow else b"",
+        shape=None if overflow else refused_shape(status, body),
+    )
+
+
+def _setback(reader: SummaryReader, *, pressed: bool) -> _Setback:
+    """Return the reason why an answer with status 200 is none."""
+    if reader.error is not None:
+        overflow = reader.error_is_first and _is_overflow(200, reader.error, pressed=pressed)
+        failure = Failure(because(Code.SUMMARISER_ERROR_FRAME), overflow)
+        refused = reader.error_is_first and not overflow
+        shape = refused_shape(200, msgspec.json.encode(reader.error), first_frame=True) if refused else None
+        return _Setback(failure, None if overflow else RETRY_PAUSE_SECONDS, model_fails=not overflow, shape=shape)
+    if _too_large(reader):
+        return _Setback(Failure(because(Code.SUMMARISER_ANSWER_TOO_LARGE)))
+    if reader.unreadable:
+        return _Setback(Failure(because(Code.SUMMARISER_ANSWER_UNREADABLE)), model_fails=True)
+    return _Setback(Failure(because(Code.SUMMARISER_ANSWER_CUT)), RETRY_PAUSE_SECONDS, model_fails=True)
+
+
+def _is_overflow(status: int, body: object, *, pressed: bool) -> bool:
+    """True if a smaller request may succeed. A refusal without a reason counts only where the request may have been
+    that large, which is `pressed`."""
+    found = classify(status, body, first_frame=status == 200)
+    return found is not None and (pressed or not found.needs_pressure)
+
+
+def _pause(status: int, headers: Headers) -> float | None:
+    """Seconds after which the same call may succeed."""
+    if status != 429 and status < 500:
+        return None
+    said = named_pause(headers, time())
+    if said is None:
+        return None if status in (429, 503) else RETRY_PAUSE_SECONDS
+    return said if said <= LONGEST_WAIT_SECONDS else None

@@ -1,0 +1,340 @@
+"""The user's words: what the user wrote in messages that are summarised or left out, letter by letter.
+
+All of it is kept while it fits. Where it does not, whole sentences are kept by rank: those of the conversation's first
+message, then those that look like instructions, preferences, limits, decisions or facts, the newest first. The rank is
+a function of the text and its position alone, so a fold keeps what its chunks kept. Example of an entry:
+
+    turn 12: My budget is $800. (replaced in turn 41) [...] Reply in French only.
+
+The words in `user_words.toml` rank sentences, and tell which statement replaces an older one; no sentence has to match.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import cache
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from app.compaction.budget import Budget
+from app.compaction.chunks import SummaryChunk, UserWords
+from app.conversation.authored_text import GAP, authored_text
+from app.conversation.messages import Transcript
+from app.conversation.quoting import indented, marked
+from app.conversation.wordings import read_wordings
+from app.tokens.estimate import Count
+
+CHUNK_SHARE = 0.06
+"""Share of the limit that the user's words take in one chunk, at most `CHUNK_TOKENS`."""
+CHUNK_TOKENS = 4_096
+SHARE = 0.12
+"""Share of the limit that they take in all chunks."""
+WIDE_SHARE = 0.20
+"""The same while the view is under its target."""
+LEAST_ROOM, GAP_TOKENS = 6, 3
+"""Tokens: no sentence takes less, and the sign of an omission or a line end takes no more."""
+FIRST_RANK, REPLACED_RANK, WORTH = 40, 6, 4
+LABEL_WORDS = 3
+MESSAGE_SHARE = 0.25
+"""Share of the room that one message takes before others had a chance."""
+FIRST_CHARACTERS = 600
+"""Beginning of the conversation's first message that is kept before anything else."""
+
+HEADING = (
+    "[The user said, quoted letter by letter behind the number of the turn; later statements hold over earlier ones:]"
+)
+CUT = "[...]"
+"""Sign in place of omitted words."""
+
+_LONGEST_LIST = 500
+"""Characters of a list that is kept with its heading."""
+_LONGEST_SENTENCE = 600
+"""Characters. A longer unit is no sentence but a document, and ranks below."""
+_LONGEST_VALUE = 60
+_MARK = r" \((?:replaced (?:in turn \d+|later)|in place of (?:turn \d+|an earlier one))\)"
+_IS_MARKED = re.compile(rf"{_MARK}$")
+_IS_REPLACED = re.compile(r" \(replaced (?:in turn \d+|later)\)$")
+_ITEM = r"[ \t]*(?:[-*•–]|\d{1,2}[.)])[ \t]+"
+_LIST = re.compile(rf"^[^\n]{{1,240}}[:：][ \t]*\n(?:[ \t]*\n)?{_ITEM}[^\n]+(?:\n{_ITEM}[^\n]+)*", re.MULTILINE)
+_LINE = re.compile(r"(?:[^\n]{55,}(?<![.!?:;。！？…])\n(?=[a-zß-öø-ÿ]))*[^\n]+")
+"""A line, and long ones before it whose sentence it goes on with."""
+_END = re.compile(
+    r"(?:(?<!\s\d\d)(?<![\s(.]\w)(?<!\b[A-Z]\w)(?<!\b(?:Nr|No|vs|ca|zB|eg|ie))(?<!\b(?:Mrs|bzw|etc|Sra|Inc|Ltd))\.|[!?…])"
+    rf"[.!?…]*[\"”»')\]*_]*(?:{_MARK})?(?=\s|$)(?!\s+[a-zß-öø-ÿ])|[。！？]+[”」』）]*(?:{_MARK})?"
+)
+"""End of a sentence. No dot behind a short number, a letter or an abbreviation, and none before a small letter."""
+
+_LABEL = re.compile(r"\W{0,6}([^\W\d_][\w'’/& -]{1,40})[:：](?![/\d])\s*(?=\S)")
+_AMOUNT = re.compile(
+    r"[$€£¥₹]\s?\d|\d[\d.,']*\s?(?:[$€£¥%₹元円万]|(?:usd|eur|chf|gbp|jpy|dollars?|euros?|francs?|percent|prozent"
+    r"|hours?|days?|weeks?|months?|years?|minutes?|people|stunden|tagen?|wochen|jours|heures|días|horas|giorni)\b)",
+    re.IGNORECASE,
+)
+_DATE = re.compile(r"\b\d{1,4}[-/.]\d{1,2}(?:[-/.]\d{1,4})?\b|\b\d{1,2}:\d\d\b|\b\d{1,2}\s?[AaPp][Mm]\b|\d[月日時]")
+_IDENTIFIER = re.compile(r"`|@\w|\w://|\b(?=\w*\d)(?=\w*[A-Za-z])\w{3,}\b|\w[-_/.]\w*\d|\b[A-Z]{2,}\b")
+_NAME = re.compile(r"(?<=[a-zß-öø-ÿ,;] )[A-ZÀ-Ý][a-zß-öø-ÿ]+")
+_WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
+_FIRST = re.compile(r"(?:^|[,;:.–—] )\W*(?:(?:please|bitte|por favor|per favore|veuillez)\W+)?([^\W_]+)")
+_DENSE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
+"""Letters of languages that write few blanks or none between words."""
+_SAME_SIGN = {ord("’"): "'"}
+
+_SUBJECT = re.compile(
+    r"((?:[^\W\d_][\w'-]*[,:]?\s+){1,6}?)(?:is|are|was|equals|should be|must be|will be|ist|sind|beträgt|liegt bei"
+    r"|est|sont|es|son|está|é|são|è|sono)\s+(.+)",
+    re.DOTALL,
+)
+_DENSE_SUBJECT = re.compile("([\u3040-\u30ff\u3400-\u9fff]{1,12}?)(?:现在)?(?:是|为|は)\\s*(.+)", re.DOTALL)
+_VALUE = re.compile(
+    r"(?P<money>[$€£¥₹]\s?\d[\d.,']*|\d[\d.,']*\s?(?:[$€£¥₹元円]|(?:usd|eur|chf|gbp|dollars?|euros?|francs?)\b))"
+    r"|(?P<percent>\d[\d.,]*\s?%)|(?P<time>\d{1,2}:\d\d|\d{1,2}\s?[ap]m\b)"
+    r"|(?P<date>\d{1,4}[-/.]\d{1,2}(?:[-/.]\d{1,4})?)|(?P<number>\d[\d.,']*)"
+)
+
+
+class _Unit(Struct, frozen=True):
+    """A sentence of an entry, or a list with its heading."""
+
+    entry: int
+    start: int
+    stop: int
+    rank: int
+
+
+class _Place(Struct, frozen=True):
+    """Place of a statement: number of its entry, -1 for one in an earlier chunk, and where its sentence ends."""
+
+    entry: int
+    stop: int
+    turn: int | None
+    value: str
+
+
+@cache
+def _words_of(name: str) -> tuple[frozenset[str], tuple[str, ...]]:
+    """A list of words, and those of it that are written without blanks around them."""
+    words = " ".join(read_wordings(__package__, "user_words.toml")[name]).split()
+    dense = tuple(filter(_DENSE.match, words))
+    return frozenset(words).difference(dense), dense
+
+
+def _has(name: str, words: AbstractSet[str], text: str) -> bool:
+    plain, dense = _words_of(name)
+    return not plain.isdisjoint(words) or any(map(text.__contains__, dense))
+
+
+def own_entries(transcript: Transcript, start: int, stop: int) -> list[tuple[int, UserWords]]:
+    """The user's words in the messages from `start` up to `stop`, with the positions of the messages."""
+    entries = []
+    for index, pieces in authored_text(transcript.messages, start, stop):
+        text = f" {CUT} ".join(piece.strip() for piece in pieces if piece.strip(GAP).strip())
+        if text := f" {CUT} ".join(filter(None, map(str.strip, text.split(GAP)))):
+            entries.append((index, UserWords(transcript.turn_at(index + 1), text)))
+    return entries
+
+
+def chunk_room(budget: Budget) -> int:
+    """Most tokens of the user's words in one chunk."""
+    return min(int(CHUNK_SHARE * budget.room), int(CHUNK_TOKENS / budget.line.ratio))
+
+
+def held_tokens(chunks: Iterable[SummaryChunk]) -> int:
+    return sum(chunk.user_words_tokens for chunk in chunks)
+
+
+def quote_user_words(entries: Iterable[UserWords], fence: str) -> str:
+    """The words as they stand in a payload; empty without any."""
+    lines = [*map(line_of, entries)]
+    return f"{HEADING}\n{marked('words', chr(10).join(lines), fence)}" if lines else ""
+
+
+def line_of(entry: UserWords) -> str:
+    """The entry as it is quoted, of which only the first line begins where lines begin."""
+    text = indented(entry.text)
+    return text if entry.turn is None else f"turn {entry.turn}: {text}"
+
+
+def fitting_words(
+    entries: Sequence[UserWords], room: int, wide: int, count: Count, before: Sequence[UserWords] = ()
+) -> tuple[UserWords, ...]:
+    """The entries within `room` tokens, in order, with replaced statements marked; sentences of rank take up to `wide`.
+
+    An entry that is said again counts as new. `before`: entries of earlier chunks, whose statements these may replace.
+    """
+    newest = dict.fromkeys(reversed([entry.text for entry in entries]))
+    unique = [entry for entry in reversed(entries) if newest.pop(entry.text, entry) is None][::-1]
+    # Twice the room, so that what is replaced may give way to what is not.
+    marked_entries = _with_marks(_selected(unique, 2 * room, 2 * wide, count), before)
+    return _selected(marked_entries, room, wide, count)
+
+
+def _selected(entries: Sequence[UserWords], room: int, wide: int, count: Count) -> tuple[UserWords, ...]:
+    left = room
+    for entry in entries:
+        left -= count(line_of(entry)) + 1
+        if left < 0:
+            break
+    else:
+        return tuple(entries)
+    units = [unit for place, entry in enumerate(entries) for unit in _units(place, entry)]
+    by_rank = sorted(range(len(units)), key=lambda place: (-units[place].rank, -place))
+    chosen: dict[int, list[_Unit]] = {}
+    used: dict[int, int] = {}
+    wide = max(room, wide)
+    left = wide
+    for share in (MESSAGE_SHARE, 1.0):  # No message takes all the room while others have something of rank.
+        for unit in map(units.__getitem__, by_rank):
+            if left < LEAST_ROOM or (unit.rank < WORTH and left <= wide - room):
+                break
+            if unit in chosen.get(unit.entry, ()):
+                continue
+            entry = entries[unit.entry]
+            tokens = count(entry.text[unit.start : unit.stop]) + (GAP_TOKENS if unit.stop < len(entry.text) else 0)
+            tokens += 0 if unit.entry in used else count(line_of(replace(entry, text=""))) + 1
+            if tokens <= left and (unit.entry not in used or used[unit.entry] + tokens <= share * wide):
+                chosen.setdefault(unit.entry, []).append(unit)
+                used[unit.entry] = used.get(unit.entry, 0) + tokens
+                left -= tokens
+    return tuple(_cut_to(entries[place], kept) for place, kept in sorted(chosen.items()))
+
+
+def _cut_to(entry: UserWords, kept: Iterable[_Unit]) -> UserWords:
+    """The entry with a sign in place of all but these units."""
+    text, parts, end = entry.text, list[str](), 0
+    for unit in sorted(kept, key=lambda unit: unit.start):
+        between = text[end : unit.start]
+        if between.strip():
+            parts.append(f" {CUT} " if parts else f"{CUT} ")
+        else:
+            parts.append(between)
+        parts.append(text[unit.start : unit.stop])
+        end = unit.stop
+    if text[end:].strip():
+        parts.append(f" {CUT}")
+    return replace(entry, text="".join(parts))
+
+
+def _units(place: int, entry: UserWords) -> Iterator[_Unit]:
+    text, is_first = entry.text, place == 0 and entry.turn == 1
+    for start, stop in _spans(text):
+        unit = text[start:stop]
+        rank = 2 * _rank(unit) + (start == 0)
+        if _IS_REPLACED.search(unit):
+            rank -= REPLACED_RANK
+        elif is_first and stop <= FIRST_CHARACTERS:
+            rank += FIRST_RANK
+        yield _Unit(place, start, stop, rank)
+
+
+def _spans(text: str) -> Iterator[tuple[int, int]]:
+    """Places of the sentences and lists, without the signs of what was cut out before."""
+    place = 0
+    for part in text.split(CUT):
+        end = place + len(part)
+        begin = place
+        for listed in _LIST.finditer(text, place, end):
+            if listed.end() - listed.start() <= _LONGEST_LIST:
+                yield from _sentences(text, begin, listed.start())
+                yield listed.span()
+                begin = listed.end()
+        yield from _sentences(text, begin, end)
+        place = end + len(CUT)
+
+
+def _sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    for line in _LINE.finditer(text, start, end):
+        begin = line.start()
+        for stop in (*(found.end() for found in _END.finditer(text, begin, line.end())), line.end()):
+            if sentence := text[begin:stop].strip():
+                begin = text.index(sentence[0], begin)
+                yield begin, begin + len(sentence)
+            begin = stop
+
+
+def _rank(text: str) -> int:
+    """The worth of a sentence: that of an instruction, a limit or a decision before that of a fact, and that before
+    talk."""
+    plain = text.translate(_SAME_SIGN)
+    lower = plain.lower()
+    words = frozenset(_WORD.findall(lower))
+    orders = _has("orders", words, lower)
+    first = any(verb in _words_of("imperatives")[0] for verb in _FIRST.findall(lower))
+    label = _LABEL.match(plain) is not None
+    dated = _DATE.search(plain) is not None or _has("times", words, lower)
+    facts = 2 * dated + any(map(str.isdigit, plain)) + 2 * (_AMOUNT.search(plain) is not None)
+    facts += (_IDENTIFIER.search(plain) is not None) + (
+        _NAME.search(plain) is not None or _DENSE.search(plain) is not None
+    )
+    rank = 4 * label + 3 * orders + 2 * first + min(4, facts) + _has("own", words, lower)
+    return rank - 2 * plain.rstrip(" \"'”»)*_").endswith(("?", "？")) - 2 * (len(text) > _LONGEST_SENTENCE)
+
+
+# Statements that replace others
+
+
+def _with_marks(entries: Sequence[UserWords], before: Sequence[UserWords]) -> list[UserWords]:
+    """The entries with a mark behind each statement that a later one replaces: the same thing with another value."""
+    latest: dict[tuple[frozenset[str], str], _Place] = {}
+    marks: dict[int, dict[int, str]] = {}
+    for entry_place, entry in enumerate((*before, *entries), -len(before)):
+        for start, stop in _spans(entry.text):
+            sentence = entry.text[start:stop]
+            for key, kind, value in _statements(sentence, latest):
+                older = latest.get((key, kind))
+                if older is not None and older.value != value and entry_place >= 0:
+                    _mark(marks, older, _Place(entry_place, stop, entry.turn, value))
+                latest[key, kind] = _Place(entry_place, stop, entry.turn, value)
+    return [
+        replace(entry, text=_marked(entry.text, marks[place])) if place in marks else entry
+        for place, entry in enumerate(entries)
+    ]
+
+
+def _mark(marks: dict[int, dict[int, str]], older: _Place, newer: _Place) -> None:
+    if older.entry >= 0:
+        when = "later" if newer.turn is None else f"in turn {newer.turn}"
+        marks.setdefault(older.entry, {})[older.stop] = f" (replaced {when})"
+    else:  # What stands in an earlier chunk does not change.
+        what = "an earlier one" if older.turn is None else f"turn {older.turn}"
+        marks.setdefault(newer.entry, {})[newer.stop] = f" (in place of {what})"
+
+
+def _marked(text: str, marks: Mapping[int, str]) -> str:
+    for stop in sorted(marks, reverse=True):
+        if not _IS_MARKED.search(text, max(0, stop - _LONGEST_VALUE), stop):
+            text = text[:stop] + marks[stop] + text[stop:]
+    return text
+
+
+def _statements(
+    sentence: str, known: Collection[tuple[frozenset[str], str]]
+) -> Iterator[tuple[frozenset[str], str, str]]:
+    """Statements of a sentence: thing, kind of its value, and value; also on `known` things that it changes."""
+    lower = _IS_MARKED.sub("", sentence).translate(_SAME_SIGN).lower()
+    if lower.endswith(("?", "？")):
+        return
+    rest, key, is_own = lower, frozenset[str](), True
+    if label := _LABEL.match(lower):
+        key, rest = _key(label[1]) if len(label[1].split()) <= LABEL_WORDS else key, lower[label.end() :]
+    if not key and (subject := _SUBJECT.match(rest) or _DENSE_SUBJECT.match(rest)):
+        words = frozenset(_WORD.findall(subject[1]))
+        key, rest, is_own = _key(subject[1]), subject[2], _has("own", words, subject[1])
+    values = [(str(found.lastgroup), found[0].strip(" .,'")) for found in _VALUE.finditer(rest)]
+    if key and values:
+        yield key, *values[0]
+    elif key and is_own and len(rest) <= _LONGEST_VALUE:
+        yield key, "text", rest.strip(" .!。")
+    elif values and _has("changes", words := frozenset(_WORD.findall(lower)), lower):
+        kinds = dict(values)
+        yield from ((key, kind, kinds[kind]) for key, kind in known if kind in kinds and key <= words)
+
+
+def _key(text: str) -> frozenset[str]:
+    """The words that name a thing, without articles; none of a label such as "Company rule"."""
+    words = frozenset(_WORD.findall(text))
+    if not words.isdisjoint(_words_of("labels")[0]):
+        return frozenset()
+    return words.difference(*(_words_of(name)[0] for name in ("articles", "own", "changes")))

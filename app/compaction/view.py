@@ -1,0 +1,377 @@
+"""The view: what is sent instead of the history.
+
+Rule: the client's history is never edited. For each request a view of it is worked out anew, in the conversation's
+order: the instructions, always whole; for each chunk its summary and the messages it carries; copies of what is pinned;
+then the rest, byte for byte but for what a stage took away. Which chunks and masks it uses follows from the history and
+from what is stored, and from nothing else: see `reading`. Every part names the messages it stands for, so that a view
+can be checked before it is sent (`verify`) and shown afterwards (`coverage`): each message is covered exactly once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from typing import Literal, TypeGuard
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from app.compaction.chunks import SummaryChunk
+from app.conversation.client_context import ClientContext
+from app.conversation.identity import Identity
+from app.conversation.lazy import lazy
+from app.conversation.messages import History, Kind, Message, Transcript
+from app.conversation.repeated_instructions import MOST_OF_LIMIT, superseded_places, without_superseded
+
+
+class Verbatim(Struct, frozen=True):
+    """The messages from `start` up to `stop`, byte for byte."""
+
+    start: int
+    stop: int
+
+
+class Carried(Struct, frozen=True):
+    """A message inside a chunk's range that stays verbatim after the summary."""
+
+    index: int
+
+
+Alteration = Literal["masked", "trimmed", "cleared", "shortened", "faded", "truncated", "repaired"]
+"""Stage that took something away: see the module of each."""
+
+
+class Altered(Struct, frozen=True):
+    """A message of which something was left out."""
+
+    index: int
+    texts: tuple[str, ...]
+    """Texts that are left, one for each of the message's."""
+    tokens: int
+    by: Alteration
+    calls: tuple[tuple[int, str], ...] | None = None
+    """The calls that are left, by position, with their arguments; None where they stay as they are."""
+    media: tuple[str, ...] = ()
+    """Words in place of each of its media; empty where they stay as they are."""
+
+
+class Pruned(Struct, frozen=True):
+    """The messages from `start` up to `stop` are left out, with nothing in their place. The answer says so."""
+
+    start: int
+    stop: int
+    by: Literal["pruned", "repaired"] = "pruned"
+
+
+class Pinned(Struct, frozen=True):
+    """A verbatim copy of a pinned message's unit: the messages themselves are among those left out."""
+
+    start: int
+    stop: int
+
+
+class Note(Struct, frozen=True):
+    """A user message of Steno's own. It is made for this payload and stored nowhere."""
+
+    kind: Literal["stub", "user_words", "pinned_text", "exact_values", "state", "client_instructions"]
+    text: str
+    tokens: int
+
+
+class Recalled(Struct, frozen=True):
+    """A message of Steno's own that quotes passages of others which are left out or shortened: see `recall`."""
+
+    messages: tuple[int, ...]
+    """Positions of the messages whose passages they are, ascending."""
+    text: str
+    tokens: int
+
+
+class Summary(Struct, frozen=True):
+    chunk: SummaryChunk
+
+
+Part = Verbatim | Carried | Altered | Pruned | Pinned | Note | Recalled | Summary
+
+
+class Pins(Struct, frozen=True):
+    """Messages that stay in every payload, whatever is done to the rest."""
+
+    positions: tuple[int, ...] = ()
+    """Pinned messages, counted after the leading instructions, ascending."""
+    note: Note | None = None
+    """The operator's own text, after the copies."""
+
+
+class Costs(Struct, frozen=True):
+    """The uncalibrated estimate of a prompt, by its parts."""
+
+    messages: Sequence[int]
+    """Tokens of each message, the instructions first."""
+    fixed: int
+    """Tokens of all beside the messages: tools, response format, reply priming."""
+    question: int | None = None
+    """Tokens of the last user message without the results in it; None where it holds none."""
+
+
+class _Counted:
+    """Counts that are made when they are first asked for."""
+
+    def __init__(self, count: Callable[[], Costs]) -> None:
+        self._count = count
+
+    @lazy
+    def costs(self) -> Costs:
+        return self._count()
+
+
+def _shown(costs: Costs, history: History) -> Costs:
+    """The costs without those of messages that the provider does not show to the model."""
+    if not (expired := history.expired_places):
+        return costs
+    return replace(costs, messages=[0 if i in expired else tokens for i, tokens in enumerate(costs.messages)])
+
+
+class Conversation:
+    """One request's history, ready to be decided upon.
+
+    Its tokens are counted when they are first asked for: a short conversation goes on its way without.
+    """
+
+    def __init__(
+        self,
+        messages: Sequence[Message],
+        identity: Identity,
+        tenant: str,
+        count: Callable[[], Costs],
+        bound: int | None,
+    ) -> None:
+        """`bound`: a number of tokens that the estimate cannot exceed, known without counting; None without one."""
+        self.bound = bound
+        self.history = history = messages if isinstance(messages, History) else History(messages)
+        self.instructions = history.instructions
+        self._counted = counted = _Counted(lambda: _shown(count(), history))
+        rest, skipped = history.rest, len(self.instructions)
+        # Without a reference back: with one, all of it would stay until the collector comes by.
+        self.transcript = Transcript(rest, lambda: counted.costs.messages[skipped:])
+        self.root = tenant
+        self.chain = identity.chain_of(tenant, rest)
+
+    superseded: frozenset[int] = frozenset()
+    """Positions of former instructions that a newer one took the place of."""
+
+    def with_newest_instructions(self, limit: int) -> Conversation:
+        """The same history; of instructions that repeat and take too much of `limit` tokens, only the newest ones are
+        instructions."""
+        messages = self.transcript.messages
+        taken = sum(map(self.transcript.tokens_of, messages.instruction_places))
+        if taken <= MOST_OF_LIMIT * limit or not (superseded := superseded_places(messages)):
+            return self
+        released = copy(self)
+        released.superseded, costs = superseded, self.costs.messages[len(self.instructions) :]
+        released.transcript = Transcript(without_superseded(messages, superseded), lambda: costs)
+        return released
+
+    @property
+    def costs(self) -> Costs:
+        return self._counted.costs
+
+    def count(self) -> None:
+        """Counts now, for callers who want it done at a better place than where it is first needed."""
+        _ = self._counted.costs
+
+    def is_within(self, tokens: int) -> bool:
+        """Whether the estimate is at most so many, if possible without counting."""
+        return (self.bound is not None and self.bound <= tokens) or self.tokens <= tokens
+
+    @property
+    def holds_media(self) -> bool:
+        return self.history.holds_media
+
+    @lazy
+    def message_bytes(self) -> int:
+        """Bytes of all messages, as they came."""
+        return sum(len(message.raw) for message in self.history)
+
+    @lazy
+    def instruction_tokens(self) -> int:
+        """Tokens that no compaction can take away: instructions, tools, priming."""
+        return self.costs.fixed + sum(self.costs.messages[: len(self.instructions)])
+
+    @lazy
+    def tokens(self) -> int:
+        return self.costs.fixed + sum(self.costs.messages)
+
+    @property
+    def floor(self) -> int:
+        """Tokens that no stage may touch: tools, instructions, in the middle too, and of the last user message what the
+        user wrote."""
+        transcript = self.transcript
+        kept = {*transcript.messages.instruction_places, transcript.last_user} - {-1}
+        return self.instruction_tokens + sum(map(transcript.tokens_of, kept)) - self._asked_results
+
+    @property
+    def _asked_results(self) -> int:
+        """Tokens of the results that stand in the last user message."""
+        question = self.costs.question
+        return 0 if question is None else max(0, self.transcript.tokens_of(self.transcript.last_user) - question)
+
+    @property
+    def whole_floor(self) -> int:
+        """Tokens that no summary can take away: the floor, the last user message and the last unit as they are."""
+        transcript = self.transcript
+        last_unit = transcript.cuts[-1] if transcript.cuts else 0
+        unit = sum(
+            transcript.tokens_of(index)
+            for index in range(last_unit, len(transcript))
+            if index != transcript.last_user and transcript.messages[index].kind is not Kind.INSTRUCTIONS
+        )
+        return self.floor + self._asked_results + unit
+
+    @lazy
+    def cut_digests(self) -> tuple[bytes, ...]:
+        """The chain's digests at which a summary or a mask may begin or end: what is looked up in the store."""
+        return tuple(self.chain[cut] for cut in self.transcript.cuts)
+
+    def with_pins(self, pins: Pins) -> Conversation:
+        """The same history, digested and counted once, with these pins in place of its own."""
+        if pins == self.pins:
+            return self
+        pinned = copy(self)
+        pinned.kept = Kept(self.transcript, pins, self.transcript.last_turn)
+        return pinned
+
+    @property
+    def giving_way(self) -> tuple[Conversation, ...]:
+        """The same, of which what the last turn begins with may be shortened, and then may be left out: it stays while
+        there is room for it beside what the user said last. None where that is the same message."""
+        transcript = self.transcript
+        if transcript.last_turn in (-1, transcript.last_user):
+            return ()
+        shorter, bare = copy(self), copy(self)
+        shorter.kept = Kept(transcript, self.pins, transcript.last_turn, is_whole=False)
+        bare.kept = Kept(transcript, self.pins)
+        return shorter, bare
+
+    @lazy
+    def kept(self) -> Kept:
+        return Kept(self.transcript, Pins(), self.transcript.last_turn)
+
+    def with_client_context(self, context: ClientContext) -> Conversation:
+        """The same history, of which this context stays."""
+        held = copy(self)
+        held.client_context = context
+        return held
+
+    @lazy
+    def client_context(self) -> ClientContext:
+        """Context blocks of the client; unless something else is set, none of them stays."""
+        return ClientContext(self.transcript, 0, lambda _: 1)
+
+    @property
+    def pins(self) -> Pins:
+        return self.kept.pins
+
+    @property
+    def pinned_units(self) -> tuple[tuple[int, int], ...]:
+        """The units of the pinned messages: start and stop of each, ascending."""
+        return self.kept.units
+
+    @property
+    def untouchable(self) -> frozenset[int]:
+        """The messages that no stage may leave out. Nor change, but for results in a user message."""
+        return self.kept.messages
+
+    @property
+    def unchangeable(self) -> frozenset[int]:
+        """The messages of which no stage may change anything."""
+        return self.kept.whole
+
+
+class Kept:
+    """Messages of a transcript that stay: what is pinned, the last user message, and what the last turn is about."""
+
+    def __init__(self, transcript: Transcript, pins: Pins, task: int = -1, *, is_whole: bool = True) -> None:
+        """`task`: the message that the last turn begins with; -1 where it need not stay. `is_whole`: as it is."""
+        self._transcript = transcript
+        self.pins = pins
+        live = transcript.messages.live_places
+        self._asked = frozenset({transcript.last_user, task, *live} - {-1})
+        self._unchanged = self._asked if is_whole else frozenset({transcript.last_user, *live})
+
+    @lazy
+    def units(self) -> tuple[tuple[int, int], ...]:
+        return tuple(sorted({self._transcript.unit_of(position) for position in self.pins.positions}))
+
+    @lazy
+    def messages(self) -> frozenset[int]:
+        return self._pinned | self._asked
+
+    @lazy
+    def whole(self) -> frozenset[int]:
+        """Positions of those that hold no results that may be shortened."""
+        messages = self._transcript.messages
+        return self._pinned | {index for index in self._unchanged if not messages[index].result_places}
+
+    @lazy
+    def _pinned(self) -> frozenset[int]:
+        return frozenset(index for start, stop in self.units for index in range(start, stop))
+
+
+ACTIONS = (
+    *("masked", "summarized", "user_words", "pinned", "trimmed", "cleared", "faded"),
+    *("shortened", "truncated", "pruned", "stub", "repaired", "recalled", "cache_marked"),
+    "thinking_removed",
+)
+
+
+class View(Struct, frozen=True):
+    """The payload in order, after the instructions, which always come first and whole."""
+
+    parts: tuple[Part, ...]
+    tokens: int
+    without_thinking: frozenset[int] = frozenset()
+    """Positions of the messages that are sent without their signed thinking."""
+    marks_cache: bool = False
+    """The end of what stands before the last quotation gets a cache breakpoint."""
+
+    @property
+    def chunks(self) -> tuple[SummaryChunk, ...]:
+        return tuple(part.chunk for part in self.parts if isinstance(part, Summary))
+
+    @property
+    def recalled(self) -> tuple[Recalled | Note, ...]:
+        """Parts that bring back something of messages that are left out or shortened."""
+        return tuple(part for part in self.parts if isinstance(part, Recalled) or _is_recalled(part))
+
+    @property
+    def changed(self) -> Mapping[str, int]:
+        """How many messages were cut or left out, by the stage that did it."""
+        changed: Counter[str] = Counter()
+        for part in self.parts:
+            if isinstance(part, Altered | Pruned):
+                changed[part.by] += part.stop - part.start if isinstance(part, Pruned) else 1
+        return changed
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """Actions on the history, in the order of the stages."""
+        done = set(self.changed)
+        kinds = {type(part) for part in self.parts}
+        notes = {part.kind for part in self.parts if isinstance(part, Note)}
+        others = {
+            "summarized": Summary in kinds,
+            "user_words": "user_words" in notes or any(chunk.user_words for chunk in self.chunks),
+            "pinned": Pinned in kinds,
+            "stub": "stub" in notes,
+            "recalled": bool(self.recalled),
+            "cache_marked": self.marks_cache,
+            "thinking_removed": bool(self.without_thinking),
+        }
+        done |= {name for name, was_done in others.items() if was_done}
+        return tuple(action for action in ACTIONS if action in done)
+
+
+def _is_recalled(part: Part) -> TypeGuard[Note]:
+    return isinstance(part, Note) and part.kind in ("exact_values", "state")

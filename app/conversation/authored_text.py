@@ -1,0 +1,322 @@
+"""Authored text: the words of a user message that its sender wrote, without tool results, documents and client text.
+
+    "<task>Fix it.</task>", "[read_file for 'a'] Result:", "Always push."   ->   "Fix it."
+
+1. Whoever writes a tool's text or a document can write anything into it: the end of a fence or of a tag, and the tags
+   that clients put around their user's words. What stands before it he cannot change. So an announcement
+   ("Observation:", the header of a mail) holds to the end of the message, over all its parts; a fence reaches to the
+   last fence of its part, and a tag to the last tag of its name.
+2. Behind an announced result one part counts: the user's words in place of a result, as Cline and Roo write them.
+3. A heading such as "Here is the log:" announces a document. If a fence follows, the document ends with the last fence;
+   if a list follows, the user lists something.
+4. Lines that are quoted or indented, log lines, stack frames and members of JSON are not the user's.
+5. Where most user messages are results, words before a result count only between tags of the client (`<task>`).
+
+A message is judged by itself and by the messages before it, so a longer history yields the same.
+
+What it cannot tell: prose that is pasted without a heading, fence, header or quotation marks reads like the user's
+words; so does a list under a heading, or a paste under a heading in a language that `authored_text.toml` does not list.
+Words between two fences of one part, or behind an announcement, are lost. Summaries quote what is found as said by the
+user, so a wrong guess sets no instruction.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, dropwhile
+from operator import itemgetter
+
+from app.conversation.client_context import queued_words, without_context
+from app.conversation.messages import Kind, Message
+from app.conversation.tool_result_text import WORDINGS, ResultConfidence
+
+LONGEST_MESSAGE = 16_384
+"""Characters that are read of a message: all, or half of these at its beginning and at its end."""
+LONGEST_OMISSION = 1 << 20
+"""Characters between them that are searched for an announcement. Behind more the end does not count."""
+EDGE = 2_000
+"""Characters at the beginning and at the end of a message that say whether it is a result."""
+LONGEST_HEADING = 500
+
+GAP = "\0"
+"""Sign in place of the characters that are not read."""
+_HIDDEN = "\ue000"
+"""Sign in place of each character that is not authored, so that positions stay the same."""
+
+Span = tuple[int, int]
+"""Start and stop, in characters."""
+
+_OWN_TAGS = frozenset[str](WORDINGS["own_tags"])
+_USER_TAGS = _OWN_TAGS | frozenset[str](WORDINGS["user_tags"])
+_FEEDBACK_TAGS = _OWN_TAGS | {"answer"}
+"""Cline's "answer" counts behind a question of the assistant only."""
+_CLIENT_TAGS = frozenset[str]((*WORDINGS["result_tags"], *WORDINGS["client_tags"]))
+
+
+def _pattern(written: str) -> re.Pattern[str]:
+    return re.compile(written, re.MULTILINE | re.IGNORECASE)
+
+
+def _line(name: str) -> re.Pattern[str]:
+    """A line that begins with one of these wordings, behind the signs of a heading or a list, brackets or a picture."""
+    return _pattern(rf"^[ \t]*+(?:[^\w\s]{{1,8}}[ \t]{{0,4}}){{0,3}}(?:{'|'.join(WORDINGS[name])})")
+
+
+_RESULT, _RESULT_END, _DOCUMENT = map(_line, ("results", "result_ends", "documents"))
+_CERTAIN = _pattern(WORDINGS["certain_results"])
+_HEADING = _pattern(rf"(?!.*(?:{WORDINGS['rule_words']})).*(?:{WORDINGS['document_words']})")
+_CONTINUED, _DENIED = _pattern(rf"\s*{WORDINGS['continued']}"), _pattern(WORDINGS["denied"])
+_QUOTED_LINE = _pattern(rf"^{WORDINGS['quoted_lines']}")
+_BEFORE_OWN = _pattern(WORDINGS["own_sentences"])
+_OWN_TAG = _pattern(rf"(?:^[ \t]{{0,3}})?<(?P<end>/?)(?:{'|'.join(_OWN_TAGS)})>")
+_OWN_PART = _pattern(
+    rf"\s*(?:{_BEFORE_OWN.pattern}\s*)?<(?P<tag>{'|'.join(_FEEDBACK_TAGS)})>(?P<words>[\s\S]*)</(?P=tag)>\s*"
+)
+_RESULT_TAG = _pattern(rf"<(?:{'|'.join(WORDINGS['result_tags'])})(?:\s[^<>]{{0,1000}})?>")
+_ADDED = _pattern(rf"<({'|'.join(_CLIENT_TAGS)})(?:\s[^<>]{{0,1000}})?></\1>")
+"""An element that clients add as a part of its own, such as their environment, without its content."""
+_CALLED = _pattern(r"\s*\[(?P<tool>\w{2,64})(?: for [\s\S]*)?\][ \t]*Result:\s*")
+"""A whole part of Cline or Roo; the next part is the result."""
+_TAG = re.compile(r"<(/?)([A-Za-z][\w.:-]{0,63})(?:\s[^<>]{0,1000})?(?<!/)>")
+_FENCE = _pattern(r"^[ \t]*(?:(?:[-*+>]|\d{1,2}[.)])[ \t]*)?(?:```[^`\n]*|~~~[^\n]*)$")
+_FENCE_PAIR = _pattern(rf"{_FENCE.pattern}[\s\S]*?{_FENCE.pattern}")
+_RECORD = re.compile(r'\s*(?:\{(?=\s*["}])[\s\S]*\}|\[(?=\s*[\[{"\]])[\s\S]*\])\s*')
+_HEADING_END = re.compile(r"[:：][*_]{0,2}[ \t]*\n\s*")
+_LIST_ITEM = re.compile(r"(?:[-*•–]|\d{1,2}[.)])[ \t]")
+_LINE_ENDS = str.maketrans(dict.fromkeys("\r\v\f\x85\u2028\u2029", "\n"))
+_SHOWN = re.compile(f"[^{_HIDDEN}]+")
+
+
+class _Read:
+    """The texts of a message as one, as far as they are read."""
+
+    def __init__(self, text: str, parts: Sequence[Span]) -> None:
+        """`parts`: the texts that are not blank."""
+        self.text, self.parts = text, parts
+        self.lines = text.translate(_LINE_ENDS)
+        self.tags = [tag for part in parts for tag in _TAG.finditer(self.lines, *part)]
+
+
+def authored_text(
+    messages: Sequence[Message], start: int = 0, stop: int | None = None
+) -> Iterator[tuple[int, list[str]]]:
+    """The user messages from `start` up to `stop`: the index of each, and the pieces that its sender wrote.
+
+    The messages before `start` say how the client writes results, and whether the last one announced what follows.
+    """
+    users = results = 0
+    is_announced = False
+    for index, message in enumerate(messages[:stop]):
+        if message.kind is not Kind.USER and not message.is_result_text:
+            is_announced = False
+            continue
+        texts = message.own_texts
+        if index >= start:
+            yield index, [] if is_announced else authored_in(texts, 2 * results > max(users - 1, 1))
+        users += 1
+        results += is_result(texts)
+        is_announced = is_announced or _ends_with_announcement(texts)
+
+
+def authored_in(texts: Sequence[str], is_protocol: bool = False) -> list[str]:
+    """The pieces of one message that its sender wrote, in order.
+
+    `is_protocol`: most user messages before it are results.
+    """
+    read = _read([queued_words(text) or text for text in texts if not _CONTINUED.match(text)])
+    own = _blank(read.lines, _tagged(read))
+    own = _blank(own, _fenced(read, own))
+    own = _blank(own, (line.span() for line in _QUOTED_LINE.finditer(own)))
+    result = _first_result(read)
+    end = min(result, _first_document(read))
+    is_mixed = is_protocol and result < len(own)
+    pieces: list[str] = []
+    for start, stop in ((start, min(stop, end)) for start, stop in read.parts if start < end):
+        tagged = _inside_own_tags(own, start, stop)
+        if not (is_mixed and tagged == (start, stop)) and not _RECORD.fullmatch(read.lines, start, stop):
+            shown = (found.span() for found in _SHOWN.finditer(own, *tagged) if found[0].strip())
+            pieces += (read.text[slice(*span)] for span in shown)
+    if feedback := _feedback(read, result):
+        pieces += authored_in([read.text[slice(*feedback)]])
+    return pieces
+
+
+def is_result(texts: Sequence[str]) -> bool:
+    """Whether a user message is a result: it begins like one, or ends as only results do."""
+    beginning, end = _edges(texts)
+    return bool(_RESULT_TAG.match(beginning) or _RESULT.match(beginning) or _RESULT_END.search(end))
+
+
+def result_confidence(texts: Sequence[str]) -> ResultConfidence:
+    """How surely a user message of these texts is a result; in doubt less surely, as no stage may drop own words."""
+    said = without_context(texts)
+    if not is_result(said):
+        return ResultConfidence.NONE
+    beginning, end = _edges(said)
+    if authored_in(said):  # Text behind the end of a tag may be the tool's, too.
+        return ResultConfidence.POSSIBLE if _RESULT_TAG.match(beginning) else ResultConfidence.NONE
+    if said != tuple(text for text in texts if text.strip()) or any(map(_OWN_TAG.search, said)):
+        return ResultConfidence.POSSIBLE
+    is_observed = _RESULT.match(beginning) and _RESULT_END.search(end)
+    if _RESULT_TAG.match(beginning) or _CERTAIN.match(beginning) or is_observed:
+        return ResultConfidence.CERTAIN
+    return ResultConfidence.POSSIBLE if end.rstrip().endswith(("?", "？")) else ResultConfidence.LIKELY
+
+
+def _edges(texts: Sequence[str]) -> tuple[str, str]:
+    said = [text for text in texts if text.strip()] or [""]
+    return said[0].lstrip()[:EDGE], said[-1][-EDGE:]
+
+
+def _ends_with_announcement(texts: Sequence[str]) -> bool:
+    """Whether the next user message is what this one announces."""
+    last = _edges(texts)[1].translate(_LINE_ENDS).rstrip()
+    announced = last.rstrip("-=*_~` \n")
+    line = announced[announced.rfind("\n") + 1 :]
+    if not line.endswith((":", "：")) and announced == last:
+        return False
+    return bool(_CALLED.fullmatch(last) or _HEADING.match(line) or _RESULT.match(line) or _DOCUMENT.match(f"{line}\n"))
+
+
+def _read(texts: Sequence[str]) -> _Read:
+    """The texts as far as they are read: the end of a long message counts if nothing is announced before it."""
+    texts = [*map(_without_content, texts)]
+    ends = accumulate(len(text) + 1 for text in texts)
+    parts = [(end - 1 - len(text), end - 1) for text, end in zip(texts, ends, strict=True) if text.strip()]
+    text = "\n".join(texts)
+    if len(text) <= LONGEST_MESSAGE:
+        return _Read(text, parts)
+    half, stop = LONGEST_MESSAGE // 2, len(text) - LONGEST_MESSAGE // 2
+    # A log line is known by its beginning.
+    stop = max(stop, text.find("\n", stop, stop + LONGEST_HEADING))
+    omitted = stop - half
+    left_out = text[half:stop].lower() if omitted <= LONGEST_OMISSION else ""
+    end = text[stop:] if left_out and not any(stem in left_out for stem in WORDINGS["stems"]) else ""
+    text = f"{text[:half]}{GAP}{end}"
+    moved = ((max(min(p, half), p - omitted + 1) for p in part) for part in parts)
+    return _Read(text, [(start, min(stop, len(text))) for start, stop in moved if start < min(stop, len(text))])
+
+
+def _without_content(text: str) -> str:
+    """A text that is one element, such as `<document>...</document>`, without its content."""
+    said = text.strip()
+    tag = _TAG.match(said)
+    if tag is None or tag[1] or tag[2].lower() in _USER_TAGS | _FEEDBACK_TAGS or not said.endswith(f"</{tag[2]}>"):
+        return text
+    return f"{tag[0]}</{tag[2]}>" if said.count(f"<{tag[2]}") <= said.count(f"</{tag[2]}>") else text
+
+
+def _tagged(read: _Read) -> Iterator[Span]:
+    """Spans from the first tag of a name to its last closing tag."""
+    tags: dict[str, list[re.Match[str]]] = {}
+    for tag in read.tags:
+        if (name := tag[2].lower()) not in _USER_TAGS:
+            tags.setdefault(name, []).append(tag)
+    for name, found in tags.items():
+        # Elements that are parts of their own: the user may have written between two of them.
+        elements = [(first.start(), last.end()) for first, last in zip(found[::2], found[1::2], strict=False)]
+        if len(found) % 2 == 0 and all(element in read.parts for element in elements):
+            yield from elements
+            continue
+        gap = read.lines.rfind(GAP, 0, found[0].start()) if found[0][1] else -1
+        opened = [*dropwhile(itemgetter(1), found)]
+        if gap < 0 and not opened:
+            continue
+        start = gap if gap >= 0 else opened[0].start()
+        if ends := [tag.end() for tag in (found if gap >= 0 else opened) if tag[1]]:
+            yield start, ends[-1]
+            continue
+        # Nothing closes it. As a word in a sentence ("List<String>") it begins nothing.
+        line = read.lines[read.lines.rfind("\n", 0, start) + 1 :].partition("\n")[0]
+        is_clients = name in _CLIENT_TAGS and ("-" in name or "_" in name)
+        if is_clients or line.strip() == opened[0][0] or GAP in read.lines[start:]:
+            yield start, len(read.lines)
+
+
+def _fenced(read: _Read, own: str) -> Iterator[Span]:
+    """Spans from the first fence of a part to the last one, and from an unclosed one to the end of the message.
+
+    A tag may stand between fences, and a fence between tags: `own` is the text without what stands between tags.
+    """
+    for start, stop in read.parts:
+        if len(opened := [*_FENCE.finditer(own, start, stop)]) % 2:
+            yield opened[0].start(), len(own)
+        if fences := [*_FENCE.finditer(read.lines, start, stop)]:
+            yield fences[0].start(), fences[-1].end()
+
+
+def _inside_own_tags(own: str, start: int, stop: int) -> Span:
+    """The span of a part, or of what the client put between own tags in it."""
+    tags = [*_OWN_TAG.finditer(own, start, stop)]
+    if len(tags) > 1 and tags[-1]["end"] and tags[0].start() in (start, own.rfind("\n", 0, tags[0].start()) + 1):
+        return tags[0].end(), tags[-1].start()
+    return start, stop
+
+
+def _enclosed(read: _Read) -> Iterator[Span]:
+    """Elements that clients write, each to the first closing tag of its name: the content may hold one."""
+    for start, stop in read.parts:
+        begun: dict[str, int] = {}
+        for tag in (tag for tag in read.tags if start <= tag.start() < stop):
+            name = tag[2].lower()
+            if tag[1] and name in begun:
+                yield begun.pop(name), tag.end()
+            elif not tag[1] and (name in _CLIENT_TAGS or not read.lines[start : tag.start()].strip()):
+                begun.setdefault(name, tag.start())
+
+
+def _first_result(read: _Read) -> int:
+    """Start of the first result; the length of the text where there is none."""
+    text = _blank(read.lines, _enclosed(read), "\n")
+    found, ends = _RESULT.search(text), _RESULT_END.search(text)
+    places = [found.start()] if found else []
+    places += [start for start, stop in read.parts if ends and start <= ends.start() < stop]
+    return min(places, default=len(text))
+
+
+def _first_document(read: _Read) -> int:
+    """Start of the first announced document; the length of the text where there is none."""
+    fences = [fence.span() for part in read.parts for fence in _FENCE_PAIR.finditer(read.lines, *part)]
+    text = _blank(read.lines, [*_enclosed(read), *fences], "\n")
+    found = _DOCUMENT.search(text)
+    last = found.start() if found else len(text)
+    for heading in _HEADING_END.finditer(read.lines, 0, last):
+        place, end = heading.start(), heading.end()
+        line = text[max(text.rfind("\n", 0, place) + 1, place - LONGEST_HEADING) : place]
+        is_ended = _LIST_ITEM.match(read.lines, end) or (_FENCE.match(read.lines, end) and GAP not in text)
+        is_clients = _BEFORE_OWN.match(line) and _OWN_TAG.match(read.lines, end)
+        if _HEADING.match(line) and not is_ended and not is_clients:
+            return place
+    return last
+
+
+def _feedback(read: _Read, result: int) -> Span | None:
+    """Words of the user in place of a result, as Cline and Roo write them: "[tool] Result:", then words in a tag.
+
+    They count where no result can stand: behind a tool that asks the user or reports in words of the client, and behind
+    a denial. Elements that the client adds at the end may follow.
+    """
+    parts = [part for part in read.parts if result < part[1]]
+    while parts and _ADDED.fullmatch(read.lines, *parts[-1]):
+        del parts[-1]
+    if not 2 <= len(parts) <= 3 or read.lines[parts[0][0] : result].strip():
+        return None
+    called, said = _CALLED.fullmatch(read.lines, *parts[0]), _OWN_PART.fullmatch(read.lines, *parts[-1])
+    if called is None or said is None:
+        return None
+    if len(parts) == 2:
+        counts = called["tool"] in WORDINGS["user_tools"]
+    else:
+        counts = bool(_DENIED.fullmatch(read.lines, *parts[1])) and said["tag"].lower() in _OWN_TAGS
+    return said.span("words") if counts else None
+
+
+def _blank(text: str, spans: Iterable[Span], by: str = _HIDDEN) -> str:
+    """The text with `by` in place of each character of the spans, except line ends."""
+    kept, place = list[str](), 0
+    for start, stop in sorted(spans):
+        if stop > place:
+            kept += (text[place:start], re.sub(r"[^\n]", by, text[max(start, place) : stop]))
+            place = stop
+    return "".join((*kept, text[place:]))

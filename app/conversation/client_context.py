@@ -1,0 +1,200 @@
+"""Client context: blocks that a client puts into messages in its user's name, such as the rules of a project.
+
+Some blocks hold for the whole conversation (`CONTEXT`), some for a moment (`REMINDERS`); neither is anything that the
+user asks. A block counts at the beginning of a message, or behind other blocks there: further on it may be part of a
+document. Where messages are omitted, a note behind the leading instructions repeats the newest block of each kind
+letter by letter. It follows from the omitted messages alone, so it stays the same between two compactions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from app.conversation.lazy import lazy
+from app.conversation.messages import Kind, Message, Transcript, own_message
+from app.conversation.tool_result_text import WORDINGS
+
+_OPENING = """[The program that this conversation is held with put this there for the whole of it, in messages \
+that are left out here. It still holds:]"""
+CARRIED_OVER = "[instructions of the client that stay in the conversation, not shown]"
+"""Text in place of a repeated block for the summariser."""
+
+
+class ContextKind(Struct, frozen=True):
+    begins: str
+    ends: str = ""
+    """Empty for a block that reaches to the end of its text."""
+    members: tuple[str, ...] = ()
+    """Tags of which a later block of the kind names only those that changed."""
+
+
+def _element(name: str, *members: str) -> ContextKind:
+    return ContextKind(f"<{name}>", f"</{name}>", tuple(f"<{member}>" for member in members))
+
+
+_ENVIRONMENT = ("cwd", "shell", "approval_policy", "sandbox_mode", "network_access", "writable_roots", "subagents")
+_CLAUDE_CODE = "<system-reminder>\nAs you answer the user's questions, you can use the following context:"
+
+CONTEXT = (
+    ContextKind(_CLAUDE_CODE, "</system-reminder>"),
+    # Codex
+    ContextKind("# AGENTS.md instructions", "</INSTRUCTIONS>"),
+    _element("user_instructions"),
+    _element("environment_context", *_ENVIRONMENT),
+    # Cursor; GitHub Copilot; Gemini CLI and its derivatives
+    *map(_element, ("rules", "user_info", "project_layout", "instructions", "environment_info", "workspace_info")),
+    _element("session_context"),
+    ContextKind("This is the Gemini CLI. We are setting up the context for our chat."),
+    ContextKind("This is the Qwen Code. We are setting up the context for our chat."),
+)
+"""Kinds that hold for a whole conversation, the more important first."""
+REMINDERS = (_element("system-reminder"), _element("system_reminder"))
+_KINDS = sorted((*CONTEXT, *REMINDERS), key=lambda kind: -len(kind.begins))
+"""Longer beginnings first: a shorter one may be how one of them begins."""
+_BEGINNINGS = (re.sub(r"(\\\n)+", r"\\s*", re.escape(kind.begins)) for kind in _KINDS)
+_BEGINNING = re.compile(rf"\s*(?:{'|'.join(f'({beginning})' for beginning in _BEGINNINGS)})")
+_QUEUED = re.compile(rf"\s*+{WORDINGS['queued']}\s*+", re.DOTALL | re.IGNORECASE)
+
+
+class ContextBlock(Struct, frozen=True):
+    """A block that holds for the whole conversation, letter by letter."""
+
+    kind: ContextKind
+    index: int
+    """Position of its message."""
+    place: int
+    """Position of its text among those of the message."""
+    text: str
+
+    @property
+    def replaces(self) -> Iterator[tuple[ContextKind, str]]:
+        """Parts of older blocks that it replaces: each member that it names, and everything else."""
+        return ((self.kind, tag) for tag in ("", *self.kind.members) if tag in self.text)
+
+
+def queued_words(text: str) -> str | None:
+    """The words that the user typed while the assistant worked, if the text is a reminder of them."""
+    queued = _QUEUED.fullmatch(text)
+    return queued["words"] if queued else None
+
+
+def without_context(texts: Iterable[str]) -> tuple[str, ...]:
+    """The texts of a message, each without the blocks that it begins with; blank ones are left out."""
+    own = (queued_words(text) or text for text in texts)
+    behind = (text[max((end for *_, end in _leading(text)), default=0) :] for text in own)
+    return tuple(text for text in behind if text.strip())
+
+
+def is_client_text(texts: Sequence[str]) -> bool:
+    """Whether the texts of a message are blocks and nothing else."""
+    return any(text.strip() for text in texts) and not without_context(texts)
+
+
+def blocks_in(message: Message, index: int) -> list[ContextBlock]:
+    """Blocks of a message that hold for the whole conversation, in order."""
+    if message.kind not in (Kind.USER, Kind.CLIENT) and not message.beside:
+        return []
+    found: list[ContextBlock] = []
+    foreign = {*message.passed_on, *message.result_places}
+    for place, text in enumerate(message.texts):
+        if place in foreign:
+            continue
+        end = 0
+        for kind, start, end in _leading(text):
+            if kind not in REMINDERS:
+                found.append(ContextBlock(kind, index, place, text[start:end]))
+        if text[end:].strip():  # From here on the user speaks, or quotes somebody.
+            break
+    return found
+
+
+def _leading(text: str) -> Iterator[tuple[ContextKind, int, int]]:
+    """The blocks that a text begins with: kind, start and end of each, with the white space around it."""
+    if queued_words(text) is not None:
+        return
+    end = 0
+    while match := _BEGINNING.match(text, end):
+        kind = _KINDS[(match.lastindex or 1) - 1]
+        close = text.find(kind.ends, match.end()) if kind.ends else len(text)
+        if close < 0:
+            return
+        start, end = end, len(text) - len(text[close + len(kind.ends) :].lstrip())
+        yield kind, start, end
+
+
+class CarriedContext(Struct, frozen=True):
+    """The note that repeats blocks of omitted messages."""
+
+    blocks: tuple[ContextBlock, ...] = ()
+    left_out: tuple[ContextBlock, ...] = ()
+    """Blocks that there is no room for."""
+    text: str = ""
+    """Text of the note; empty without blocks."""
+    tokens: int = 0
+
+
+class ClientContext:
+    """The context blocks of one conversation."""
+
+    def __init__(self, transcript: Transcript, room: int, cost: Callable[[Message], int]) -> None:
+        """`room`: most tokens of a note."""
+        self._transcript = transcript
+        self._room = room
+        self._cost = cost
+        self._notes: dict[tuple[ContextBlock, ...], CarriedContext] = {(): CarriedContext()}
+
+    @lazy
+    def _blocks(self) -> tuple[ContextBlock, ...]:
+        return tuple(b for index, message in enumerate(self._transcript.messages) for b in blocks_in(message, index))
+
+    @lazy
+    def _parts(self) -> Sequence[tuple[tuple[ContextKind, str], ContextBlock]]:
+        return [(part, block) for block in self._blocks for part in block.replaces]
+
+    @lazy
+    def places(self) -> Mapping[int, frozenset[int]]:
+        """Texts with blocks, by their messages: no stage may shorten them, unless they are too large anyway."""
+        places: dict[int, frozenset[int]] = {}
+        for block in self._blocks:
+            if self._cost(own_message(block.text)) <= self._room:
+                places[block.index] = places.get(block.index, frozenset()) | {block.place}
+        return places
+
+    def carry_over(self, reach: int, sent: Container[int]) -> CarriedContext:
+        """The note of a view that sends, of the first `reach` messages, only those in `sent`."""
+        newest = {part: block for part, block in self._parts if block.index < reach}
+        gone = tuple(dict.fromkeys(block for block in newest.values() if block.index not in sent))
+        if gone not in self._notes:
+            self._notes[gone] = self._note(gone)
+        return self._notes[gone]
+
+    def most_tokens(self, least_reach: int, reach: int, sent: Container[int]) -> int:
+        """Tokens of the largest note for any reach from `least_reach` to `reach`.
+
+        The furthest reach may have a smaller one: its newest block may stand in a message that is sent.
+        """
+        ends = {block.index + 1 for block in self._blocks if least_reach <= block.index + 1 <= reach}
+        return max((self.carry_over(end, sent).tokens for end in ends), default=0)
+
+    def without_repeated(self, message: Message, index: int, carried: CarriedContext) -> Message:
+        """A message as it is summarised: without blocks that are repeated, or were before newer ones came."""
+        left_out = {block.kind for block in carried.left_out}
+        texts = list(message.texts)
+        for block in blocks_in(message, index):
+            if block.kind not in left_out:
+                texts[block.place] = texts[block.place].replace(block.text, CARRIED_OVER, 1)
+        return replace(message, texts=tuple(texts)) if tuple(texts) != message.texts else message
+
+    def _note(self, gone: Sequence[ContextBlock]) -> CarriedContext:
+        """The blocks that there is room for, the more important first."""
+        note = CarriedContext()
+        for block in sorted(gone, key=lambda each: CONTEXT.index(each.kind)):
+            blocks = tuple(sorted((*note.blocks, block), key=lambda each: (each.index, each.place)))
+            text = "\n\n".join((_OPENING, *(each.text for each in blocks)))
+            if (tokens := self._cost(own_message(text))) <= self._room:
+                note = CarriedContext(blocks, (), text, tokens)
+        return replace(note, left_out=tuple(block for block in gone if block not in note.blocks))

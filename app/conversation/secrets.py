@@ -1,0 +1,62 @@
+"""Secrets: keys, tokens, passwords and private keys, which are taken out of a text before it is stored.
+
+Most texts hold none, so `secrets.toml` gives each pattern hints, and it is matched only where one of them stands. What
+only its name makes a secret must look random, too: what a program calls its variables is no password.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from math import log2
+
+from app.conversation.wordings import read_wordings
+
+Scrub = Callable[[str], str]
+"""Function from a text to what is stored of it."""
+
+REMOVED = "[secret removed]"
+LEAST_BITS = 2.75
+"""Bits of information in each character of a value that looks random: words repeat their letters."""
+JUDGED = 80
+"""Characters of a value by which it is judged: a name many times over must not take minutes."""
+
+_WORDINGS = read_wordings(__package__, "secrets.toml")
+_PLACEHOLDER = re.compile(_WORDINGS["placeholder"])
+_RULES: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
+    (rule["hints"], re.compile(rule["pattern"])) for rule in _WORDINGS["rules"]
+)
+_LETTER, _OTHER = re.compile("[A-Za-z]"), re.compile("[0-9!@#%^&?~+]")
+
+
+def without_secrets(text: str) -> str:
+    """The text with `REMOVED` in place of each secret. JSON stays valid: none of its own signs is touched."""
+    pieces, done = [], 0
+    for start, end in sorted(_places(text)):
+        if start >= done:
+            pieces += [text[done:start], REMOVED]
+        done = max(done, end)
+    return "".join((*pieces, text[done:])) if pieces else text
+
+
+def _places(text: str) -> Iterator[tuple[int, int]]:
+    # The only letter that gets longer: every place must be the same in both.
+    lowered = text.replace("\u0130", "I").lower()
+    for hints, pattern in _RULES:
+        read = lowered if pattern.flags & re.IGNORECASE else text
+        for hint in hints:
+            at = read.find(hint)
+            while at >= 0:
+                found, after = pattern.match(text, at), at + 1
+                if found and (found.lastgroup != "varied" or _looks_random(found["varied"])):
+                    yield found.span(found.lastgroup or 0)
+                    after = found.end()  # What stands in it is removed: else a hint many times over takes minutes.
+                at = read.find(hint, after)
+
+
+def _looks_random(value: str) -> bool:
+    value = value[:JUDGED]
+    if not (_OTHER.search(value) and _LETTER.search(value)) or _PLACEHOLDER.search(value):
+        return False
+    size = len(value)
+    return -sum(number / size * log2(number / size) for number in map(value.count, set(value))) >= LEAST_BITS

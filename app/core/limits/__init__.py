@@ -1,1 +1,0 @@
-"""How much a prompt may take, when that is too much, and what a refusal says about it."""
