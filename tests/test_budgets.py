@@ -14,9 +14,9 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 49_859,
+    "app": 49_780,
     "app/cli": 2_655,
-    "app/compaction": 11_656,
+    "app/compaction": 11_580,
     "app/conversation": 2_083,
     "app/http": 3_210,
     "app/inspector": 3_050,
@@ -29,11 +29,11 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 1_610,
     "app/formats": 7_710,
-    "tests": 64_430,
+    "tests": 64_330,
     "lab": 10_240,
 }
 """Lines of Python by folder, at most."""
-FILES = 339
+FILES = 333
 """Python files in `app`, at most."""
 SETTINGS = 75
 TABLES = 12

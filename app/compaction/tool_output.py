@@ -1,31 +1,491 @@
-"""Shaped: what is left of a tool's result, by what it looks like.
+"""Shortening of tool results by what they look like: diffs, source code, searches, listings, pages, tables, JSON, and
+output of commands.
 
-It is a function of the result and of its call, so the same in every payload and every process. Each line of it is of
-the result: nothing is put into other words.
+What is left is a function of the result and of its call, so the same in every payload and every process. Each line of
+it is of the result: nothing is put into other words. Each shape is a function that returns the ranked lines of a text
+or None; of those the best are taken until the room is full.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
+from itertools import groupby, islice, pairwise
+from math import log, sqrt
+from typing import Any, NamedTuple
 
-from app.compaction.tool_output_data import members
-from app.compaction.tool_output_listing import files, hits
-from app.compaction.tool_output_pieces import CLOSING, Found, identifiers, lines_of
-from app.compaction.tool_output_source import outline
-from app.compaction.tool_output_text import ended, tests_failed
-from app.compaction.tool_output_texts import changes, headings, rows
+MOST_HEAD = 150_000
+MOST_TAIL = 50_000
+"""Characters at a text's beginning and end that are read; what is between is left unread."""
+MOST_LINES = 8_000
+LONGEST_LINE = 400
+"""Characters of a line that are read."""
+LONGEST_PIECE = 120
+"""Characters of a line that are shown."""
+LONGEST_WORD = 40
+"""Characters of a word that count."""
+LEAST_ROOM = 4
+
+KEY, GOOD, FAIR, FILL = range(4)
+"""Ranks: what makes the shape, what says most beside it, what else is telling, and all the rest."""
+
+CLOSING = re.compile(r"\s*|</\w+>\s*")
+"""Line that only ends what a tool put around its output."""
+_WORD = re.compile(r"\w[\w./@+-]*+")
+_PLAIN = re.compile(r"[A-Za-z]?[a-z]*\.?|\d")
+
+
+class Piece(NamedTuple):
+    rank: float
+    text: str
+
+
+class Found(NamedTuple):
+    size: str
+    """Count for the notice, such as "12 paths"."""
+    fitting: Callable[[int], str]
+    """Function that returns the best of the text in at most so many characters."""
+
+
+def _found(size: str, pieces: Sequence[Piece]) -> Found:
+    return Found(size, partial(_filled, pieces))
+
+
+def lines_of(text: str) -> list[str]:
+    if len(text) > MOST_HEAD + MOST_TAIL:
+        text = f"{text[:MOST_HEAD]}\n{text[-MOST_TAIL:]}"
+    lines = [line[:LONGEST_LINE] for line in text.split("\n")]
+    return lines if len(lines) <= MOST_LINES else [*lines[: MOST_LINES // 2], *lines[-MOST_LINES // 2 :]]
+
+
+def _identifiers(text: str) -> list[str]:
+    """Words that are more than a plain word: paths, symbols, ids, numbers."""
+    return [word for word in _WORD.findall(text) if not _PLAIN.fullmatch(word)]
+
+
+def _filled(pieces: Sequence[Piece], room: int) -> str:
+    """The best pieces for which there is room, in their order, a line each; equal ones once.
+
+    Those that only fill the room are taken by the identifiers that they add for their length: names that a text has
+    often count more.
+    """
+    lines = [_clipped(piece.text) for piece in pieces]
+    ranks = _ranks(pieces, lines)
+    taken: dict[str, int] = {}
+    for place in sorted(range(len(pieces)), key=ranks.__getitem__):
+        text = lines[place]
+        if text and text not in taken and len(text) + bool(taken) <= room:
+            room -= len(text) + bool(taken)
+            taken[text] = place
+        if room < LEAST_ROOM:
+            break
+    return "\n".join(sorted(taken, key=taken.__getitem__))
+
+
+def _ranks(pieces: Sequence[Piece], lines: Sequence[str]) -> list[float]:
+    names = list(map(_identifiers, lines))
+    often = Counter(name for found in names for name in found)
+    seen = {name for piece, found in zip(pieces, names, strict=True) if piece.rank < FILL for name in found}
+    ranks = []
+    for piece, line, found in zip(pieces, lines, names, strict=True):
+        rank = piece.rank
+        if rank >= FILL:
+            new = set(found) - seen
+            seen |= new
+            weight = sum(sqrt(min(len(name), LONGEST_WORD)) * (1 + log(often[name])) for name in sorted(new))
+            rank += 1 - weight / (weight + len(line) + 1)
+        ranks.append(rank)
+    return ranks
+
+
+def _clipped(line: str) -> str:
+    """A line without the blanks around it, of bounded length."""
+    line = line.strip()
+    return line if len(line) <= LONGEST_PIECE else f"{line[: LONGEST_PIECE - 1]}…"
+
+
+MOST_LEAVES = 1_000
+DEEPEST_VALUE = 12
+LONGEST_VALUE = 100
+"""Characters of a value that are shown."""
+LONGEST_NAME = 40
+"""Characters of a value that is no prose."""
+IDENTIFIES, TELLS, IS_SHORT, IS_PROSE = 0.0, 0.2, 1.0, 2.0
+"""Ranks of a value: by its key, by a digit in it, and by its length. Further elements of an array come after the first
+one's."""
+EACH, MOST_EACH = 0.02, 1.0
+
+_Path = tuple[str | int, ...]
+_TELLING_KEY = re.compile(
+    r"(?:^|_|-)(?:id|number|name|key|code|email|path|url|uri|sha|ref|title|status|state|date|type|error|message)s?$"
+    r"|[a-z]I[dD]s?$",
+    re.IGNORECASE,
+)
+_DIGIT = re.compile(r"\d")
+
+
+def _json(text: str) -> Found | None:
+    """Objects and arrays with the values that say most."""
+    if text.lstrip()[:1] not in ("{", "[") or len(text) > MOST_HEAD:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    leaves = list(islice(_leaves(value, "", (), 0), MOST_LEAVES))
+    return Found(f"{len(leaves)} values", partial(_fitting, value, leaves)) if leaves else None
+
+
+def _leaves(value: Any, key: str, place: _Path, nth: int) -> Iterator[tuple[float, _Path, str]]:
+    """Rank, place and text of each value. `nth`: number of elements before it, of all arrays around it."""
+    if len(place) > DEEPEST_VALUE:
+        return
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _leaves(inner, name, (*place, name), nth)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _leaves(inner, key, (*place, number), nth + number)
+    elif value not in (None, ""):
+        text = " ".join((value if isinstance(value, str) else json.dumps(value))[:LONGEST_VALUE].split())
+        yield _value_rank(key, value, text) + min(EACH * nth, MOST_EACH), place, text
+
+
+def _value_rank(key: str, value: Any, text: str) -> float:
+    if len(text) > LONGEST_NAME:
+        return IS_PROSE
+    if _TELLING_KEY.search(key):
+        return IDENTIFIES
+    return TELLS if isinstance(value, str) and _DIGIT.search(value) else IS_SHORT
+
+
+def _fitting(value: Any, leaves: Sequence[tuple[float, _Path, str]], room: int) -> str:
+    """Show the best values where they belong, as many as fit."""
+    ranked = sorted(leaves, key=lambda leaf: leaf[0])[:room]
+    best, low, high = "", 0, len(ranked)
+    while low < high:
+        middle = (low + high + 1) // 2
+        shown = _shown(value, _tree(ranked[:middle]))
+        if len(shown) <= room:
+            best, low = shown, middle
+        else:
+            high = middle - 1
+    return best
+
+
+def _tree(leaves: Sequence[tuple[float, _Path, str]]) -> Any:
+    tree: dict[Any, Any] = {}
+    for _, place, text in leaves:
+        node = tree
+        for step in place[:-1]:
+            node = node.setdefault(step, {})
+        node[place[-1]] = text
+    return tree
+
+
+def _shown(value: Any, tree: Any) -> str:
+    """A value, of which the tree says what is left."""
+    if isinstance(tree, str):
+        return tree
+    if isinstance(value, dict):
+        return ", ".join(_member(name, value[name], tree[name]) for name in value if name in tree)
+    elements = [(value[number], tree[number]) for number in range(len(value)) if number in tree]
+    return " | ".join(_elements(*group) for group in groupby(elements, lambda element: _keys(element[1])))
+
+
+def _elements(keys: tuple[str, ...], group: Iterator[tuple[Any, Any]]) -> str:
+    """Elements one after another; objects with the same keys as a table."""
+    elements = list(group)
+    if not keys or len(elements) == 1:
+        return "; ".join(_inside(*element) for element in elements)
+    return f"{', '.join(keys)}: {'; '.join(', '.join(tree.values()) for _, tree in elements)}"
+
+
+def _member(name: str, value: Any, tree: Any) -> str:
+    if isinstance(tree, dict) and [*tree.values()] == [name]:
+        return name  # An object that has its own key as its id.
+    return f"{name}{f'[{len(value)}]' if isinstance(value, list) else ''}: {_inside(value, tree)}"
+
+
+def _keys(tree: Any) -> tuple[str, ...]:
+    """Keys of an object of plain values, which make it a row of a table; none of any other value."""
+    return tuple(tree) if isinstance(tree, dict) and all(isinstance(inner, str) for inner in tree.values()) else ()
+
+
+def _inside(value: Any, tree: Any) -> str:
+    return f"{{{_shown(value, tree)}}}" if isinstance(value, dict) else _shown(value, tree)
+
+
+MOST_NUMBERS = 12
+"""Numbers of lines that are told of one path."""
+MOST_FOLDERS = 4
+_HIT = re.compile(r"([\w.@+~/-]{1,300}?)[:-](\d{1,7})[:-](.*)|([\w.@+~/-]{1,300}+):(.*)")
+_LINE_HIT = re.compile(r"(\d{1,7})[:-](.*)")
+_LISTED_PATH = re.compile(r"[\w.@+~/\[\]-]{1,300}+[*@]?")
+_LONG_LISTING = re.compile(r"[bcdlps-][rwxsStT-]{9}[.+@]?\s.{10,60}?\s([^\s/]\S*|/\S*)(?: -> \S+)?")
+_FOLDER = re.compile(r"([\w.@+~/-]{1,300}+):")
+
+
+def _search_hits(lines: Sequence[str], _: str) -> Found | None:
+    """A line for each path, with the numbers of its lines, then what stands in these; for a single file the lines."""
+    by_path: dict[str, list[tuple[str, str]]] = {}
+    written = [line for line in lines if line.strip() and line != "--"]
+    for line in written:
+        if match := _LINE_HIT.fullmatch(line):
+            by_path.setdefault("", []).append((match[1], match[2]))
+        elif (match := _HIT.fullmatch(line)) and ("/" in (path := match[1] or match[4]) or "." in path):
+            by_path.setdefault(path, []).append((match[2] or "", match[3] or match[5] or ""))
+    count = sum(map(len, by_path.values()))
+    if count < 3 or count < 0.7 * len(written):
+        return None
+    pieces = []
+    for path, places in by_path.items():
+        if not path or len(places) == 1:
+            pieces += [Piece(FILL if path == "" else GOOD, _hit(path, *place)) for place in places]
+            continue
+        numbers = ",".join(number for number, _ in places[:MOST_NUMBERS] if number)
+        pieces.append(Piece(KEY, f"{path}{numbers and f':{numbers}'} ({len(places)})"))
+        pieces += [Piece(FILL, _hit("", *place)) for place in places]
+    size = f"{count} in {len(by_path)} files" if len(by_path) > 1 else f"{count} lines"
+    return _found(size, pieces)
+
+
+def _hit(path: str, number: str, text: str) -> str:
+    return ":".join(part for part in (path, number, f" {text.strip()}") if part)
+
+
+def _listed_paths(lines: Sequence[str], _: str) -> Found | None:
+    """Folders that have most, with their numbers, then paths."""
+    folder, paths, written = "", list[str](), 0
+    for line in map(str.rstrip, lines):
+        if not line or line.startswith("total "):
+            continue
+        written += 1
+        if match := _FOLDER.fullmatch(line):
+            folder = "" if match[1] == "." else f"{match[1].removeprefix('./')}/"
+        elif match := _LONG_LISTING.fullmatch(line):
+            paths += [] if match[1] in (".", "..") else [folder + match[1]]
+        elif _LISTED_PATH.fullmatch(line):
+            paths.append(folder + line.removeprefix("./"))
+        else:
+            written += 9
+    if len(paths) < 5 or len(paths) < 0.6 * written:
+        return None
+    counts = Counter(path.rpartition("/")[0] for path in paths)
+    counts.pop("", None)
+    most = [Piece(FAIR, f"{name}/ ({count})") for name, count in counts.most_common(MOST_FOLDERS) if count > 2]
+    return _found(f"{len(paths)} paths", [*most, *(Piece(FILL, path) for path in paths)])
+
+
+_NumberedLines = Sequence[tuple[str, str]]
+"""Lines with their numbers, which are empty where they are not known."""
+DEEPEST_SIGNATURE = 40
+"""Blanks before a signature that still tell how deep it is."""
+DEEPER = 0.01
+"""Share of a rank that each blank puts a signature behind the outer ones."""
+_NUMBERED = re.compile(r"\s{0,8}(\d{1,7})(?:(?:\t|→|: ?| ?\| ?| {1,2}(?=\S))(.*)|\s*)")
+_SOURCE_FILE = (
+    r"\.(?:pyi?|[cm]?jsx?|tsx?|vue|java|kts?|scala|go|rs|cc|[ch]pp|[ch]|cs|rb|php|swift|sh|lua|pl|exs?"
+    r"|sql|r|jl|dart)\b"
+)
+_READS = re.compile(
+    rf"(?:^|[;&|(\n\"])\s*(?:cat|sed -n|nl|head|tail|less|bat)\b[^;&<>\n]{{0,300}}?{_SOURCE_FILE}"
+    rf"|^\w*(?:read|view|open|file|editor)\w*\b.{{0,300}}?{_SOURCE_FILE}",
+    re.IGNORECASE,
+)
+_WRITES = re.compile(r"<<|sed -i|>")
+_READS_FROM = re.compile(r"\s*sed -n ['\"]?(\d{1,7}),\d+p['\"]? [\w./-]+\s*")
+_READS_WHOLE = re.compile(r"\s*(?:cat|head(?: -n? ?\d+)?) [\w./-]+\s*")
+
+_MODIFIERS = (
+    r"(?:(?:export|default|public|private|protected|internal|static|async|abstract|final|sealed|inline|virtual|override"
+    r"|unsafe|pub(?:\(\w+\))?|const|extern|open|data|partial|declare|suspend)\s++)*+"
+)
+_SIGNATURE = re.compile(
+    rf"(\s*+){_MODIFIERS}(?:class|def|function\*?|func|fn|interface|trait|struct|enum|impl|module|namespace|protocol"
+    r"|record|object|macro_rules!|type(?=\s++\w++\s*+[=<{]))\s++[\w$(&<:@~]"
+)
+_METHOD = re.compile(
+    r"(\s{0,8}+)(?!(?:if|for|while|switch|catch|return|else|elif|with|do|throw|new|await|assert)\b)"
+    r"[\w$<>\[\]*&:,?~ ]{1,120}+\(.*\)[^;=)]{0,60}+"
+)
+_CONSTANT = re.compile(
+    r"(?:(?:export |const |let |var |static |final )*+[A-Z][A-Z0-9_]{2,}+|(?:export )?const \w++)[^=(]{0,60}+=(?!=)"
+)
+_FENCED = re.compile(r"```\w*+\n(.*?)\n```\s*", re.DOTALL)
+_ASIDE = re.compile(r'\s*+(?:#|//|\*|"""|\'\'\'|<!--|--|[\W_]*$)')
+
+
+def _outline(lines: Sequence[str], call: str) -> Found | None:
+    """Signatures first, the outer ones before the inner, then constants."""
+    call = _command(call)
+    numbered = _numbered(lines)
+    signatures = sum(_SIGNATURE.match(line) is not None for line in lines)
+    is_read = _READS.search(call) is not None and _WRITES.search(call) is None
+    if not (numbered or is_read or (signatures >= 2 and signatures * 60 >= len(lines) and not _WRITES.search(call))):
+        return None
+    listed = numbered or _counted(lines, call)
+    pieces = [Piece(_source_rank(line), f"{number} {line.strip()}" if line.strip() else "") for number, line in listed]
+    known = [number for number, _ in listed if number]
+    return _found(f"lines {known[0]}-{known[-1]}" if known else f"{len(lines)} lines", pieces)
+
+
+def _source_rank(line: str) -> float:
+    signature = _SIGNATURE.match(line) or (line.rstrip().endswith("{") and _METHOD.fullmatch(line))
+    if signature:
+        return KEY + DEEPER * min(len(signature[1].expandtabs(4)), DEEPEST_SIGNATURE)
+    if _CONSTANT.match(line):
+        return GOOD
+    return FILL + 1 if _ASIDE.match(line) else FILL
+
+
+def _numbered(lines: Sequence[str]) -> _NumberedLines | None:
+    """The lines of a listing with their numbers; None for a text whose lines have none."""
+    matches = [_NUMBERED.fullmatch(line) for line in lines]
+    values = [int(match[1]) for match in matches if match]
+    if len(values) < 3 or len(values) < 0.8 * sum(map(bool, lines)):
+        return None
+    steps = sum(after == before + 1 for before, after in pairwise(values))
+    if steps < 0.9 * (len(values) - 1):
+        return None
+    pairs = zip(matches, lines, strict=True)
+    return [(match[1], match[2] or "") if match else ("", line) for match, line in pairs]
+
+
+def _command(call: str) -> str:
+    """The shell command in a call; the call itself where there is none."""
+    if fenced := _FENCED.findall(call):
+        return str(fenced[-1])
+    try:
+        arguments = json.loads(call[call.find("{") :])
+    except (ValueError, RecursionError):
+        return call
+    command = arguments.get("command", arguments.get("cmd")) if isinstance(arguments, dict) else None
+    return command if isinstance(command, str) else call
+
+
+def _counted(lines: Sequence[str], call: str) -> _NumberedLines:
+    """The lines with their numbers, if the call says where they begin."""
+    begins = _READS_FROM.fullmatch(call)
+    if begins is None and not _READS_WHOLE.fullmatch(call):
+        return [("", line) for line in lines]
+    return [(str(number), line) for number, line in enumerate(lines, int(begins[1]) if begins else 1)]
+
+
+LAST_LINES = 2
+"""Lines of the end that are kept in any case."""
+LINES_OF_ENDING = 5
+"""Lines of the end that say whether tests failed."""
+_STATUS = re.compile(
+    r"\s*+(?:<(?:returncode|exit_?code)>-?[1-9]|\[?(?:process )?exit(?:ed)?(?: with)?(?: (?:code|status))?:? ?-?\d"
+    r"|=+ [^=]{0,100}\b(?:passed|failed|error)|ran \d+ tests?|FAILED \(|tests?:? +\d+ |test result:"
+    r"|build (?:failed|succ))",
+    re.IGNORECASE,
+)
+_FAILED_TEST = re.compile(r"FAILED |FAIL: |not ok |--- FAIL")
+_TESTS_FAILED = re.compile(
+    r"=+ [^=]{0,100}\b\d+ (?:failed|errors?)\b|FAILED\b|FAIL\b|tests?: +\d+ failed|test result: F", re.IGNORECASE
+)
+_FAILURE = re.compile(
+    r"E  |ERROR[ :]|FAIL |\s*+(?:[\w.]{0,80}+(?<=Error|ption|ilure)[:\s]"
+    r"|error(?:\[\w+\])?:|fatal:|panic:|thread '.{0,80} panicked)|[\w./-]{1,200}+:\d++:(?:\d++:)?+ "
+    r"|[\w./-]{1,200}+: (?:error|cannot|No such|command not)|.{0,100}?(?:✕|✗|❌|: ERROR)"
+)
+_WARNING = re.compile(r"(?:\s*+|[\w./-]{1,200}+:\d++:(?:\d++:)?+ )[\w.]{0,80}+(?<=rning):|.{0,100}?: WARNING")
+_FRAME = re.compile(r'\s*+(?:File "[^"]{1,300}", line \d|at \S{1,200} \(?\S{1,200}:\d)')
+_RUNS = re.compile(r'<(?:returncode|exit_?code)>|"(?:command|cmd|script)"|```(?:bash|sh)\b')
+
+
+def _tests_failed(lines: Sequence[str]) -> bool:
+    """Whether it ends with tests that failed: it is an output then, whatever code and paths they show."""
+    return any(_TESTS_FAILED.match(line.lstrip()) for line in lines[-LINES_OF_ENDING:])
+
+
+def _command_output(lines: Sequence[str], call: str) -> Found | None:
+    """Status, failures, frames with the innermost first, and the last lines."""
+    ranks = [_output_rank(line, (len(lines) - number) / len(lines)) for number, line in enumerate(lines)]
+    if min(ranks, default=FILL) >= FILL and not _RUNS.search(f"{lines[0] if lines else ''}{call}"):
+        return None
+    written = [number for number, line in enumerate(lines) if line.strip(" -=") and not CLOSING.fullmatch(line)]
+    for number in written[-LAST_LINES:]:
+        ranks[number] = KEY
+    return _found(f"{len(lines)} lines", [Piece(rank, line) for rank, line in zip(ranks, lines, strict=True)])
+
+
+def _output_rank(line: str, early: float) -> float:
+    """`early`: 1 for the first line, and nearly 0 for the last."""
+    if _STATUS.match(line):
+        return KEY + early / 2
+    if _FAILED_TEST.match(line):
+        return GOOD
+    if _WARNING.match(line):  # It comes before what went wrong, and often in numbers.
+        return FAIR + (2 - early) / 2
+    if _FAILURE.match(line):
+        return GOOD + (2 - early) / 2
+    return FAIR + early / 2 if _FRAME.match(line) else FILL
+
+
+_DIFF_FILE = ("+++ ", "rename to ", "deleted file", "Binary files ")
+_HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@")
+_HEADING = re.compile(r"#{1,6} \S|<(?:title|h[1-6])\b", re.IGNORECASE)
+_PAGE = re.compile(r"#{2,6} \S|<(?:title|h[1-6])\b", re.IGNORECASE)
+_SIGNS = "\t,;|"
+
+
+def _diff(lines: Sequence[str], _: str) -> Found | None:
+    """Files and heads of hunks, then what changed."""
+    hunks = sum(_HUNK.match(line) is not None for line in lines)
+    if not hunks:
+        return None
+    return _found(
+        f"{hunks} hunks",
+        [Piece(_diff_rank(line), line) for line in lines if line.startswith(("+", "-", "@", "r", "d", "B"))],
+    )
+
+
+def _diff_rank(line: str) -> float:
+    if line.startswith(_DIFF_FILE):
+        return KEY
+    if _HUNK.match(line):
+        return GOOD
+    return FILL if line.startswith(("+", "-")) and not line.startswith("--- ") else FILL + 1
+
+
+def _page(lines: Sequence[str], _: str) -> Found | None:
+    """Title and _page, then the rest."""
+    if not any(map(_PAGE.match, lines)):
+        return None
+    pieces = [Piece(KEY if _HEADING.match(line) else FILL, line) for line in lines]
+    return _found(f"{len(lines)} lines", pieces)
+
+
+def _table(lines: Sequence[str], _: str) -> Found | None:
+    """The header, then the first _table."""
+    written = [line for line in lines if line.strip()]
+    if not any(_is_even([line.count(sign) for line in written]) for sign in _SIGNS):
+        return None
+    return _found(
+        f"{len(written) - 1} rows", [Piece(KEY + number / len(written), line) for number, line in enumerate(written)]
+    )
+
+
+def _is_even(counts: Sequence[int]) -> bool:
+    """Whether all _table have about as many columns, and at least three."""
+    return len(counts) >= 4 and counts[0] >= 2 and sum(count == counts[0] for count in counts) >= 0.9 * len(counts)
+
 
 _SHAPES: Mapping[str, Callable[[Sequence[str], str], Found | None]] = {
-    "diff": changes,
-    "source": outline,
-    "search": hits,
-    "listing": files,
-    "page": headings,
-    "table": rows,
-    "output": ended,
+    "diff": _diff,
+    "source": _outline,
+    "search": _search_hits,
+    "listing": _listed_paths,
+    "page": _page,
+    "table": _table,
+    "output": _command_output,
 }
 """Shapes in order: a text may look like several."""
 
@@ -38,7 +498,6 @@ LEAST_LINES = 3
 MOST_OPENING = 12
 REMEMBERED = 8_192
 """Results of which this process keeps what is left, at about 600 bytes each: they come again with every request."""
-
 _OPENING = re.compile(r"<(?:output|output_head|stdout|result)>\s*")
 
 
@@ -65,24 +524,24 @@ def shaped(text: str, call: str, longest: int) -> str:
 
 @lru_cache(REMEMBERED)
 def _kept(_: bytes) -> list[str]:
-    """List that holds what is left of the result with this digest, once that is worked out."""
+    """List that holds the remainder of the result with this digest, once that is worked out."""
     return []
 
 
 def shape_of(text: str, call: str, longest: int) -> tuple[str, str]:
     """Name of a result's shape, and what that leaves of it."""
     plain = shorten(text, longest)
-    least = ENOUGH * (len(set(identifiers(plain))) - 1)  # The notice has one.
-    for name, found in _found(text, call):
+    least = ENOUGH * (len(set(_identifiers(plain))) - 1)  # The notice has one.
+    for name, found in _shapes_of(text, call):
         notice = f"[... {len(text)} characters in all, shortened: {name}, {found.size} ...]"
         left = found.fitting(min(len(plain), len(text) - 1) - len(notice) - 1)
-        if left and len(set(identifiers(left))) >= least:
+        if left and len(set(_identifiers(left))) >= least:
             return name, f"{notice}\n{left}"
     return "text", plain
 
 
-def _found(text: str, call: str) -> Iterator[tuple[str, Found]]:
-    if data := members(text):
+def _shapes_of(text: str, call: str) -> Iterator[tuple[str, Found]]:
+    if data := _json(text):
         yield "JSON", data
         return
     lines = lines_of(text)
@@ -92,8 +551,8 @@ def _found(text: str, call: str) -> Iterator[tuple[str, Found]]:
     head, body = lines[: max(0, start - 1)], lines[start:]
     if len(body) < LEAST_LINES:
         return
-    shapes = {"output": ended} if tests_failed(body) else _SHAPES
+    shapes = {"output": _command_output} if _tests_failed(body) else _SHAPES
     for name, find in shapes.items():
         # What stands before the output of a command tells how that ended.
-        if found := find([*head, *body] if find is ended else body, call):
+        if found := find([*head, *body] if find is _command_output else body, call):
             yield name, found
