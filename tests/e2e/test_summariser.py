@@ -274,7 +274,7 @@ def test_a_reasoning_model_may_think_on_top_of_its_summary(
     simulator.models = {"o4-mini": Model("o4-mini")}
     caps = []
     for allowance in (1_000, 3_000):
-        monkeypatch.setattr("app.compaction.summariser.REASONING_ALLOWANCE", allowance)
+        monkeypatch.setattr("app.compaction.summariser_client.REASONING_ALLOWANCE", allowance)
         assert status_of(steno(), "o4-mini")["status"] == "summarized"
         caps.append(simulator.summaries[-1].payload["max_completion_tokens"])
     assert caps[1] - caps[0] == 2_000
