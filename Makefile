@@ -39,7 +39,7 @@ STENO_ALONE = default,default+prices,default+prefix
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall survival rivals exchanges test test-all properties coverage schema histories clients agents presets lease fuzz faults chaos fleet isolation poisoning scale bench accuracy transports costs lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
+.PHONY: help help-all run simulator demo doctor replay recall survival rivals exchanges test test-all properties coverage schema histories clients agents presets lease fuzz faults chaos fleet isolation poisoning scale bench accuracy transports costs canaries lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -195,6 +195,11 @@ rivals: dev-env ## Steno beside others on the same conversations, without a netw
 	@$(VENV)/python -m lab.benchmarks.rivals.arms
 	unshare --map-root-user --net sh -c 'ip link set lo up && exec $(VENV)/python -m lab.benchmarks.rivals \
 		"$(or $(FILE),$(error make rivals needs FILE=...))" $(if $(ARMS),--arms $(ARMS)) $(TALKS)'
+
+canaries: dev-env ## what of two public sets of instructions outlives five compactions; installs them into .bench
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	@$(VENV)/python -m pip install -qq --upgrade --no-deps --target .bench/canaries compaction-conformance-kit==0.8.0 conpact==0.1.0
+	PYTHONPATH=.bench/canaries $(VENV)/python -m lab.benchmarks.canaries
 
 lint: dev-env ## format, style, types, architecture, dependencies, spelling, YAML, Dockerfile, Compose, Kubernetes, links of the documentation
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target types checks docs
