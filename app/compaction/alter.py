@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from app.compaction.mask import cut_arguments
 from app.compaction.tool_output import shorten
-from app.compaction.view import Alteration, Altered, Carried, Conversation, Part, Verbatim, View
+from app.compaction.view import Alteration, Altered, Conversation, Part, View, append, message_of, standing
 from app.conversation.messages import Kind, Message
 from app.tokens.estimate import Cost
 
@@ -45,29 +45,6 @@ def alter(
     return replace(view, parts=tuple(parts), tokens=view.tokens - saved)
 
 
-def standing(view: View) -> Iterator[tuple[int | None, Part]]:
-    """The view's parts, what is verbatim message by message; the position of those that may be altered, else None."""
-    for part in view.parts:
-        match part:
-            case Verbatim(start, stop):
-                yield from ((index, Verbatim(index, index + 1)) for index in range(start, stop))
-            case Altered(index) | Carried(index):
-                yield index, part
-            case _:
-                yield None, part
-
-
-def message_of(conversation: Conversation, index: int, part: Part) -> Message:
-    """The message as the stages before have left it."""
-    message = conversation.transcript.messages[index]
-    if not isinstance(part, Altered):
-        return message
-    calls = message.calls
-    if part.calls is not None:
-        calls = tuple(replace(calls[position], arguments=arguments) for position, arguments in part.calls)
-    return replace(message, texts=part.texts, calls=calls)
-
-
 def _altered(
     conversation: Conversation,
     index: int,
@@ -87,15 +64,6 @@ def _altered(
     if changed.calls != conversation.transcript.messages[index].calls:
         calls = tuple((position, call.arguments) for position, call in enumerate(changed.calls))
     return Altered(index, changed.texts, tokens, by, calls, media) if may_grow or tokens < before else None
-
-
-def append(parts: list[Part], part: Part) -> None:
-    """Adds a part; verbatim neighbours become one."""
-    last = parts[-1] if parts else None
-    if isinstance(part, Verbatim) and isinstance(last, Verbatim) and last.stop == part.start:
-        parts[-1] = Verbatim(last.start, part.stop)
-    else:
-        parts.append(part)
 
 
 def results(conversation: Conversation, view: View) -> list[int]:

@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction import prompts
-from app.compaction.alter import message_of
 from app.compaction.budget import Budget
 from app.compaction.chunks import SummaryChunk, UserWords
 from app.compaction.entities import extract_records
@@ -25,7 +24,7 @@ from app.compaction.summary_options import SummaryBrief
 from app.compaction.summary_validation import MINIMUM_TOKENS, SummaryAnswer, is_too_long, objection, visible_text
 from app.compaction.tail import AIMED_SHARE
 from app.compaction.user_words import SHARE, chunk_room, fitting_words, held_tokens, own_entries, quote_user_words
-from app.compaction.view import Altered, Conversation, Part, Recalled, Verbatim, View
+from app.compaction.view import Altered, Conversation, Part, Recalled, Verbatim, View, message_of
 from app.conversation.quoting import fence_of
 from app.conversation.reasons import Reason, Reasons
 from app.conversation.secrets import REMOVED

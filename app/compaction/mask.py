@@ -4,19 +4,24 @@ A boundary is a position in the history. A tool result before it is masked if, b
 
 - text of the assistant came after it: the model has read it and said something;
 - or the assistant has gone on without a word, and ten later results stand behind that;
-- or something newer makes it outdated (see `history/agent_progress`): the same file was read again, the same command
+- or something newer makes it outdated (see `agent_progress`): the same file was read again, the same command
   was run again.
 
 What is made old before ten later results came says in its mask where the newer one is. What comes after the boundary
 changes nothing until it moves, so the same message has the same bytes in every payload between; and what has been
 masked for ten results has the same bytes ever after, wherever the boundary moves.
+
+Where a request has more bytes than its provider takes, pictures, sounds and files are masked as well (`lighten`): the
+oldest first, of turns that are over, and of results those that the assistant has gone on from. That follows from the
+messages of the view alone, read from the first one on: when they exceed the bound, as many give way as bring them under
+the target. So a view that grows keeps its bytes until that is due again, and nothing is stored.
 """
 
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from itertools import accumulate
@@ -25,7 +30,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.agent_progress import NewerResult, newer_results
+from app.compaction.budget import Budget
 from app.compaction.tool_output import shaped, shorten
+from app.compaction.view import Altered, Conversation, Part, View, append, standing
 from app.conversation.lazy import lazy
 from app.conversation.messages import Kind, Media, Message, Transcript
 from app.conversation.quoting import word
@@ -33,6 +40,8 @@ from app.tokens.estimate import Cost
 
 BYTES_OF_BASE64 = 0.75
 """Bytes that a character of base64 stands for."""
+MEDIA_TARGET_SHARE = 0.6
+"""Share of the bound that messages are brought under: each time the provider's prompt cache breaks."""
 LONGEST_ADDRESS = 1_000
 """Characters of what only says where a picture is."""
 MASKED_MEDIA = frozenset({"image", "audio", "file"})
@@ -129,7 +138,7 @@ class Masks:
 
     def in_words(self, index: int) -> tuple[int, Mask] | None:
         """Find the length of the history from which a message may go without its media where these are too many bytes
-        (see `stages/lighten`), and its remainder then. None where it has none, or they stay."""
+        (see `lighten`), and its remainder then. None where it has none, or they stay."""
         mask = self._masks.get(index)
         if mask is None or not mask.media:
             return None
@@ -277,3 +286,85 @@ class Masking(Struct, frozen=True):
     def usable(self, covered: int) -> list[int]:
         """The positions of the boundaries for views in which summaries cover so many messages."""
         return [boundary.position for boundary in self.boundaries if boundary.position > covered >= boundary.start]
+
+
+def plan_mask(
+    conversation: Conversation, covered: int, unmasked: int, budget: Budget, masking: Masking, settings: MaskPolicy
+) -> Boundary | None:
+    """The boundary that makes a summary after the first `covered` messages unnecessary for now; None without one.
+    `unmasked`: tokens of the view over that path without masks.
+
+    It is moved rarely, and then for a gain, as far as the target needs and no further: as many of the latest results
+    stay whole as there is room for. Where pressure decides about masks it is set from that on, too, and everything
+    before the last unit is masked. What the model has not answered in text stays whole anyway.
+    """
+    ahead, masked = moves(conversation, covered, unmasked, masking)
+    if not ahead:
+        return None
+    before = masked(max(masking.usable(covered), default=covered))
+    pressed = settings.pressure is not None and (
+        before - conversation.instruction_tokens >= settings.pressure * budget.limit
+    )
+    enough = bisect_left(ahead, -budget.target, key=lambda position: -masked(position))
+    if enough == len(ahead) and not pressed:
+        return None
+    position = ahead[enough] if settings.pressure is None else ahead[-1]
+    if before - masked(position) < max(1, settings.minimum_gain * before):
+        return None
+    return Boundary(position, covered)
+
+
+def moves(
+    conversation: Conversation, covered: int, unmasked: int, masking: Masking
+) -> tuple[Sequence[int], Callable[[int], int]]:
+    """Positions that the boundary may move to, and how many tokens the view has with a boundary."""
+    cuts, masks = conversation.transcript.cuts, masking.masks
+    last = max(masking.usable(covered), default=covered)
+    ahead = cuts[bisect_right(cuts, last) :]
+    return ahead, lambda position: unmasked - masks.saved(covered, position)
+
+
+def exceeds(conversation: Conversation, settings: MaskPolicy, most: int) -> bool:
+    """Whether something has to give way for the messages to have at most so many bytes."""
+    return bool(most) and settings.shapes and conversation.holds_media and conversation.message_bytes > most
+
+
+def lighten(conversation: Conversation, view: View, masks: Masks, most: int) -> View:
+    """The view with as much of its media in words as its messages must lose to have at most so many bytes."""
+    gone = _give_way(conversation, view, masks, most)
+    if not gone:
+        return view
+    parts: list[Part] = []
+    tokens = view.tokens
+    for index, part in standing(view):
+        mask = gone.get(index) if index is not None else None
+        if index is None or mask is None:
+            append(parts, part)
+            continue
+        parts.append(Altered(index, mask.texts, mask.tokens, "masked", media=mask.media))
+        tokens -= conversation.transcript.tokens_of(index) - mask.tokens
+    return replace(view, parts=tuple(parts), tokens=tokens)
+
+
+def _give_way(conversation: Conversation, view: View, masks: Masks, most: int) -> dict[int, Mask]:
+    messages = conversation.transcript.messages
+    size = sum(len(message.raw) for message in conversation.instructions)
+    # Message, bytes of its media, length of the history from which they may go, and what is left.
+    waiting: list[tuple[int, int, int, Mask]] = []
+    gone: dict[int, Mask] = {}
+    for index, part in standing(view):
+        if index is None or isinstance(part, Altered):
+            continue
+        size += len(messages[index].raw)
+        freed = sum(media.size for media in messages[index].media)
+        if freed > LONGEST_ADDRESS and (found := masks.in_words(index)) is not None:
+            waiting.append((index, freed, *found))
+        if size <= most:
+            continue
+        for each in tuple(waiting):
+            place, freed, at, mask = each
+            if size > MEDIA_TARGET_SHARE * most and at <= index + 1:
+                gone[place] = mask
+                waiting.remove(each)
+                size -= freed
+    return gone

@@ -6,6 +6,7 @@ once and when it is first asked for, stays true of it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable
 
 from msgspec import Struct
@@ -13,12 +14,11 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Budget
 from app.compaction.chunks import SummaryChunk
-from app.compaction.drop_media import exceeds, lighten
 from app.compaction.fit import fit
-from app.compaction.mask import Boundary, Masking, Masks
+from app.compaction.mask import Boundary, Masking, Masks, exceeds, lighten, moves, plan_mask
 from app.compaction.policy import Policy
 from app.compaction.prune import OmittedWords
-from app.compaction.select import Path, build_view, least_view, paths, widest_path
+from app.compaction.select import Path, build_view, least_view, paths, unmasked_tokens, widest_path
 from app.compaction.view import Conversation, Pins, View
 from app.conversation.client_context import ClientContext
 from app.conversation.lazy import lazy
@@ -83,6 +83,11 @@ class Case(Struct, frozen=True, eq=False, dict=True):
     def widest_path(self) -> Path:
         """Path that a compaction extends."""
         return widest_path(self.paths)
+
+    @property
+    def unmasked_tokens(self) -> int:
+        """Tokens of the view over the widest path without masks."""
+        return unmasked_tokens(self.conversation, self.widest_path)
 
     def widest_path_to(self, cut: int) -> Path:
         """The path that covers most and ends there or before."""
@@ -179,3 +184,49 @@ def _masks(conversation: Conversation, policy: Policy, cost: Cost) -> Masks | No
     if policy.mask is None:
         return None
     return Masks(conversation.transcript, policy.mask, cost, conversation.unchangeable)
+
+
+def due_mask(case: Case) -> Boundary | None:
+    """The boundary that is due in this case, or None."""
+    settings = case.policy.mask
+    if case.masking is None or settings is None:
+        return None
+    if settings.pressure is None and (not case.policy.summarises or case.least_view is not None):
+        return None
+    covered, unmasked = case.widest_path.covered, case.unmasked_tokens
+    return plan_mask(case.conversation, covered, unmasked, case.budget, case.masking, settings)
+
+
+def without_summary(case: Case, at_most: int, *, shortens: bool) -> Case | None:
+    """The case by which the request goes on while the summary that is due for it is made, in a view of at most so many
+    tokens, or None where it has to wait.
+
+    As it is, where it fits well. Else tool results that the assistant has answered are masked, by a boundary that
+    stays: the requests that follow begin alike until the summary is used. Where that is not enough, single large texts
+    are cut as well (`fit`), for this request only. Nothing is left out: a request that would need that waits.
+
+    `shortens`: whether anything may be done to the view there is.
+    """
+    if case.widest_view.tokens <= at_most:
+        return case
+    if not shortens:
+        return None
+    boundary = mask_for_now(case)
+    masked = case.with_boundaries([boundary]) if boundary else case
+    closer = replace(masked, budget=replace(case.budget, limit=at_most))
+    return closer if closer.can_do_without_summary else None
+
+
+def mask_for_now(case: Case) -> Boundary | None:
+    """The boundary with which a request goes on for which a summary is due: no further than the trigger needs, but as
+    far as there is something to mask where that is not enough. None where it frees nothing."""
+    masking = case.masking
+    if masking is None:
+        return None
+    ahead, masked = moves(case.conversation, case.widest_path.covered, case.unmasked_tokens, masking)
+    if not ahead:
+        return None
+    enough = bisect_left(ahead, -case.budget.trigger.quiet_tokens, key=lambda position: -masked(position))
+    position = ahead[min(enough, len(ahead) - 1)]
+    frees = masked(position) < case.widest_view.tokens
+    return Boundary(position, case.widest_path.covered) if frees else None

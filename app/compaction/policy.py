@@ -7,8 +7,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from app.compaction.budget import Budget
-from app.compaction.drop_media import exceeds
-from app.compaction.mask import MaskPolicy
+from app.compaction.mask import MaskPolicy, exceeds
 from app.compaction.progressive_trim import FADE_AT
 from app.compaction.recall import RecallPolicy
 from app.compaction.session_pruning import SessionPruning, is_quiet

@@ -10,9 +10,8 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from app.compaction.alter import append, standing
 from app.compaction.select import carried_context, most_carried_tokens, with_carried_context
-from app.compaction.view import Altered, Conversation, Note, Part, Pruned, View
+from app.compaction.view import Altered, Conversation, Note, Part, Pruned, View, append, standing
 from app.conversation.messages import Kind, own_message
 from app.conversation.quoting import word
 from app.tokens.estimate import Cost

@@ -10,9 +10,19 @@ from collections.abc import Container, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from app.compaction.alter import append, message_of, standing
 from app.compaction.verify import gaps_in, is_call_kept, kept_calls_of, order_of
-from app.compaction.view import Altered, Conversation, Note, Part, Pruned, Verbatim, View
+from app.compaction.view import (
+    Altered,
+    Conversation,
+    Note,
+    Part,
+    Pruned,
+    Verbatim,
+    View,
+    append,
+    message_of,
+    standing,
+)
 from app.conversation.messages import History, Kind, Message, own_message
 from app.conversation.pairing import CallPosition
 from app.tokens.estimate import Cost

@@ -12,9 +12,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from app.compaction.alter import alter, message_of, result_size, results, standing, trimmed, with_text
+from app.compaction.alter import alter, result_size, results, trimmed, with_text
 from app.compaction.mask import is_allowed
-from app.compaction.view import Altered, Carried, Conversation, Summary, Verbatim, View
+from app.compaction.view import Altered, Carried, Conversation, Summary, Verbatim, View, message_of, standing
 from app.conversation.messages import Kind, Message
 from app.tokens.estimate import Cost
 

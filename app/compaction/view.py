@@ -10,7 +10,7 @@ can be checked before it is sent (`verify`) and shown afterwards (`coverage`): e
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import Literal, TypeGuard
 
@@ -375,3 +375,35 @@ class View(Struct, frozen=True):
 
 def _is_recalled(part: Part) -> TypeGuard[Note]:
     return isinstance(part, Note) and part.kind in ("exact_values", "state")
+
+
+def standing(view: View) -> Iterator[tuple[int | None, Part]]:
+    """The view's parts, what is verbatim message by message; the position of those that may be altered, else None."""
+    for part in view.parts:
+        match part:
+            case Verbatim(start, stop):
+                yield from ((index, Verbatim(index, index + 1)) for index in range(start, stop))
+            case Altered(index) | Carried(index):
+                yield index, part
+            case _:
+                yield None, part
+
+
+def append(parts: list[Part], part: Part) -> None:
+    """Adds a part; verbatim neighbours become one."""
+    last = parts[-1] if parts else None
+    if isinstance(part, Verbatim) and isinstance(last, Verbatim) and last.stop == part.start:
+        parts[-1] = Verbatim(last.start, part.stop)
+    else:
+        parts.append(part)
+
+
+def message_of(conversation: Conversation, index: int, part: Part) -> Message:
+    """The message as the stages before have left it."""
+    message = conversation.transcript.messages[index]
+    if not isinstance(part, Altered):
+        return message
+    calls = message.calls
+    if part.calls is not None:
+        calls = tuple(replace(calls[position], arguments=arguments) for position, arguments in part.calls)
+    return replace(message, texts=part.texts, calls=calls)

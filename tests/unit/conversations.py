@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction import due_mask as masking
+from app.compaction import mask as masks
 from app.compaction import plan
 from app.compaction import select as reading
 from app.compaction.budget import Budget, Trigger
@@ -197,9 +197,11 @@ def plan_mask(
     chunks: Iterable[SummaryChunk],
     limits: Budget,
     found: Masking,
-    settings: MaskPolicy = masking.FLAT,
+    settings: MaskPolicy | None = None,
 ) -> Boundary | None:
-    return masking.plan_mask(talk, widest_path(talk, chunks), limits, found, settings)
+    base = widest_path(talk, chunks)
+    unmasked = reading.unmasked_tokens(talk, base)
+    return masks.plan_mask(talk, base.covered, unmasked, limits, found, settings or MaskPolicy())
 
 
 def chunk(conversation: Conversation, start: int, stop: int, **changes: Any) -> SummaryChunk:

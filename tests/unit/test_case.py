@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from app.compaction import planning_state as module
-from app.compaction.due_mask import due_mask
 from app.compaction.fallback import settle
 from app.compaction.mask import Boundary, MaskPolicy
 from app.compaction.plan import plan_compaction
-from app.compaction.planning_state import Case, case_of
+from app.compaction.planning_state import Case, case_of, due_mask
 from app.compaction.policy import Policy
 from app.compaction.view import Note, Pins
 from tests.unit.conversations import SETTINGS, budget, case, chunk, conversation, cost, message, turns

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.compaction.due_mask import without_summary
 from app.compaction.fallback import settle
 from app.compaction.mask import Boundary, Masking, MaskPolicy, Masks
-from app.compaction.planning_state import Case
+from app.compaction.planning_state import Case, without_summary
 from app.compaction.policy import Policy
 from app.compaction.view import Altered, Conversation
 from tests.unit.conversations import WHY, agent, budget, case, conversation, cost, message, steps, sure, words
