@@ -21,7 +21,7 @@ from app.api.dependencies import (
 )
 from app.api.plan_words import in_words
 from app.compaction.coverage import coverage_of
-from app.compaction.steps import StepName
+from app.compaction.fallback import StepName
 from app.proxy.caller import Caller
 from app.proxy.intake import count, read, take_in
 from app.proxy.record import REQUEST

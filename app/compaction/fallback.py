@@ -10,31 +10,51 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.budget import Budget
+from app.compaction.budget import Budget, WindowSource
 from app.compaction.chunks import SummaryChunk
-from app.compaction.fit import fit, truncations
 from app.compaction.planning_state import Case
 from app.compaction.policy import Policy
-from app.compaction.progressive_trim import fade
-from app.compaction.prune import prune, with_words
 from app.compaction.repair import repair, separated
 from app.compaction.select import carried_context, whole, with_carried_context
-from app.compaction.session_pruning import prune_session
-from app.compaction.steps import Step, StepName
+from app.compaction.trim import fade, fit, prune, prune_session, truncations, with_words
 from app.compaction.verify import order_of, problems
 from app.compaction.view import Conversation, Pruned, Summary, View
 from app.conversation.lazy import lazy
 from app.conversation.messages import own_message
 from app.conversation.reasons import Code, Reason, Reasons, because, joined
+from app.tokens.calibration import Line
+
+MOST_STEPS = 40
+LONGEST_REASON = 1_000
+"""Characters."""
 
 Status = Literal["full", "summarized", "trimmed"]
 """`full`: every message goes as it came; `summarized`: a summary stands for some of them; `trimmed`: none does, and
 something was shortened or left out."""
+
+
+StepName = Literal[
+    "stored", "mask", "summarise", "least", "widest", "fit", "prune", "truncate", "without_summaries", "unchanged"
+]
+"""`stored`: the least view over what is stored; `mask`: a new boundary; `summarise`: a compaction. Then what was sent,
+or not: the least view, the one with every summary and mask in use, that with its large texts shortened, with messages
+left out, with everything truncated; the same of the whole history, without summaries; the history as it came."""
+
+
+class Step(Struct, frozen=True):
+    name: StepName
+    outcome: str
+    """`fits`, `too_large`; `set`, `put_off`; a compaction's outcome; `sent`, `refused`."""
+    tokens: int | None = None
+    """Our estimate of the view, or of the summaries that were made."""
+    summaries: int = 0
+    """How many stand in the view, or were made."""
+    why: Reasons = ()
 
 
 class Decision(Struct, frozen=True, dict=True):
@@ -250,3 +270,35 @@ def _fitted(case: Case, conversation: Conversation, view: View) -> Iterator[tupl
     if policy.emergency:
         for truncated in truncations(conversation, view, limit, cost):
             yield "truncate", pruned(truncated) if policy.prune else truncated
+
+
+def account_of(conversation: Conversation, budget: Budget, source: WindowSource, decision: Decision) -> dict[str, Any]:
+    """Tokens are the provider's. `source`: where the window is from. `budget`: by which the request came in; one that
+    was sent again after a refusal has its own."""
+    limits = decision.budget or budget
+    reported = limits.line.to_provider_tokens
+    return {
+        "window": limits.window,
+        "window_source": source,
+        "limit": reported(limits.limit),
+        "trigger": reported(min(limits.trigger.quiet_tokens, limits.limit)),
+        "target": reported(limits.target),
+        "floor": reported(conversation.floor),
+        "estimated": reported(conversation.tokens),
+        "forwarded": reported(decision.view.tokens if decision.view else conversation.tokens),
+        "context_status": decision.status,
+        "actions": list(decision.actions),
+        "reason": decision.reason and decision.reason[:LONGEST_REASON],
+        "steps": [_shown_step(step, limits.line) for step in decision.steps[:MOST_STEPS]],
+    }
+
+
+def _shown_step(step: Step, line: Line) -> dict[str, Any]:
+    reason = joined(step.why)
+    return {
+        "step": step.name,
+        "outcome": step.outcome,
+        "tokens": None if step.tokens is None else line.to_provider_tokens(step.tokens),
+        "summaries": step.summaries,
+        "reason": reason and reason[:LONGEST_REASON],
+    }

@@ -14,11 +14,10 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Budget
 from app.compaction.chunks import SummaryChunk
-from app.compaction.fit import fit
 from app.compaction.mask import Boundary, Masking, Masks, exceeds, lighten, moves, plan_mask
 from app.compaction.policy import Policy
-from app.compaction.prune import OmittedWords
 from app.compaction.select import Path, build_view, least_view, paths, unmasked_tokens, widest_path
+from app.compaction.trim import OmittedWords, fit
 from app.compaction.view import Conversation, Pins, View
 from app.conversation.client_context import ClientContext
 from app.conversation.lazy import lazy

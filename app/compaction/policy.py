@@ -8,9 +8,8 @@ from msgspec import Struct, field
 
 from app.compaction.budget import Budget
 from app.compaction.mask import MaskPolicy, exceeds
-from app.compaction.progressive_trim import FADE_AT
 from app.compaction.recall import RecallPolicy
-from app.compaction.session_pruning import SessionPruning, is_quiet
+from app.compaction.trim import FADE_AT, SessionPruning, is_quiet
 from app.compaction.view import Conversation
 from app.tokens.cost_gate import CostGate
 

@@ -14,8 +14,7 @@ import structlog
 from msgspec import UNSET, UnsetType
 
 from app.compaction.coverage import coverage_of
-from app.compaction.explain import account_of
-from app.compaction.fallback import Decision
+from app.compaction.fallback import Decision, account_of
 from app.compaction.job import CompactionStart
 from app.compaction.request import ChatRequest
 from app.compaction.view import Note, Recalled

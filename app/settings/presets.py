@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
-from app.compaction.session_pruning import SessionPruning
+from app.compaction.trim import SessionPruning
 
 PresetName = Literal[
     "default",

@@ -8,13 +8,11 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Trigger
 from app.compaction.compactor import Preparation
-from app.compaction.explain import LONGEST_REASON, MOST_STEPS, account_of
-from app.compaction.fallback import Decision, settle
+from app.compaction.fallback import LONGEST_REASON, MOST_STEPS, Decision, Step, account_of, settle
 from app.compaction.mask import Boundary, MaskPolicy
 from app.compaction.planning_state import Case, case_of
 from app.compaction.policy import Policy
 from app.compaction.results import Compaction, Outcome
-from app.compaction.steps import Step
 from app.compaction.view import Pins
 from app.conversation.reasons import Code, Reason, because
 from app.tokens.calibration import Line

@@ -6,10 +6,10 @@ import json
 
 from msgspec.structs import replace
 
-from app.compaction.alter import alter, shortened_arguments, shortened_texts, with_text
 from app.compaction.mask import CUT_ARGUMENTS
 from app.compaction.select import whole
 from app.compaction.tool_output import shorten
+from app.compaction.trim import alter, shortened_arguments, shortened_texts, with_text
 from app.compaction.view import Altered, Verbatim
 from app.conversation.messages import Message, ToolCall
 from tests.unit.conversations import conversation, cost, message, words

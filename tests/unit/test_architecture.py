@@ -42,12 +42,11 @@ MAY_COUNT = {
 MAY_SCALE = {
     "providers/tokenizer.py": {"BYTES_PER_TOKEN"},  # the heuristic without tables
     "tokens/pictures.py": {"GLYPHS_PER_TOKEN"},  # what is written in a PDF, which nobody decodes to a text
-    "compaction/fit.py": {"CHARACTERS_PER_TOKEN"},  # how long a shortened text may be; it is counted afterwards
     "compaction/routing.py": {
         "len(prompt + wire.wishes.focus) // 2"
     },  # the room a summary call leaves beside its own prompt
     "proxy/intake.py": {"len(said) // 2"},  # half of a history, in messages
-    "compaction/session_pruning.py": {"CHARACTERS_PER_TOKEN"},  # the fill of the window as OpenClaw measures it
+    "compaction/trim.py": {"CHARACTERS_PER_TOKEN"},  # how long a shortened text may be, and OpenClaw's fill of a window
     "compaction/chunk_builder.py": {
         "len(messages) // 3",  # the newest third, which is marked as recent
     },

@@ -11,12 +11,11 @@ from msgspec.structs import replace
 
 from app.compaction.coverage import coverage_of
 from app.compaction.fallback import settle
-from app.compaction.fit import fit
 from app.compaction.mask import MaskPolicy, Masks
 from app.compaction.planning_state import case_of
 from app.compaction.policy import Policy
-from app.compaction.prune import prune
 from app.compaction.select import Path, build_view, carried_context, whole, with_carried_context
+from app.compaction.trim import fit, prune
 from app.compaction.verify import problems
 from app.compaction.view import Altered, Conversation, Costs, Note, Part, Pins, Pruned, Summary, Verbatim, View
 from app.conversation.client_context import (

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from app.compaction.progressive_trim import fade, pressure
 from app.compaction.select import whole
+from app.compaction.trim import fade, pressure
 from app.compaction.view import Altered, Conversation
 from app.conversation.messages import Message
 from tests.unit.conversations import conversation, cost, message

@@ -5,9 +5,9 @@ import re
 
 from msgspec.structs import replace
 
-from app.compaction.fit import fit, truncations
 from app.compaction.mask import CUT_ARGUMENTS
 from app.compaction.select import whole
+from app.compaction.trim import fit, truncations
 from app.compaction.view import Altered, Conversation, Verbatim, View
 from app.conversation.messages import Message, ToolCall
 from tests.unit.conversations import conversation, cost, message

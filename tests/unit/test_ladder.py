@@ -11,7 +11,7 @@ from app.compaction.fallback import Decision, settle, step_down, untouched
 from app.compaction.mask import Boundary, Masking, MaskPolicy, Masks
 from app.compaction.policy import Policy
 from app.compaction.select import Path, build_view, whole
-from app.compaction.session_pruning import SessionPruning
+from app.compaction.trim import SessionPruning
 from app.compaction.view import Altered, Conversation, Note, Pins, Pruned, View
 from app.conversation.reasons import Code, Reason, Reasons, because
 from tests.unit.conversations import WHY, budget, case, chunk, conversation, cost, message, sure, turns, words

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.compaction.alter import alter
 from app.compaction.mask import MaskPolicy, Masks, in_words
 from app.compaction.select import Path, build_view
+from app.compaction.trim import alter
 from app.compaction.verify import problems
 from app.compaction.view import Altered, Conversation
 from app.conversation.messages import Media, Message

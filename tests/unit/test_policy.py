@@ -7,7 +7,7 @@ import pytest
 from app.compaction.budget import Trigger
 from app.compaction.mask import MaskPolicy
 from app.compaction.policy import Policy, Strategy
-from app.compaction.session_pruning import SessionPruning
+from app.compaction.trim import SessionPruning
 from app.compaction.view import Conversation
 from tests.unit.conversations import budget, conversation, message, turns
 

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from app.compaction.prune import MOST_NAMES, STUB_TOKENS, prune
 from app.compaction.repair import repair
 from app.compaction.select import whole
+from app.compaction.trim import MOST_NAMES, STUB_TOKENS, prune
 from app.compaction.verify import problems
 from app.compaction.view import Altered, Conversation, Note, Pins, Pruned, Verbatim, View
 from app.conversation.messages import Message

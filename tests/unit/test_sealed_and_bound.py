@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from app.compaction.alter import alter, results
 from app.compaction.mask import MaskPolicy, Masks
 from app.compaction.prompts import failed_results, quote_chunks, quote_messages
-from app.compaction.prune import prune
 from app.compaction.repair import repair
 from app.compaction.select import whole
+from app.compaction.trim import alter, prune, results
 from app.compaction.verify import problems
 from app.compaction.view import Altered, Note, Pruned, Verbatim, View
 from app.conversation.messages import Kind, Message, ToolCall

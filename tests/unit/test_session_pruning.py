@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from app.compaction.mask import MaskPolicy, Masks
 from app.compaction.select import Path, build_view, whole
-from app.compaction.session_pruning import SessionPruning, is_quiet, prune_session
+from app.compaction.trim import SessionPruning, is_quiet, prune_session
 from app.compaction.view import Altered, Conversation, Pins, View
 from app.conversation.messages import Media, Message
 from tests.unit.conversations import chunk, conversation, cost, message

@@ -11,11 +11,10 @@ import yaml
 from msgspec.structs import replace
 
 from app.compaction.fallback import settle
-from app.compaction.fit import fit
 from app.compaction.mask import MaskPolicy, Masks
 from app.compaction.policy import Policy
-from app.compaction.prune import prune
 from app.compaction.select import whole
+from app.compaction.trim import fit, prune
 from app.compaction.verify import problems
 from app.compaction.view import Altered, Conversation, Part, Pruned, Verbatim
 from app.conversation.authored_text import authored_text, result_confidence
