@@ -1,20 +1,28 @@
-"""The ladder: what is sent, from the stored summaries down to the client's own bytes."""
+"""The ladder: what is sent, from the stored summaries down to the client's own bytes; and the account of a decision."""
+
+from __future__ import annotations
 
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from app.compaction.budget import Trigger
 from app.compaction.chunks import SummaryChunk
+from app.compaction.compactor import Preparation
 from app.compaction.coverage import coverage_of
-from app.compaction.fallback import Decision, settle, step_down, untouched
+from app.compaction.fallback import LONGEST_REASON, MOST_STEPS, Decision, Step, account_of, settle, step_down, untouched
 from app.compaction.mask import Boundary, Masking, MaskPolicy, Masks
+from app.compaction.planning_state import Case, case_of
 from app.compaction.policy import Policy
+from app.compaction.results import Compaction, Outcome
 from app.compaction.select import Path, build_view, whole
 from app.compaction.trim import SessionPruning
 from app.compaction.view import Altered, Conversation, Note, Pins, Pruned, View
 from app.conversation.reasons import Code, Reason, Reasons, because
+from app.tokens.calibration import Line
 from tests.unit.conversations import WHY, budget, case, chunk, conversation, cost, message, sure, turns, words
+from tests.unit.worlds import asked
 
 FIT_ONLY = Policy(prune=False, emergency=False)
 QUESTION = message("user", "the last question")
@@ -246,3 +254,84 @@ def test_a_provider_that_refuses_the_assistant_twice_in_a_row_is_sent_notes_betw
     assert decision.view is not None
     kinds = [type(part).__name__ for part in decision.view.parts]
     assert kinds == ["Summary", "Pinned", "Note", "Pinned", "Verbatim"]
+
+
+ACCOUNT_TALK = conversation(*turns(8, size=100), message("user", "q"))
+CHUNK = chunk(ACCOUNT_TALK, 0, 8)
+
+
+def account_case(limit: int, trigger: int, **policy: Any) -> Case:
+    limits = replace(budget(), limit=limit, trigger=Trigger(trigger), target=trigger)
+    return case_of(ACCOUNT_TALK, Policy(**policy), limits, cost, Pins())
+
+
+def names(steps: tuple[Step, ...]) -> list[tuple[str, str]]:
+    return [(step.name, step.outcome) for step in steps]
+
+
+def test_every_number_is_told_as_the_provider_counts() -> None:
+    limits = replace(budget(line=Line(10.0, 2.0)), limit=1_000, trigger=Trigger(700), target=500)
+    decision = Decision(None, why=because(Code.STORAGE), steps=(Step("unchanged", "sent", 100),))
+    told = account_of(ACCOUNT_TALK, limits, "config", decision)
+    assert {name: told[name] for name in ("limit", "trigger", "target", "window_source")} == {
+        "limit": 2_010,
+        "trigger": 1_410,
+        "target": 1_010,
+        "window_source": "config",
+    }
+    assert told["estimated"] == told["forwarded"] == 10 + 2 * ACCOUNT_TALK.tokens
+    assert told["floor"] == 10 + 2 * ACCOUNT_TALK.floor
+    assert (told["context_status"], told["actions"], told["reason"]) == ("full", [], "storage")
+    assert told["steps"] == [{"step": "unchanged", "outcome": "sent", "tokens": 210, "summaries": 0, "reason": None}]
+
+
+def test_what_was_sent_again_is_told_by_the_limits_it_was_made_for() -> None:
+    smaller = replace(budget(), limit=300)
+    assert account_of(ACCOUNT_TALK, budget(), "config", Decision(None, budget=smaller))["limit"] == 300
+
+
+def test_an_account_stays_small_whatever_was_tried() -> None:
+    long = because(Code.FLOOR_EXCEEDS_LIMIT, "x" * 5_000)
+    steps = (Step("summarise", "failed", why=long),) * 100
+    told = account_of(ACCOUNT_TALK, budget(), "config", Decision(None, why=long, steps=steps))
+    assert len(told["steps"]) == MOST_STEPS
+    assert len(told["reason"]) == len(told["steps"][0]["reason"]) == LONGEST_REASON
+
+
+def test_the_last_step_is_what_is_sent() -> None:
+    fits = account_case(10_000, ACCOUNT_TALK.tokens - 1).with_chunks([CHUNK])
+    assert names(settle(fits).steps) == [("least", "sent")]
+    [step] = settle(fits).steps
+    assert (step.summaries, step.tokens) == (1, fits.least_view.tokens if fits.least_view else None)
+    assert names(settle(account_case(10_000, 10), because(Code.STORAGE)).steps) == [("unchanged", "sent")]
+    small = account_case(ACCOUNT_TALK.tokens // 2, 10)
+    assert names(settle(small).steps)[:3] == [("widest", "refused"), ("fit", "refused"), ("prune", "sent")]
+    assert settle(small).steps[0].why == (Reason(Code.OVER_THE_LIMIT),)
+    assert names(settle(account_case(ACCOUNT_TALK.tokens - 1, 10, fit=False, prune=False, emergency=False)).steps) == [
+        ("widest", "refused"),
+        ("unchanged", "sent"),
+    ]
+
+
+def steps_of(end: Case, **known: Any) -> tuple[Step, ...]:
+    nothing: Any = None
+    return tuple(Preparation(asked(ACCOUNT_TALK), nothing, _case=end, **known)._steps())
+
+
+def test_what_was_looked_at_and_made_is_told_in_order() -> None:
+    start = account_case(10_000, ACCOUNT_TALK.tokens - 1, mask=MaskPolicy())
+    made = Compaction((CHUNK,))
+    failed = Compaction((), Outcome.FAILED, because(Code.SUMMARY_FAILED))
+    end = start.with_chunks([CHUNK]).with_boundaries([Boundary(4, 0)])
+    steps = steps_of(end, _stored=start, _tried=[failed, made])
+    assert names(steps) == [("stored", "too_large"), ("mask", "set"), ("summarise", "failed"), ("summarise", "made")]
+    assert steps[0].tokens == ACCOUNT_TALK.tokens
+    assert (steps[2].why, steps[2].tokens) == (because(Code.SUMMARY_FAILED), None)
+    assert (steps[3].summaries, steps[3].tokens) == (1, CHUNK.tokens)
+    assert names(steps_of(end, _stored=end)) == [("stored", "fits")]
+
+
+def test_without_a_store_there_is_nothing_to_look_at() -> None:
+    away = Compaction((), Outcome.STORE_AWAY)
+    steps = steps_of(account_case(10_000, 10), _tried=[away], _mask_is_put_off=True)
+    assert names(steps) == [("mask", "put_off"), ("summarise", "store_away")]

@@ -1,0 +1,508 @@
+"""Trimming: how single messages are shortened and whole units left out, the oldest first."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+
+import pytest
+from msgspec.structs import replace
+
+from app.compaction.mask import CUT_ARGUMENTS, MaskPolicy, Masks
+from app.compaction.repair import repair
+from app.compaction.select import Path, build_view, whole
+from app.compaction.tool_output import shorten
+from app.compaction.trim import (
+    MOST_NAMES,
+    STUB_TOKENS,
+    SessionPruning,
+    alter,
+    fade,
+    fit,
+    is_quiet,
+    pressure,
+    prune,
+    prune_session,
+    shortened_arguments,
+    shortened_texts,
+    truncations,
+    with_text,
+)
+from app.compaction.verify import problems
+from app.compaction.view import Altered, Conversation, Note, Pins, Pruned, Verbatim, View
+from app.conversation.messages import Media, Message, ToolCall
+from app.conversation.quoting import LONGEST_WORD
+from tests.unit.conversations import chunk, conversation, cost, message, turns, words
+
+LONG = words(300)
+BRIEF_TALK = conversation(message("user", LONG), message("assistant", LONG), message("user", "q"))
+
+
+def halved(_: int, message: Message) -> Message:
+    return replace(message, texts=tuple(words(len(text.split()) // 2) for text in message.texts))
+
+
+def test_what_changes_is_counted_again_and_what_does_not_stays_as_it_is() -> None:
+    view = alter(
+        BRIEF_TALK, whole(BRIEF_TALK), "shortened", cost, lambda index, m: halved(index, m) if index == 0 else None
+    )
+    assert view.parts == (Altered(0, (words(150),), 150, "shortened"), Verbatim(1, 3))
+    assert view.tokens == BRIEF_TALK.tokens - 150
+
+
+def test_a_message_that_would_only_grow_is_left_alone_unless_it_may() -> None:
+    longer = message("user", words(400))
+    assert alter(BRIEF_TALK, whole(BRIEF_TALK), "shortened", cost, lambda *_: longer) == whole(BRIEF_TALK)
+    grown = alter(BRIEF_TALK, whole(BRIEF_TALK), "cleared", cost, lambda *_: longer, may_grow=True)
+    assert grown.tokens == BRIEF_TALK.tokens + 200
+    assert grown.actions == ("cleared",)
+
+
+def test_a_later_stage_does_not_bring_back_arguments_that_an_earlier_one_cut() -> None:
+    caller = replace(message("assistant", LONG), calls=(ToolCall("c", "tool", json.dumps({"a": LONG})),))
+    talk = conversation(caller, message("user", "q"))
+    cut = alter(talk, whole(talk), "faded", cost, lambda _, m: shortened_arguments(caller, halved(0, m), 200))
+    assert isinstance(cut.parts[0], Altered)
+    assert cut.parts[0].calls is not None
+    again = alter(talk, cut, "truncated", cost, halved)
+    assert isinstance(again.parts[0], Altered)
+    assert again.parts[0].calls == cut.parts[0].calls
+
+
+def test_a_text_that_is_cut_twice_still_tells_its_first_size() -> None:
+    original = message("tool", "x" * 5_000)
+    once = shortened_texts(original, original, 1_000, {0})
+    twice = shortened_texts(original, once, 300, {0})
+    assert twice.text == shorten(original.text, 300)
+    assert "5000 characters in all" in twice.text
+    assert shortened_texts(original, twice, 1_000, {0}) == twice
+    assert shortened_texts(original, original, 300, ()) == original
+
+
+def test_arguments_that_are_cut_stay_an_object_and_are_not_wrapped_twice() -> None:
+    held = '{"query": "' + "x" * 5_000 + '"}'
+    calls = (ToolCall("a", "tool", held), ToolCall("b", "tool", '{"a": 1}'))
+    original = replace(message("assistant"), calls=calls)
+    once = shortened_arguments(original, original, 1_000)
+    twice = shortened_arguments(original, once, 300)
+    for cut, longest in ((once, 1_000), (twice, 300)):
+        assert json.loads(cut.calls[0].arguments) == {CUT_ARGUMENTS: shorten(held, longest)}
+        assert cut.calls[1] == original.calls[1]
+
+
+def test_all_text_goes_into_the_first_of_several_parts() -> None:
+    parts = replace(message("tool"), texts=("a", "b", "c"))
+    assert with_text(parts, "note").texts == ("note", "", "")
+
+
+def result(number: int, characters: int) -> list[Message]:
+    return [
+        message("assistant", calls=[f"c{number}"], tokens=10),
+        message("tool", "w " * (characters // 2), answers=f"c{number}"),
+    ]
+
+
+def shortened(talk: Conversation, at_most: int) -> dict[int, int]:
+    view = fit(talk, whole(talk), at_most, cost)
+    return {part.index: len(part.texts[0]) for part in view.parts if isinstance(part, Altered)}
+
+
+def test_large_results_are_cut_the_older_the_shorter() -> None:
+    talk = conversation(*result(0, 20_000), *result(1, 20_000), *result(2, 20_000), message("user", "q"))
+    sizes = shortened(talk, 2_000)
+    assert list(sizes) == [1, 3, 5]
+    assert sizes[1] < sizes[3] < sizes[5]
+    notice = len("\n[... 20000 characters in all, shortened ...]\n")
+    assert [size - notice for size in sizes.values()] == [480, 1_440, 2_400]  # 0.2, 0.6 and 1.0 of 0.3 x 2,000 x 4
+
+
+def test_the_tokens_of_the_view_are_those_of_what_is_left() -> None:
+    talk = conversation(*result(0, 20_000), message("user", "q"))
+    view = fit(talk, whole(talk), 2_000, cost)
+    cut = next(part for part in view.parts if isinstance(part, Altered))
+    assert view.tokens == 10 + cut.tokens + 1
+    assert view.actions == ("shortened",)
+
+
+def test_small_messages_the_assistant_and_the_last_user_message_stay() -> None:
+    talk = conversation(message("assistant", "w " * 5_000), message("user", "small"), message("user", "w " * 5_000))
+    assert fit(talk, whole(talk), 2_000, cost) == whole(talk)
+
+
+def test_an_earlier_document_of_the_user_is_cut() -> None:
+    talk = conversation(message("user", "w " * 5_000), message("assistant", "ok"), message("user", "q"))
+    view = fit(talk, whole(talk), 2_000, cost)
+    assert [type(part) for part in view.parts] == [Altered, Verbatim]
+    assert view.parts[1] == Verbatim(1, 3)
+
+
+def test_a_text_is_not_cut_where_that_would_make_it_longer() -> None:
+    talk = conversation(message("user", "w" * 210), message("user", "q"))
+    assert fit(talk, whole(talk), 1, cost) == whole(talk)
+
+
+def test_a_text_that_was_masked_is_cut_from_the_original_if_at_all() -> None:
+    talk = conversation(*result(0, 20_000), message("user", "q"))
+    masked = Altered(1, ("w " * 5_000,), 5_000, "masked")
+    view = fit(talk, View((Verbatim(0, 1), masked, Verbatim(2, 3)), 5_011), 2_000, cost)
+    assert isinstance(view.parts[1], Altered)
+    assert "20000 characters in all" in view.parts[1].texts[0]
+
+
+def test_in_an_emergency_every_result_and_all_arguments_are_truncated_further_and_further() -> None:
+    calls = tuple(ToolCall(f"c{number}", "tool", "w " * 10_000) for number in range(8))
+    caller = replace(message("assistant", "I look. " * 500, tokens=90_000), calls=calls)
+    held = [message("tool", "w " * 10_000, answers=call.id) for call in calls]
+    talk = conversation(message("user", "q"), caller, *held)
+    views = list(truncations(talk, whole(talk), 7_000, cost))
+    assert [lengths(view) for view in views] == [{size} for size in (2_800, 1_400, 700, 350, 200)]
+    assert all(view.actions == ("truncated",) for view in views)
+    said = next(part for part in views[-1].parts if isinstance(part, Altered) and part.index == 1)
+    assert said.texts == caller.texts
+
+
+def test_without_room_the_truncation_is_the_shortest() -> None:
+    talk = conversation(*result(0, 2_000), message("user", "q"), fixed=5_000)
+    assert [lengths(view) for view in truncations(talk, whole(talk), 2_000, cost)] == [{200}]
+
+
+def lengths(view: View) -> set[int]:
+    """Characters that are left of the results and of arguments."""
+    parts = [part for part in view.parts if isinstance(part, Altered)]
+    texts = [part.texts[0] for part in parts if part.calls is None]
+    texts += [json.loads(arguments)[CUT_ARGUMENTS] for part in parts for _, arguments in part.calls or ()]
+    return {len(re.sub(r"\n\[.*\]\n", "", text)) for text in texts}
+
+
+def test_without_messages_there_is_nothing_to_cut() -> None:
+    talk = conversation()
+    assert {view.parts for view in truncations(talk, whole(talk), 2_000, cost)} == {()}
+
+
+LIMIT = 20_000
+INSTRUCTIONS = 1_000
+EFFECTIVE = LIMIT - INSTRUCTIONS
+NOTICE = re.compile(r"\n\[\.\.\. \d+ characters in all, shortened \.\.\.\]\n")
+
+
+def results(tokens: int, number: int = 3) -> Conversation:
+    """Results whose messages have so many tokens in all, eight characters each."""
+    share, rest = divmod(tokens - 1, number)
+    steps: list[Message] = []
+    for index in range(number):
+        steps.append(message("assistant", calls=[f"c{index}"], tokens=0))
+        steps.append(message("tool", "abcdefg " * (share + rest * (index == 0)), answers=f"c{index}"))
+    return conversation(*steps, message("user", "q"), fixed=INSTRUCTIONS)
+
+
+def sizes(talk: Conversation) -> list[int]:
+    """Characters that are left of the results that have faded."""
+    view = fade(talk, whole(talk), LIMIT, cost)
+    return [len(NOTICE.sub("", part.texts[0])) for part in view.parts if isinstance(part, Altered)]
+
+
+@pytest.mark.parametrize(("band", "factor"), [(0.80, 1.0), (0.85, 0.5), (0.90, 0.2), (0.99, 0.05)])
+def test_each_band_counts_its_share_of_the_room(band: float, factor: float) -> None:
+    longest = int(0.30 * max(1_024, int(EFFECTIVE * factor))) * 4
+    expected = [int(longest * weight) for weight in (0.2, 0.6, 1.0)]
+    assert sizes(results(int(band * LIMIT))) == [pytest.approx(size, abs=1) for size in expected]
+
+
+@pytest.mark.parametrize("band", [0.80, 0.85, 0.90, 0.99])
+def test_a_band_begins_where_it_says(band: float) -> None:
+    below, at = (sizes(results(int(band * LIMIT) - less)) for less in (1, 0))
+    assert below == [] if band == 0.80 else below[-1] > at[-1]
+
+
+def test_the_room_is_never_taken_for_less_than_1024_tokens() -> None:
+    longest = int(0.30 * 1_024) * 4
+    left = sizes(results(int(0.99 * LIMIT), number=30))
+    assert (left[0], left[-1]) == (int(0.2 * longest), longest)
+
+
+def test_older_documents_of_the_user_do_not_fade() -> None:
+    talk = conversation(message("user", "w " * 30_000), message("assistant", "ok"), message("user", "q"))
+    assert fade(talk, whole(talk), LIMIT, cost) == whole(talk)
+
+
+def test_without_any_room_the_window_is_full() -> None:
+    talk = results(100)
+    assert pressure(talk, whole(talk), 0) == 1.0
+    assert pressure(talk, whole(talk), 200) == 0.5
+
+
+QUESTION = message("user", "the last question")
+TALK = conversation(*turns(10, size=50), QUESTION)
+"""1,003 tokens in units of 50."""
+
+
+def pruned(
+    talk: Conversation, at_most: int, target: int | None = None, *, stub: bool = False, most_turns: int | None = None
+) -> View:
+    aim = at_most if target is None else target
+    view = prune(talk, whole(talk), at_most, aim, cost, stub=stub, most_turns=most_turns)
+    assert problems(talk, view, 1 << 40) == []
+    return view
+
+
+def gone(view: View) -> list[int]:
+    return [index for part in view.parts if isinstance(part, Pruned) for index in range(part.start, part.stop)]
+
+
+def step(call: str, size: int = 50) -> list[Message]:
+    return [message("assistant", calls=[call], tokens=10), message("tool", "r", answers=call, tokens=size - 10)]
+
+
+def test_what_fits_stays() -> None:
+    assert pruned(TALK, 1_003) == whole(TALK)
+
+
+def test_the_oldest_go_first_and_no_more_than_needed() -> None:
+    view = pruned(TALK, 1_002)
+    assert view.parts == (Pruned(0, 1), Verbatim(1, 21))
+    assert view.tokens == 953
+    assert view.actions == ("pruned",)
+
+
+def test_where_some_must_go_as_many_go_as_bring_it_to_the_target() -> None:
+    assert pruned(TALK, 1_002, 700).tokens <= 700
+
+
+def test_they_stay_away_while_the_history_grows() -> None:
+    left = [len(gone(pruned(conversation(*turns(number), QUESTION), 1_000, 600))) for number in range(8, 30)]
+    assert all(earlier <= later for earlier, later in pairwise(left))
+    assert 2 <= len(set(left)) <= 8
+
+
+def test_units_go_as_a_whole() -> None:
+    talk = conversation(message("user", "do"), *step("a"), *step("b"), *step("c"), QUESTION)
+    assert gone(pruned(talk, 120)) == [1, 2]
+
+
+def test_instructions_pins_the_last_question_and_the_last_unit_stay() -> None:
+    rule = message("developer", "rule")
+    talk = conversation(*turns(2), rule, *turns(2, first=2), QUESTION, *step("a"), *step("b"))
+    talk = talk.with_pins(Pins((1,)))
+    assert gone(pruned(talk, 1)) == [0, 2, 3, 5, 6, 7, 8, 10, 11]
+
+
+def test_instructions_that_split_a_call_from_its_result_stay_and_the_rest_is_left_to_the_repair() -> None:
+    rule = message("system", "rule")
+    call, result = step("a")
+    talk = conversation(*turns(1), call, rule, result, *turns(1), QUESTION)
+    view = prune(talk, whole(talk), 60, 60, cost, stub=False)
+    assert gone(view) == [0, 1, 2, 5, 6]
+    assert problems(talk, repair(talk, view, cost), 1_000) == []
+
+
+def test_a_result_that_comes_late_makes_no_unit_of_all_that_is_between() -> None:
+    call, result = step("a")
+    talk = conversation(call, *turns(9, size=50), result, QUESTION, message("assistant", "ok"))
+    view = repair(talk, prune(talk, whole(talk), 300, 300, cost, stub=False), cost)
+    assert view.tokens <= 300
+    assert problems(talk, view, 300) == []
+
+
+def test_what_is_left_of_a_shortened_message_counts() -> None:
+    view = View((Altered(0, ("w",), 1, "faded"), Verbatim(1, 21)), TALK.tokens - 49)
+    left = prune(TALK, view, 952, 952, cost, stub=False)
+    assert left.parts[0] == Pruned(0, 2)
+    assert left.tokens == 903
+
+
+def test_only_the_latest_turns_stay_in_a_window_of_turns() -> None:
+    """So many whole ones, and the current one."""
+    assert gone(pruned(TALK, 1_003, most_turns=0)) == list(range(20))
+    assert gone(pruned(TALK, 1_003, most_turns=2)) == list(range(16))
+    assert gone(pruned(TALK, 1_003, most_turns=10)) == []
+    assert gone(pruned(TALK, 1_003, most_turns=11)) == []
+
+
+def test_an_empty_history_has_nothing_to_leave_out() -> None:
+    empty = conversation(fixed=100)
+    assert prune(empty, whole(empty), 10, 10, cost, stub=False) == whole(empty)
+
+
+def test_a_stub_says_how_many_are_left_out_and_whose() -> None:
+    talk = conversation(*turns(2), *step("a"), *turns(2, first=2), message("assistant", "ok"), QUESTION)
+    view = pruned(talk, 210, stub=True)
+    note = view.parts[1]
+    assert isinstance(note, Note)
+    assert view.parts[0] == Pruned(0, 8)
+    assert "[8 earlier messages of this conversation (3 user, 4 assistant, 1 tool) are left out" in note.text
+    assert note.text.endswith("Tools that were used: tool_a.]")
+    assert view.tokens == talk.tokens - 7 * 50 + note.tokens
+    assert view.actions == ("pruned", "stub")
+
+
+def test_room_is_kept_for_the_stub() -> None:
+    assert len(gone(pruned(TALK, 1_002, stub=True))) == len(gone(pruned(TALK, 1_002 - STUB_TOKENS)))
+
+
+@pytest.mark.parametrize("called", [False, True])
+def test_a_stub_names_a_few_tools_and_long_names_in_part(called: bool) -> None:
+    calls = [f"{number}" + "x" * 100 for number in range(12)] if called else []
+    caller = message("assistant", "ok" if not called else "", calls=calls, tokens=50)
+    results = [message("tool", "r", answers=call) for call in calls]
+    talk = conversation(caller, *results, *turns(1), QUESTION)
+    note = next(part for part in pruned(talk, 120, stub=True).parts if isinstance(part, Note))
+    named = note.text.count("tool_")
+    assert named == (MOST_NAMES if called else 0)
+    assert ("Tools that were used" in note.text) is called
+    assert f"tool_0{'x' * (LONGEST_WORD - 6)}," in note.text or not called
+
+
+ADAPTIVE = SessionPruning()
+AGGRESSIVE = SessionPruning(mode="aggressive")
+CLEARED = "[Old tool result content cleared]"
+
+
+def text(characters: int, word: str = "lorem ") -> str:
+    return (word * (characters // len(word) + 1))[:characters]
+
+
+def used(name: str, result: str, **changes: object) -> list[Message]:
+    return [message("assistant", calls=[name]), replace(message("tool", result, answers=name), **changes)]
+
+
+def talk_of(*steps: list[Message]) -> Conversation:
+    """A question, the steps, and three messages of the assistant after them."""
+    said = [message("assistant", f"it is {word}") for word in ("fine", "good", "done")]
+    return conversation(message("user", "look"), *(m for step in steps for m in step), *said, QUESTION)
+
+
+def session_pruned(
+    talk: Conversation, settings: SessionPruning = ADAPTIVE, fill: float = 0.3, view: View | None = None
+) -> View:
+    """With a window that is that full."""
+    size = sum(len(t) for m in talk.transcript.messages for t in (*m.texts, *(c.arguments for c in m.calls)))
+    return prune_session(talk, view or whole(talk), settings, round(size / 4 / fill), cost)
+
+
+def altered(view: View) -> dict[int, str]:
+    return {part.index: "\n".join(part.texts) for part in view.parts if isinstance(part, Altered)}
+
+
+def test_a_large_result_is_head_tail_and_its_size_from_the_fill_on() -> None:
+    talk = talk_of(used("a", text(10_000)), used("b", text(4_000)))
+    assert session_pruned(talk, fill=0.29) == whole(talk)
+    view = session_pruned(talk, fill=0.31)
+    assert view.actions == ("trimmed",)
+    assert list(altered(view)) == [2]
+    left = altered(view)[2]
+    assert left.startswith(text(10_000)[:1_500] + "\n...\n" + text(10_000)[-1_500:])
+    assert "10000 chars" in left
+    assert view.tokens < whole(talk).tokens
+
+
+def test_from_half_on_the_oldest_are_cleared_until_it_is_less() -> None:
+    steps = [used(f"c{number}", text(4_000)) for number in range(13)]
+    view = session_pruned(talk_of(*steps), fill=0.56)
+    assert list(altered(view).items()) == [(2, CLEARED), (4, CLEARED)]
+    assert view.actions == ("cleared",)
+    assert altered(session_pruned(talk_of(*steps), fill=0.49)) == {}
+
+
+def test_what_could_be_pruned_has_to_be_worth_it() -> None:
+    steps = [used(f"c{number}", text(4_000)) for number in range(12)]
+    assert altered(session_pruned(talk_of(*steps, used("last", text(1_999))), fill=0.9)) == {}
+    assert altered(session_pruned(talk_of(*steps, used("last", text(2_000))), fill=0.9)) != {}
+
+
+def test_what_was_trimmed_is_cleared_too_where_that_is_not_enough() -> None:
+    steps = [used(f"c{number}", text(40_000)) for number in range(20)]
+    view = session_pruned(talk_of(*steps), fill=8.0)
+    assert view.actions == ("trimmed", "cleared")
+    assert set(altered(view)) == set(range(2, 41, 2))
+
+
+def test_a_result_shorter_than_the_placeholder_is_not_cleared_to_gain_room() -> None:
+    steps = [used("short", "ten chars."), *(used(f"c{number}", text(4_000)) for number in range(13))]
+    assert altered(session_pruned(talk_of(*steps), fill=0.51)) == {4: CLEARED}
+
+
+def test_aggressive_clears_every_old_result_whatever_the_fill() -> None:
+    talk = talk_of(used("a", "ten chars."), used("b", text(200)))
+    view = prune_session(talk, whole(talk), AGGRESSIVE, 1 << 30, cost)
+    assert altered(view) == {2: CLEARED, 4: CLEARED}
+    assert view.actions == ("cleared",)
+
+
+def test_a_result_without_text_is_left_as_it_is() -> None:
+    talk = talk_of(used("a", ""))
+    assert session_pruned(talk, AGGRESSIVE) == whole(talk)
+
+
+@pytest.mark.parametrize("settings", [ADAPTIVE, AGGRESSIVE])
+def test_results_after_the_third_last_message_of_the_assistant_stay(settings: SessionPruning) -> None:
+    steps = [m for number in range(5) for m in used(f"c{number}", text(10_000))]
+    talk = conversation(message("user", "look"), *steps)
+    assert set(altered(session_pruned(talk, settings))) == {2, 4}
+    assert altered(session_pruned(conversation(message("user", "look"), *steps[:4]), settings)) == {}
+
+
+def test_how_many_messages_protect_can_be_set_down_to_none() -> None:
+    talk = conversation(message("user", "look"), *used("a", text(10_000)), *used("b", text(10_000)))
+    assert set(altered(session_pruned(talk, SessionPruning(keep_last_assistants=1)))) == {2}
+    assert set(altered(session_pruned(talk, SessionPruning(keep_last_assistants=0)))) == {2, 4}
+
+
+@pytest.mark.parametrize("settings", [ADAPTIVE, AGGRESSIVE])
+def test_a_result_with_an_image_stays(settings: SessionPruning) -> None:
+    picture = used("a", text(10_000), media=(Media("image", 90),))
+    assert set(altered(session_pruned(talk_of(picture, used("b", text(10_000))), settings))) == {4}
+
+
+def test_none_of_a_tool_that_is_denied() -> None:
+    talk = talk_of(*(used(name, text(10_000)) for name in ("bash", "web", "read", "read_image")))
+    settings = replace(AGGRESSIVE, deny=("*image*", "tool_web"))
+    assert set(altered(session_pruned(talk, settings))) == {2, 6}
+
+
+def test_pinned_results_stay() -> None:
+    talk = talk_of(used("a", text(10_000)), used("b", text(10_000)))
+    talk = talk.with_pins(Pins((2,)))
+    assert set(altered(session_pruned(talk, AGGRESSIVE))) == {4}
+
+
+def test_what_a_summary_stands_for_fills_no_window() -> None:
+    """Half of a history was summarised: what is left is under the ratio, and nothing of it is trimmed."""
+    old = [message("user", text(30_000)), message("assistant", "fine")]
+    talk = conversation(*old, *talk_of(used("a", text(10_000))).transcript.messages)
+    made = chunk(talk, 0, 2, text="notes", carried=())
+    view = build_view(talk, Path((made,), 2, 20))
+    assert altered(session_pruned(talk, fill=0.5)) != {}
+    assert session_pruned(talk, fill=0.5, view=view) == view
+    carried = build_view(talk, Path((replace(made, carried=(0,)),), 2, 20))
+    assert altered(session_pruned(talk, fill=0.5, view=carried)) != {}
+
+
+def test_pinned_copies_are_passed_over() -> None:
+    talk = conversation(*talk_of(used("a", text(10_000))).transcript.messages)
+    talk = talk.with_pins(Pins((0,)))
+    made = chunk(talk, 0, 1)
+    assert set(altered(session_pruned(talk, fill=0.9, view=build_view(talk, Path((made,), 1, 20))))) == {2}
+
+
+def test_what_is_masked_already_is_taken_as_it_is() -> None:
+    """By its own size it would be trimmed, which gives back most of what the mask took, and then cleared."""
+    talk = talk_of(*(used(f"c{number}", text(10_000)) for number in range(20)))
+    masked = build_view(talk, Path(), Masks(talk.transcript, MaskPolicy(), cost), len(talk.transcript) - 1)
+    assert masked.actions == ("masked",)
+    assert session_pruned(talk, fill=20.0, view=masked) == masked
+
+
+def test_instructions_fill_the_window_too() -> None:
+    talk = conversation(message("system", text(20_000)), *talk_of(used("a", text(10_000))).transcript.messages)
+    window = round(30_000 / 4 / 0.31)
+    assert not is_quiet(talk, ADAPTIVE, window)
+    assert set(altered(prune_session(talk, whole(talk), ADAPTIVE, window, cost))) == {2}
+
+
+def test_quiet_is_what_surely_changes_nothing() -> None:
+    talk = talk_of(used("a", text(1_000)))
+    assert is_quiet(talk, ADAPTIVE, 10_000)
+    assert not is_quiet(talk, ADAPTIVE, 500)
+    assert not is_quiet(talk, AGGRESSIVE, 10_000)
+    assert is_quiet(conversation(QUESTION), AGGRESSIVE, 10)
