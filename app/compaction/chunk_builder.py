@@ -14,15 +14,25 @@ from app.compaction.budget import Budget
 from app.compaction.chunks import SummaryChunk, UserWords
 from app.compaction.entities import extract_records
 from app.compaction.exact_values import kept_share
-from app.compaction.plan import Plan, is_shown, may_continue, shown_size
+from app.compaction.plan import (
+    AIMED_SHARE,
+    Plan,
+    Span,
+    is_shown,
+    longest_within,
+    may_continue,
+    quoted_tokens,
+    released_by,
+    replaced_tokens,
+    shown_size,
+    summary_tokens,
+)
+from app.compaction.policy import SummaryBrief
 from app.compaction.prompts import SummaryRequest
 from app.compaction.records import fit_records, merge_ranked, merge_records, parse_record
 from app.compaction.repair import repair
 from app.compaction.select import Path, build_view
-from app.compaction.spans import Span, longest_within, quoted_tokens, released_by, replaced_tokens, summary_tokens
-from app.compaction.summary_options import SummaryBrief
 from app.compaction.summary_validation import MINIMUM_TOKENS, SummaryAnswer, is_too_long, objection, visible_text
-from app.compaction.tail import AIMED_SHARE
 from app.compaction.user_words import SHARE, chunk_room, fitting_words, held_tokens, own_entries, quote_user_words
 from app.compaction.view import Altered, Conversation, Part, Recalled, Verbatim, View, message_of
 from app.conversation.quoting import fence_of

@@ -18,6 +18,7 @@ from app.compaction.job import CompactionJob
 from app.compaction.lease import LeasedCompaction
 from app.compaction.mask import Boundary
 from app.compaction.plan import Plan
+from app.compaction.policy import SummaryBrief
 from app.compaction.quotas import BackgroundRoom
 from app.compaction.recall import RecallPolicy
 from app.compaction.recall_index_cache import RecallIndexCache
@@ -25,7 +26,6 @@ from app.compaction.request import ChatRequest
 from app.compaction.results import Compaction
 from app.compaction.runner import CompactionRunner
 from app.compaction.summarizer import make_chunks
-from app.compaction.summary_options import SummaryBrief
 from app.compaction.summary_validation import SummaryAnswer
 from app.compaction.view import View
 from app.conversation.reasons import Code, Reasons

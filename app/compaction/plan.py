@@ -1,34 +1,294 @@
-"""Planning: which messages a due compaction summarises, and in how many parts."""
+"""Planning: which messages a due compaction summarises, in how many parts, where the verbatim tail begins, and what the
+compaction is worth."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from math import ceil
 
 from msgspec import Struct
 
 from app.compaction.budget import Budget
 from app.compaction.chunks import ChunkRange, SummaryChunk
-from app.compaction.select import Path, build_view, unmasked_tokens, usable
-from app.compaction.spans import (
-    SMALLEST_PART,
-    Span,
-    fold_weight,
-    quoted_tokens,
-    released_tokens,
-    replaced_tokens,
-    split_span,
-    summary_tokens,
-)
-from app.compaction.summary_options import SummaryBrief
-from app.compaction.tail import FOLD_MINIMUM, choose_cut, expected_view, will_fold
+from app.compaction.mask import Boundary, Masking
+from app.compaction.planning_state import Case
+from app.compaction.policy import SummaryBrief
+from app.compaction.select import Path, build_view, pinned_tokens, unmasked_tokens, usable
+from app.compaction.user_words import SHARE, WIDE_SHARE, chunk_room, held_tokens
 from app.compaction.view import Conversation
+from app.conversation.messages import Kind, Transcript
+from app.tokens.cost_gate import Change, Rates
 from app.tokens.estimate import is_answer
+from app.tokens.usage import Price
 
+QUOTE_TOKENS = 6
+"""Tokens that quoting a message in a transcript costs beyond what the message costs in a prompt: its heading."""
+
+SMALLEST_PART = 100
+"""Fewer tokens leave no room between the shortest summary and one that is clearly smaller than what it replaces."""
+
+FOLD_MINIMUM = 2
+"""Folding fewer chunks than this makes nothing smaller."""
+AIMED_SHARE = 0.5
+"""A summary is asked to take at most this share of what it replaces, so that the gate does not find it too large."""
 MOST_PARTS = 64
 """Summaries that one compaction makes: of a history that takes more, the rest is for the compactions after it."""
-
 MINIMUM_GAIN = 0.10
 """A compaction that frees less of the request is no progress: it would be due again a turn later."""
+CHARACTERS_A_TOKEN = 4
+"""Characters a token in a prompt for summaries; it stands in a call twice."""
+
+
+class Span(Struct, frozen=True):
+    """The messages from `start` up to `stop`, to be summarised as one chunk."""
+
+    start: int
+    stop: int
+
+
+def split_span(
+    transcript: Transcript, span: Span, summary: SummaryBrief, made: Sequence[Span] = ()
+) -> tuple[Span, ...]:
+    """The span in as few parts as the summariser can read and a summary may stand for, of about one size.
+
+    Cut between turns where one begins near, else between units. A single unit larger than a part stays whole: it is
+    shown to the summariser shortened. What is left before or after one may be too little for a summary of its own, and
+    goes with its neighbour.
+
+    Cut around the parts that are `made` already. What has come since goes with the last of them where one call reads
+    both: else each time a little more would be a part of its own.
+    """
+    at_most = _largest_part(transcript, span, summary)
+    parts: list[Span] = []
+    start = span.start
+    for part in made:
+        parts += [*_cut(transcript, Span(start, part.start), at_most), part]
+        start = part.stop
+    if made and start < span.stop and quoted_tokens(transcript, made[-1].start, span.stop) <= at_most:
+        start = parts.pop().start
+    return _with_neighbours(transcript, [*parts, *_cut(transcript, Span(start, span.stop), at_most)], summary)
+
+
+def _cut(transcript: Transcript, span: Span, at_most: int) -> list[Span]:
+    """Parts of about one size; none of nothing."""
+    inside = [cut for cut in transcript.cuts if span.start < cut < span.stop]
+    turns = sorted({*transcript.turn_starts} & {*inside})  # A user's message may hold results: then it ends a unit.
+    parts: list[Span] = []
+    start = span.start
+    while (left := quoted_tokens(transcript, start, span.stop)) > at_most:
+        even = left / ceil(left / at_most)
+        cut = _nearest(transcript, start, turns, even, at_most)
+        if cut is None or 2 * quoted_tokens(transcript, start, cut) < even:
+            cut = _nearest(transcript, start, inside, even, at_most)
+        if cut is None:  # The next unit is larger than a part.
+            after = bisect_right(inside, start)
+            if after == len(inside):
+                break
+            cut = inside[after]
+        parts.append(Span(start, cut))
+        start = cut
+    return [*parts, Span(start, span.stop)] if start < span.stop else parts
+
+
+def _largest_part(transcript: Transcript, span: Span, summary: SummaryBrief) -> int:
+    fits_one_call = quoted_tokens(transcript, span.start, span.stop) <= summary.input_tokens
+    readable = summary.input_tokens if fits_one_call else summary.part_tokens
+    if summary.cumulative or summary.source_tokens is None:
+        return readable
+    return min(readable, summary.source_tokens)
+
+
+def _nearest(transcript: Transcript, start: int, cuts: Sequence[int], size: float, at_most: int) -> int | None:
+    """Cut that makes a part of about that size, and none larger than `at_most`. The cuts ascend."""
+
+    def quoted(cut: int) -> int:
+        return quoted_tokens(transcript, start, cut)
+
+    begin = bisect_right(cuts, start)
+    end = bisect_right(cuts, at_most, lo=begin, key=quoted)
+    above = bisect_left(cuts, size, lo=begin, hi=end, key=quoted)
+    return min(cuts[max(begin, above - 1) : min(end, above + 1)], key=lambda cut: abs(quoted(cut) - size), default=None)
+
+
+def _with_neighbours(transcript: Transcript, parts: Sequence[Span], summary: SummaryBrief) -> tuple[Span, ...]:
+    def replaced(part: Span) -> int:
+        # A summary of everything so far is made part by part, and each carries what the end of its part splits.
+        return replaced_tokens(transcript, part, part.stop if summary.cumulative else parts[-1].stop)
+
+    joined: list[Span] = []
+    for part in parts:
+        smaller = min(map(replaced, (*joined[-1:], part)))
+        if joined and smaller < SMALLEST_PART:
+            joined[-1] = Span(joined[-1].start, part.stop)
+        else:
+            joined.append(part)
+    return tuple(joined)
+
+
+def replaced_tokens(transcript: Transcript, span: Span, end: int) -> int:
+    """Tokens that a summary of the range stands for, in a compaction up to `end`: its messages but those that are
+    carried."""
+    return transcript.tokens(span.start, span.stop) - transcript.carried_tokens(span.start, span.stop, end)
+
+
+def quoted_tokens(transcript: Transcript, start: int, stop: int) -> int:
+    """The size of a range as the summariser reads it."""
+    return transcript.tokens(start, stop) + QUOTE_TOKENS * (stop - start)
+
+
+def longest_within(lengths: Iterable[int], room: int) -> int:
+    """The length to which the longest of these are cut so that all together are within `room`."""
+    ascending = sorted(lengths)
+    for place, length in enumerate(ascending):
+        if length * (left := len(ascending) - place) > room:
+            return room // left
+        room -= length
+    return ascending[-1] if ascending else 0
+
+
+def halves(transcript: Transcript, span: Span) -> tuple[Span, ...]:
+    """The span in two parts of about equal size, or as it is where it cannot be cut."""
+    cuts = transcript.cuts
+    inside = cuts[bisect_right(cuts, span.start) : bisect_left(cuts, span.stop)]
+    if not inside:
+        return (span,)
+    half = transcript.tokens(span.start, span.stop) / 2
+    cut = min(inside, key=lambda position: abs(transcript.tokens(span.start, position) - half))
+    return Span(span.start, cut), Span(cut, span.stop)
+
+
+def summary_tokens(chunks: Iterable[SummaryChunk]) -> int:
+    return sum(chunk.tokens for chunk in chunks)
+
+
+def fold_weight(chunks: Iterable[SummaryChunk]) -> int:
+    """Tokens of summaries, by which a fold is due: the user's words, which it does not make fewer, count half."""
+    return sum(chunk.tokens - chunk.user_words_tokens // 2 for chunk in chunks)
+
+
+def released_by(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> list[int]:
+    """Positions of the messages that chunks carry and a fold of them does not: what the user said in an agent's turns,
+    each split by some cut, would pile up in the payload."""
+    if not chunks:
+        return []
+    held = (chunk.first_index + offset for chunk in chunks for offset in chunk.carried)
+    return transcript.released(held, chunks[-1].last_index + 1)
+
+
+def released_tokens(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> int:
+    """Tokens of these. A fold is due where they take half of what summaries may."""
+    return sum(map(transcript.tokens_of, released_by(transcript, chunks)))
+
+
+def choose_cut(conversation: Conversation, base: Path, budget: Budget, summary: SummaryBrief) -> int | None:
+    """Start of the verbatim tail: as early as its share allows, later until the view meets the target.
+
+    First between turns, then inside the last one, between units, its user message kept; None if nothing is left to
+    summarise before the last unit.
+    """
+    transcript = conversation.transcript
+    cuts = [cut for cut in transcript.cuts if cut > base.covered]
+    if not cuts:
+        return None
+    # A summary of everything stands for what the base's chunks stand for too.
+    kept = Path() if summary.cumulative else base
+    asked = {transcript.last_turn, transcript.last_user} - {-1}
+    always = next(iter(transcript.turn_starts[-1 - budget.tail_turns :]), 0)
+    for cut in _tails(transcript, cuts, always, budget.tail_fill):
+        tail = transcript.tokens(cut) + sum(transcript.tokens_of(index) for index in asked if index < cut)
+        parts = _parts(quoted_tokens(transcript, base.covered, cut), summary)
+        expected = expected_view(conversation, kept, cut, parts, budget, summary)
+        # Of more turns than must stay, and inside a turn, at most half of what may follow a summary is left, or the
+        # next turn, or an agent's next step, would fire the trigger again.
+        since = (1 + (cut > transcript.last_turn or cut < always)) * transcript.tokens(cut)
+        if tail <= budget.tail and expected <= budget.target and not budget.trigger.fires(expected, since):
+            return cut
+    return cuts[-1]
+
+
+def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) -> list[int]:
+    """Places where the tail may begin, the largest tail first: at `always`, or earlier while it has at most `fill`
+    tokens.
+
+    A turn that leaves most of the fill unused because it is too long for it is cut between its units: what an agent has
+    just done is what it goes on from. Of the last turn no more than the fill is left, if there is one, or its last
+    unit: each token more would be read anew now, and with every step until the next compaction, which comes sooner.
+    """
+    turns = transcript.turn_starts
+    fitting = bisect_left(cuts, -fill, key=lambda cut: -transcript.tokens(cut))
+    whole = bisect_left(turns, cuts[fitting]) if fitting < len(cuts) else len(turns)
+    is_used = whole < len(turns) and 2 * transcript.tokens(turns[whole]) >= fill
+    next_turn = turns[whole] if whole < len(turns) else len(transcript)
+    between_units = () if is_used else cuts[fitting : bisect_left(cuts, next_turn)]
+    first = min((always, *turns[whole : whole + 1], *between_units))
+    filled = min(fitting, len(cuts) - 1) if fill else 0
+    inside_last_turn = cuts[max(bisect_right(cuts, transcript.last_turn), filled) :]
+    return sorted({*turns[bisect_left(turns, first) :], *between_units, *inside_last_turn} & {*cuts})
+
+
+def expected_view(
+    conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget, summary: SummaryBrief
+) -> int:
+    """The view after a compaction up to `cut`: summaries as large as they may be, folded where they will be."""
+    return sum(_expected(conversation, base, cut, parts, budget, summary))
+
+
+def words_room(
+    conversation: Conversation, base: Path, spans: Sequence[Span], budget: Budget, summary: SummaryBrief
+) -> int:
+    """Most tokens of the user's words in all chunks after a compaction: more while the view is under its target."""
+    kept, cut = Path() if summary.cumulative else base, spans[-1].stop if spans else base.covered
+    others, _ = _expected(conversation, kept, cut, len(spans), budget, summary)
+    return max(int(SHARE * budget.room), min(int(WIDE_SHARE * budget.room), budget.target - others))
+
+
+def _expected(
+    conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget, summary: SummaryBrief
+) -> tuple[int, int]:
+    """Tokens of the view after a compaction up to `cut`: without the user's words, and of these."""
+    transcript = conversation.transcript
+    words = held_tokens(base.chunks)
+    held, new = summary_tokens(base.chunks) - words, _new_tokens(conversation, base, cut, parts, budget)
+    released = released_tokens(transcript, base.chunks)
+    folds = will_fold(conversation, base, cut, parts, budget)
+    summaries = (1 + _parts(held + new, summary)) * budget.summary if folds else held + new
+    carried = base.tokens - held - words - folds * released + transcript.carried_tokens(base.covered, cut, cut)
+    context = conversation.client_context.carry_over(cut, transcript.carried(0, cut, cut))
+    beside = pinned_tokens(conversation, cut) + context.tokens
+    words += _new_words(conversation, base.covered, cut, parts, budget) if summary.user_words else 0
+    others = conversation.instruction_tokens + summaries + carried + beside + transcript.tokens(cut)
+    return others, min(words, int(SHARE * budget.room)) if folds else words
+
+
+def will_fold(conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget) -> bool:
+    """Whether the summaries grow too many with a compaction up to `cut`."""
+    held = fold_weight(base.chunks) + _new_tokens(conversation, base, cut, parts, budget)
+    released = released_tokens(conversation.transcript, base.chunks)
+    return max(held, 2 * released) > budget.fold and len(base.chunks) + parts > FOLD_MINIMUM
+
+
+def _new_words(conversation: Conversation, start: int, stop: int, parts: int, budget: Budget) -> int:
+    """Most tokens of the user's words in the summaries of a range."""
+    transcript, most = conversation.transcript, min(parts * chunk_room(budget), int(SHARE * budget.room))
+    users, tokens = transcript.messages.user_places, 0
+    for index in users[bisect_left(users, start) : bisect_left(users, stop)]:
+        tokens += transcript.tokens_of(index)
+        if tokens > most:
+            return most
+    return tokens
+
+
+def _new_tokens(conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget) -> int:
+    replaced = replaced_tokens(conversation.transcript, Span(base.covered, cut), cut)
+    return min(parts * budget.summary, int(AIMED_SHARE * replaced))
+
+
+def _parts(tokens: int, summary: SummaryBrief) -> int:
+    """How many summaries stand for so many tokens."""
+    if summary.cumulative or summary.source_tokens is None:
+        return 1
+    return max(1, ceil(tokens / summary.source_tokens))
 
 
 class Plan(Struct, frozen=True):
@@ -242,3 +502,58 @@ def _frees_enough(
         return expected < view
     tail = conversation.transcript.tokens(cut)
     return view - expected >= MINIMUM_GAIN * view and not budget.trigger.fires(expected, tail)
+
+
+def change_of_plan(case: Case, plan: Plan, brief: SummaryBrief) -> Change:
+    """Change by a compaction, in the provider's tokens. What stands before it stays as it is: the instructions, and the
+    summaries that it extends."""
+    conversation, budget = case.conversation, case.budget
+    kept = Path() if brief.cumulative else plan.base
+    cut = conversation.chain.positions[plan.range.through_digest]
+    after = expected_view(conversation, kept, cut, len(plan.spans), budget, brief)
+    unchanged = conversation.instruction_tokens + kept.tokens
+    return _change(case, case.widest_view.tokens - after, max(0, after - unchanged))
+
+
+def change_of_mask(case: Case, masking: Masking, boundary: Boundary) -> Change:
+    """Change by a mask, likewise: everything after the first result that it masks is read anew."""
+    transcript = case.conversation.transcript
+    covered = case.widest_path.covered
+    held = max(masking.usable(covered), default=covered)
+    before = {index for index, _ in masking.masks.between(covered, held)}
+    first = next(index for index, _ in masking.masks.between(covered, boundary.position) if index not in before)
+    freed = masking.masks.saved(covered, boundary.position) - masking.masks.saved(covered, held)
+    return _change(case, freed, transcript.tokens(first) - masking.masks.saved(first, boundary.position))
+
+
+def calls_of_plan(
+    conversation: Conversation, plan: Plan, budget: Budget, brief: SummaryBrief, price: Price, shown: Rates | None
+) -> float:
+    """Cost of the calls for a plan's summaries, in tokens times the price of a million.
+
+    `shown` is what a token of the conversation itself costs the summariser where that is what it reads: None where it
+    is another model, whose provider has nothing of it. What a model thinks before it writes, and folds, are left out.
+    """
+    rules = 2 * len(brief.prompt) // CHARACTERS_A_TOKEN
+    read = written = 0.0
+    for span in plan.missing:
+        if plan.masked or is_shown(conversation, plan.base, span, brief):
+            size = min(shown_size(conversation, plan.base, span), brief.shown_tokens)
+            read += size * (shown.cached if shown else price.prompt)
+        else:
+            read += quoted_tokens(conversation.transcript, span.start, span.stop) * price.prompt
+        read += rules * price.prompt
+        written += min(budget.summary, _aimed(conversation, plan, span)) * price.completion
+    return (read + written) * brief.ratio
+
+
+def _aimed(conversation: Conversation, plan: Plan, span: Span) -> int:
+    return int(AIMED_SHARE * replaced_tokens(conversation.transcript, span, plan.spans[-1].stop))
+
+
+def _change(case: Case, freed: int, rewritten: int) -> Change:
+    """Change in the provider's tokens. Each of the assistant's messages answered a request."""
+    conversation, ratio = case.conversation, case.budget.line.ratio
+    answered = sum(message.kind is Kind.ASSISTANT for message in conversation.transcript.messages)
+    growth = conversation.transcript.tokens(0) / max(1, answered)
+    return Change(round(freed * ratio), round(rewritten * ratio), growth * ratio)

@@ -11,9 +11,9 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 from app.compaction.budget import limit_of
+from app.compaction.policy import SummaryBrief
 from app.compaction.request import ChatRequest
 from app.compaction.summariser_client import Prefix, Route
-from app.compaction.summary_options import SummaryBrief
 from app.compaction.view import View
 from app.conversation.secrets import Scrub
 from app.http.credentials import for_anybody, keys_alone

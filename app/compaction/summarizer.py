@@ -13,12 +13,20 @@ from msgspec.structs import replace
 from app.compaction.budget import Budget
 from app.compaction.chunk_builder import ChunkBuilder, Draft, SummaryCall
 from app.compaction.chunks import SummaryChunk
-from app.compaction.plan import Plan, folds_in
+from app.compaction.plan import (
+    FOLD_MINIMUM,
+    Plan,
+    Span,
+    fold_weight,
+    folds_in,
+    halves,
+    released_tokens,
+    summary_tokens,
+    words_room,
+)
+from app.compaction.policy import SummaryBrief
 from app.compaction.results import Compaction, Failure, Outcome
-from app.compaction.spans import Span, fold_weight, halves, released_tokens, summary_tokens
-from app.compaction.summary_options import SummaryBrief
 from app.compaction.summary_validation import SummaryAnswer, was_refused
-from app.compaction.tail import FOLD_MINIMUM, words_room
 from app.compaction.user_words import own_entries
 from app.compaction.view import Conversation, View
 from app.conversation.reasons import Reasons

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from app.compaction.chunk_builder import SummaryCall
 from app.compaction.chunks import SummaryChunk, UserWords
 from app.compaction.exact_values import kept_share
-from app.compaction.policy import Strategy
+from app.compaction.policy import Strategy, SummaryBrief
 from app.compaction.prompts import chunk_beside, chunk_text
 from app.compaction.records import (
     Record,
@@ -18,7 +18,6 @@ from app.compaction.records import (
     parse_record,
 )
 from app.compaction.summarizer import SummaryWork
-from app.compaction.summary_options import SummaryBrief
 from app.compaction.view import Conversation
 from app.tokens.estimate import note_tokens
 from tests.unit.conversations import (

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.compaction.compaction_cost import calls_of_plan, change_of_mask, change_of_plan
 from app.compaction.mask import Boundary, Masking, MaskPolicy, Masks
-from app.compaction.plan import Plan
+from app.compaction.plan import Plan, calls_of_plan, change_of_mask, change_of_plan
 from app.compaction.planning_state import Case, due_mask
 from app.compaction.view import Conversation
 from app.tokens.calibration import Line

@@ -13,11 +13,10 @@ from msgspec.structs import replace
 
 from app.compaction.chunk_builder import SummaryCall
 from app.compaction.chunks import UserWords
-from app.compaction.policy import Strategy
+from app.compaction.policy import Strategy, SummaryBrief
 from app.compaction.prompts import SummaryRequest, chunk_text, failed_results, quote_chunks, quote_messages
 from app.compaction.select import Path, build_view
 from app.compaction.summarizer import SummaryWork
-from app.compaction.summary_options import SummaryBrief
 from app.compaction.summary_validation import Ending
 from app.compaction.trim import prune
 from app.compaction.view import Conversation, Note, Verbatim, View

@@ -8,15 +8,13 @@ from msgspec.structs import replace
 from app.compaction.budget import Budget
 from app.compaction.chunk_builder import SummaryCall
 from app.compaction.chunks import SummaryChunk
-from app.compaction.plan import MOST_PARTS, Plan, plan_asked
+from app.compaction.plan import MOST_PARTS, Plan, Span, longest_within, plan_asked, quoted_tokens, released_by
 from app.compaction.plan import plan_compaction as plan_whole
-from app.compaction.policy import Strategy
+from app.compaction.policy import Strategy, SummaryBrief
 from app.compaction.prompts import LATER_NOTE, SummaryRequest
 from app.compaction.results import Compaction, Failure, Outcome
 from app.compaction.select import Path
-from app.compaction.spans import Span, longest_within, quoted_tokens, released_by
 from app.compaction.summarizer import SummaryWork
-from app.compaction.summary_options import SummaryBrief
 from app.compaction.summary_validation import Ending, SummaryAnswer
 from app.compaction.view import Altered, Conversation, Part, Pruned, Recalled, Verbatim, View
 from app.conversation.reasons import Code, because, joined

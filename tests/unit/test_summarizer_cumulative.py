@@ -10,10 +10,9 @@ from msgspec.structs import replace
 
 from app.compaction.chunk_builder import SummaryCall
 from app.compaction.chunks import SummaryChunk
-from app.compaction.policy import Strategy
+from app.compaction.policy import Strategy, SummaryBrief
 from app.compaction.prompts import SummaryRequest
 from app.compaction.summarizer import SummaryWork
-from app.compaction.summary_options import SummaryBrief
 from app.compaction.summary_validation import Ending, SummaryAnswer
 from app.compaction.view import Conversation, Summary, Verbatim, View
 from app.conversation.messages import Message
