@@ -19,16 +19,13 @@ from app.api.error_handlers import add_error_handlers
 from app.api.health import health_router, metrics_router
 from app.api.routes import ROUTERS
 from app.api.schema import schema_of
-from app.compaction.background import Background
+from app.compaction.background import Background, BackgroundLimits, BackgroundRoom, RequestRates
 from app.compaction.compactor import Compactor
 from app.compaction.lease import LeasedCompaction
-from app.compaction.memory import ChunkMemory
+from app.compaction.memory import ChunkMemory, RecallIndexCache
 from app.compaction.parts import DryRun, LiveParts
-from app.compaction.quotas import BackgroundLimits, BackgroundRoom, Quotas
-from app.compaction.recall_index_cache import RecallIndexCache
-from app.compaction.request_rates import RequestRates
 from app.compaction.routing import SummaryRouting
-from app.compaction.runner import CompactionRunner
+from app.compaction.runner import CompactionRunner, Quotas
 from app.compaction.summariser_client import Summariser
 from app.conversation.identity import Identity
 from app.formats.format import WireFormat
@@ -173,7 +170,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         readers=readers,
         estimator=estimator,
         compactor=compactor,
-        background=Background(compactor, routing, rates, room, tasks),
+        background=Background(compactor.make_ahead, routing, rates, room, tasks),
         ledger=ledger,
         has_list_prices=has_list_prices(settings),
         conversations=Conversations(store, identity, caches),

@@ -14,10 +14,10 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 49_650,
+    "app": 49_494,
     "app/cli": 2_655,
-    "app/compaction": 11_448,
-    "app/conversation": 2_073,
+    "app/compaction": 11_274,
+    "app/conversation": 2_096,
     "app/http": 3_210,
     "app/inspector": 3_050,
     "app/providers": 2_380,
@@ -33,7 +33,7 @@ LINES = {
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""
-FILES = 321
+FILES = 307
 """Python files in `app`, at most."""
 SETTINGS = 75
 TABLES = 12

@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field
 
 from app.api.dependencies import Body, ConversationId, Tenant, TheServices, known
 from app.api.summaries import SummaryOut, found_summary, no_summary, summary_out
+from app.compaction.chunk_builder import corrected
 from app.compaction.chunks import UserWords
-from app.compaction.correction import corrected
 from app.conversation.secrets import Scrub
 from app.errors import InvalidRequest
 from app.store.chunks import delete_chunk, replace_chunk

@@ -7,23 +7,39 @@ compactions are under way none begins, and the next answer of the conversation t
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable
+from itertools import pairwise
+from time import monotonic
+
 import structlog
+from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.background_budget import background_budget, background_threshold, latest_start
-from app.compaction.compactor import Compactor
+from app.compaction.budget import background_budget, background_threshold, latest_start
 from app.compaction.fallback import Decision
-from app.compaction.planning_request import Place
-from app.compaction.quotas import BackgroundRoom
-from app.compaction.request import ChatRequest
-from app.compaction.request_rates import RequestRates
+from app.compaction.request import ChatRequest, Place
 from app.compaction.routing import SummaryRouting
 from app.conversation.reasons import Code
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
+from app.runtime.erased import Erased
 from app.runtime.owned import OwnedTasks
 from app.settings import BackgroundSettings
 
-log = structlog.get_logger("steno.compactor")
+REMEMBERED_SECONDS = 24 * 3_600.0
+LATEST_REQUESTS = 8
+LATEST_SUMMARIES = 4
+GROWTH_MARGIN = 1.25
+"""Times the latest pace: it varies."""
+FIRST_SUMMARY_SECONDS = 20.0
+"""Seconds that a summary is expected to take before one was seen."""
+LEAST_SECONDS = 0.001
+"""Seconds that pass at least between two requests, for a rate."""
+HOUR = 3_600.0
+
+LIKELY_REQUESTS = 3
+LIKELY_TOKENS_PER_HOUR = 10_000
+"""Requests, and prompt tokens an hour, from which on a conversation is likely to continue."""
 
 PLANNED_GROWTH = 0.05
 """Share of the room by which a history has to grow before a compaction of it is planned again: each plan reads the
@@ -32,16 +48,125 @@ LONGEST_SECONDS = 3_600.0
 """Time limit of a background compaction, which none reaches."""
 
 
+class Answered(Struct, frozen=True):
+    at: float
+    """End of the answer, by the monotonic clock."""
+    history: int
+    """Tokens of the client's history."""
+    forwarded: int
+    """Tokens of the payload."""
+
+
+class RequestRate(Struct, frozen=True):
+    """The latest requests of a conversation."""
+
+    requests: int = 0
+    """Number of requests in all; a repeated one counts once."""
+    latest: tuple[Answered, ...] = ()
+
+    def after(self, answered: Answered) -> RequestRate:
+        if self.latest and self.latest[-1].history == answered.history:
+            return self
+        return RequestRate(self.requests + 1, (*self.latest, answered)[-LATEST_REQUESTS:])
+
+    @property
+    def is_likely_to_continue(self) -> bool:
+        if self.requests < LIKELY_REQUESTS:
+            return False
+        hours = (self.latest[-1].at - self.latest[0].at) / HOUR
+        return sum(answered.forwarded for answered in self.latest[1:]) >= LIKELY_TOKENS_PER_HOUR * hours
+
+    def growth(self, seconds: float) -> int:
+        """Tokens by which the history may grow in so many seconds: at the pace of the latest requests with a margin,
+        and by one more as large as the largest of them. A pause longer than `seconds` counts as that long, since the
+        client may be faster after it."""
+        steps = [max(0, later.history - earlier.history) for earlier, later in pairwise(self.latest)]
+        passed = sum(min(later.at - earlier.at, seconds) for earlier, later in pairwise(self.latest))
+        return int(GROWTH_MARGIN * sum(steps) / max(passed, LEAST_SECONDS) * seconds) + max(steps, default=0)
+
+
+class RequestRates:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._rates: BoundedMap[Place, RequestRate] = BoundedMap(
+            MOST_REMEMBERED, seconds=REMEMBERED_SECONDS, clock=clock
+        )
+        self._summaries: BoundedMap[Hashable, tuple[float, ...]] = BoundedMap(MOST_REMEMBERED)
+
+    def answered(self, place: Place, history: int, forwarded: int) -> None:
+        """Record an answered request by the tokens of its history and of its payload."""
+        self._rates.keep(place, self.of(place).after(Answered(self._clock(), history, forwarded)))
+
+    def of(self, place: Place) -> RequestRate:
+        return self._rates.get(place) or RequestRate()
+
+    def forget(self, erased: Erased) -> None:
+        self._rates.drop(lambda place, _: erased.covers(*place))
+
+    def summarised(self, by: Hashable, seconds: float) -> None:
+        """Record the seconds of a summary call; `by`: upstream and model."""
+        self._summaries.keep(by, (*(self._summaries.get(by) or ()), seconds)[-LATEST_SUMMARIES:])
+
+    def summary_seconds(self, by: Hashable) -> float:
+        """Seconds that the next summary may take: as long as the longest of the latest."""
+        return max(self._summaries.get(by) or (FIRST_SUMMARY_SECONDS,))
+
+
+class BackgroundLimits(Struct, frozen=True):
+    compactions: int = 16
+    """Compactions under way at once."""
+    per_tenant: int = 8
+    body_bytes: int = 64_000_000
+    """Bytes of all histories together that compactions are made from; one tenant may have half of it."""
+
+
+class BackgroundRoom:
+    """Room for background compactions: how many may be under way, and of how large histories."""
+
+    def __init__(self, limits: BackgroundLimits) -> None:
+        self._limits = limits
+        self._taken: dict[Place, int] = {}
+        """Bytes by conversation."""
+
+    def __len__(self) -> int:
+        return len(self._taken)
+
+    def is_taken(self, place: Place) -> bool:
+        """True if a compaction is under way for the conversation."""
+        return place in self._taken
+
+    def is_free(self, tenant: str, size: int) -> bool:
+        """True if one more may begin, for a history of so many bytes."""
+        limits, own = self._limits, Counter(owner for owner, _ in self._taken)[tenant]
+        bytes_of_all = sum(self._taken.values())
+        own_bytes = sum(held for (owner, _), held in self._taken.items() if owner == tenant)
+        return (
+            len(self._taken) < limits.compactions
+            and own < limits.per_tenant
+            and bytes_of_all + size <= limits.body_bytes
+            and own_bytes + size <= limits.body_bytes / 2
+        )
+
+    def take(self, place: Place, size: int) -> None:
+        self._taken[place] = size
+
+    def leave(self, place: Place) -> None:
+        del self._taken[place]
+
+
+log = structlog.get_logger("steno.compactor")
+
+
 class Background:
     def __init__(
         self,
-        compactor: Compactor,
+        make: Callable[[ChatRequest, int], Awaitable[None]],
         routing: SummaryRouting,
         rates: RequestRates,
         room: BackgroundRoom,
         tasks: OwnedTasks,
     ) -> None:
-        self._compactor = compactor
+        self._make_ahead = make
         self._routing = routing
         self._rates = rates
         self._tasks = tasks
@@ -105,7 +230,7 @@ class Background:
 
     async def _make(self, request: ChatRequest, target: int) -> None:
         try:
-            await self._compactor.make_ahead(request, target)
+            await self._make_ahead(request, target)
         except Exception:
             log.exception(
                 "a background compaction failed", request_id=request.request_id, conversation_id=request.conversation_id

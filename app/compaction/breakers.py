@@ -11,8 +11,7 @@ from time import monotonic
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.results import Compaction, Outcome
-from app.compaction.summary_validation import was_refused
+from app.compaction.results import Compaction, Outcome, was_refused
 from app.conversation.reasons import Code, Reasons
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.runtime.lineages import Lineage, Lineages

@@ -31,8 +31,8 @@ from app.compaction.policy import SummaryBrief
 from app.compaction.prompts import SummaryRequest
 from app.compaction.records import fit_records, merge_ranked, merge_records, parse_record
 from app.compaction.repair import repair
+from app.compaction.results import MINIMUM_TOKENS, SummaryAnswer, is_too_long, objection, visible_text
 from app.compaction.select import Path, build_view
-from app.compaction.summary_validation import MINIMUM_TOKENS, SummaryAnswer, is_too_long, objection, visible_text
 from app.compaction.user_words import SHARE, chunk_room, fitting_words, held_tokens, own_entries, quote_user_words
 from app.compaction.view import Altered, Conversation, Part, Recalled, Verbatim, View, message_of
 from app.conversation.quoting import fence_of
@@ -46,6 +46,9 @@ LEAST_ASKED = 1_000
 """Tokens. A summary that was asked for is made of less, too: then it may be as short or long as little text needs."""
 LEAST_PART = 100
 """Tokens. So may that of a part which holds less beyond its words and values: without it large ones are of no use."""
+
+EDITED = "edited"
+"""The `prompt_version` of a text that a person wrote."""
 
 
 class Draft(Struct, frozen=True):
@@ -397,3 +400,37 @@ def addressed(chunk: SummaryChunk) -> SummaryChunk:
         address.update(len(encoded).to_bytes(8, "big") + encoded)
     address.update(chunk.from_digest + chunk.through_digest)
     return replace(chunk, id=f"chk_{address.hexdigest()}")
+
+
+def corrected(
+    chunk: SummaryChunk,
+    conversation_id: str,
+    count: Count,
+    *,
+    text: str | None = None,
+    values: Sequence[str] | None = None,
+    user_words: Sequence[UserWords] | None = None,
+) -> SummaryChunk:
+    """The chunk with these members in place of its own, under a new id; itself where nothing differs.
+
+    `conversation_id`: the conversation in which it was corrected.
+    """
+    wanted = replace(
+        chunk,
+        text=chunk.text if text is None else text.strip(),
+        values=chunk.values if values is None else tuple(values),
+        user_words=chunk.user_words if user_words is None else tuple(user_words),
+    )
+    if wanted == chunk:
+        return chunk
+    fence = fence_of(wanted.through_digest)
+    written = replace(
+        wanted,
+        conversation_id=conversation_id,
+        user_words_tokens=count(quote_user_words(wanted.user_words, fence)),
+        values_kept=kept_share(wanted.values, wanted.text),
+        prompt_version=EDITED,
+        tokens=note_tokens(prompts.chunk_text(wanted), count),
+        created_at=None,
+    )
+    return addressed(written)

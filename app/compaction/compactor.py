@@ -22,19 +22,18 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from app.compaction.background_budget import most_without_summary
+from app.compaction.budget import most_without_summary
 from app.compaction.chunks import SummaryChunk
 from app.compaction.fallback import Decision, Status, Step, merge_roles, settle, step_down
 from app.compaction.fallback import untouched as needs_nothing
-from app.compaction.job import CompactionJob, CompactionStart, OnStart, ignore_start
 from app.compaction.mask import Boundary
 from app.compaction.parts import DryRun, Lately, LiveParts, Parts
 from app.compaction.plan import Plan, calls_of_plan, change_of_mask, change_of_plan, cut_at, plan_asked, plan_compaction
-from app.compaction.planning_request import Request
 from app.compaction.planning_state import Case, case_of, due_mask, without_summary
 from app.compaction.policy import SummaryBrief
-from app.compaction.request import ChatRequest
+from app.compaction.request import ChatRequest, Request
 from app.compaction.results import Compaction, Outcome
+from app.compaction.runner import CompactionJob, CompactionStart, OnStart, ignore_start
 from app.compaction.select import Path, build_view
 from app.compaction.summarizer import SummaryWork
 from app.compaction.thinking import current_turn, without_thinking

@@ -24,10 +24,9 @@ from time import monotonic
 import structlog
 
 from app.compaction.chunks import SummaryChunk
-from app.compaction.job import CompactionJob
 from app.compaction.request import ChatRequest
 from app.compaction.results import Compaction, Outcome
-from app.compaction.runner import CompactionRunner
+from app.compaction.runner import CompactionJob, CompactionRunner
 from app.conversation.reasons import Code, because
 from app.runtime.erased import Erased
 from app.store import Lease, Store, StoreUnavailable

@@ -10,23 +10,21 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
+from app.compaction.background import BackgroundRoom
 from app.compaction.breakers import CompactionBackoff, HistoryBreaker
 from app.compaction.chunk_builder import SummaryCall
 from app.compaction.chunks import FirstChunk, SummaryChunk
 from app.compaction.fallback import Status
-from app.compaction.job import CompactionJob
 from app.compaction.lease import LeasedCompaction
 from app.compaction.mask import Boundary
+from app.compaction.memory import RecallIndexCache
 from app.compaction.plan import Plan
 from app.compaction.policy import SummaryBrief
-from app.compaction.quotas import BackgroundRoom
 from app.compaction.recall import RecallPolicy
-from app.compaction.recall_index_cache import RecallIndexCache
 from app.compaction.request import ChatRequest
-from app.compaction.results import Compaction
-from app.compaction.runner import CompactionRunner
+from app.compaction.results import Compaction, SummaryAnswer
+from app.compaction.runner import CompactionJob, CompactionRunner
 from app.compaction.summarizer import make_chunks
-from app.compaction.summary_validation import SummaryAnswer
 from app.compaction.view import View
 from app.conversation.reasons import Code, Reasons
 from app.runtime.erased import Erased

@@ -17,7 +17,8 @@ from app.compaction.chunks import SummaryChunk
 from app.compaction.mask import Boundary, Masking, Masks, exceeds, lighten, moves, plan_mask
 from app.compaction.policy import Policy
 from app.compaction.select import Path, build_view, least_view, paths, unmasked_tokens, widest_path
-from app.compaction.trim import OmittedWords, fit
+from app.compaction.trim import fit
+from app.compaction.user_words import OmittedWords
 from app.compaction.view import Conversation, Pins, View
 from app.conversation.client_context import ClientContext
 from app.conversation.lazy import lazy

@@ -24,7 +24,7 @@ from app.compaction.view import (
     standing,
 )
 from app.conversation.messages import History, Kind, Message, own_message
-from app.conversation.pairing import CallPosition
+from app.conversation.tool_results import CallPosition
 from app.tokens.estimate import Cost
 
 GAP = "[Messages of this conversation are left out here.]"

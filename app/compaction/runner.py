@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, TypeVar
 
 import structlog
+from msgspec import Struct
 
+from app.compaction.background import RequestRates
 from app.compaction.breakers import CompactionBackoff
 from app.compaction.chunk_builder import SummaryCall
 from app.compaction.chunks import SummaryChunk
 from app.compaction.exact_values import kept_share
-from app.compaction.hints import hint_for
-from app.compaction.job import CompactionJob, CompactionStart
 from app.compaction.memory import ChunkMemory
 from app.compaction.plan import Plan
-from app.compaction.quotas import Quotas
-from app.compaction.request import ChatRequest
-from app.compaction.request_rates import RequestRates
-from app.compaction.results import Compaction, Failure
+from app.compaction.request import ChatRequest, Place
+from app.compaction.results import Compaction, Failure, SummaryAnswer, visible_text
 from app.compaction.routing import SummaryRouting
-from app.compaction.running import RunningCompactions
 from app.compaction.summariser_client import PAUSED, Summariser
-from app.compaction.summarizer import make_chunks
-from app.compaction.summary_validation import SummaryAnswer, visible_text
-from app.conversation.reasons import joined
+from app.compaction.summarizer import SummaryWork, make_chunks
+from app.conversation.reasons import hint_for, joined
 from app.providers.ledger import Ledger
 from app.runtime.lineages import Lineage
 from app.runtime.owned import OwnedTasks
@@ -35,14 +33,145 @@ from app.runtime.threads import Work
 from app.telemetry.metrics import Metrics
 from app.tokens.usage import SummaryStats
 
-log = structlog.get_logger("steno.compactor")
-
-T = TypeVar("T")
-
 SIDE_BY_SIDE = 8
 """Summary calls of one compaction that are under way at once: providers limit how much may be for one key."""
 ATTEMPTS = 2
 """Time for all calls for one summary, with retries and other models, as a multiple of one call's timeout."""
+
+
+class CompactionStart(Struct, frozen=True):
+    """A compaction that is announced to the client."""
+
+    id: str
+    messages: int
+
+    @classmethod
+    def of(cls, plan: Plan) -> CompactionStart:
+        return cls(f"cmp_{plan.range.through_digest.hex()[:24]}", plan.messages)
+
+
+OnStart = Callable[[CompactionStart], None]
+
+
+def ignore_start(_: CompactionStart) -> None:
+    """Announce nothing."""
+
+
+class CompactionJob(Struct, frozen=True):
+    work: SummaryWork
+    known: tuple[SummaryChunk, ...]
+    """Chunks that it was planned with."""
+    is_again: bool
+    """True if another process's compaction brought nothing of use: all that waited for it plan again now, and one of
+    them is to make it."""
+    announce: Callable[[], None]
+    """Called when the summary is about to be made."""
+    deadline: float
+    """Time by the monotonic clock, in seconds, until which the request waits for it."""
+
+    @property
+    def plan(self) -> Plan:
+        return self.work.plan
+
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self.deadline - monotonic())
+
+
+class Quotas:
+    """Compactions that each tenant has under way in this process; those of all processes are counted by leases."""
+
+    def __init__(self, compactions: int | None = None) -> None:
+        """`compactions`: the most conversations of one tenant; None for any number."""
+        self.compactions = compactions
+        self._under_way: dict[str, Counter[str]] = {}
+        """Number of compactions under way, by tenant and conversation."""
+
+    def begin(self, tenant: str, conversation_id: str) -> bool:
+        """Begin a compaction, to be followed by `end`; False if it may not begin. A crowd of requests of one
+        conversation counts once: most of them only wait for the one that makes the summary."""
+        own = self._under_way.get(tenant, Counter())
+        if self.compactions is not None and conversation_id not in own and len(own) >= self.compactions:
+            return False
+        own[conversation_id] += 1
+        self._under_way[tenant] = own
+        return True
+
+    def end(self, tenant: str, conversation_id: str) -> None:
+        own = self._under_way[tenant]
+        own[conversation_id] -= 1
+        if not own[conversation_id]:
+            del own[conversation_id]
+        if not own:
+            del self._under_way[tenant]
+
+
+class Running(Struct, frozen=True, eq=False):
+    messages: int
+    """Number of messages that it summarises."""
+    ahead: bool
+    """True if it is made for requests to come: nobody waits for it."""
+    began: float
+    """Start by the clock of `RunningCompactions`, in seconds."""
+
+
+class RunningCompactions:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._running: dict[Place, list[Running]] = {}
+        self._watching: dict[Place, list[asyncio.Event]] = {}
+
+    @contextmanager
+    def during(self, place: Place, messages: int, *, ahead: bool) -> Iterator[None]:
+        """Show a compaction from its start to its end, whatever comes of it."""
+        running = Running(messages, ahead, self._clock())
+        self._running.setdefault(place, []).append(running)
+        self._wake(place)
+        try:
+            yield
+        finally:
+            left = [each for each in self._running[place] if each is not running]
+            if left:
+                self._running[place] = left
+            else:
+                del self._running[place]
+            self._wake(place)
+
+    def at(self, place: Place) -> tuple[Running, ...]:
+        """Return the compactions of a conversation, the oldest first."""
+        return tuple(self._running.get(place, ()))
+
+    def told(self, place: Place) -> tuple[int, float, bool] | None:
+        """Return what whoever watches is told: how many messages are being summarised, and of the oldest compaction for
+        how many seconds, and whether it is made ahead. None if there is none."""
+        if not (running := self.at(place)):
+            return None
+        first, messages = running[0], sum(each.messages for each in running)
+        return messages, round(self._clock() - first.began, 1), first.ahead
+
+    @contextmanager
+    def watched(self, place: Place) -> Iterator[asyncio.Event]:
+        """Yield an event that is set whenever a compaction begins or ends there; the watcher clears it."""
+        event = asyncio.Event()
+        self._watching.setdefault(place, []).append(event)
+        try:
+            yield event
+        finally:
+            left = [each for each in self._watching[place] if each is not event]
+            if left:
+                self._watching[place] = left
+            else:
+                del self._watching[place]
+
+    def _wake(self, place: Place) -> None:
+        for event in self._watching.get(place, ()):
+            event.set()
+
+
+log = structlog.get_logger("steno.compactor")
+
+T = TypeVar("T")
+
 
 Keep = Callable[[SummaryChunk], Awaitable[SummaryChunk | None]]
 """Function that keeps a chunk and returns it as kept; None if the right to that was lost."""

@@ -14,12 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.breakers import ModelBreaker
-from app.compaction.hints import hint_for
 from app.compaction.overflow import PRESSURE
 from app.compaction.prompts import SummaryRequest
-from app.compaction.results import Failure
-from app.compaction.summary_validation import SummaryAnswer
-from app.conversation.reasons import Code, Reason, Reasons, because, joined
+from app.compaction.results import Failure, SummaryAnswer
+from app.conversation.reasons import Code, Reason, Reasons, because, hint_for, joined
 from app.errors import StenoError, UpstreamTimedOut, UpstreamUnreachable
 from app.formats.missing_paths import says_no_such_path
 from app.formats.refusals import classify, decoded

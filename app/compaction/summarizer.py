@@ -25,8 +25,7 @@ from app.compaction.plan import (
     words_room,
 )
 from app.compaction.policy import SummaryBrief
-from app.compaction.results import Compaction, Failure, Outcome
-from app.compaction.summary_validation import SummaryAnswer, was_refused
+from app.compaction.results import Compaction, Failure, Outcome, SummaryAnswer, was_refused
 from app.compaction.user_words import own_entries
 from app.compaction.view import Conversation, View
 from app.conversation.reasons import Reasons

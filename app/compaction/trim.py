@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,6 +23,7 @@ from msgspec.structs import replace
 from app.compaction.mask import cut_arguments, is_allowed
 from app.compaction.select import carried_context, most_carried_tokens, with_carried_context
 from app.compaction.tool_output import shorten
+from app.compaction.user_words import OmittedWords
 from app.compaction.view import (
     Alteration,
     Altered,
@@ -382,19 +382,6 @@ def _cleared(
         return with_text(message, settings.hard_clear_placeholder)
 
     return alter(conversation, view, "cleared", cost, change, may_grow=True)
-
-
-class OmittedWords(Protocol):
-    """The user's words in messages that are left out with a stub in their place."""
-
-    def tokens_of(self, index: int) -> int:
-        """Tokens of the words in one message."""
-
-    def room_for(self, tokens: int) -> int:
-        """Room that so many tokens of words need."""
-
-    def text(self, out: AbstractSet[int], room: int) -> str:
-        """Text with what the user said in these messages, as far as it fits into the room; empty for none."""
 
 
 @dataclass(slots=True)

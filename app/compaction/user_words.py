@@ -21,9 +21,11 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Budget
 from app.compaction.chunks import SummaryChunk, UserWords
+from app.compaction.view import Conversation
 from app.conversation.authored_text import GAP, authored_text
+from app.conversation.lazy import lazy
 from app.conversation.messages import Transcript
-from app.conversation.quoting import indented, marked
+from app.conversation.quoting import fence_of, indented, marked
 from app.conversation.wordings import read_wordings
 from app.tokens.estimate import Count
 
@@ -93,6 +95,9 @@ _VALUE = re.compile(
     r"|(?P<percent>\d[\d.,]*\s?%)|(?P<time>\d{1,2}:\d\d|\d{1,2}\s?[ap]m\b)"
     r"|(?P<date>\d{1,4}[-/.]\d{1,2}(?:[-/.]\d{1,4})?)|(?P<number>\d[\d.,']*)"
 )
+
+AROUND, TURN_TOKENS = 60, 6
+"""Tokens around all words, and of a turn's number before what was said in it."""
 
 
 class _Unit(Struct, frozen=True):
@@ -338,3 +343,33 @@ def _key(text: str) -> frozenset[str]:
     if not words.isdisjoint(_words_of("labels")[0]):
         return frozenset()
     return words.difference(*(_words_of(name)[0] for name in ("articles", "own", "changes")))
+
+
+class OmittedWords:
+    """The user's words in messages that are left out with a stub in their place."""
+
+    def __init__(self, conversation: Conversation, room: int, count: Count) -> None:
+        """`room`: most tokens."""
+        self._conversation = conversation
+        self._room = room
+        self._count = count
+
+    def tokens_of(self, index: int) -> int:
+        """Tokens of the words in one message."""
+        return self._count(self._entries[index].text) + TURN_TOKENS if index in self._entries else 0
+
+    def room_for(self, tokens: int) -> int:
+        """Room that so many tokens of words need."""
+        return AROUND + min(tokens, self._room) if tokens else 0
+
+    def text(self, out: AbstractSet[int], room: int) -> str:
+        """Text with what the user said in these messages, as far as it fits into the room; empty for none."""
+        said = [self._entries[index] for index in sorted(out) if index in self._entries]
+        most = min(self._room, room - AROUND)
+        kept = fitting_words(said, most, most, self._count)
+        return quote_user_words(kept, fence_of(self._conversation.chain[max(out) + 1])) if kept else ""
+
+    @lazy
+    def _entries(self) -> dict[int, UserWords]:
+        transcript = self._conversation.transcript
+        return dict(own_entries(transcript, 0, len(transcript)))

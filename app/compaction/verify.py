@@ -25,8 +25,8 @@ from app.compaction.view import (
     View,
 )
 from app.conversation.messages import History, Kind, Message
-from app.conversation.pairing import CallPosition
 from app.conversation.reasons import Code
+from app.conversation.tool_results import CallPosition
 
 Order = Sequence[int | None]
 """All that is sent: which messages, and None for what Steno says itself."""

@@ -18,11 +18,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.chunks import SummaryChunk
-from app.conversation.client_context import ClientContext
+from app.conversation.client_context import MOST_OF_LIMIT, ClientContext, superseded_places, without_superseded
 from app.conversation.identity import Identity
 from app.conversation.lazy import lazy
 from app.conversation.messages import History, Kind, Message, Transcript
-from app.conversation.repeated_instructions import MOST_OF_LIMIT, superseded_places, without_superseded
 
 
 class Verbatim(Struct, frozen=True):

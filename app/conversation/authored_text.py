@@ -24,12 +24,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, dropwhile
+from itertools import accumulate, dropwhile, islice
 from operator import itemgetter
 
 from app.conversation.client_context import queued_words, without_context
 from app.conversation.messages import Kind, Message
-from app.conversation.tool_result_text import WORDINGS, ResultConfidence
+from app.conversation.tool_results import WORDINGS, ResultConfidence
 
 LONGEST_MESSAGE = 16_384
 """Characters that are read of a message: all, or half of these at its beginning and at its end."""
@@ -52,6 +52,13 @@ _USER_TAGS = _OWN_TAGS | frozenset[str](WORDINGS["user_tags"])
 _FEEDBACK_TAGS = _OWN_TAGS | {"answer"}
 """Cline's "answer" counts behind a question of the assistant only."""
 _CLIENT_TAGS = frozenset[str]((*WORDINGS["result_tags"], *WORDINGS["client_tags"]))
+
+LONGEST_TITLE = 80
+"""Characters of a title."""
+LONGEST_TITLED = 200_000
+"""Characters of a message that is looked at for one."""
+TITLE_MESSAGES = 3
+"""Number of the user's first messages; the first that holds words of his own gives the title."""
 
 
 def _pattern(written: str) -> re.Pattern[str]:
@@ -320,3 +327,20 @@ def _blank(text: str, spans: Iterable[Span], by: str = _HIDDEN) -> str:
             kept += (text[place:start], re.sub(r"[^\n]", by, text[max(start, place) : stop]))
             place = stop
     return "".join((*kept, text[place:]))
+
+
+def title_of(messages: Sequence[Message]) -> str:
+    """The beginning of what the user wrote, in one line; empty where the first messages hold no words of the user."""
+    of_user = (message for message in messages if message.kind is Kind.USER)
+    for message in islice(of_user, TITLE_MESSAGES):
+        if len(message.raw) <= LONGEST_TITLED:
+            words = " ".join(" ".join(authored_in(without_context(message.own_texts))).split())
+            if words:
+                cut = f"{_whole_words(words[:LONGEST_TITLE])}\N{HORIZONTAL ELLIPSIS}"
+                return words if len(words) <= LONGEST_TITLE else cut
+    return ""
+
+
+def _whole_words(text: str) -> str:
+    """Text without its last word, which may be cut; a single word is cut."""
+    return text.rpartition(" ")[0].rstrip(" ,;:-") or text

@@ -15,13 +15,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.conversation.lazy import lazy
-from app.conversation.messages import Kind, Message, Transcript, own_message
-from app.conversation.tool_result_text import WORDINGS
+from app.conversation.messages import History, Kind, Message, Transcript, own_message
+from app.conversation.tool_results import WORDINGS
 
 _OPENING = """[The program that this conversation is held with put this there for the whole of it, in messages \
 that are left out here. It still holds:]"""
 CARRIED_OVER = "[instructions of the client that stay in the conversation, not shown]"
 """Text in place of a repeated block for the summariser."""
+
+_ENVIRONMENT = ("cwd", "shell", "approval_policy", "sandbox_mode", "network_access", "writable_roots", "subagents")
+_CLAUDE_CODE = "<system-reminder>\nAs you answer the user's questions, you can use the following context:"
+MOST_OF_LIMIT = 0.5
+"""Share of the limit that instructions among the messages may take."""
+BEGINNING = 24
+"""Characters of a beginning, all numbers being equal."""
+_READ_CHARACTERS = 200
 
 
 class ContextKind(Struct, frozen=True):
@@ -35,9 +43,6 @@ class ContextKind(Struct, frozen=True):
 def _element(name: str, *members: str) -> ContextKind:
     return ContextKind(f"<{name}>", f"</{name}>", tuple(f"<{member}>" for member in members))
 
-
-_ENVIRONMENT = ("cwd", "shell", "approval_policy", "sandbox_mode", "network_access", "writable_roots", "subagents")
-_CLAUDE_CODE = "<system-reminder>\nAs you answer the user's questions, you can use the following context:"
 
 CONTEXT = (
     ContextKind(_CLAUDE_CODE, "</system-reminder>"),
@@ -198,3 +203,30 @@ class ClientContext:
             if (tokens := self._cost(own_message(text))) <= self._room:
                 note = CarriedContext(blocks, (), text, tokens)
         return replace(note, left_out=tuple(block for block in gone if block not in note.blocks))
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+def superseded_places(history: History) -> frozenset[int]:
+    """Indexes of the instructions among the messages that a later one with the same beginning takes the place of.
+
+    Some clients give the model passages for each question as a system message of its own. Instructions stay in every
+    payload, so these would fill the window. Where they do, only the newest of those with the same beginning stays one.
+    """
+    newest = {_beginning(history[place]): place for place in history.instruction_places}
+    return frozenset(history.instruction_places) - frozenset(newest.values())
+
+
+def without_superseded(history: History, superseded: frozenset[int]) -> History:
+    """The history, of which these are no instructions: summaries may take their place, and quote nothing of them."""
+
+    def messages() -> Iterator[Message]:
+        for place, message in enumerate(history):
+            yield replace(message, kind=Kind.OTHER, sealed=True) if place in superseded else message
+
+    return History(messages())
+
+
+def _beginning(message: Message) -> tuple[str, str]:
+    return message.role, _NUMBER.sub("0", message.text[:_READ_CHARACTERS].strip())[:BEGINNING]

@@ -14,8 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.conversation.lazy import lazy
-from app.conversation.pairing import CallPairing, CallPosition
-from app.conversation.tool_result_text import CALL_CHARACTERS, ResultConfidence, calls_in_text
+from app.conversation.tool_results import CALL_CHARACTERS, CallPairing, CallPosition, ResultConfidence, calls_in_text
 
 
 class Kind(Enum):

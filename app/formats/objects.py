@@ -11,7 +11,7 @@ import msgspec
 from app.conversation.authored_text import result_confidence
 from app.conversation.client_context import is_client_text
 from app.conversation.messages import Kind
-from app.conversation.tool_result_text import ResultConfidence
+from app.conversation.tool_results import ResultConfidence
 from app.formats.members import RawObject, Unreadable, check_keys, holds_more_values
 from app.formats.surrogates import decoded
 

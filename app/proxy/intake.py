@@ -14,9 +14,8 @@ from itertools import dropwhile
 
 from msgspec.structs import replace
 
-from app.compaction.planning_request import MANY_MESSAGES
 from app.compaction.policy import Strategy
-from app.compaction.request import ChatRequest, Measure
+from app.compaction.request import MANY_MESSAGES, ChatRequest, Measure
 from app.compaction.thinking import turn_digest
 from app.compaction.view import Conversation
 from app.conversation.identity import Identity

@@ -11,9 +11,8 @@ from time import monotonic
 import structlog
 
 from app.compaction.fallback import Decision
-from app.compaction.hints import hint_for
 from app.compaction.request import ChatRequest
-from app.conversation.reasons import Code, because
+from app.conversation.reasons import Code, because, hint_for
 from app.errors import (
     StenoError,
     UpstreamDisconnected,

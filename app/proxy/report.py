@@ -15,8 +15,8 @@ from msgspec import UNSET, UnsetType
 
 from app.compaction.coverage import coverage_of
 from app.compaction.fallback import Decision, account_of
-from app.compaction.job import CompactionStart
 from app.compaction.request import ChatRequest
+from app.compaction.runner import CompactionStart
 from app.compaction.view import Note, Recalled
 from app.conversation.reasons import Code, Reason
 from app.formats.answers import AnswerEditor

@@ -20,10 +20,10 @@ from msgspec import Struct
 from sqlalchemy import Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.conversation.authored_text import title_of
 from app.conversation.identity import DIGEST_BYTES
 from app.conversation.messages import Message
 from app.conversation.secrets import Scrub
-from app.conversation.titles import title_of
 from app.runtime.erased import Erased
 from app.runtime.repeats import Repeats
 from app.store.clock import now_ms

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from app.compaction.prompts import chunk_text, summary_request
 from app.compaction.repair import repair
+from app.compaction.results import SummaryAnswer
 from app.compaction.select import whole
-from app.compaction.summary_validation import SummaryAnswer
 from app.compaction.verify import problems
 from app.compaction.view import (
     Altered,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from app.compaction.quotas import BackgroundLimits
+from app.compaction.background import BackgroundLimits
 from app.compaction.summariser_client import Summariser
 from lab.simulator import Simulator
 from tests.e2e.commands import until
@@ -357,7 +357,7 @@ def test_a_conversation_has_to_come_back_at_that_pace(
     steno: StartSteno, monkeypatch: pytest.MonkeyPatch, tokens_per_hour: int, reason: str | None
 ) -> None:
     """It sends one request an hour, of about 5,000 tokens."""
-    monkeypatch.setattr("app.compaction.request_rates.LIKELY_TOKENS_PER_HOUR", tokens_per_hour)
+    monkeypatch.setattr("app.compaction.background.LIKELY_TOKENS_PER_HOUR", tokens_per_hour)
     proxy = steno()
     monkeypatch.setattr(proxy.services.background._rates, "_clock", hours().__next__)
     grow(proxy)

@@ -212,8 +212,8 @@ def test_what_is_put_off_is_not_made_in_the_background_either(
     simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the history does not grow beyond the limit before a summary could be made."""
-    monkeypatch.setattr("app.compaction.request_rates.LIKELY_TOKENS_PER_HOUR", 0)
-    monkeypatch.setattr("app.compaction.request_rates.FIRST_SUMMARY_SECONDS", 0.001)
+    monkeypatch.setattr("app.compaction.background.LIKELY_TOKENS_PER_HOUR", 0)
+    monkeypatch.setattr("app.compaction.background.FIRST_SUMMARY_SECONDS", 0.001)
     proxy = steno(prices=DEAR, summary=QUOTED)
     for number in range(11, FORCED - 2):
         assert context(ask(proxy, number))["status"] == "full"
@@ -224,7 +224,7 @@ def test_what_is_put_off_is_not_made_in_the_background_either(
 def test_what_may_be_needed_soon_is_made_in_the_background_before_a_request_has_to_wait(
     simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.compaction.request_rates.LIKELY_TOKENS_PER_HOUR", 0)
+    monkeypatch.setattr("app.compaction.background.LIKELY_TOKENS_PER_HOUR", 0)
     proxy = steno(prices=DEAR, summary=QUOTED)
     talk(proxy, FORCED - 1)
     until(lambda: simulator.summaries)

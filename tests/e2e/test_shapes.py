@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.compaction import compactor
-from app.compaction import planning_request as request
+from app.compaction import compactor, request
 from app.compaction.planning_state import Case
 from app.compaction.view import Conversation
 from app.formats.chat_completions.format import CHAT_COMPLETIONS

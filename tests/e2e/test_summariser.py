@@ -13,9 +13,8 @@ import pytest
 from msgspec import structs
 
 from app.compaction.prompts import SUMMARY_PROMPT, SummaryRequest, summary_request
-from app.compaction.results import Failure
+from app.compaction.results import Ending, Failure, SummaryAnswer
 from app.compaction.summariser_client import Prefix, Route, Summariser
-from app.compaction.summary_validation import Ending, SummaryAnswer
 from app.conversation.reasons import Code, Reason
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.usage import read_usage

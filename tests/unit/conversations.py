@@ -18,10 +18,9 @@ from app.compaction.chunks import SummaryChunk
 from app.compaction.mask import Boundary, Masking, MaskPolicy
 from app.compaction.planning_state import Case
 from app.compaction.policy import Policy, SummaryBrief
-from app.compaction.results import Compaction, Failure
+from app.compaction.results import Compaction, Failure, SummaryAnswer
 from app.compaction.select import Path
 from app.compaction.summarizer import SummaryWork, make_chunks
-from app.compaction.summary_validation import SummaryAnswer
 from app.compaction.view import Conversation, Costs, View
 from app.conversation.identity import Identity
 from app.conversation.messages import Kind, Message, ToolCall, Transcript

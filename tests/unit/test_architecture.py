@@ -31,11 +31,8 @@ MAY_COUNT = {
     # They count texts of our own making: summaries, the simulator's answers.
     "compaction/user_words.py": {COUNT},
     "compaction/chunk_builder.py": {COUNT, "note_tokens"},
-    "compaction/correction.py": {COUNT, "note_tokens"},
-    # It counts the lines of a stub.
-    "compaction/omitted_words.py": {COUNT},
     # They only pass the counter on.
-    "compaction/planning_request.py": {COUNT},
+    "compaction/request.py": {COUNT},
     "compaction/summarizer.py": {COUNT},
     "proxy/measuring.py": {COUNT},
 }

@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from app.compaction.background import PLANNED_GROWTH, Background
+from app.compaction.background import PLANNED_GROWTH, Background, BackgroundLimits, BackgroundRoom, RequestRates
 from app.compaction.chunks import SummaryChunk
 from app.compaction.fallback import Decision
 from app.compaction.parts import BackgroundChance, Prices, Stored
 from app.compaction.policy import Policy
-from app.compaction.quotas import BackgroundLimits, BackgroundRoom
-from app.compaction.request_rates import RequestRates
 from app.compaction.results import Compaction
 from app.conversation.messages import Message
 from app.conversation.reasons import Code, because

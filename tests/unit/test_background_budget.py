@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from app.compaction.background_budget import (
+from app.compaction.budget import (
     LEAST_KEPT,
+    Budget,
+    Trigger,
     background_budget,
     background_threshold,
     latest_start,
     least_counted,
     most_without_summary,
 )
-from app.compaction.budget import Budget, Trigger
 from tests.unit.conversations import budget
 
 # Of a limit of 10,000: nothing is made up to 5,500, the trigger is at 7,000, and a view over 9,700 is not sent.

@@ -14,9 +14,9 @@ from app.compaction.compactor import ROUNDS, Preparation, untouched
 from app.compaction.fallback import UNTOUCHED, Decision
 from app.compaction.mask import MaskPolicy
 from app.compaction.parts import BackgroundChance, Lately, Prices, Stored
-from app.compaction.planning_request import MANY_BYTES, MANY_MESSAGES
 from app.compaction.policy import Policy
 from app.compaction.recall import RecallPolicy
+from app.compaction.request import MANY_BYTES, MANY_MESSAGES
 from app.compaction.results import Compaction, Outcome
 from app.compaction.thinking import without_thinking
 from app.compaction.view import Altered, Pruned, Verbatim, View

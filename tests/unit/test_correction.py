@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from app.compaction.chunk_builder import addressed
+from app.compaction.chunk_builder import EDITED, addressed, corrected
 from app.compaction.chunks import SummaryChunk, UserWords
-from app.compaction.correction import EDITED, corrected
 from tests.unit.conversations import chunk, conversation, count, message, turns
 
 TALK = conversation(*turns(8), message("user", "q"))

@@ -9,8 +9,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.compaction.chunk_builder import corrected
 from app.compaction.chunks import SummaryChunk
-from app.compaction.correction import corrected
 from app.compaction.select import build_view, whole
 from app.compaction.summarizer import SummaryWork
 from app.compaction.verify import problems

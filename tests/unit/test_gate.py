@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from app.compaction.prompts import SUMMARY_PROMPT
-from app.compaction.summary_validation import Ending, SummaryAnswer, objection, visible_text
+from app.compaction.results import Ending, SummaryAnswer, objection, visible_text
 from app.formats.chat_completions.summaries import ENDINGS
 from tests.unit.conversations import count, words
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from app.compaction.view import Conversation, Costs
 from app.conversation.messages import History, Kind, Media, Message
-from app.conversation.tool_result_text import ResultConfidence
+from app.conversation.tool_results import ResultConfidence
 from tests.unit.conversations import IDENTITY, TENANT, message
 
 IDS = st.sampled_from(["a", "b", ""])

@@ -15,9 +15,9 @@ from app.compaction.chunk_builder import SummaryCall
 from app.compaction.chunks import UserWords
 from app.compaction.policy import Strategy, SummaryBrief
 from app.compaction.prompts import SummaryRequest, chunk_text, failed_results, quote_chunks, quote_messages
+from app.compaction.results import Ending
 from app.compaction.select import Path, build_view
 from app.compaction.summarizer import SummaryWork
-from app.compaction.summary_validation import Ending
 from app.compaction.trim import prune
 from app.compaction.view import Conversation, Note, Verbatim, View
 from app.conversation.messages import Media, Message, ToolCall

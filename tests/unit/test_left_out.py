@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.compaction.fallback import settle
-from app.compaction.omitted_words import OmittedWords
 from app.compaction.planning_state import Case, case_of
 from app.compaction.policy import Policy
-from app.compaction.user_words import HEADING
+from app.compaction.user_words import HEADING, OmittedWords
 from app.compaction.verify import problems
 from app.compaction.view import Conversation, Note, Pins, Pruned, View
 from app.conversation.messages import Message

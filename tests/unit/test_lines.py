@@ -9,8 +9,7 @@ import pytest
 from app import __version__
 from app.cli.logs import Line
 from app.cli.server import banner
-from app.compaction.hints import _REMEDIES, hint_for
-from app.conversation.reasons import Code, because
+from app.conversation.reasons import _REMEDIES, Code, because, hint_for
 from app.proxy.record import _AWAY, _FAULT, _STATUSES
 from app.settings import Settings, every_setting, load
 

@@ -20,11 +20,10 @@ from app.compaction.chunks import SummaryChunk
 from app.compaction.fallback import Decision
 from app.compaction.mask import Boundary
 from app.compaction.parts import Stored
-from app.compaction.planning_request import Request
 from app.compaction.policy import Policy
 from app.compaction.recall import RecallPolicy, Recollection, with_recalled
-from app.compaction.results import Compaction
-from app.compaction.summary_validation import SummaryAnswer
+from app.compaction.request import Request
+from app.compaction.results import Compaction, SummaryAnswer
 from app.compaction.verify import problems
 from app.compaction.view import Conversation, Pruned, Summary, View
 from app.conversation.identity import Identity

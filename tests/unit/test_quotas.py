@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.compaction.quotas import Quotas
+from app.compaction.runner import Quotas
 
 
 def test_so_many_conversations_of_a_tenant_are_compacted_at_once() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from app.compaction.memory import RecallIndexCache
 from app.compaction.recall import RecallPolicy
-from app.compaction.recall_index_cache import RecallIndexCache
 from app.compaction.view import Conversation, Recalled, Summary, Verbatim, View
 from app.runtime.caches import CACHE_BYTES, ENTRY_BYTES, Caches
 from app.runtime.erased import Erased

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.compaction.request_rates import (
+from app.compaction.background import (
     FIRST_SUMMARY_SECONDS,
     REMEMBERED_SECONDS,
     Answered,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.compaction.quotas import BackgroundLimits, BackgroundRoom
+from app.compaction.background import BackgroundLimits, BackgroundRoom
 
 
 def room(compactions: int = 3, per_tenant: int = 2, body_bytes: int = 100) -> BackgroundRoom:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.compaction.running import RunningCompactions
+from app.compaction.runner import RunningCompactions
 
 HERE, THERE = ("tenant", "here"), ("tenant", "there")
 

@@ -12,9 +12,8 @@ import pytest
 import respx
 
 from app.compaction.prompts import summary_request
-from app.compaction.results import Failure
+from app.compaction.results import Failure, SummaryAnswer
 from app.compaction.summariser_client import PAUSED, TAUGHT_SECONDS, Route, Summariser
-from app.compaction.summary_validation import SummaryAnswer
 from app.conversation.reasons import Code, because
 from app.formats.chat_completions.summaries import ChatSummaries
 from app.http.hops import new_instance

@@ -12,10 +12,9 @@ from app.compaction.plan import MOST_PARTS, Plan, Span, longest_within, plan_ask
 from app.compaction.plan import plan_compaction as plan_whole
 from app.compaction.policy import Strategy, SummaryBrief
 from app.compaction.prompts import LATER_NOTE, SummaryRequest
-from app.compaction.results import Compaction, Failure, Outcome
+from app.compaction.results import Compaction, Ending, Failure, Outcome, SummaryAnswer
 from app.compaction.select import Path
 from app.compaction.summarizer import SummaryWork
-from app.compaction.summary_validation import Ending, SummaryAnswer
 from app.compaction.view import Altered, Conversation, Part, Pruned, Recalled, Verbatim, View
 from app.conversation.reasons import Code, because, joined
 from tests.unit.conversations import (

@@ -12,8 +12,8 @@ from app.compaction.chunk_builder import SummaryCall
 from app.compaction.chunks import SummaryChunk
 from app.compaction.policy import Strategy, SummaryBrief
 from app.compaction.prompts import SummaryRequest
+from app.compaction.results import Ending, SummaryAnswer
 from app.compaction.summarizer import SummaryWork
-from app.compaction.summary_validation import Ending, SummaryAnswer
 from app.compaction.view import Conversation, Summary, Verbatim, View
 from app.conversation.messages import Message
 from app.conversation.quoting import fence_of

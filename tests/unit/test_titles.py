@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.conversation.titles import LONGEST, title_of
+from app.conversation.authored_text import LONGEST_TITLE, title_of
 from app.formats.registry import FORMATS
 
 BY_NAME = {each.name: each for each in FORMATS}
@@ -57,4 +57,4 @@ def test_the_first_message_with_words_of_the_user_gives_the_title() -> None:
 def test_a_long_title_is_cut_behind_a_word() -> None:
     cut = title("what is to be done about it, and by whom? " * 5)
     assert cut == "what is to be done about it, and by whom? what is to be done about it, and by…"
-    assert len(title("x" * 500)) == LONGEST + 1
+    assert len(title("x" * 500)) == LONGEST_TITLE + 1

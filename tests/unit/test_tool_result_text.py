@@ -19,7 +19,7 @@ from app.compaction.verify import problems
 from app.compaction.view import Altered, Conversation, Part, Pruned, Verbatim
 from app.conversation.authored_text import authored_text, result_confidence
 from app.conversation.messages import History, Kind, Message
-from app.conversation.tool_result_text import ResultConfidence, calls_in_text
+from app.conversation.tool_results import ResultConfidence, calls_in_text
 from tests.unit.conversations import budget, case, conversation, cost, message, words
 
 ENVIRONMENT = "<environment_details>\n# Current Mode\nACT MODE\n</environment_details>"

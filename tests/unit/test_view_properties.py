@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.compaction.background_budget import background_budget, most_without_summary
-from app.compaction.budget import Budget, Shares, Trigger, Window, budget_for
+from app.compaction.budget import Budget, Shares, Trigger, Window, background_budget, budget_for, most_without_summary
 from app.compaction.chunks import SummaryChunk
 from app.compaction.select import build_view, paths, whole
 from app.compaction.summarizer import SummaryWork

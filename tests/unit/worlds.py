@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from app.compaction.compactor import Preparation
 from app.compaction.fallback import Decision
 from app.compaction.parts import BackgroundChance, Lately, Prices, Stored
-from app.compaction.planning_request import Request
 from app.compaction.policy import Policy
+from app.compaction.request import Request
 from app.compaction.results import Compaction
 from app.compaction.view import Conversation
 from app.store import StoreUnavailable

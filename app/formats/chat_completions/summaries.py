@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from app.compaction.prompts import SummaryRequest
-from app.compaction.summary_validation import Ending
+from app.compaction.results import Ending
 from app.formats.chat_completions.request import NAME, PATH
 from app.formats.summaries import Collected, Json, Manners, SummaryDialect, member_named
 

@@ -14,7 +14,7 @@ from typing import Any
 from app.conversation.authored_text import result_confidence
 from app.conversation.client_context import is_client_text
 from app.conversation.messages import Kind, Message, ToolCall
-from app.conversation.tool_result_text import ResultConfidence
+from app.conversation.tool_results import ResultConfidence
 from app.formats.members import Unreadable
 from app.formats.messages.content import (
     SEALED,

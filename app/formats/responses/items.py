@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from app.conversation.authored_text import result_confidence
 from app.conversation.messages import Kind, Media, Message, ToolCall
-from app.conversation.tool_result_text import ResultConfidence
+from app.conversation.tool_results import ResultConfidence
 from app.formats.breakpoints import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT, Breakpoints
 from app.formats.documents import file_of
 from app.formats.media import pixels
