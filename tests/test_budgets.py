@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 1_610,
     "app/formats": 7_710,
-    "tests": 64_440,
+    "tests": 64_251,
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""

@@ -1,4 +1,4 @@
-"""When a summary is made after an answer, so that no later request waits for it."""
+"""Background compaction: how fast conversations grow, how many compactions find room, and when one begins."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from app.compaction.background import PLANNED_GROWTH, Background, BackgroundLimits, BackgroundRoom, RequestRates
+from app.compaction.background import (
+    FIRST_SUMMARY_SECONDS,
+    PLANNED_GROWTH,
+    REMEMBERED_SECONDS,
+    Answered,
+    Background,
+    BackgroundLimits,
+    BackgroundRoom,
+    RequestRate,
+    RequestRates,
+)
 from app.compaction.chunks import SummaryChunk
 from app.compaction.fallback import Decision
 from app.compaction.parts import BackgroundChance, Prices, Stored
@@ -18,6 +28,7 @@ from app.compaction.policy import Policy
 from app.compaction.results import Compaction
 from app.conversation.messages import Message
 from app.conversation.reasons import Code, because
+from app.runtime.erased import Erased
 from app.runtime.owned import OwnedTasks
 from app.settings import BackgroundSettings
 from app.tokens.cost_gate import CostGate, Rates
@@ -25,6 +36,114 @@ from app.tokens.usage import Price
 from tests.unit.clock import Clock
 from tests.unit.conversations import budget, conversation, message, notes, play
 from tests.unit.worlds import World, asked
+
+ONE, TWO = ("tenant", "one"), ("tenant", "two")
+
+
+def answered(*requests: tuple[float, int], forwarded: int = 5_000) -> RequestRate:
+    """The rate after requests that were answered at these seconds, with histories of so many tokens."""
+    rate = RequestRate()
+    for at, history in requests:
+        rate = rate.after(Answered(at, history, forwarded))
+    return rate
+
+
+def test_a_repeated_request_counts_once() -> None:
+    assert answered((0, 100), (1, 100), (2, 100)).requests == 1
+    assert answered((0, 100), (1, 200), (2, 100)).requests == 3
+
+
+def test_a_conversation_is_likely_to_continue_after_three_requests_at_10_000_tokens_an_hour() -> None:
+    assert not answered((0, 100), (1, 200)).is_likely_to_continue
+    assert answered((0, 100), (1_800, 200), (3_600, 300)).is_likely_to_continue
+    assert not answered((0, 100), (1_800, 200), (3_601, 300)).is_likely_to_continue
+    assert not answered((0, 100), (1, 200), (2, 300), (9_999, 400)).is_likely_to_continue
+    assert answered((5, 100), (5, 200), (5, 300)).is_likely_to_continue
+
+
+GROWTH: dict[str, tuple[tuple[tuple[float, int], ...], float, int]] = {
+    "at 1.25 times its pace, and by one request more": (((0, 0), (10, 100), (20, 200), (30, 300)), 20, 250 + 100),
+    "by one as large as the largest": (((0, 0), (10, 10), (20, 290), (30, 300)), 20, 250 + 280),
+    "by the eight latest requests": (((0, 0), *((n * 10, 5_000 + n * 100) for n in range(1, 9))), 20, 250 + 100),
+    "however slow it was, by one at least": (((0, 0), (3_600, 100), (7_200, 200)), 20, 125 + 100),
+    "as fast as it was after a pause": (((0, 0), (3_600, 100), (3_602, 200), (3_604, 300)), 20, 312 + 100),
+    "by nothing that went to another branch": (((0, 900), (10, 100), (20, 200)), 20, 125 + 100),
+    "by nothing after a first request": (((0, 900),), 20, 0),
+    "by nothing before": ((), 20, 0),
+    "without a time in between": (((5, 100), (5, 101)), 2, 2_501),
+}
+
+
+@pytest.mark.parametrize(("requests", "seconds", "tokens"), GROWTH.values(), ids=GROWTH)
+def test_a_history_may_grow(requests: tuple[tuple[float, int], ...], seconds: float, tokens: int) -> None:
+    assert answered(*requests).growth(seconds) == tokens
+
+
+def test_rates_are_forgotten_with_what_is_erased_and_after_a_day() -> None:
+    clock = Clock(1_000.0)
+    rates = RequestRates(clock)
+    for place in (ONE, TWO, ("other", "one")):
+        rates.answered(place, 100, 100)
+    rates.forget(Erased("tenant", "one"))
+    assert [rates.of(place).requests for place in (ONE, TWO, ("other", "one"))] == [0, 1, 1]
+    rates.forget(Erased("tenant"))
+    assert [rates.of(place).requests for place in (TWO, ("other", "one"))] == [0, 1]
+    clock.now += REMEMBERED_SECONDS
+    assert rates.of(("other", "one")) == RequestRate()
+
+
+def test_a_summary_is_expected_to_take_as_long_as_the_longest_of_the_latest_of_its_model() -> None:
+    rates = RequestRates()
+    assert rates.summary_seconds("model") == FIRST_SUMMARY_SECONDS
+    for seconds in (90.0, 2.0, 5.0, 4.0):
+        rates.summarised("model", seconds)
+    assert rates.summary_seconds("model") == 90.0
+    rates.summarised("model", 2.0)
+    assert (rates.summary_seconds("model"), rates.summary_seconds("other")) == (5.0, FIRST_SUMMARY_SECONDS)
+
+
+def small_room(compactions: int = 3, per_tenant: int = 2, body_bytes: int = 100) -> BackgroundRoom:
+    return BackgroundRoom(BackgroundLimits(compactions, per_tenant, body_bytes))
+
+
+def test_none_is_free_where_none_is_allowed() -> None:
+    assert not small_room(compactions=0).is_free("a", 0)
+
+
+def test_there_are_so_many_at_once_for_a_tenant_and_for_all() -> None:
+    held = small_room()
+    held.take(("a", "1"), 1)
+    assert held.is_free("a", 1)
+    held.take(("a", "2"), 1)
+    assert not held.is_free("a", 1)
+    assert held.is_free("b", 1)
+    held.take(("b", "1"), 1)
+    assert not held.is_free("c", 1)
+    held.leave(("a", "1"))
+    assert held.is_free("c", 1)
+
+
+def test_a_tenant_has_half_of_the_bytes_and_all_have_no_more_than_there_are() -> None:
+    held = small_room()
+    assert held.is_free("a", 50)
+    assert not held.is_free("a", 51)
+    held.take(("a", "1"), 40)
+    assert not held.is_free("a", 11)
+    held.take(("b", "1"), 50)
+    assert held.is_free("c", 10)
+    assert not held.is_free("c", 11)
+
+
+def test_a_conversation_has_its_place_until_it_leaves() -> None:
+    held = small_room()
+    held.take(("a", "1"), 1)
+    assert held.is_taken(("a", "1"))
+    assert not held.is_taken(("b", "1"))
+    assert len(held) == 1
+    held.leave(("a", "1"))
+    assert not held.is_taken(("a", "1"))
+    assert not len(held)
+
 
 PLACE, LIMIT = ("one", "c-1"), 10_000
 SENT, MISSED = Decision(None), Decision(None, why=because(Code.SUMMARY_IN_BACKGROUND))

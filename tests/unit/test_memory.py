@@ -1,13 +1,24 @@
-"""What a process remembers of a conversation's chunks: the store's last answer, for a while, and not without end."""
+"""Memory of a process: chunks for when the store is away, and what recall has read."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
 from msgspec.structs import replace
 
-from app.compaction.memory import CHUNK_BYTES, SECONDS, ChunkMemory
-from app.runtime.caches import Caches
+from app.compaction.memory import CHUNK_BYTES, SECONDS, ChunkMemory, RecallIndexCache
+from app.compaction.recall import RecallPolicy
+from app.compaction.view import Conversation, Recalled, Summary, Verbatim, View
+from app.runtime.caches import CACHE_BYTES, ENTRY_BYTES, Caches
 from app.runtime.erased import Erased
-from tests.unit.conversations import chunk, conversation, message, turns
+from app.runtime.threads import Work
+from app.settings import load
+from app.settings.policies import Policies
+from app.settings.presets import PRESETS
+from tests.unit.conversations import budget, chunk, conversation, cost, message, turns
 
 TALK = conversation(*turns(4), message("user", "q"))
 CHUNK = chunk(TALK, 0, 4)
@@ -71,3 +82,121 @@ def test_a_deleted_chunk_is_forgotten_wherever_it_stands() -> None:
     assert found(held) == []
     assert found(held, ("t", "other")) == ["other"]
     assert len(found(held, ("u", "conv"))) == 2
+
+
+STOP = 12
+
+
+class Now:
+    """Work that is done at once."""
+
+    async def do(self, _: str, work: Callable[[], Any]) -> Any:
+        return work()
+
+
+def talk(bird: str = "kestrel", more: int = 0) -> Conversation:
+    said = [message("user", f"Our {bird} nests behind chapel seven."), message("assistant", "Noted.")]
+    said += [message(("user", "assistant")[n % 2], f"Where did that go, {n}?") for n in range(10)]
+    said += [message("user", f"{bird} nests behind chapel?")]
+    return conversation(*said, *(message("assistant", f"Step {n}.") for n in range(more)))
+
+
+def request(talk: Conversation, tenant: str = "t", id_: str = "c", **changes: Any) -> Any:
+    given: dict[str, Any] = {
+        "place": (tenant, id_),
+        "tenant": tenant,
+        "conversation": talk,
+        "budget": budget(2_000),
+        "cost": cost,
+        "model": "m",
+        "policy": SimpleNamespace(alternates=False),
+    }
+    return SimpleNamespace(**(given | changes))
+
+
+def view(talk: Conversation) -> View:
+    return View((Summary(chunk(talk, 0, STOP)), Verbatim(STOP, len(talk.transcript))), 100)
+
+
+def recalled(recaller: RecallIndexCache, asked: Any) -> View:
+    return asyncio.run(recaller.recalled(asked, view(asked.conversation), RecallPolicy()))
+
+
+def quoted(found: View) -> str:
+    return "".join(part.text for part in found.parts if isinstance(part, Recalled))
+
+
+def recaller(most_bytes: int = CACHE_BYTES) -> RecallIndexCache:
+    return RecallIndexCache(Now(), Caches(most_bytes))  # type: ignore[arg-type]
+
+
+def test_it_reads_on_and_forgets_after_a_deletion() -> None:
+    kept = recaller()
+    for tenant, id_ in (("t", "c"), ("t", "d"), ("u", "c")):
+        assert "kestrel" in quoted(recalled(kept, request(talk(), tenant, id_)))
+    before = kept._held.get((("t", "c"), "m"))
+    recalled(kept, request(talk(more=3)))
+    after = kept._held.get((("t", "c"), "m"))
+    assert before is not None
+    assert after is not None
+    assert after.recollection is before.recollection
+    kept.forget(Erased("t", "c"))
+    assert [key[0] for key in kept._held._held] == [("t", "d"), ("u", "c")]
+    kept.forget(Erased("t"))
+    assert [key[0] for key in kept._held._held] == [("u", "c")]
+
+
+def test_it_keeps_so_many_bytes_and_answers_alike_without() -> None:
+    roomy, tight = recaller(), recaller(most_bytes=1)
+    for n in range(5):
+        asked = request(talk(more=n), id_=f"c{n % 2}")
+        assert recalled(roomy, asked) == recalled(tight, asked)
+    assert len(tight._held._held) == 1
+    assert len(roomy._held._held) == 2
+    assert roomy._held.held_bytes == sum(held.recollection.size + ENTRY_BYTES for _, held in roomy._held.items())
+
+
+def test_branches_and_models_of_a_conversation_are_read_apart() -> None:
+    kept = recaller()
+    for bird, model in (("kestrel", "m"), ("heron", "m"), ("kestrel", "n"), ("kestrel", "m")):
+        found = quoted(recalled(kept, request(talk(bird), model=model)))
+        assert f"Our {bird} nests" in found
+        assert ({"kestrel", "heron"} - {bird}).pop() not in found
+    assert len(kept._held._held) == 2
+
+
+def test_requests_of_one_conversation_may_come_at_once() -> None:
+    """In other branches of it, too: neither sees the words of the other."""
+    work = Work()
+    kept = RecallIndexCache(work, Caches())
+
+    async def play() -> list[tuple[str, View]]:
+        async def one(bird: str, more: int) -> tuple[str, View]:
+            asked = request(talk(bird, more))
+            return bird, await kept.recalled(asked, view(asked.conversation), RecallPolicy())
+
+        return await asyncio.gather(*(one(bird, n) for n in range(20) for bird in ("kestrel", "heron")))
+
+    for bird, found in asyncio.run(play()):
+        assert f"Our {bird} nests" in quoted(found)
+        assert ({"kestrel", "heron"} - {bird}).pop() not in quoted(found)
+
+
+def test_where_nothing_matches_the_view_stays() -> None:
+    said = talk().transcript.messages
+    asked = request(conversation(*said[:-1], message("user", "Zeppelin balsa wood?")))
+    assert recalled(recaller(), asked) == view(asked.conversation)
+
+
+def test_what_could_not_be_sent_is_not() -> None:
+    """Where the view itself is at fault, nothing is made of it."""
+    asked = request(talk())
+    broken = replace(view(talk()), parts=view(talk()).parts[:1])
+    assert asyncio.run(recaller().recalled(asked, broken, RecallPolicy())) == broken
+
+
+def test_only_the_default_recalls() -> None:
+    found = {name: Policies(load()).of("m", name).policy.recall for name in PRESETS}
+    assert found.pop("default") is not None
+    assert found.pop("off") is not None, "nothing to recall: it compacts nothing"
+    assert set(found.values()) == {None}
