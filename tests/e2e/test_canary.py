@@ -54,11 +54,7 @@ SAID = "canarysaid"
 RETOLD = "canaryretold"
 """Stands in messages that are summarised: it is in summaries afterwards and nowhere else."""
 MOST_CONNECTIONS = 20
-HOLDS_TEXT = frozenset(
-    {
-        ("summary_chunks", "text"),
-    }
-)
+HOLDS_TEXT = frozenset({("summary_chunks", "text"), ("summary_chunks", "user_words")})
 """Columns that are meant to hold what was said."""
 
 NOTES = f"The user told the assistant about {RETOLD} and the assistant promised to look into the parcel. " * 3
