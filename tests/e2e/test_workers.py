@@ -234,7 +234,7 @@ def test_a_killed_worker_is_replaced_and_streams_of_the_others_go_on(
     serving = serve()
     (killed, broken), (other, whole) = talkers.each(serving).items()
     for _ in range(2):
-        simulator.next_chat(**WORDS)
+        simulator.next_chat(**{**WORDS, "words": 90})  # Long enough not to end before the worker is killed.
     answers = {talker: talker.post(chat(HELLO, stream=True)) for talker in (broken, whole)}
     for answer in answers.values():
         assert answer.readline().startswith(b"data: ")
