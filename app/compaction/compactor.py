@@ -1,10 +1,10 @@
-"""The compactor: what is sent for a request, and which summaries are made for it.
+"""The compactor: chooses the payload of a request, and has the summaries made that it needs.
 
 `Preparation.prepare` is the way of a request from top to bottom:
 
-    read what is stored, mask what is due
+    read the stored chunks and masks, and set the mask that is due
     while a compaction is due: make it, or wait for the process that makes it; read and mask again
-    choose the first view that holds; quote what the last message is about; leave out finished thinking
+    choose the first view that holds; quote recalled passages; leave out the thinking of finished turns
 
 The other methods are the same steps in another order: a dry run, a request that its provider refused, a compaction that
 a client asks for, and one made ahead. Steps over a whole history run off the event loop where it is long (`compute`).
@@ -68,7 +68,7 @@ class Compactor:
     async def prepare(
         self, request: ChatRequest, on_start: OnStart = ignore_start, *, may_postpone: bool = False
     ) -> Decision:
-        """Decide what is sent to be answered. `on_start` is called when a summary is made for it. With `may_postpone` a
+        """Choose the payload for an answer. `on_start` is called when a summary is made for it. With `may_postpone` a
         summary may be left to the background where the request can be sent without."""
         decision = await self._preparation(request, on_start, may_postpone=may_postpone).prepare()
         self._parts.metrics.reused(_reused(decision))
@@ -159,7 +159,7 @@ class Preparation:
     # The ways
 
     async def prepare(self, *, recalls: bool = True) -> Decision:
-        """Decide what is sent to be answered; what is due is made."""
+        """Choose the payload for an answer. Due masks are set and due summaries made before."""
         if (early := untouched(self.request)) is not None:
             return await self._without_due_thinking(early)
         if (lower := await self._decide_after_refusal()) is not None:
@@ -559,7 +559,7 @@ class Preparation:
         return await self._compute(choose)
 
     async def _decide_after_refusal(self) -> Decision | None:
-        """Decide what is sent if a view of this history was refused for its shape a moment ago; else None."""
+        """Choose the payload where the provider refused a view of this history for its shape lately; else None."""
         refusable: tuple[Status, ...] = ("trimmed", "summarized")
         for status in refusable:
             why = self.parts.shape_refusals(self.request, status)

@@ -1,4 +1,4 @@
-"""The ladder: what is sent, from the stored summaries down to the client's own bytes.
+"""The fallback from view to view: from the stored summaries down to the client's own bytes.
 
 Each step is a view that went through the policy's stages, in their order: masks and summaries are in it when it is
 chosen; then results are pruned by the session or by position, or faded, or the window slides; where it still does not
@@ -144,7 +144,7 @@ def _repaired(case: Case, view: View) -> View:
 
 
 def settle(case: Case, why: Reasons = (), *, in_vain: bool = False) -> Decision:
-    """The first step of the ladder that holds; where none does, the client's own bytes.
+    """The first view that holds; where none does, the client's own bytes.
 
     `why` says why no compaction brought the view under the trigger, `in_vain` whether one was tried.
     """

@@ -11,7 +11,7 @@ What is made old before ten later results came says in its mask where the newer 
 changes nothing until it moves, so the same message has the same bytes in every payload between; and what has been
 masked for ten results has the same bytes ever after, wherever the boundary moves.
 
-Where a request has more bytes than its provider takes, pictures, sounds and files are masked as well (`lighten`): the
+Where a request has more bytes than its provider takes, pictures, sounds and files are masked, too (`drop_media`): the
 oldest first, of turns that are over, and of results those that the assistant has gone on from. That follows from the
 messages of the view alone, read from the first one on: when they exceed the bound, as many give way as bring them under
 the target. So a view that grows keeps its bytes until that is due again, and nothing is stored.
@@ -138,7 +138,7 @@ class Masks:
 
     def in_words(self, index: int) -> tuple[int, Mask] | None:
         """Find the length of the history from which a message may go without its media where these are too many bytes
-        (see `lighten`), and its remainder then. None where it has none, or they stay."""
+        (see `drop_media`), and its remainder then. None where it has none, or they stay."""
         mask = self._masks.get(index)
         if mask is None or not mask.media:
             return None
@@ -329,7 +329,7 @@ def exceeds(conversation: Conversation, settings: MaskPolicy, most: int) -> bool
     return bool(most) and settings.shapes and conversation.holds_media and conversation.message_bytes > most
 
 
-def lighten(conversation: Conversation, view: View, masks: Masks, most: int) -> View:
+def drop_media(conversation: Conversation, view: View, masks: Masks, most: int) -> View:
     """The view with as much of its media in words as its messages must lose to have at most so many bytes."""
     gone = _give_way(conversation, view, masks, most)
     if not gone:

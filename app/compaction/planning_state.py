@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Budget
 from app.compaction.chunks import SummaryChunk
-from app.compaction.mask import Boundary, Masking, Masks, exceeds, lighten, moves, plan_mask
+from app.compaction.mask import Boundary, Masking, Masks, drop_media, exceeds, moves, plan_mask
 from app.compaction.policy import Policy
 from app.compaction.select import Path, build_view, least_view, paths, unmasked_tokens, widest_path
 from app.compaction.trim import fit
@@ -100,7 +100,7 @@ class Case(Struct, frozen=True, eq=False, dict=True):
         if mask is not None and mask.pressure is not None:
             at_most = self.conversation.instruction_tokens + int(mask.pressure * self.budget.limit) - 1
         view = least_view(self.conversation, self.paths, self.budget.trigger, self.masking, at_most)
-        return view and self._lightened(view)
+        return view and self._without_large_media(view)
 
     @lazy
     def widest_view(self) -> View:
@@ -109,7 +109,7 @@ class Case(Struct, frozen=True, eq=False, dict=True):
         if self.masking is None:
             return build_view(self.conversation, path)
         boundary = max(self.masking.usable(path.covered), default=0)
-        return self._lightened(build_view(self.conversation, path, self.masking.masks, boundary))
+        return self._without_large_media(build_view(self.conversation, path, self.masking.masks, boundary))
 
     def masked_before(self, position: int) -> int:
         """Tokens that masks in use take away from the messages between the widest path and a position."""
@@ -126,14 +126,14 @@ class Case(Struct, frozen=True, eq=False, dict=True):
             return build_view(self.conversation, Path())
         # Also by one that was set behind a summary: it takes the place of that.
         boundary = max((boundary.position for boundary in self.boundaries), default=0)
-        return self._lightened(build_view(self.conversation, Path(), self.masking.masks, boundary))
+        return self._without_large_media(build_view(self.conversation, Path(), self.masking.masks, boundary))
 
-    def _lightened(self, view: View) -> View:
+    def _without_large_media(self, view: View) -> View:
         """The view without the pictures that are too many bytes."""
         masking, settings, most = self.masking, self.policy.mask, self.budget.body_bytes
         if masking is None or settings is None or not exceeds(self.conversation, settings, most):
             return view
-        return lighten(self.conversation, view, masking.masks, most)
+        return drop_media(self.conversation, view, masking.masks, most)
 
     @lazy
     def fitted_view(self) -> View:
