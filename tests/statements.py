@@ -19,7 +19,8 @@ _READ = re.compile(r"FROM (\w+)")
 
 @dataclass(slots=True)
 class Statements:
-    """Those of one database. Every execution counts: a statement that is executed with many rows, once for each."""
+    """Those of one database. A statement that is executed with many rows in a row counts once: a driver sends them
+    together."""
 
     url: str
     _seen: int = 0
@@ -39,11 +40,14 @@ class Statements:
         log = (await self._asked("SELECT pg_read_binary_file('log', $1, 500 << 20)", self._seen))[0][0]
         self._seen += len(log)
         counted: Counter[str] = Counter()
+        latest: dict[str, str] = {}
         transactions = 0
         for process, statement in _LOGGED.findall(log.decode(errors="replace")):
             if "pg_read_binary_file" in statement:  # Its own.
                 continue
-            name = _name(statement)
+            if latest.get(process) == statement and process in self._open:
+                continue
+            latest[process], name = statement, _name(statement)
             counted[name] += 1
             if process not in self._open:
                 transactions += 1

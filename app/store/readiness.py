@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import sleep
 from collections.abc import Awaitable, Callable
 from time import monotonic
 
@@ -50,7 +51,7 @@ class Readiness:
     async def _retry(self) -> None:
         pause, began = FIRST_PAUSE_SECONDS, monotonic()
         while not self.ready.is_set():
-            await asyncio.sleep(pause)
+            await sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             try:
                 await self._try()

@@ -23,10 +23,10 @@ def flush(replica: Steno) -> None:
 
 
 @pytest.mark.slow
-def test_a_request_below_the_trigger_costs_two_statements_at_most(
+def test_requests_below_the_trigger_cost_less_than_a_statement_each_where_many_are_stored_together(
     steno: StartSteno, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At a hundred a second, by two processes that each get every other request of a conversation."""
+    """Of two processes that each get every other request of a conversation, and store twenty requests at once."""
     monkeypatch.setattr("app.store.write_behind.PAUSE_SECONDS", 3_600.0)
     monkeypatch.setattr("app.store.tidying.START_SECONDS", 3_600.0)
     statements = Statements(postgres_url)
@@ -47,7 +47,7 @@ def test_a_request_below_the_trigger_costs_two_statements_at_most(
             flush(replica)
     counted, transactions = asyncio.run(statements.since())
     requests = TALKS * TURNS
-    assert sum(counted.values()) <= 2 * requests, counted
+    assert sum(counted.values()) < requests, counted
     assert counted["SELECT heads"] >= TALKS  # Each process has to look once for what the other one stored.
     assert sum(number for name, number in counted.items() if name.startswith(WRITING)) <= 0.5 * requests, counted
-    assert transactions <= 1.25 * requests
+    assert transactions <= 0.5 * requests

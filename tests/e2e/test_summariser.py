@@ -283,7 +283,7 @@ def test_a_reasoning_model_may_think_on_top_of_its_summary(
 def test_a_summary_no_smaller_than_what_it_replaces_is_never_stored(steno: StartSteno, simulator: Simulator) -> None:
     """Within its cap, of a short history before a question so large that both do not fit."""
     simulator.summary_default = Fault(text="The guest asks for room 712, and the desk answers. " * 40)
-    proxy, old = steno(), "The guest asks for room 712 with a view of the harbour. " * 24
+    proxy, old = steno(), "The guest asks for room 712 with a view of the harbour. " * 36
     question = {"role": "user", "content": "Read this letter. " * 1_780}
     messages: Any = [{"role": "user", "content": old}, {"role": "assistant", "content": old}, question]
     answer: Any = proxy.sdk().chat.completions.create(model="gpt-4o", messages=messages)

@@ -28,7 +28,8 @@ async def test_a_database_is_tried_less_and_less_often_and_no_error_is_the_last_
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr("app.store.readiness.asyncio.sleep", sleep)
+    # Not asyncio's own: the servers of other tests sleep in this process, too.
+    monkeypatch.setattr("app.store.readiness.sleep", sleep)
     readiness = Readiness(connect)
     with capture_logs() as logs:
         await readiness.start()
