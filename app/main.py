@@ -56,14 +56,11 @@ from app.proxy.gate import Gate
 from app.proxy.measuring import Measuring
 from app.proxy.passthrough import PassthroughEndpoint
 from app.proxy.services import Services
-from app.runtime import heap
+from app.runtime.bounded import Repeats
 from app.runtime.caches import Caches
-from app.runtime.extras import install_command
-from app.runtime.owned import OwnedTasks
-from app.runtime.repeats import Repeats
-from app.runtime.threads import Work
+from app.runtime.tasks import OwnedTasks, Work, keep_heap_small, return_freed_memory
 from app.settings import ConfigurationError, Settings, UpstreamSettings, problems_in
-from app.settings.checks import SECRET_NOT_CHECKED, Finding, check_settings
+from app.settings.checks import SECRET_NOT_CHECKED, Finding, check_settings, install_command
 from app.settings.policies import Policies
 from app.settings.presets import PRESETS
 from app.settings.secret import server_secret
@@ -146,7 +143,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     caches = Caches(settings.limits.cache_bytes)
     store = open_store(settings, metrics.database_seconds.observe, secret)
     providers = open_providers(settings, store, instance)
-    tasks, work = OwnedTasks(), Work(afterwards=heap.give_back, waited=metrics.thread_waits.observe)
+    tasks, work = OwnedTasks(), Work(afterwards=return_freed_memory, waited=metrics.thread_waits.observe)
     ledger = Ledger(store.writes, tariffs_of(settings), metrics)
     summary, limits = settings.summary, settings.limits
     tracer = open_tracer(settings)
@@ -339,7 +336,7 @@ def _lifespan(
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        heap.keep_small()
+        keep_heap_small()
         try:
             await services.store.start()
         except DatabaseUnusable as error:
@@ -350,7 +347,7 @@ def _lifespan(
         sampling = asyncio.ensure_future(services.sampler.run())
         # What was made so far stays: the collector need not look at it again on every request.
         gc.collect()
-        heap.give_back()
+        return_freed_memory()
         gc.freeze()
         # Everybody waits for a young pass: with 50,000 new objects it takes 8 ms, with 5,000 less than one, and the sum
         # is the same.

@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 49_494,
+    "app": 49_330,
     "app/cli": 2_655,
     "app/compaction": 11_274,
     "app/conversation": 2_096,
@@ -23,8 +23,8 @@ LINES = {
     "app/providers": 2_380,
     "app/proxy": 3_385,
     "app/api": 2_910,
-    "app/runtime": 880,
-    "app/settings": 2_060,
+    "app/runtime": 690,
+    "app/settings": 2_110,
     "app/store": 5_190,
     "app/telemetry": 540,
     "app/tokens": 1_610,
@@ -33,7 +33,7 @@ LINES = {
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""
-FILES = 307
+FILES = 300
 """Python files in `app`, at most."""
 SETTINGS = 75
 TABLES = 12

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from app.runtime.extras import install_command
 from app.settings import ConfigurationError
+from app.settings.checks import install_command
 
 BROUGHT = frozenset({"anthropic", "lab", "openai"})
 """Packages that the extra installs."""

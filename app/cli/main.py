@@ -340,7 +340,7 @@ def mcp(
 ) -> None:
     """Serve stored conversations to a model over MCP, on standard input and output: for a client's settings."""
     from app.cli.mcp import serve
-    from app.runtime.extras import install_command
+    from app.settings.checks import install_command
 
     try:
         serve(url, key_env, os.environ)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
 from itertools import pairwise
+from math import inf
 from time import monotonic
 
 import structlog
@@ -22,8 +23,8 @@ from app.compaction.request import ChatRequest, Place
 from app.compaction.routing import SummaryRouting
 from app.conversation.reasons import Code
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
-from app.runtime.erased import Erased
-from app.runtime.owned import OwnedTasks
+from app.runtime.caches import Erased
+from app.runtime.tasks import OwnedTasks
 from app.settings import BackgroundSettings
 
 REMEMBERED_SECONDS = 24 * 3_600.0
@@ -88,20 +89,22 @@ class RequestRate(Struct, frozen=True):
 class RequestRates:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._rates: BoundedMap[Place, RequestRate] = BoundedMap(
-            MOST_REMEMBERED, seconds=REMEMBERED_SECONDS, clock=clock
-        )
+        self._rates: BoundedMap[Place, tuple[RequestRate, float]] = BoundedMap(MOST_REMEMBERED)
+        """Rates by conversation, with the time of the latest answer."""
         self._summaries: BoundedMap[Hashable, tuple[float, ...]] = BoundedMap(MOST_REMEMBERED)
 
     def answered(self, place: Place, history: int, forwarded: int) -> None:
         """Record an answered request by the tokens of its history and of its payload."""
-        self._rates.keep(place, self.of(place).after(Answered(self._clock(), history, forwarded)))
+        now = self._clock()
+        self._rates.keep(place, (self.of(place).after(Answered(now, history, forwarded)), now))
 
     def of(self, place: Place) -> RequestRate:
-        return self._rates.get(place) or RequestRate()
+        rate, at = self._rates.get(place) or (RequestRate(), -inf)
+        return rate if self._clock() < at + REMEMBERED_SECONDS else RequestRate()
 
     def forget(self, erased: Erased) -> None:
-        self._rates.drop(lambda place, _: erased.covers(*place))
+        for place in [place for place in self._rates if erased.covers(*place)]:
+            del self._rates[place]
 
     def summarised(self, by: Hashable, seconds: float) -> None:
         """Record the seconds of a summary call; `by`: upstream and model."""

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from app.compaction.results import Compaction, Outcome, was_refused
 from app.conversation.reasons import Code, Reasons
-from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
-from app.runtime.lineages import Lineage, Lineages
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, Lineage, Lineages
 from app.runtime.sightings import Sightings
 
 FAILURES = 3
@@ -92,7 +91,7 @@ class ModelBreaker:
             self._paused.saw(tenant, model, why)
 
     def answered(self, model: Hashable, tenant: str) -> None:
-        self._failing.pop((model, tenant))
+        self._failing.pop((model, tenant), None)
         self._paused.forget(tenant, model)
 
 

@@ -41,7 +41,7 @@ from app.compaction.unstable_prefix import changes_every_turn, successions
 from app.compaction.view import View
 from app.conversation.reasons import Code, Reason, Reasons, because
 from app.conversation.recognition import possible_heads
-from app.runtime.erased import Erased
+from app.runtime.caches import Erased
 from app.store import StoreUnavailable
 from app.tokens.cost_gate import CostGate, is_worth
 

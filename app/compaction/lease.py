@@ -28,7 +28,7 @@ from app.compaction.request import ChatRequest
 from app.compaction.results import Compaction, Outcome
 from app.compaction.runner import CompactionJob, CompactionRunner
 from app.conversation.reasons import Code, because
-from app.runtime.erased import Erased
+from app.runtime.caches import Erased
 from app.store import Lease, Store, StoreUnavailable
 from app.store.chunks import chunks_in
 from app.store.conversation_rows import read_pulse

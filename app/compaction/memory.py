@@ -16,9 +16,8 @@ from app.compaction.recall import RecallPolicy, Recollection, with_recalled
 from app.compaction.request import Place, Request
 from app.compaction.verify import problems
 from app.compaction.view import View
-from app.runtime.caches import Cache, Caches
-from app.runtime.erased import Erased
-from app.runtime.threads import Work
+from app.runtime.caches import Cache, Caches, Erased
+from app.runtime.tasks import Work
 
 CHUNK_BYTES = 2_000
 """Bytes of a chunk beside its texts."""

@@ -27,9 +27,8 @@ from app.compaction.runner import CompactionJob, CompactionRunner
 from app.compaction.summarizer import make_chunks
 from app.compaction.view import View
 from app.conversation.reasons import Code, Reasons
-from app.runtime.erased import Erased
-from app.runtime.shared import SharedWork
-from app.runtime.threads import Work
+from app.runtime.caches import Erased
+from app.runtime.tasks import SharedWork, Work
 from app.store import Store
 from app.store.chunks import chunks_in, recent_first_chunks
 from app.store.pins import pins_in

@@ -26,7 +26,7 @@ from app.formats.types import WireRequest
 from app.http.relayed import Headers
 from app.providers.estimator import Prompt
 from app.providers.providers import Provider
-from app.runtime.lineages import Lineage
+from app.runtime.bounded import Lineage
 from app.settings.policies import AppliedPolicy
 from app.tokens.estimate import Cost, Count
 from app.tokens.usage import DecisionRecord, Purpose

@@ -27,9 +27,8 @@ from app.compaction.summariser_client import PAUSED, Summariser
 from app.compaction.summarizer import SummaryWork, make_chunks
 from app.conversation.reasons import hint_for, joined
 from app.providers.ledger import Ledger
-from app.runtime.lineages import Lineage
-from app.runtime.owned import OwnedTasks
-from app.runtime.threads import Work
+from app.runtime.bounded import Lineage
+from app.runtime.tasks import OwnedTasks, Work
 from app.telemetry.metrics import Metrics
 from app.tokens.usage import SummaryStats
 

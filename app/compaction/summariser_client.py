@@ -26,7 +26,7 @@ from app.formats.shapes import demands_alternation, refused_shape
 from app.formats.summaries import Manners, SummaryDialect, SummaryReader
 from app.formats.surrogates import replaced
 from app.http.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, UpstreamAnswer, read_into
-from app.runtime.repeats import Repeats
+from app.runtime.bounded import Repeats
 from app.runtime.sightings import AnsweredTenants, Sightings
 from app.telemetry.spans import Tracer
 

@@ -8,8 +8,7 @@ from time import monotonic
 
 import structlog
 
-from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
-from app.runtime.repeats import Repeats
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, Repeats
 
 MOST_GUESSES = 10
 PERIOD_SECONDS = 600.0

@@ -16,8 +16,7 @@ from time import monotonic
 import structlog
 from msgspec.structs import replace
 
-from app.runtime.bounded import BoundedMap
-from app.runtime.repeats import Repeats
+from app.runtime.bounded import BoundedMap, Repeats
 from app.store import CalibrationKey, StatementRefused, Store, StoreUnavailable
 from app.store.calibration_rows import learn_calibrations, read_calibrations
 from app.tokens.calibration import (
@@ -66,7 +65,7 @@ class Calibrations:
         self._store = store
         self._upstream = upstream
         self._known: BoundedMap[CalibrationKey, Calibration] = BoundedMap(
-            MOST_REMEMBERED, pushed_out=lambda key, _: self._forget(key)
+            MOST_REMEMBERED, lambda key, _: self._forget(key)
         )
         self._of_tenant: dict[str, BoundedMap[CalibrationKey, None]] = {}
         self._lines: dict[CalibrationKey, OrderedDict[str, Line]] = {}
@@ -229,7 +228,7 @@ class Calibrations:
             self.revision += 1
         held = self._of_tenant.get(key.tenant)
         if held is None:
-            held = BoundedMap(MOST_OF_TENANT, pushed_out=lambda own, _: self._forget(own))
+            held = BoundedMap(MOST_OF_TENANT, lambda own, _: self._forget(own))
             self._of_tenant[key.tenant] = held
         held.keep(key, None)  # First: where the tenant has its share, this makes room in the whole, too.
         self._known.keep(key, calibration)
@@ -241,9 +240,9 @@ class Calibrations:
     def _forget(self, key: CalibrationKey) -> None:
         """Forget all of a calibration that was pushed out of either map."""
         self.revision += 1
-        self._known.pop(key)
+        self._known.pop(key, None)
         held = self._of_tenant[key.tenant]
-        held.pop(key)
+        held.pop(key, None)
         if not held:
             del self._of_tenant[key.tenant]
         if (of_tenants := self._lines.get(key.of_all)) is not None:

@@ -39,7 +39,7 @@ from app.http.credentials import CREDENTIALS
 from app.http.relayed import with_missing
 from app.http.upstream import Headers, Upstream
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
-from app.runtime.owned import OwnedTasks
+from app.runtime.tasks import OwnedTasks
 from app.settings import UpstreamSettings
 from app.tokens.rules import LONGEST_MODEL
 from app.tokens.usage import MOST_TOKENS

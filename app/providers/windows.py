@@ -27,8 +27,8 @@ from app.http.upstream import Headers, Upstream
 from app.providers.model_listings import NOBODY, ModelListings
 from app.providers.registry import bundled, look_up
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
-from app.runtime.owned import OwnedTasks
 from app.runtime.sightings import AnsweredTenants, Sightings
+from app.runtime.tasks import OwnedTasks
 from app.settings import ModelSettings, UpstreamSettings, entry_of
 from app.store import Store, StoreUnavailable
 from app.store.learned_windows import forget_window, learn_window, read_learned_windows

@@ -11,8 +11,7 @@ from weakref import WeakValueDictionary
 from app.compaction.view import Conversation
 from app.conversation.identity import Identity
 from app.conversation.recognition import Head, Heads, Recognition, goes_on, possible_heads, recognise
-from app.runtime.caches import Cache, Caches
-from app.runtime.erased import Erased
+from app.runtime.caches import Cache, Caches, Erased
 from app.store import Store, StoreUnavailable
 
 HEAD_BYTES = 250

@@ -15,7 +15,7 @@ from app.http.relayed import Headers
 from app.http.upstream import Headers as Received
 from app.http.upstream import UpstreamAnswer
 from app.proxy.caller import Caller
-from app.runtime.threads import Work
+from app.runtime.tasks import Work
 
 MOST_RATIO = 100
 """Bytes that may come of one: ten times what the dullest histories have."""

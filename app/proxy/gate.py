@@ -25,7 +25,7 @@ from app.http.relayed import Headers, value_of
 from app.providers.ledger import new_request_id
 from app.proxy.naming import IN_PATH, name_in_path
 from app.proxy.record import LONGEST_PATH, REQUEST, RequestRecord
-from app.runtime.repeats import Repeats
+from app.runtime.bounded import Repeats
 from app.telemetry.metrics import Metrics
 
 TARGET = "steno.target"

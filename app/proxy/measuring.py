@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from time import monotonic
 
 import structlog
 
@@ -40,8 +41,8 @@ class Measuring:
         self._policies = policies
         self._estimator = estimator
         self._base_model = base_model
-        self._measures: BoundedMap[Hashable, tuple[Measure, int]] = BoundedMap(MOST_REMEMBERED, seconds=SECONDS)
-        """Measures, each with the provider's revision."""
+        self._measures: BoundedMap[Hashable, tuple[Measure, int, float]] = BoundedMap(MOST_REMEMBERED)
+        """Measures, each with the provider's revision and the time until which it is used."""
         self._guessed: set[tuple[str, str]] = set()
 
     async def of(self, wire: WireRequest, caller: Caller, *, remember: bool) -> Measure:
@@ -52,7 +53,7 @@ class Measuring:
         """
         key = _key(wire, caller)
         known = None if key is None else self._measures.get(key)
-        if known is not None and known[1] != known[0].provider.revision:
+        if known is not None and (known[1] != known[0].provider.revision or known[2] <= monotonic()):
             known = None  # It may even go elsewhere now.
         provider = known[0].provider if known else self._provider(wire, caller)
         await provider.windows.wait_for_listing(wire.model, caller.tenant, caller.headers if remember else ())
@@ -60,7 +61,7 @@ class Measuring:
             return known[0]
         measure = self._measure(provider, wire, caller)
         if key is not None:
-            self._measures.keep(key, (measure, provider.revision))
+            self._measures.keep(key, (measure, provider.revision, monotonic() + SECONDS))
         return measure
 
     def summaries_of(self, model: str, tenant: str, format_: WireFormat) -> tuple[Count, Budget]:

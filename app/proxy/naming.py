@@ -16,7 +16,7 @@ from app.formats.surrogates import decoded
 from app.formats.types import WireRequest
 from app.http.own_headers import CONVERSATION_ID
 from app.proxy.caller import Caller
-from app.runtime.repeats import Repeats
+from app.runtime.bounded import Repeats
 
 log = structlog.get_logger("steno.intake")
 

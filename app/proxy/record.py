@@ -24,7 +24,7 @@ from app.errors import (
 from app.http.relayed import value_of
 from app.http.upstream import UpstreamAnswer
 from app.providers.providers import Provider
-from app.runtime.repeats import Repeats
+from app.runtime.bounded import Repeats
 from app.telemetry.metrics import Metrics
 from app.telemetry.spans import Span
 from app.tokens.rules import LONGEST_MODEL

@@ -27,7 +27,7 @@ from app.formats.types import UNTOLD, ContextMembers
 from app.http import own_headers
 from app.http.relayed import Headers, value_of
 from app.proxy.naming import encoded_name
-from app.runtime.repeats import Repeats
+from app.runtime.bounded import Repeats
 from app.store import ConversationSeen, LatestHistory
 
 log = structlog.get_logger("steno.bypass")

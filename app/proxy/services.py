@@ -18,10 +18,9 @@ from app.providers.providers import Providers
 from app.proxy.caller_identity import Authenticator
 from app.proxy.conversations import Conversations
 from app.proxy.measuring import Measuring
-from app.runtime.erased import Erased
-from app.runtime.owned import OwnedTasks
-from app.runtime.repeats import Repeats
-from app.runtime.threads import Work
+from app.runtime.bounded import Repeats
+from app.runtime.caches import Erased
+from app.runtime.tasks import OwnedTasks, Work
 from app.settings import CalibrationSettings, EventSettings, LimitSettings
 from app.store import Store
 from app.telemetry.metrics import Sampler

@@ -1,112 +1,110 @@
-"""Bounded maps: small entries, bounded by their number. Entries that may be large are in `caches`.
+"""Maps of small entries, bounded by their number. Entries that may be large are in `caches`.
 
 Why not `cachetools`: its LRU map refreshes what is looked up, and its FIFO map nothing, where here a caller of the same
-map says which (`get`, `use`). It tells nobody what was pushed out, and a look-up takes about half as long again.
+map says which (`get`, `use`). It does not say what was pushed out, and a look-up takes about half as long again.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Sequence
 from time import monotonic
 from typing import Generic, TypeVar
 
+from msgspec import Struct
+
 MOST_REMEMBERED = 10_000
-"""Default number of entries, where they are small and nobody has to count on one of them."""
+"""Default number of entries, where they are small and no caller has to count on one of them."""
+REMINDER_SECONDS = 60.0
+MOST_REPEATED = 1_000
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class BoundedMap(Generic[K, V]):
-    """Map that pushes out the entry that was kept or used longest ago. Not to be used by several threads without a
-    lock."""
+class BoundedMap(OrderedDict[K, V]):
+    """Map that pushes out the entry that was kept or used longest ago; `get` refreshes nothing. Not to be used by
+    several threads without a lock."""
 
-    def __init__(
-        self,
-        most: int,
-        *,
-        seconds: float | None = None,
-        clock: Callable[[], float] = monotonic,
-        pushed_out: Callable[[K, V], object] | None = None,
-    ) -> None:
-        """Hold at most `most` entries, with `seconds` only so long from when they were kept; until then each takes
-        up its room. `pushed_out` is given what made room, not what was taken out."""
+    def __init__(self, most: int, pushed_out: Callable[[K, V], object] | None = None) -> None:
+        """Hold at most `most` entries. `pushed_out` is given what made room, not what was taken out."""
+        super().__init__()
         self._most = most
-        self._seconds = seconds
-        self._clock = clock
-        self._until: dict[K, float] = {}
         self._pushed_out = pushed_out
-        self._held: OrderedDict[K, V] = OrderedDict()
-        if seconds is None:
-            self.get = self._held.get  # type: ignore[assignment, method-assign] # it is called often
-
-    def get(self, key: K) -> V | None:
-        """Return the value without refreshing it: it goes as soon as before."""
-        return self._held.get(key) if self._holds(key) else None
 
     def use(self, key: K) -> V | None:
         """Return the value, and count the entry as the latest."""
-        if (value := self.get(key)) is not None:
-            self._held.move_to_end(key)
-        return value
+        if key not in self:
+            return None
+        self.move_to_end(key)
+        return self[key]
 
     def keep(self, key: K, value: V) -> None:
         """Keep the entry as the latest, in place of the one that was there."""
-        held = self._held
-        if self._seconds is not None:
-            self._until[key] = self._clock() + self._seconds
-        held[key] = value
-        held.move_to_end(key)
-        if len(held) > self._most:
-            self._push_out()
+        self[key] = value
+        self.move_to_end(key)
+        if len(self) > self._most:
+            pushed_out = self.popitem(last=False)
+            if self._pushed_out is not None:
+                self._pushed_out(*pushed_out)
 
-    def pop(self, key: K) -> V | None:
-        """Take out the entry; None if it is missing or expired."""
-        if key not in self._held:
+
+class Lineage(Struct, frozen=True):
+    """Identity of a history that lasts when it has grown or its last turn was edited."""
+
+    scope: Hashable
+    """Purpose of the look-up: two scopes know nothing of each other."""
+    places: Sequence[bytes]
+    """Digests of the history's beginnings, the shortest first, the longest up to its last unit. None is the whole
+    history's: that may be edited."""
+
+
+class Lineages(Generic[V]):
+    """Latest value for each history, branches apart. Histories are told apart by content: those of an agent and its
+    sub-agents, or all that come through one gateway, may have one name."""
+
+    def __init__(self) -> None:
+        self._kept: BoundedMap[tuple[Hashable, bytes], V] = BoundedMap(MOST_REMEMBERED)
+
+    def find(self, lineage: Lineage) -> V | None:
+        """Return the value kept for the history when it was shorter, or for the one it branched off from."""
+        for place in reversed(lineage.places):
+            if (value := self._kept.get((lineage.scope, place))) is not None:
+                return value
+        return None
+
+    def keep(self, lineage: Lineage, value: V) -> None:
+        if lineage.places:
+            self._kept.keep((lineage.scope, lineage.places[-1]), value)
+
+    def forget(self, lineage: Lineage) -> None:
+        for place in lineage.places:
+            self._kept.pop((lineage.scope, place), None)
+
+
+class Repeats:
+    """Throttle of log lines: an event that lasts is logged once, then once a minute with a count, and once when it is
+    over."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._lasting: BoundedMap[Hashable, tuple[float, float, int]] = BoundedMap(MOST_REPEATED)
+        """When each event began, when it was last reported, and how often it happened."""
+
+    def again(self, what: Hashable) -> int | None:
+        """Record an event. Returns how often it happened since it began, if that is to be reported now."""
+        now, entry = self._clock(), self._lasting.get(what)
+        if entry is None:
+            self._lasting.keep(what, (now, now, 1))
+            return 1
+        began, reported, times = entry
+        is_due = now - reported >= REMINDER_SECONDS
+        self._lasting[what] = began, now if is_due else reported, times + 1
+        return times + 1 if is_due else None
+
+    def over(self, what: Hashable) -> tuple[int, float] | None:
+        """Record that the event did not happen. If it had: how often, and for how many seconds."""
+        if (entry := self._lasting.pop(what, None)) is None:
             return None
-        held = self._holds(key)
-        value = self._held.pop(key)
-        self._until.pop(key, None)
-        return value if held else None
-
-    def drop(self, gone: Callable[[K, V], bool]) -> None:
-        """Take out all entries for which the predicate is true, expired ones included."""
-        for key in [key for key, value in self._held.items() if gone(key, value)]:
-            self.pop(key)
-
-    def clear(self) -> None:
-        self._held.clear()
-        self._until.clear()
-
-    def items(self) -> Iterator[tuple[K, V]]:
-        """Return all entries, the next to go first."""
-        if self._seconds is None:
-            return iter(self._held.items())
-        return ((key, value) for key, value in self._held.items() if self._holds(key))
-
-    def __iter__(self) -> Iterator[K]:
-        """Iterate over the keys, the next to go first."""
-        return filter(self._holds, self._held)
-
-    def __getitem__(self, key: K) -> V:
-        if not self._holds(key):
-            raise KeyError(key)
-        return self._held[key]
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._held and (self._seconds is None or self._holds(key))
-
-    def __len__(self) -> int:
-        """Number of entries, expired ones included."""
-        return len(self._held)
-
-    def _holds(self, key: K) -> bool:
-        """True if the entry's time is not over yet."""
-        return self._seconds is None or self._until.get(key, 0.0) > self._clock()
-
-    def _push_out(self) -> None:
-        key, value = self._held.popitem(last=False)
-        self._until.pop(key, None)
-        if self._pushed_out is not None:
-            self._pushed_out(key, value)
+        began, _, times = entry
+        return times, round(self._clock() - began, 1)

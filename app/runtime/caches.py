@@ -1,27 +1,55 @@
 """Caches: everything that a process remembers of conversations, within one bound.
 
-Where there is no more room, what was kept or used longest ago goes, in whichever cache it is. So nobody has to say how
-the memory is best divided, and it does not grow with the number of caches.
+Where there is no more room, what was kept or used longest ago goes, in whichever cache it is. So no setting has to
+divide the memory, and it does not grow with the number of caches.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from itertools import count
-from operator import attrgetter
 from threading import RLock
 from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
 
 CACHE_BYTES = 128_000_000
 """Default bound of all caches together, in bytes."""
 ENTRY_BYTES = 300
 """Fixed overhead of an entry in bytes: its places in a table and in the order of use."""
 MOST_AT_ONCE = 256
-"""Entries that go for one that is kept: that takes a millisecond, in which everybody waits. Others go with the next."""
+"""Entries that go for one that is kept: that takes a millisecond, in which all threads wait. Others go with the
+next."""
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+
+class Erased(Struct, frozen=True):
+    """A conversation that was erased, or all of a tenant: each cache forgets what this covers."""
+
+    tenant: str
+    conversation_id: str | None = None
+    """None for all."""
+
+    def covers(self, tenant: str, conversation_id: str) -> bool:
+        if tenant != self.tenant:
+            return False
+        return self.conversation_id is None or _storable(conversation_id) == _storable(self.conversation_id)
+
+
+def _storable(conversation_id: str) -> bytes:
+    """An id alike as a client sent it and as the database keeps it, which replaces what it cannot store."""
+    return conversation_id.replace("\0", "?").encode("ascii", "replace")
+
+
+class _Entry(Generic[K, V]):
+    """Entry of a cache, with the bytes that it counts for."""
+
+    __slots__ = ("cache", "key", "size", "value")
+
+    def __init__(self, cache: Cache[K, V], key: K, value: V, size: int) -> None:
+        self.cache, self.key, self.value, self.size = cache, key, value, size
 
 
 class Caches:
@@ -33,7 +61,8 @@ class Caches:
         """Lock held while anything changes: a thread that keeps something in one cache pushes out what is in others."""
         self.held_bytes = 0
         self._all: list[Cache[Any, Any]] = []
-        self._ages = count()
+        self.order: OrderedDict[_Entry[Any, Any], None] = OrderedDict()
+        """Entries of all caches, the next to go first."""
 
     def cache(
         self, name: str, size: Callable[[K, V], int], pushed_out: Callable[[K, V], object] | None = None
@@ -48,26 +77,17 @@ class Caches:
         """Bytes that the caches of this name hold."""
         return sum(cache.held_bytes for cache in self._all if cache.name == name)
 
-    def age(self) -> int:
-        """Age of an entry that is kept or used now: more than of anything before."""
-        return next(self._ages)
-
-    def make_room(self, latest: int) -> None:
-        """Push out the oldest entries. Those of the latest age stay, however large they are."""
+    def make_room(self, latest: _Entry[Any, Any]) -> None:
+        """Push out the oldest entries. The latest one stays, however large it is."""
         for _ in range(MOST_AT_ONCE):
             if self.held_bytes <= self._most_bytes:
                 return
-            oldest = min((cache for cache in self._all if len(cache)), key=attrgetter("oldest"))
-            if oldest.oldest == latest:
+            entry = next(iter(self.order))
+            if entry is latest:
                 return
-            oldest.push_out()
-
-
-class _Entry(Generic[V]):
-    __slots__ = ("age", "size", "value")
-
-    def __init__(self, value: V, size: int, age: int) -> None:
-        self.value, self.size, self.age = value, size, age
+            entry.cache.pop(entry.key)
+            if entry.cache.pushed_out is not None:
+                entry.cache.pushed_out(entry.key, entry.value)
 
 
 class Cache(Generic[K, V]):
@@ -78,10 +98,10 @@ class Cache(Generic[K, V]):
     ) -> None:
         self.name = name
         self.held_bytes = 0
+        self.pushed_out = pushed_out
         self._caches = caches
         self._size = size
-        self._pushed_out = pushed_out
-        self._held: OrderedDict[K, _Entry[V]] = OrderedDict()
+        self._held: dict[K, _Entry[K, V]] = {}
 
     def get(self, key: K) -> V | None:
         """Return the value without refreshing it: it goes as soon as before."""
@@ -93,35 +113,37 @@ class Cache(Generic[K, V]):
         with self._caches.lock:
             if (entry := self._held.get(key)) is None:
                 return None
-            self._held.move_to_end(key)
-            entry.age = self._caches.age()
+            self._caches.order.move_to_end(entry)
             return entry.value
 
     def keep(self, key: K, value: V) -> None:
         """Keep the entry as the latest, in place of the one that was there."""
-        size = self._size(key, value) + ENTRY_BYTES
+        entry = _Entry(self, key, value, self._size(key, value) + ENTRY_BYTES)
         with self._caches.lock:
-            if (before := self._held.pop(key, None)) is not None:
-                self._weigh(-before.size)
-            entry = self._held[key] = _Entry(value, size, self._caches.age())
-            self._weigh(size)
-            self._caches.make_room(entry.age)
+            self.pop(key)
+            self._held[key] = entry
+            self._caches.order[entry] = None
+            self.held_bytes += entry.size
+            self._caches.held_bytes += entry.size
+            self._caches.make_room(entry)
 
     def pop(self, key: K) -> V | None:
         with self._caches.lock:
             if (entry := self._held.pop(key, None)) is None:
                 return None
-            self._weigh(-entry.size)
+            del self._caches.order[entry]
+            self.held_bytes -= entry.size
+            self._caches.held_bytes -= entry.size
             return entry.value
 
     def drop(self, gone: Callable[[K, V], bool]) -> None:
         """Take out all entries that this is true of."""
         with self._caches.lock:
-            for key in [key for key, value in self.items() if gone(key, value)]:
-                self.pop(key)
+            for key, value in self.items():
+                if gone(key, value):
+                    self.pop(key)
 
     def items(self) -> list[tuple[K, V]]:
-        """Return all entries, the next to go first."""
         with self._caches.lock:
             return [(key, entry.value) for key, entry in self._held.items()]
 
@@ -130,19 +152,3 @@ class Cache(Generic[K, V]):
 
     def __len__(self) -> int:
         return len(self._held)
-
-    @property
-    def oldest(self) -> int:
-        """Age of the next entry to go. There has to be one."""
-        return next(iter(self._held.values())).age
-
-    def push_out(self) -> None:
-        """Take out the next entry to go. There has to be one."""
-        key, entry = self._held.popitem(last=False)
-        self._weigh(-entry.size)
-        if self._pushed_out is not None:
-            self._pushed_out(key, entry.value)
-
-    def _weigh(self, size: int) -> None:
-        self.held_bytes += size
-        self._caches.held_bytes += size

@@ -6,14 +6,11 @@ to be counted wrongly. Pure bookkeeping: it ends by itself, is bounded, and no t
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from itertools import islice
 from operator import eq
 from time import monotonic
 from typing import Generic, TypeVar
-
-from msgspec import Struct
 
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 
@@ -27,32 +24,17 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class AnsweredTenants:
+class AnsweredTenants(BoundedMap[str, bool]):
     """Tenants whom a provider answered recently: a key that was made up is refused."""
 
     def __init__(self) -> None:
-        self._latest: BoundedMap[str, bool] = BoundedMap(MOST_REMEMBERED)
+        super().__init__(MOST_REMEMBERED)
 
     def add(self, tenant: str) -> bool:
         """Add a tenant; True if it is new."""
-        if self._latest.use(tenant):
-            return False
-        self._latest.keep(tenant, True)
-        return True
-
-    def __contains__(self, tenant: str) -> bool:
-        return tenant in self._latest
-
-
-def anybody(_: str) -> bool:
-    """Return true: every tenant counts."""
-    return True
-
-
-class _Sighting(Struct, Generic[V], frozen=True):
-    value: V
-    until: float
-    """End of the sighting, by the clock."""
+        is_new = tenant not in self
+        self.keep(tenant, True)
+        return is_new
 
 
 class Sightings(Generic[K, V]):
@@ -63,7 +45,7 @@ class Sightings(Generic[K, V]):
         seconds: float,
         clock: Callable[[], float] = monotonic,
         *,
-        counts: Callable[[str], bool] = anybody,
+        counts: Callable[[str], bool] = lambda _: True,
         agrees: Callable[[V, V], bool] = eq,
     ) -> None:
         """Each sighting holds for `seconds`.
@@ -75,10 +57,9 @@ class Sightings(Generic[K, V]):
         self._clock = clock
         self._counts = counts
         self._agrees = agrees
-        self._by_tenant: BoundedMap[str, BoundedMap[K, _Sighting[V]]] = BoundedMap(
-            MOST_TENANTS, pushed_out=self._unlink_all
-        )
-        self._tenants: dict[K, OrderedDict[str, None]] = {}
+        self._by_tenant: BoundedMap[str, BoundedMap[K, tuple[V, float]]] = BoundedMap(MOST_TENANTS, self._unlink_all)
+        """Values by tenant, with the end of each sighting by the clock."""
+        self._tenants: dict[K, dict[str, None]] = {}
         """Tenants who saw each thing, the latest last."""
 
     def saw(self, tenant: str, what: K, value: V, seconds: float | None = None) -> None:
@@ -86,22 +67,23 @@ class Sightings(Generic[K, V]):
         self.forget(tenant, what)
         held = self._by_tenant.get(tenant)
         if held is None:
-            held = BoundedMap(MOST_OF_ONE, pushed_out=lambda seen, _: self._unlink(tenant, seen))
+            held = BoundedMap(MOST_OF_ONE, lambda seen, _: self._unlink(tenant, seen))
         self._by_tenant.keep(tenant, held)
-        held.keep(what, _Sighting(value, self._clock() + (self._seconds if seconds is None else seconds)))
-        self._tenants.setdefault(what, OrderedDict())[tenant] = None
+        held.keep(what, (value, self._clock() + (self._seconds if seconds is None else seconds)))
+        self._tenants.setdefault(what, {})[tenant] = None
 
     def own(self, tenant: str, what: K) -> V | None:
         """Return what the tenant saw itself; None if it saw nothing."""
         held = self._by_tenant.get(tenant)
-        sighting = held.get(what) if held else None
-        return sighting.value if sighting is not None and sighting.until > self._clock() else None
+        value, until = (held and held.get(what)) or (None, 0.0)
+        return value if until > self._clock() else None
 
     def confirmed(self, what: K) -> list[V]:
         """Return every value that one tenant saw and another one confirms."""
-        seen = ((tenant, self.own(tenant, what)) for tenant in reversed(self._tenants.get(what, OrderedDict())))
-        counted = ((tenant, value) for tenant, value in seen if value is not None and self._counts(tenant))
-        compared = list(islice(counted, MOST_COMPARED))
+        if (tenants := self._tenants.get(what)) is None:
+            return []
+        seen = ((tenant, self.own(tenant, what)) for tenant in reversed(tenants) if self._counts(tenant))
+        compared = list(islice(((tenant, value) for tenant, value in seen if value is not None), MOST_COMPARED))
         return [
             value
             for tenant, value in compared
@@ -110,12 +92,14 @@ class Sightings(Generic[K, V]):
 
     def holding(self, tenant: str, what: K) -> V | None:
         """Return the value to go by: the tenant's own sighting, else the latest that is confirmed."""
+        if what not in self._tenants:
+            return None
         own = self.own(tenant, what)
         return own if own is not None else next(iter(self.confirmed(what)), None)
 
     def forget(self, tenant: str, what: K) -> None:
         held = self._by_tenant.get(tenant)
-        if held is None or held.pop(what) is None:
+        if held is None or held.pop(what, None) is None:
             return
         if not held:
             self._by_tenant.pop(tenant)
@@ -140,6 +124,6 @@ class Sightings(Generic[K, V]):
         if not self._tenants[what]:
             del self._tenants[what]
 
-    def _unlink_all(self, tenant: str, held: BoundedMap[K, _Sighting[V]]) -> None:
+    def _unlink_all(self, tenant: str, held: BoundedMap[K, tuple[V, float]]) -> None:
         for what in held:
             self._unlink(tenant, what)

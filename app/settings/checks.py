@@ -5,12 +5,18 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from msgspec import Struct
 
+import app
 from app.settings.addresses import is_loopback
 from app.settings.secret import secret_beside
 from app.settings.settings import Settings
@@ -146,3 +152,27 @@ def _check_tables(missing: str, *, required: bool) -> Finding:
         return Finding("fatal", "tokenizer tables", text, remedy)
     text = f"{missing} not found; tokens are estimated by bytes, and compaction starts earlier"
     return Finding("warning", "tokenizer tables", text, remedy)
+
+
+UNKNOWN_SOURCE = "PATH-OF-CHECKOUT-OR-WHEEL"
+
+
+def install_command(extra: str) -> str:
+    """The command with pip that installs Steno again, with an extra (`pyproject.toml`).
+
+    It names the checkout or wheel that Steno came from: `steno` on the Python Package Index is another project.
+    """
+    return f"pip install {shlex.quote(f'{_source() or UNKNOWN_SOURCE}[{extra}]')}"
+
+
+def _source() -> str | None:
+    """Path of the checkout or wheel; None if the installer did not record one (PEP 610)."""
+    checkout = Path(app.__file__).parents[1]
+    if (checkout / "pyproject.toml").is_file():
+        return str(checkout)
+    try:
+        recorded = distribution("steno").read_text("direct_url.json")
+    except PackageNotFoundError:
+        return None
+    url = urlsplit(json.loads(recorded)["url"] if recorded else "")
+    return url2pathname(url.path) if url.scheme == "file" else None

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from app.conversation.recognition import Head
 from app.conversation.secrets import Scrub, without_secrets
-from app.runtime.erased import Erased
+from app.runtime.caches import Erased
 from app.store import conversation_rows, schema, tenant_rows
 from app.store.calls import REST_SECONDS, Calls
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, Database

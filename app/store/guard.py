@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import structlog
 
-from app.runtime.repeats import Repeats
+from app.runtime.bounded import Repeats
 from app.store.errors import DATABASE_ERRORS, Contended, StatementRefused, StoreUnavailable, describe, unavailable
 
 T = TypeVar("T")

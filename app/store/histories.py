@@ -24,8 +24,8 @@ from app.conversation.authored_text import title_of
 from app.conversation.identity import DIGEST_BYTES
 from app.conversation.messages import Message
 from app.conversation.secrets import Scrub
-from app.runtime.erased import Erased
-from app.runtime.repeats import Repeats
+from app.runtime.bounded import Repeats
+from app.runtime.caches import Erased
 from app.store.clock import now_ms
 from app.store.database import insert_into
 from app.store.rows import owned, rows_of

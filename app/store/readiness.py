@@ -9,7 +9,7 @@ from time import monotonic
 
 import structlog
 
-from app.runtime.repeats import Repeats
+from app.runtime.bounded import Repeats
 from app.store.errors import DatabaseUnusable, StoreUnavailable
 from app.store.guard import REMEDY
 

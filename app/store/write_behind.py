@@ -14,8 +14,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.conversation.recognition import Head
-from app.runtime.erased import Erased
-from app.runtime.repeats import Repeats
+from app.runtime.bounded import Repeats
+from app.runtime.caches import Erased
 from app.store.conversation_rows import ConversationSeen, UnwrittenRequests, is_committed, write_conversations
 from app.store.database import Database
 from app.store.errors import DATABASE_ERRORS, Contended, StoreUnavailable, describe, is_away

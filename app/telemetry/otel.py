@@ -20,7 +20,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_contex
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from app import __version__
-from app.runtime.repeats import Repeats
+from app.runtime.bounded import Repeats
 from app.telemetry.spans import Headers, Span, Value
 from app.tokens.usage import Tokens
 

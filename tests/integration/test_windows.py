@@ -49,8 +49,8 @@ async def test_what_one_replica_learnt_another_knows(
     await written(one)
     await other.load()
     assert other.window_of("gpt-4o", TENANT).context == LIMIT
-    sighting = other._limits._by_tenant[TENANT]["gpt-4o"]
-    assert sighting.until == pytest.approx(monotonic() + LEARNT_SECONDS, abs=60)
+    _, until = other._limits._by_tenant[TENANT]["gpt-4o"]
+    assert until == pytest.approx(monotonic() + LEARNT_SECONDS, abs=60)
 
 
 async def test_what_two_tenants_were_told_at_two_replicas_holds_for_a_third(

@@ -28,8 +28,8 @@ from app.compaction.policy import Policy
 from app.compaction.results import Compaction
 from app.conversation.messages import Message
 from app.conversation.reasons import Code, because
-from app.runtime.erased import Erased
-from app.runtime.owned import OwnedTasks
+from app.runtime.caches import Erased
+from app.runtime.tasks import OwnedTasks
 from app.settings import BackgroundSettings
 from app.tokens.cost_gate import CostGate, Rates
 from app.tokens.usage import Price

@@ -5,7 +5,7 @@ import pytest
 from app.compaction.breakers import CompactionBackoff
 from app.compaction.results import Compaction, Outcome
 from app.conversation.reasons import Code, because
-from app.runtime.lineages import Lineage
+from app.runtime.bounded import Lineage
 from tests.unit.clock import Clock
 from tests.unit.conversations import chunk, conversation, turns
 

@@ -4,7 +4,7 @@ import pytest
 
 from app.compaction.breakers import HistoryBreaker, ModelBreaker
 from app.conversation.reasons import Code, because
-from app.runtime.lineages import Lineage
+from app.runtime.bounded import Lineage
 from tests.unit.clock import Clock
 
 LIMIT = 10_000

@@ -86,7 +86,7 @@ def test_they_do_what_one_list_of_all_entries_would_do(most: int, steps: list[tu
                 naive.remove(found)
                 naive += [found] if act == "use" else []
         for place, cache in enumerate(several):
-            assert cache.items() == [entry[1:] for entry in naive if entry[0] == place]
+            assert dict(cache.items()) == {key: size for at, key, size in naive if at == place}
             assert caches.bytes_of(f"{place}") == sum(entry[2] for entry in naive if entry[0] == place)
         assert caches.held_bytes == sum(entry[2] for entry in naive)
 

@@ -12,9 +12,8 @@ from msgspec.structs import replace
 from app.compaction.memory import CHUNK_BYTES, SECONDS, ChunkMemory, RecallIndexCache
 from app.compaction.recall import RecallPolicy
 from app.compaction.view import Conversation, Recalled, Summary, Verbatim, View
-from app.runtime.caches import CACHE_BYTES, ENTRY_BYTES, Caches
-from app.runtime.erased import Erased
-from app.runtime.threads import Work
+from app.runtime.caches import CACHE_BYTES, ENTRY_BYTES, Caches, Erased
+from app.runtime.tasks import Work
 from app.settings import load
 from app.settings.policies import Policies
 from app.settings.presets import PRESETS

@@ -11,7 +11,7 @@ import pytest
 from app.compaction.results import Outcome
 from app.conversation.reasons import Code, because
 from app.proxy.record import RequestRecord
-from app.runtime.repeats import Repeats
+from app.runtime.bounded import Repeats
 from app.telemetry.metrics import ANSWERED, CACHES, ENDS, REPORTED, Metrics, Sampler
 from app.tokens.usage import Purpose, Tokens
 

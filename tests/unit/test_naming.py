@@ -18,7 +18,7 @@ from app.errors import InvalidRequest
 from app.formats.format import WireFormat
 from app.formats.registry import FORMATS
 from app.proxy.naming import encoded_name, name_in_header, name_in_json, name_in_path, name_of
-from app.runtime.repeats import Repeats
+from app.runtime.bounded import Repeats
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=LONGEST_NAME)
 

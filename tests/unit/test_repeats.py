@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.runtime.repeats import MOST_REMEMBERED, REMINDER_SECONDS, Repeats
+from app.runtime.bounded import MOST_REPEATED, REMINDER_SECONDS, Repeats
 
 
 def test_what_lasts_is_told_once_a_minute_with_how_often_it_happened() -> None:
@@ -21,7 +21,7 @@ def test_what_lasts_is_told_once_a_minute_with_how_often_it_happened() -> None:
 
 def test_the_oldest_are_forgotten() -> None:
     repeats = Repeats()
-    for number in range(MOST_REMEMBERED + 1):
+    for number in range(MOST_REPEATED + 1):
         assert repeats.again(number) == 1
     assert repeats.over(0) is None
     assert repeats.over(1) is not None

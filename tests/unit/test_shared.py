@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from app.runtime.shared import SharedWork
+from app.runtime.tasks import SharedWork
 
 
 class Work:
