@@ -21,12 +21,10 @@ from app.api.routes import ROUTERS
 from app.api.schema import schema_of
 from app.compaction.background import Background, BackgroundLimits, BackgroundRoom, RequestRates
 from app.compaction.compactor import Compactor
-from app.compaction.lease import LeasedCompaction
+from app.compaction.lease import CompactionRunner, LeasedCompaction, Quotas
 from app.compaction.memory import ChunkMemory, RecallIndexCache
 from app.compaction.parts import DryRun, LiveParts
-from app.compaction.routing import SummaryRouting
-from app.compaction.runner import CompactionRunner, Quotas
-from app.compaction.summariser_client import Summariser
+from app.compaction.summariser_client import Summariser, SummaryRouting
 from app.conversation.identity import Identity
 from app.formats.format import WireFormat
 from app.formats.paths import format_at, key_headers

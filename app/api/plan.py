@@ -20,8 +20,8 @@ from app.api.dependencies import (
     readable,
 )
 from app.api.plan_words import in_words
-from app.compaction.coverage import coverage_of
 from app.compaction.fallback import StepName
+from app.compaction.verify import coverage_of
 from app.proxy.caller import Caller
 from app.proxy.intake import count, read, take_in
 from app.proxy.record import REQUEST

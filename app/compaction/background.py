@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from app.compaction.budget import background_budget, background_threshold, latest_start
 from app.compaction.fallback import Decision
 from app.compaction.request import ChatRequest, Place
-from app.compaction.routing import SummaryRouting
+from app.compaction.summariser_client import SummaryRouting
 from app.conversation.reasons import Code
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.runtime.caches import Erased

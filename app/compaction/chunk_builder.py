@@ -11,7 +11,15 @@ from msgspec.structs import replace
 
 from app.compaction import prompts
 from app.compaction.budget import Budget
-from app.compaction.chunks import SummaryChunk, UserWords
+from app.compaction.chunks import (
+    MINIMUM_TOKENS,
+    SummaryAnswer,
+    SummaryChunk,
+    UserWords,
+    is_too_long,
+    objection,
+    visible_text,
+)
 from app.compaction.entities import extract_records
 from app.compaction.exact_values import kept_share
 from app.compaction.plan import (
@@ -30,10 +38,9 @@ from app.compaction.plan import (
 from app.compaction.policy import SummaryBrief
 from app.compaction.prompts import SummaryRequest
 from app.compaction.records import fit_records, merge_ranked, merge_records, parse_record
-from app.compaction.repair import repair
-from app.compaction.results import MINIMUM_TOKENS, SummaryAnswer, is_too_long, objection, visible_text
 from app.compaction.select import Path, build_view
 from app.compaction.user_words import SHARE, chunk_room, fitting_words, held_tokens, own_entries, quote_user_words
+from app.compaction.verify import repair
 from app.compaction.view import Altered, Conversation, Part, Recalled, Verbatim, View, message_of
 from app.conversation.quoting import fence_of
 from app.conversation.reasons import Reason, Reasons

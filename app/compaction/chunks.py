@@ -1,10 +1,20 @@
-"""Summary chunks: the stored, content-addressed summaries that stand in for messages."""
+"""Summary chunks: the stored, content-addressed summaries that stand in for messages; the answers that may become one
+(`objection`), and the results of a compaction."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from datetime import datetime
+from enum import Enum, auto
+from itertools import chain
 
-from msgspec import Struct
+from msgspec import Struct, field
+
+from app.conversation.quoting import word
+from app.conversation.reasons import Code, Reason, Reasons, because
+from app.conversation.wordings import read_wordings
+from app.tokens.usage import UNBILLED, Bill, Tokens
 
 
 class UserWords(Struct, frozen=True):
@@ -86,3 +96,176 @@ class ChunkRange(Struct, frozen=True):
     series: str
     from_digest: bytes
     through_digest: bytes
+
+
+MINIMUM_TOKENS = 20
+REPLACED_SHARE = 0.70
+"""Share of what it replaces over which a summary saves too little to lose the original for."""
+MISCOUNT = 1.25
+"""Factor by which we may count more where the provider cut an answer off at so many tokens: another tokenizer."""
+LONGEST_REFUSAL = 100
+"""A refusal is short; a longer text that begins like one quotes somebody who was sorry."""
+ECHOED = 80
+"""Characters of what the summariser was asked that no summary begins with."""
+_THOUGHT = "think|thinking|reasoning"
+REASONING = re.compile(
+    rf"\s*<({_THOUGHT})>.*?(?:</\1>|\Z)|(?:[^<]++|<(?!/?(?:{_THOUGHT})>))*+</(?:{_THOUGHT})>[ \t]*(?:\n|\Z)",
+    re.DOTALL | re.IGNORECASE,
+)
+"""Reasoning before an answer. A server may leave out its first tag, and who was cut off the last one."""
+REFUSAL = re.compile(
+    rf"\W*(?:{'|'.join(chain.from_iterable(read_wordings(__package__, 'refusals.toml')['refusals'].values()))})",
+    re.IGNORECASE,
+)
+CALL = re.compile(r"<\|?(?:tool_calls?|function_calls?|function=|invoke)\b|\[TOOL_CALLS\]", re.IGNORECASE)
+"""How a call is written where nobody parsed it."""
+ERROR = re.compile(
+    r'<(?:!doctype html|html)\b|\{\s*"(?:error"\s*:\s*[{"]|(?:type|object)"\s*:\s*"error")', re.IGNORECASE
+)
+"""How an error begins that a proxy or a provider wrote in the place of an answer."""
+
+
+class Ending(Enum):
+    """How an answer ended."""
+
+    FINISHED = auto()
+    """The model ended it by itself."""
+    CUT_OFF = auto()
+    """Room ran out before the end."""
+    REFUSED = auto()
+    CALLED = auto()
+    """The model calls a tool, in place of text or beside it."""
+    OTHER = auto()
+
+
+class SummaryAnswer(Struct, frozen=True):
+    """Answer of the summariser."""
+
+    text: str
+    ending: Ending = Ending.FINISHED
+    word: str = ""
+    """The reason to end, for people: as the provider calls it, or as its like is usually called."""
+    usage: Tokens = field(default_factory=Tokens)
+    """Tokens that the call took."""
+    bill: Bill = UNBILLED
+    model: str = ""
+    """The model that answered, which may be the one asked last."""
+    upstream: str = ""
+    """Name of the upstream that answered, as the settings call it."""
+    format: str = ""
+    """The name of the wire format in which it did."""
+
+
+def visible_text(text: str) -> str:
+    """The answer without the reasoning that some models put before it."""
+    found = REASONING.match(text)
+    return text[found.end() if found else 0 :].strip()
+
+
+def objection(
+    answer: SummaryAnswer, tokens: int, at_most: int, replaces: int, asked: str, at_least: int = MINIMUM_TOKENS
+) -> Reason | None:
+    """Why an answer may not become a chunk, or None.
+
+    `tokens` estimates its visible text, `replaces` estimates what it would stand for, by the same measure. `at_most`
+    is the cap the provider was given, `asked` the instructions.
+    """
+    text = visible_text(answer.text)
+    refused = tokens <= LONGEST_REFUSAL and REFUSAL.match(text.replace("\u2019", "'")) is not None
+    # Instructions of a few words may well stand in a summary, too.
+    echoed = len(asked) >= ECHOED and asked[:ECHOED] in text[: 2 * ECHOED]
+    checks = (
+        (answer.ending is Ending.CALLED or CALL.match(text) is not None, Reason(Code.SUMMARY_IS_A_TOOL_CALL)),
+        (answer.ending is not Ending.FINISHED, Reason(Code.SUMMARY_NOT_FINISHED, word(answer.word))),
+        (not text, Reason(Code.SUMMARY_EMPTY)),
+        (ERROR.match(text) is not None, Reason(Code.SUMMARISER_ERROR_FRAME)),
+        (refused or echoed, Reason(Code.SUMMARY_REFUSED)),
+        (tokens < at_least, Reason(Code.SUMMARY_TOO_SHORT)),
+        (tokens > MISCOUNT * at_most, Reason(Code.SUMMARY_TOO_LONG)),
+        (tokens > REPLACED_SHARE * replaces, Reason(Code.SUMMARY_NOT_SMALLER)),
+    )
+    return next((reason for failed, reason in checks if failed), None)
+
+
+OBJECTIONS = frozenset(
+    {
+        Code.SUMMARY_IS_A_TOOL_CALL,
+        Code.SUMMARY_NOT_FINISHED,
+        Code.SUMMARY_EMPTY,
+        Code.SUMMARY_REFUSED,
+        Code.SUMMARY_TOO_SHORT,
+        Code.SUMMARY_TOO_LONG,
+        Code.SUMMARY_NOT_SMALLER,
+    }
+)
+
+
+def was_refused(why: Reasons) -> bool:
+    """Whether a compaction failed by answers, which were paid for and could not be kept."""
+    return any(reason.code in OBJECTIONS for reason in why)
+
+
+def is_too_long(answer: SummaryAnswer, found: Reason) -> bool:
+    """Whether a summary of fewer messages may not meet the objection."""
+    return answer.ending is Ending.CUT_OFF or found.code is Code.SUMMARY_TOO_LONG
+
+
+class Outcome(Enum):
+    """Result of an attempt at a compaction."""
+
+    MADE = auto()
+    """All that was planned."""
+    FAILED = auto()
+    LEASE_LOST = auto()
+    """Another holder took the lease while the compaction was made: that one's result is worth looking for."""
+    DELETED = auto()
+    """The conversation is gone."""
+    STORE_AWAY = auto()
+    TAKES_TOO_LONG = auto()
+    """The summary is still being made; the request goes on without."""
+    AWAITED = auto()
+    """Another request's compaction ended before this one began: its result is worth looking for."""
+    IN_BACKGROUND = auto()
+    """The summary is made after the request's answer, or being made already; the request goes on without."""
+    NOTHING_TO_SUMMARISE = auto()
+    NOT_BEGUN = auto()
+
+
+_CODES: Mapping[Outcome, Code] = {
+    Outcome.LEASE_LOST: Code.LEASE_LOST,
+    Outcome.DELETED: Code.CONVERSATION_DELETED,
+    Outcome.STORE_AWAY: Code.STORAGE,
+    Outcome.TAKES_TOO_LONG: Code.SUMMARY_TAKES_TOO_LONG,
+    Outcome.IN_BACKGROUND: Code.SUMMARY_IN_BACKGROUND,
+    Outcome.NOTHING_TO_SUMMARISE: Code.NOTHING_TO_SUMMARISE,
+}
+"""Reason for each outcome that needs no more words."""
+
+
+class Failure(Struct, frozen=True):
+    """No answer could be had, or none that may be kept."""
+
+    why: Reasons
+    overflow: bool = False
+    """The range was too large for one summary: a part of it may do."""
+    outcome: Outcome = Outcome.FAILED
+
+
+class Compaction(Struct, frozen=True):
+    """Compaction that was tried: the chunks that were made, oldest first, and whether that is all of them."""
+
+    made: tuple[SummaryChunk, ...]
+    outcome: Outcome = Outcome.MADE
+    why: Reasons = ()
+    """Reasons for what failed, or was not begun."""
+
+    @property
+    def is_whole(self) -> bool:
+        return self.outcome is Outcome.MADE
+
+    @property
+    def reasons(self) -> Reasons:
+        """Reasons that are told of the compaction."""
+        if self.why or self.outcome not in _CODES:
+            return self.why
+        return because(_CODES[self.outcome])

@@ -23,22 +23,27 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from app.compaction.budget import most_without_summary
-from app.compaction.chunks import SummaryChunk
+from app.compaction.chunks import Compaction, Outcome, SummaryChunk
 from app.compaction.fallback import Decision, Status, Step, merge_roles, settle, step_down
 from app.compaction.fallback import untouched as needs_nothing
+from app.compaction.lease import CompactionJob, CompactionStart, OnStart, ignore_start
 from app.compaction.mask import Boundary
 from app.compaction.parts import DryRun, Lately, LiveParts, Parts
 from app.compaction.plan import Plan, calls_of_plan, change_of_mask, change_of_plan, cut_at, plan_asked, plan_compaction
-from app.compaction.planning_state import Case, case_of, due_mask, without_summary
 from app.compaction.policy import SummaryBrief
 from app.compaction.request import ChatRequest, Request
-from app.compaction.results import Compaction, Outcome
-from app.compaction.runner import CompactionJob, CompactionStart, OnStart, ignore_start
-from app.compaction.select import Path, build_view
+from app.compaction.select import (
+    Path,
+    PlanningState,
+    build_view,
+    changes_every_turn,
+    due_mask,
+    initial_state,
+    successions,
+    without_summary,
+)
 from app.compaction.summarizer import SummaryWork
-from app.compaction.thinking import current_turn, without_thinking
-from app.compaction.unstable_prefix import changes_every_turn, successions
-from app.compaction.view import View
+from app.compaction.view import View, current_turn, without_thinking
 from app.conversation.reasons import Code, Reason, Reasons, because
 from app.conversation.recognition import possible_heads
 from app.runtime.caches import Erased
@@ -142,11 +147,11 @@ class Preparation:
     """Compactions of its own that came to an end in time."""
     latest: Compaction | None = None
     """Result of the latest compaction that was due; None before any was."""
-    _case: Case | None = None
-    _stored: Case | None = None
-    """Case as the store said first; None if it did not answer."""
-    _before: Case | None = None
-    """Case before the first compaction of its own."""
+    _state: PlanningState | None = None
+    _stored: PlanningState | None = None
+    """State as the store said first; None if it did not answer."""
+    _before: PlanningState | None = None
+    """State before the first compaction of its own."""
     _tried: list[Compaction] = field(default_factory=list)
     """Results of everything that was due, in order."""
     _postponed: Sequence[SummaryChunk] = ()
@@ -179,7 +184,7 @@ class Preparation:
         try:
             await self._read()
             await self._mask()
-            if summaries and not self.case.is_settled:
+            if summaries and not self.state.is_settled:
                 self._came_to(await self._compact_if_worth_it())
         except StoreUnavailable:
             if summaries:
@@ -193,7 +198,7 @@ class Preparation:
             await self._read()
         except StoreUnavailable:
             store_away = True
-        if self.request.policy.summarises and not await self._compute(lambda: self.case.can_do_without_summary):
+        if self.request.policy.summarises and not await self._compute(lambda: self.state.can_do_without_summary):
             return await self.prepare(recalls=False)
         if store_away:
             self._came_to(Compaction((), Outcome.STORE_AWAY))
@@ -204,8 +209,8 @@ class Preparation:
         return refused if lower is None else lower
 
     async def merge_roles(self, refused: Decision, said: str) -> Decision:
-        case = await self._begin()
-        if (merged := await self._compute(lambda: merge_roles(case, refused))) is not None:
+        state = await self._begin()
+        if (merged := await self._compute(lambda: merge_roles(state, refused))) is not None:
             return await self._without_due_thinking(merged)
         return await self.step_down(refused, said)
 
@@ -237,7 +242,7 @@ class Preparation:
         self.waits = False
         with suppress(StoreUnavailable):
             await self._read()
-            if self.case.is_settled or await self._will_be_masked(target):
+            if self.state.is_settled or await self._will_be_masked(target):
                 return
             plan = await self._due_plan()
             if plan is None:
@@ -252,10 +257,10 @@ class Preparation:
     # What is known so far
 
     @property
-    def case(self) -> Case:
-        if self._case is None:
+    def state(self) -> PlanningState:
+        if self._state is None:
             raise RuntimeError("nothing has begun")
-        return self._case
+        return self._state
 
     @property
     def made(self) -> tuple[SummaryChunk, ...]:
@@ -286,7 +291,7 @@ class Preparation:
             least = stored.least_view
             view = least or stored.widest_view
             yield Step("stored", "fits" if least else "too_large", view.tokens, len(view.chunks))
-            if set(self.case.boundaries) - set(stored.boundaries):
+            if set(self.state.boundaries) - set(stored.boundaries):
                 yield Step("mask", "set")
         if self._mask_is_put_off:
             yield Step("mask", "put_off")
@@ -301,39 +306,39 @@ class Preparation:
         """Run a step over the whole history: off the event loop where that is long."""
         return await self.parts.compute(self.request, step)
 
-    async def _begin(self) -> Case:
-        if self._case is None:
-            self._case = await self._compute(lambda: _case_of(self.request))
-        return self._case
+    async def _begin(self) -> PlanningState:
+        if self._state is None:
+            self._state = await self._compute(lambda: _initial_state(self.request))
+        return self._state
 
     async def _read(self) -> None:
         """Read what is stored of the history, and work out what follows from it. Raises `StoreUnavailable`."""
-        request, case = self.request, await self._begin()
+        request, state = self.request, await self._begin()
         stored = await self.parts.read_prefix(request)
 
-        def with_stored() -> Case:
-            pinned = case.with_pins(request.all_pins(stored.pins))
+        def with_stored() -> PlanningState:
+            pinned = state.with_pins(request.all_pins(stored.pins))
             read = pinned.with_chunks(stored.chunks).with_boundaries(stored.boundaries)
             _ = read.is_settled
             return read
 
-        self._case = await self._compute(with_stored)
-        self._stored = self._stored or self._case
+        self._state = await self._compute(with_stored)
+        self._stored = self._stored or self._state
 
     async def _mask(self) -> None:
-        case = self.case
-        boundary = await self._compute(lambda: due_mask(case))
-        self._mask_is_put_off = boundary is not None and await self._mask_costs_too_much(case, boundary)
+        state = self.state
+        boundary = await self._compute(lambda: due_mask(state))
+        self._mask_is_put_off = boundary is not None and await self._mask_costs_too_much(state, boundary)
         if boundary is not None and not self._mask_is_put_off:
-            await self._keep_masks(case.with_boundaries([boundary]))
+            await self._keep_masks(state.with_boundaries([boundary]))
 
-    async def _keep_masks(self, masked: Case) -> None:
-        """Go on with a case, and store the boundaries that it has beyond those that were found."""
+    async def _keep_masks(self, masked: PlanningState) -> None:
+        """Go on with a state, and store the boundaries that it has beyond those that were found."""
         for boundary in masked.boundaries:
-            if boundary not in self.case.boundaries:
+            if boundary not in self.state.boundaries:
                 await self.parts.keep_mask(self.request, boundary)
                 self._has_set_a_mask = True
-        self._case = masked
+        self._state = masked
         await self._compute(lambda: masked.is_settled)
 
     # Making what is due
@@ -345,7 +350,7 @@ class Preparation:
             while True:
                 await self._read()
                 await self._mask()
-                if self.case.is_settled and not self._is_unfinished():
+                if self.state.is_settled and not self._is_unfinished():
                     break
                 compaction = await self._compact_if_worth_it()
                 self._came_to(compaction)
@@ -354,14 +359,14 @@ class Preparation:
         except StoreUnavailable:
             self._came_to(Compaction((), Outcome.STORE_AWAY))
         if self.is_without_store:
-            self._case = await self._compute(self._remembered)
+            self._state = await self._compute(self._remembered)
 
-    def _remembered(self) -> Case:
-        """The case with the chunks that this process remembers, masked where it is too large without a summary."""
-        case = self.case.with_chunks(self.parts.remembered(self.request))
-        if not case.can_do_without_summary and (boundary := due_mask(case)) is not None:
-            case = case.with_boundaries([boundary])
-        return case
+    def _remembered(self) -> PlanningState:
+        """The state with the chunks that this process remembers, masked where it is too large without a summary."""
+        state = self.state.with_chunks(self.parts.remembered(self.request))
+        if not state.can_do_without_summary and (boundary := due_mask(state)) is not None:
+            state = state.with_boundaries([boundary])
+        return state
 
     async def _compact_if_worth_it(self) -> Compaction:
         """Make the due compaction, or wait for the process that makes it. None is made in place of a mask that would
@@ -376,9 +381,9 @@ class Preparation:
         lately = self.parts.lately(self.request, plan)
         if why := await self._objections(lately):
             return Compaction((), Outcome.NOT_BEGUN, why)
-        if not lately.failed_last and (case := await self._case_without_summary()) is not None:
+        if not lately.failed_last and (state := await self._state_without_summary()) is not None:
             self._postponed = await self.parts.postpone(self.request, await self._job(plan))
-            await self._keep_masks(case)
+            await self._keep_masks(state)
             return Compaction((), Outcome.IN_BACKGROUND)
         return await self._make(plan)
 
@@ -399,29 +404,29 @@ class Preparation:
         """Go on with the chunks of a compaction of its own, if that came to an end."""
         if compaction.outcome in (Outcome.NOT_BEGUN, Outcome.TAKES_TOO_LONG, Outcome.AWAITED):
             return
-        case = self.case
-        self._before = self._before or case
+        state = self.state
+        self._before = self._before or state
         self.own.append(compaction)
-        self._case = case.with_chunks(compaction.made)
+        self._state = state.with_chunks(compaction.made)
 
     async def _due_plan(self) -> Plan | None:
-        case, options, series = self.case, self._summary_options(), self.request.series
+        state, options, series = self.state, self._summary_options(), self.request.series
 
         def plan() -> Plan | None:
             return plan_compaction(
-                case.conversation, case.widest_path, case.budget, options, series, case.masked_before, case.chunks
+                state.conversation, state.widest_path, state.budget, options, series, state.masked_before, state.chunks
             )
 
         return await self._compute(plan)
 
     async def _plan_to(self, position: int) -> tuple[Path, Plan | None]:
         """The path that there is up to a position, and the compaction that extends it to there; None if that is all."""
-        case, options, series = self.case, self._summary_options(), self.request.series
+        state, options, series = self.state, self._summary_options(), self.request.series
 
         def plan() -> tuple[Path, Plan | None]:
-            cut = cut_at(case.conversation, case.chunks, position)
-            path = case.widest_path_to(cut)
-            return path, plan_asked(case.conversation, path, options, series, cut, case.chunks)
+            cut = cut_at(state.conversation, state.chunks, position)
+            path = state.widest_path_to(cut)
+            return path, plan_asked(state.conversation, path, options, series, cut, state.chunks)
 
         return await self._compute(plan)
 
@@ -432,21 +437,21 @@ class Preparation:
         return self._options
 
     async def _job(self, plan: Plan) -> CompactionJob:
-        request, case, options = self.request, self.case, self._summary_options()
-        talk, cached = case.conversation, await self._cached_view(plan)
+        request, state, options = self.request, self.state, self._summary_options()
+        talk, cached = state.conversation, await self._cached_view(plan)
         work = SummaryWork(talk, request.conversation_id, plan, request.budget, options, request.count, cached)
         announce = partial(self._announce, plan)
-        return CompactionJob(work, tuple(case.chunks), self.has_waited, announce, self.deadline)
+        return CompactionJob(work, tuple(state.chunks), self.has_waited, announce, self.deadline)
 
     async def _cached_view(self, plan: Plan) -> View | None:
         """The view that the provider has in its cache, if the summariser is to read that."""
-        case = self.case
-        if self._summary_options().style != "prefix" or plan.base != case.widest_path:
+        state = self.state
+        if self._summary_options().style != "prefix" or plan.base != state.widest_path:
             return None
-        return (await self._recall(Decision(case.widest_view))).view
+        return (await self._recall(Decision(state.widest_view))).view
 
-    async def _case_without_summary(self) -> Case | None:
-        """The case that is sent without this compaction, which is then made in the background; None: it waits.
+    async def _state_without_summary(self) -> PlanningState | None:
+        """The state that is sent without this compaction, which is then made in the background; None: it waits.
 
         It is not shortened for a compaction that would find no room there.
         """
@@ -455,19 +460,19 @@ class Preparation:
         there = self.parts.background(self.request)
         if not there.comes_back:
             return None
-        case, most = self.case, most_without_summary(self.request.budget)
-        return await self._compute(lambda: without_summary(case, most, shortens=there.has_room))
+        state, most = self.state, most_without_summary(self.request.budget)
+        return await self._compute(lambda: without_summary(state, most, shortens=there.has_room))
 
     # What is against a compaction
 
     async def _objections(self, lately: Lately) -> Reasons:
         """Reasons why the due compaction is not begun."""
-        case = self.case
+        state = self.state
         if lately.stopping:
             return because(Code.STOPPING)
         if lately.blocked is not None:
             return because(lately.blocked)
-        can_do_without = await self._compute(lambda: case.can_do_without_summary)
+        can_do_without = await self._compute(lambda: state.can_do_without_summary)
         if lately.paused is not None and (can_do_without or self.request.policy.prune):
             return (*lately.paused, Reason(Code.SUMMARY_FAILED_LATELY))
         if can_do_without and await self._changes_every_turn():
@@ -495,20 +500,20 @@ class Preparation:
         far may be under the trigger, but it is not what was planned, and would be too large again soon."""
         if not self.own or not self.own[-1].is_whole or len(self.own) >= ROUNDS:
             return False
-        path = self.case.widest_path
+        path = self.state.widest_path
         return bool(path.chunks) and path.chunks[-1].continued
 
     async def _report_savings(self) -> None:
         """Tell the breaker what the request's own compactions freed: after too little, the history is left alone for a
         while."""
-        before, after = self._before, self.case
+        before, after = self._before, self.state
         if before is not None and not self.is_without_store and self.made and self.own[-1].is_whole:
             freed = await self._compute(lambda: (before.widest_view.tokens, after.widest_view.tokens))
             self.parts.freed(self.request, *freed)
 
     async def _costs_too_much(self, plan: Plan) -> bool:
         """True if a compaction is to wait for its price. One that only folds costs little, and is due for its size."""
-        case, gate = self.case, await self._cost_gate(self.case)
+        state, gate = self.state, await self._cost_gate(self.state)
         if gate is None or not plan.spans:
             return False
         options = self._summary_options()
@@ -519,28 +524,28 @@ class Preparation:
         read_at = rates if prices.reads_warm else None
 
         def is_worth_it() -> bool:
-            calls = calls_of_plan(case.conversation, plan, case.budget, options, price, read_at)
-            return is_worth(change_of_plan(case, plan, options), rates, gate, calls)
+            calls = calls_of_plan(state.conversation, plan, state.budget, options, price, read_at)
+            return is_worth(change_of_plan(state, plan, options), rates, gate, calls)
 
         return not await self._compute(is_worth_it)
 
-    async def _mask_costs_too_much(self, case: Case, boundary: Boundary) -> bool:
-        gate, masking = await self._cost_gate(case), case.masking
+    async def _mask_costs_too_much(self, state: PlanningState, boundary: Boundary) -> bool:
+        gate, masking = await self._cost_gate(state), state.masking
         if gate is None or masking is None or (rates := self.parts.prices(self.request).rates) is None:
             return False
-        return not await self._compute(lambda: is_worth(change_of_mask(case, masking, boundary), rates, gate))
+        return not await self._compute(lambda: is_worth(change_of_mask(state, masking, boundary), rates, gate))
 
-    async def _cost_gate(self, case: Case) -> CostGate | None:
+    async def _cost_gate(self, state: PlanningState) -> CostGate | None:
         """The cost gate; None if nothing may be put off: there is none, or there is no room."""
-        gate = case.policy.cost_gate
-        if gate is None or await self._compute(lambda: case.widest_view.tokens > case.budget.cost_gate_limit):
+        gate = state.policy.cost_gate
+        if gate is None or await self._compute(lambda: state.widest_view.tokens > state.budget.cost_gate_limit):
             return None
         return gate
 
     async def _will_be_masked(self, target: int) -> bool:
         """True if a mask will do. It is set by the request that needs it: that takes no time."""
-        case = self.case
-        then = replace(case, budget=replace(case.budget, target=target))
+        state = self.state
+        then = replace(state, budget=replace(state.budget, target=target))
         boundary = await self._compute(lambda: due_mask(then))
         return boundary is not None and not await self._mask_costs_too_much(then, boundary)
 
@@ -548,13 +553,13 @@ class Preparation:
 
     async def _settle(self) -> Decision:
         """Choose the payload by what is known now."""
-        case, in_vain = self.case, self.announced is not None and not self.made
+        state, in_vain = self.state, self.announced is not None and not self.made
 
         def choose() -> Decision:
-            settled = settle(case, self.why, in_vain=in_vain)
+            settled = settle(state, self.why, in_vain=in_vain)
             steps, made = (*self._steps(), *settled.steps), (*self.made, *self._postponed)
             why = settled.why or (because(Code.STORAGE) if self.is_without_store else ())
-            return replace(settled, steps=steps, budget=case.budget, made=made, why=why)
+            return replace(settled, steps=steps, budget=state.budget, made=made, why=why)
 
         return await self._compute(choose)
 
@@ -571,8 +576,8 @@ class Preparation:
         """Go one step down. Nothing is recalled: that may be what was refused."""
         with suppress(StoreUnavailable):
             await self._read()  # For its pins.
-        case = await self._begin()
-        lower = await self._compute(lambda: step_down(case, status, why))
+        state = await self._begin()
+        lower = await self._compute(lambda: step_down(state, status, why))
         return None if lower is None else await self._without_due_thinking(lower)
 
     async def _recall(self, decision: Decision) -> Decision:
@@ -600,12 +605,12 @@ class Preparation:
         return decision if view is None or view is decision.view else replace(decision, view=view, actions=view.actions)
 
 
-def _case_of(request: Request) -> Case:
-    """Case that a request begins with, before anything is looked up."""
+def _initial_state(request: Request) -> PlanningState:
+    """State that a request begins with, before anything is looked up."""
     conversation = request.conversation
     _ = conversation.cut_digests  # The event loop asks for them next.
     words = request.omitted_words
-    return case_of(conversation, request.policy, request.budget, request.cost, request.all_pins(), words)
+    return initial_state(conversation, request.policy, request.budget, request.cost, request.all_pins(), words)
 
 
 def _should_replan(compaction: Compaction) -> bool:

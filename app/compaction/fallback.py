@@ -17,13 +17,11 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Budget, WindowSource
 from app.compaction.chunks import SummaryChunk
-from app.compaction.planning_state import Case
 from app.compaction.policy import Policy
-from app.compaction.repair import repair, separated
-from app.compaction.select import carried_context, whole, with_carried_context
+from app.compaction.select import PlanningState
 from app.compaction.trim import fade, fit, prune, prune_session, truncations, with_words
-from app.compaction.verify import order_of, problems
-from app.compaction.view import Conversation, Pruned, Summary, View
+from app.compaction.verify import order_of, problems, repair, separated
+from app.compaction.view import Conversation, Pruned, Summary, View, carried_context, whole, with_carried_context
 from app.conversation.lazy import lazy
 from app.conversation.messages import own_message
 from app.conversation.reasons import Code, Reason, Reasons, because, joined
@@ -133,87 +131,87 @@ def _floor(conversation: Conversation, budget: Budget, model: str) -> str:
     )
 
 
-def _repaired(case: Case, view: View) -> View:
+def _repaired(state: PlanningState, view: View) -> View:
     # What the client itself sent alone its provider takes, as long as nothing has to be left out.
     leaves_out = any(isinstance(part, Summary | Pruned) for part in view.parts)
-    orphans = leaves_out or view.tokens > case.budget.limit
-    repaired = repair(case.conversation, view, case.cost, orphans=orphans)
-    repaired = with_carried_context(case.conversation, repaired)
-    repaired = separated(case.conversation, repaired, case.cost) if case.policy.alternates else repaired
-    return with_words(repaired, case.words, case.budget.limit, case.cost) if case.words else repaired
+    orphans = leaves_out or view.tokens > state.budget.limit
+    repaired = repair(state.conversation, view, state.cost, orphans=orphans)
+    repaired = with_carried_context(state.conversation, repaired)
+    repaired = separated(state.conversation, repaired, state.cost) if state.policy.alternates else repaired
+    return with_words(repaired, state.words, state.budget.limit, state.cost) if state.words else repaired
 
 
-def settle(case: Case, why: Reasons = (), *, in_vain: bool = False) -> Decision:
+def settle(state: PlanningState, why: Reasons = (), *, in_vain: bool = False) -> Decision:
     """The first view that holds; where none does, the client's own bytes.
 
     `why` says why no compaction brought the view under the trigger, `in_vain` whether one was tried.
     """
-    conversation = case.conversation
+    conversation = state.conversation
     untrimmed = whole(conversation)
     wrong = [Code.OVER_THE_LIMIT]  # Where nothing may be made to fit.
     tried: list[Step] = []
-    for name, view, still in _steps(case, why):
+    for name, view, still in _steps(state, why):
         failed = in_vain and bool(still)
-        if view.tokens > case.budget.limit and name in ("least", "widest"):  # The next ones are made to fit.
+        if view.tokens > state.budget.limit and name in ("least", "widest"):  # The next ones are made to fit.
             tried.append(_step(name, view, Code.OVER_THE_LIMIT))
             continue
-        if view == untrimmed and view.tokens <= case.budget.limit:
+        if view == untrimmed and view.tokens <= state.budget.limit:
             return Decision(None, (), still, failed, (*tried, _step("unchanged", view)))
-        repaired = _repaired(case, view)
-        if not (wrong := problems(conversation, repaired, case.budget.limit, alternates=case.policy.alternates)):
-            told = (*still, *_left_out(case, repaired))
+        repaired = _repaired(state, view)
+        if not (wrong := problems(conversation, repaired, state.budget.limit, alternates=state.policy.alternates)):
+            told = (*still, *_left_out(state, repaired))
             return Decision(repaired, repaired.actions, told, failed, (*tried, _step(name, repaired)))
         tried.append(_step(name, repaired, *wrong))
     return Decision(None, (), (*why, *map(Reason, wrong)), in_vain, (*tried, _step("unchanged", untrimmed)))
 
 
-def merge_roles(case: Case, refused: Decision) -> Decision | None:
+def merge_roles(state: PlanningState, refused: Decision) -> Decision | None:
     """The refused decision for a provider whose roles have to alternate; None where its view cannot do."""
     if refused.view is None:
         return None
-    view = separated(case.conversation, refused.view, case.cost)
-    limit = (refused.budget or case.budget).limit
-    if problems(case.conversation, view, limit, alternates=True):
+    view = separated(state.conversation, refused.view, state.cost)
+    limit = (refused.budget or state.budget).limit
+    if problems(state.conversation, view, limit, alternates=True):
         return None
     return replace(refused, view=view, actions=view.actions)
 
 
-def step_down(case: Case, refused: Status, why: Reasons) -> Decision | None:
+def step_down(state: PlanningState, refused: Status, why: Reasons) -> Decision | None:
     """Decision in place of a view that its provider refused for its shape: after summaries the same stages without any,
     and without masks; after those the client's own bytes, where the window holds them.
 
     None where there is nothing below, or the history itself is no better: then the refusal is the answer.
     """
-    conversation, budget = case.conversation, case.budget
+    conversation, budget = state.conversation, state.budget
     untrimmed = whole(conversation)
-    if repair(conversation, untrimmed, case.cost) != untrimmed:
+    if repair(conversation, untrimmed, state.cost) != untrimmed:
         return None
     if refused == "summarized":
-        lower = settle(case.without_memories())
+        lower = settle(state.without_memories())
         if lower.view is not None:
             return replace(lower, why=(*why, *lower.why))
     return Decision(None, why=why) if budget.line.to_provider_tokens(conversation.tokens) <= budget.window else None
 
 
-def _left_out(case: Case, view: View) -> Reasons:
+def _left_out(state: PlanningState, view: View) -> Reasons:
     """Reasons for client context that is too long to be repeated."""
-    conversation, reported = case.conversation, case.budget.line.to_provider_tokens
+    conversation, reported = state.conversation, state.budget.line.to_provider_tokens
     parts = (
-        f"{' '.join(block.kind.begins.split())} ({reported(case.cost(own_message(block.text)))} tokens)"
+        f"{' '.join(block.kind.begins.split())} ({reported(state.cost(own_message(block.text)))} tokens)"
         for block in carried_context(conversation, view.parts).left_out
     )
     detail = ", ".join(parts)
     too_long = because(Code.CLIENT_INSTRUCTIONS_TOO_LONG, detail) if detail else ()
-    return (*too_long, *_superseded(case, view))
+    return (*too_long, *_superseded(state, view))
 
 
-def _superseded(case: Case, view: View) -> Reasons:
+def _superseded(state: PlanningState, view: View) -> Reasons:
     """A reason for the instructions that a view leaves out because newer ones begin like them."""
     sent = {index for index in order_of(view) if index is not None}
-    if not (left_out := case.conversation.superseded - sent):
+    if not (left_out := state.conversation.superseded - sent):
         return ()
-    tokens = sum(map(case.conversation.transcript.tokens_of, left_out))
-    detail = f"{len(left_out)} older ones of {case.budget.line.to_provider_tokens(tokens)} tokens are left out"
+    tokens = sum(map(state.conversation.transcript.tokens_of, left_out))
+    detail = f"{len(left_out)} older ones of {state.budget.line.to_provider_tokens(tokens)} tokens are left out"
     return because(Code.INSTRUCTIONS_SUPERSEDED, detail)
 
 
@@ -222,48 +220,48 @@ def _step(name: StepName, view: View, *wrong: Code) -> Step:
     return Step(name, "refused" if wrong else "sent", view.tokens, len(view.chunks), tuple(map(Reason, wrong)))
 
 
-def _steps(case: Case, why: Reasons) -> Iterator[tuple[StepName, View, Reasons]]:
+def _steps(state: PlanningState, why: Reasons) -> Iterator[tuple[StepName, View, Reasons]]:
     """The least view under the trigger; else the one that keeps every chunk and mask in use; that, made to fit; and
     the whole history, masked and made to fit, where no room is left beside the summaries."""
-    if (view := case.least_view) is not None:
-        yield "least", _shaped(case, view), ()
-    widest = _shaped(case, case.widest_view)
+    if (view := state.least_view) is not None:
+        yield "least", _shaped(state, view), ()
+    widest = _shaped(state, state.widest_view)
     yield "widest", widest, why
-    yield from ((name, view, why) for name, view in _made_to_fit(case, widest))
-    if widest.chunks and case.policy.prune:
+    yield from ((name, view, why) for name, view in _made_to_fit(state, widest))
+    if widest.chunks and state.policy.prune:
         given_up = (*why, Reason(Code.SUMMARIES_LEFT_OUT))
-        bare = _shaped(case, case.bare_view)
-        yield from (("without_summaries", view, given_up) for _, view in _made_to_fit(case, bare))
+        bare = _shaped(state, state.bare_view)
+        yield from (("without_summaries", view, given_up) for _, view in _made_to_fit(state, bare))
 
 
-def _shaped(case: Case, view: View) -> View:
+def _shaped(state: PlanningState, view: View) -> View:
     """Through the stages that have thresholds of their own."""
-    conversation, policy, budget, cost = case.conversation, case.policy, case.budget, case.cost
+    conversation, policy, budget, cost = state.conversation, state.policy, state.budget, state.cost
     if policy.session_pruning:
         view = prune_session(conversation, view, policy.session_pruning, budget.window, cost)
     if policy.fade:
         view = fade(conversation, view, budget.limit, cost)
     if (turns := policy.window_turns) is not None:
-        most, words = view.tokens, case.words
+        most, words = view.tokens, state.words
         view = prune(conversation, view, most, most, cost, stub=policy.stub, most_turns=turns, words=words)
     return view
 
 
-def _made_to_fit(case: Case, view: View) -> Iterator[tuple[StepName, View]]:
+def _made_to_fit(state: PlanningState, view: View) -> Iterator[tuple[StepName, View]]:
     """Through the stages that only a payload over the limit goes through; once more where what the last turn began
     with has to give way."""
-    for conversation in (case.conversation, *case.conversation.giving_way):
-        yield from _fitted(case, conversation, view)
+    for conversation in (state.conversation, *state.conversation.giving_way):
+        yield from _fitted(state, conversation, view)
 
 
-def _fitted(case: Case, conversation: Conversation, view: View) -> Iterator[tuple[StepName, View]]:
+def _fitted(state: PlanningState, conversation: Conversation, view: View) -> Iterator[tuple[StepName, View]]:
     """Views that each stage leaves, in their order."""
-    policy, budget, cost = case.policy, case.budget, case.cost
+    policy, budget, cost = state.policy, state.budget, state.cost
     limit, target = budget.limit, min(budget.target, budget.limit)
-    pruned = partial(prune, conversation, at_most=limit, target=target, cost=cost, stub=policy.stub, words=case.words)
+    pruned = partial(prune, conversation, at_most=limit, target=target, cost=cost, stub=policy.stub, words=state.words)
     if policy.fit:
-        is_known = view is case.widest_view and conversation is case.conversation
-        view = case.fitted_view if is_known else fit(conversation, view, limit, cost)
+        is_known = view is state.widest_view and conversation is state.conversation
+        view = state.fitted_view if is_known else fit(conversation, view, limit, cost)
         yield "fit", view
     if policy.prune:
         yield "prune", pruned(view)

@@ -11,19 +11,16 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from app.compaction.background import BackgroundRoom
-from app.compaction.breakers import CompactionBackoff, HistoryBreaker
 from app.compaction.chunk_builder import SummaryCall
-from app.compaction.chunks import FirstChunk, SummaryChunk
+from app.compaction.chunks import Compaction, FirstChunk, SummaryAnswer, SummaryChunk
 from app.compaction.fallback import Status
-from app.compaction.lease import LeasedCompaction
+from app.compaction.lease import CompactionJob, CompactionRunner, LeasedCompaction
 from app.compaction.mask import Boundary
-from app.compaction.memory import RecallIndexCache
+from app.compaction.memory import CompactionBackoff, HistoryBreaker, RecallIndexCache
 from app.compaction.plan import Plan
 from app.compaction.policy import SummaryBrief
 from app.compaction.recall import RecallPolicy
 from app.compaction.request import ChatRequest
-from app.compaction.results import Compaction, SummaryAnswer
-from app.compaction.runner import CompactionJob, CompactionRunner
 from app.compaction.summarizer import make_chunks
 from app.compaction.view import View
 from app.conversation.reasons import Code, Reasons

@@ -12,9 +12,8 @@ from msgspec import Struct
 from app.compaction.budget import Budget
 from app.compaction.chunks import ChunkRange, SummaryChunk
 from app.compaction.mask import Boundary, Masking
-from app.compaction.planning_state import Case
 from app.compaction.policy import SummaryBrief
-from app.compaction.select import Path, build_view, pinned_tokens, unmasked_tokens, usable
+from app.compaction.select import Path, PlanningState, build_view, pinned_tokens, unmasked_tokens, usable
 from app.compaction.user_words import SHARE, WIDE_SHARE, chunk_room, held_tokens
 from app.compaction.view import Conversation
 from app.conversation.messages import Kind, Transcript
@@ -504,26 +503,26 @@ def _frees_enough(
     return view - expected >= MINIMUM_GAIN * view and not budget.trigger.fires(expected, tail)
 
 
-def change_of_plan(case: Case, plan: Plan, brief: SummaryBrief) -> Change:
+def change_of_plan(state: PlanningState, plan: Plan, brief: SummaryBrief) -> Change:
     """Change by a compaction, in the provider's tokens. What stands before it stays as it is: the instructions, and the
     summaries that it extends."""
-    conversation, budget = case.conversation, case.budget
+    conversation, budget = state.conversation, state.budget
     kept = Path() if brief.cumulative else plan.base
     cut = conversation.chain.positions[plan.range.through_digest]
     after = expected_view(conversation, kept, cut, len(plan.spans), budget, brief)
     unchanged = conversation.instruction_tokens + kept.tokens
-    return _change(case, case.widest_view.tokens - after, max(0, after - unchanged))
+    return _change(state, state.widest_view.tokens - after, max(0, after - unchanged))
 
 
-def change_of_mask(case: Case, masking: Masking, boundary: Boundary) -> Change:
+def change_of_mask(state: PlanningState, masking: Masking, boundary: Boundary) -> Change:
     """Change by a mask, likewise: everything after the first result that it masks is read anew."""
-    transcript = case.conversation.transcript
-    covered = case.widest_path.covered
+    transcript = state.conversation.transcript
+    covered = state.widest_path.covered
     held = max(masking.usable(covered), default=covered)
     before = {index for index, _ in masking.masks.between(covered, held)}
     first = next(index for index, _ in masking.masks.between(covered, boundary.position) if index not in before)
     freed = masking.masks.saved(covered, boundary.position) - masking.masks.saved(covered, held)
-    return _change(case, freed, transcript.tokens(first) - masking.masks.saved(first, boundary.position))
+    return _change(state, freed, transcript.tokens(first) - masking.masks.saved(first, boundary.position))
 
 
 def calls_of_plan(
@@ -551,9 +550,9 @@ def _aimed(conversation: Conversation, plan: Plan, span: Span) -> int:
     return int(AIMED_SHARE * replaced_tokens(conversation.transcript, span, plan.spans[-1].stop))
 
 
-def _change(case: Case, freed: int, rewritten: int) -> Change:
+def _change(state: PlanningState, freed: int, rewritten: int) -> Change:
     """Change in the provider's tokens. Each of the assistant's messages answered a request."""
-    conversation, ratio = case.conversation, case.budget.line.ratio
+    conversation, ratio = state.conversation, state.budget.line.ratio
     answered = sum(message.kind is Kind.ASSISTANT for message in conversation.transcript.messages)
     growth = conversation.transcript.tokens(0) / max(1, answered)
     return Change(round(freed * ratio), round(rewritten * ratio), growth * ratio)

@@ -49,7 +49,6 @@ from app.compaction.recall_index import (
     tool_called,
 )
 from app.compaction.records import fit_records, merge_records, parse_record
-from app.compaction.select import covered_by
 from app.compaction.view import (
     Altered,
     Carried,
@@ -62,6 +61,7 @@ from app.compaction.view import (
     Summary,
     Verbatim,
     View,
+    covered_by,
 )
 from app.conversation.authored_text import authored_in
 from app.conversation.client_context import without_context

@@ -13,10 +13,8 @@ from app.compaction.fallback import TASK_BUDGET_LOWERED, THINKING_OFF, Decision,
 from app.compaction.plan import Plan
 from app.compaction.policy import Policy
 from app.compaction.recall import quotation_for_last
-from app.compaction.select import covered_by
-from app.compaction.thinking import lacks_current_thinking
 from app.compaction.user_words import SHARE, OmittedWords
-from app.compaction.view import Conversation, Note, Pins, Recalled, View
+from app.compaction.view import Conversation, Note, Pins, Recalled, View, covered_by, lacks_current_thinking
 from app.conversation.lazy import lazy
 from app.conversation.messages import own_message
 from app.conversation.recognition import Heads, Recognition

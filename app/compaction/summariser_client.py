@@ -1,23 +1,33 @@
-"""Summariser's call: streamed, retried once where that may help, then made to the next model of the list."""
+"""The summariser's call: which models a request asks, with what prompt; streamed, retried once where that may help,
+then made to the next model of the list.
+
+`SummaryRouting` runs in the event loop alone: windows and calibrations are the loop's own.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic, time
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.breakers import ModelBreaker
-from app.compaction.overflow import PRESSURE
+from app.compaction.budget import PRESSURE, limit_of
+from app.compaction.chunks import Failure, SummaryAnswer
+from app.compaction.memory import ModelBreaker
+from app.compaction.policy import SummaryBrief
 from app.compaction.prompts import SummaryRequest
-from app.compaction.results import Failure, SummaryAnswer
+from app.compaction.request import ChatRequest
+from app.compaction.view import View
 from app.conversation.reasons import Code, Reason, Reasons, because, hint_for, joined
+from app.conversation.secrets import Scrub
 from app.errors import StenoError, UpstreamTimedOut, UpstreamUnreachable
 from app.formats.missing_paths import says_no_such_path
 from app.formats.refusals import classify, decoded
@@ -25,13 +35,16 @@ from app.formats.retries import named_pause
 from app.formats.shapes import demands_alternation, refused_shape
 from app.formats.summaries import Manners, SummaryDialect, SummaryReader
 from app.formats.surrogates import replaced
+from app.http.credentials import for_anybody, keys_alone
+from app.http.relayed import for_summary, with_missing
 from app.http.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, UpstreamAnswer, read_into
+from app.providers.estimator import Estimator
+from app.providers.providers import Provider, Providers
 from app.runtime.bounded import Repeats
 from app.runtime.sightings import AnsweredTenants, Sightings
 from app.telemetry.spans import Tracer
 
 log = structlog.get_logger("steno.summariser")
-
 PAUSED = Reason(Code.SUMMARISER_PAUSED)
 """Reason for a call to nobody: no model that may be asked has worked recently."""
 LONGEST_WAIT_SECONDS = 5.0
@@ -45,7 +58,6 @@ RETRY_PAUSE_SECONDS = 0.25
 """Seconds before a call that failed by accident is repeated."""
 TAUGHT_SECONDS = 24 * 3600.0
 """Seconds for which it is remembered how a model wants to be asked."""
-
 _Asked = tuple[Upstream, bytes, str]
 """Model behind an upstream, and the path at which it is asked."""
 
@@ -382,3 +394,105 @@ def _pause(status: int, headers: Headers) -> float | None:
     if said is None:
         return None if status in (429, 503) else RETRY_PAUSE_SECONDS
     return said if said <= LONGEST_WAIT_SECONDS else None
+
+
+INPUT_SHARE = 0.85
+"""Share of the summariser's room that one call may read: the rest is for wrong estimates."""
+PART_SHARE = 0.50
+VALUES_SHARE = 0.4
+"""Share of a summary that exact values, which code copies after it, may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRouting:
+    providers: Providers
+    estimator: Estimator
+    base_model: Callable[[str], str]
+    """Function from a model to the one that it is counted as."""
+    scrub: Scrub
+    _routes: WeakKeyDictionary[ChatRequest, tuple[Route, ...]] = field(default_factory=WeakKeyDictionary)
+
+    def brief(self, request: ChatRequest, *, warm: bool) -> SummaryBrief:
+        """`warm`: whether the conversation's provider has what was sent last in its cache."""
+        rules, wire, budget = request.measure.rules, request.wire, request.budget
+        summary = rules.summary
+        summariser, provider = summary.model or request.model, self._at(request, summary.upstream)
+        format_ = provider.format_for(request.format, request.tenant)
+        formula = self.estimator.formula(self.base_model(summariser), format_.token_rules)
+        line = provider.calibrations.of(request.tenant, summariser, formula, tools=False).line
+        window = provider.windows.window_of(summariser, request.tenant)
+        room = line.to_estimate(limit_of(window, budget.summary))
+        prompt, style = summary.prompt, summary.style
+        alternates = provider.demands_alternation(format_.name, summariser, request.tenant)
+        if alternates and not request.policy.alternates:
+            style = "transcript"  # The conversation is written for its own provider.
+        if style == "auto":
+            # Signed thinking may be refused where the prompt ends otherwise.
+            is_signed = request.wire.thinks or request.conversation.history.holds_signed_thinking
+            reads_it = warm and self.is_by_own_model(request) and not is_signed
+            style = "prefix" if reads_it else "transcript"
+        return SummaryBrief(
+            model=summariser,
+            prompt=prompt,
+            update_prompt=rules.update_prompt,
+            # The prompt stands in a call twice: at four characters a token, half its length.
+            input_tokens=max(0, int(INPUT_SHARE * room) - len(prompt + wire.wishes.focus) // 2),
+            shown_tokens=max(0, room - len(prompt + wire.wishes.focus) // 2),
+            part_tokens=int(PART_SHARE * min(window.context, room)),
+            source_tokens=rules.source_tokens and int(rules.source_tokens / budget.line.ratio),
+            focus=wire.wishes.focus,
+            ratio=line.ratio,
+            strategy=rules.policy.strategy,
+            # What is shown as it came can be read in its own format alone.
+            style=style if format_ is request.format else "transcript",
+            alternates=alternates,
+            values_share=VALUES_SHARE,
+            user_words=rules.policy.user_words,
+            folds_in=rules.policy.folds_in,
+            failed_results=rules.policy.failed_results,
+            scrub=self.scrub,
+        )
+
+    def routes(self, request: ChatRequest) -> tuple[Route, ...]:
+        """Summarisers to ask, the first choice first. An upstream with a key of its own adds that itself."""
+        if (known := self._routes.get(request)) is not None:
+            return known
+        summary, headers = request.measure.rules.summary, for_summary(request.headers)
+        asked = ((summary.model, summary.upstream), *((other.model, other.upstream) for other in summary.fallbacks))
+        routes = self._routes[request] = tuple(
+            self._route(request, model or request.model, self._at(request, upstream), headers)
+            for model, upstream in asked
+        )
+        return routes
+
+    def prefix(self, request: ChatRequest, view: View) -> Prefix:
+        """The conversation itself, for a summariser that reads that."""
+        routing = dict([request.wire.cache_key] if request.wire.cache_key else ())
+        tokens = request.budget.line.to_provider_tokens(view.tokens)
+        return Prefix(tuple(request.rendered(view)), request.wire.cached, tokens, routing)
+
+    def is_by_own_model(self, request: ChatRequest) -> bool:
+        """True if the conversation's own model is asked first, whose provider has just read it."""
+        summary = request.measure.rules.summary
+        return summary.model in (None, request.model) and self._at(request, summary.upstream) is request.provider
+
+    def _route(self, request: ChatRequest, model: str, provider: Provider, headers: list[tuple[bytes, bytes]]) -> Route:
+        format_, is_own = provider.format_for(request.format, request.tenant), provider is request.provider
+        shown = headers if is_own else for_anybody(headers)  # A key is for the conversation's own provider alone.
+        return Route(
+            model,
+            provider.upstream,
+            format_.summaries,
+            with_missing(shown, format_.summaries.headers),
+            provider.name,
+            provider.host,
+            provider.windows.window_of(model, request.tenant).context,
+            is_own=is_own and format_ is request.format,
+            continues=format_ is request.format,
+            missing=partial(provider.lacks, format_.name, request.tenant),
+            alternates=partial(provider.learn_alternation, format_.name, model, request.tenant),
+            query=keys_alone(request.query) if is_own else b"",
+        )
+
+    def _at(self, request: ChatRequest, upstream: str | None) -> Provider:
+        return self.providers.named(upstream) if upstream else request.provider

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Budget
 from app.compaction.chunk_builder import ChunkBuilder, Draft, SummaryCall
-from app.compaction.chunks import SummaryChunk
+from app.compaction.chunks import Compaction, Failure, Outcome, SummaryAnswer, SummaryChunk, was_refused
 from app.compaction.plan import (
     FOLD_MINIMUM,
     Plan,
@@ -25,7 +25,6 @@ from app.compaction.plan import (
     words_room,
 )
 from app.compaction.policy import SummaryBrief
-from app.compaction.results import Compaction, Failure, Outcome, SummaryAnswer, was_refused
 from app.compaction.user_words import own_entries
 from app.compaction.view import Conversation, View
 from app.conversation.reasons import Reasons

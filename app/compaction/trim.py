@@ -21,7 +21,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.mask import cut_arguments, is_allowed
-from app.compaction.select import carried_context, most_carried_tokens, with_carried_context
 from app.compaction.tool_output import shorten
 from app.compaction.user_words import OmittedWords
 from app.compaction.view import (
@@ -36,8 +35,11 @@ from app.compaction.view import (
     Verbatim,
     View,
     append,
+    carried_context,
     message_of,
+    most_carried_tokens,
     standing,
+    with_carried_context,
 )
 from app.conversation.messages import Kind, Message, own_message
 from app.conversation.quoting import word

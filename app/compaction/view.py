@@ -3,14 +3,25 @@
 Rule: the client's history is never edited. For each request a view of it is worked out anew, in the conversation's
 order: the instructions, always whole; for each chunk its summary and the messages it carries; copies of what is pinned;
 then the rest, byte for byte but for what a stage took away. Which chunks and masks it uses follows from the history and
-from what is stored, and from nothing else: see `reading`. Every part names the messages it stands for, so that a view
-can be checked before it is sent (`verify`) and shown afterwards (`coverage`): each message is covered exactly once.
+from what is stored, and from nothing else: see `select`. Every part names the messages it stands for, so that a view
+can be checked before it is sent (`verify`) and shown afterwards (`coverage_of`): each message is covered exactly once.
+
+Some providers sign a thought over all that stood before it, and refuse it behind anything else, such as a summary. So:
+
+1. A changed view leaves out the thinking of finished turns. Every provider takes that.
+2. The turn under way keeps its own: while a model is to think, providers demand it there.
+3. Where that was refused, because something before it changed in the middle of the turn, nothing of the turn up to the
+   refused request is sent from then on (`Request.thinking_from`); what was thought later stands behind the new prefix.
+4. A model that refused thinking once (`Request.binds_thinking`) gets none behind what a stage shortens or leaves out
+   anew for each request of a turn, and none of the turn behind a summary or a mask that was just made: it never stands
+   behind the same prefix again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from copy import copy
 from typing import Literal, TypeGuard
 
@@ -18,10 +29,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.chunks import SummaryChunk
-from app.conversation.client_context import MOST_OF_LIMIT, ClientContext, superseded_places, without_superseded
+from app.conversation.client_context import (
+    MOST_OF_LIMIT,
+    CarriedContext,
+    ClientContext,
+    superseded_places,
+    without_superseded,
+)
 from app.conversation.identity import Identity
 from app.conversation.lazy import lazy
 from app.conversation.messages import History, Kind, Message, Transcript
+from app.tokens.estimate import Cost
 
 
 class Verbatim(Struct, frozen=True):
@@ -406,3 +424,141 @@ def message_of(conversation: Conversation, index: int, part: Part) -> Message:
     if part.calls is not None:
         calls = tuple(replace(calls[position], arguments=arguments) for position, arguments in part.calls)
     return replace(message, texts=part.texts, calls=calls)
+
+
+def whole(conversation: Conversation) -> View:
+    """The view that changes nothing."""
+    rest = len(conversation.transcript)
+    return View((Verbatim(0, rest),) if rest else (), conversation.tokens)
+
+
+def covered_by(conversation: Conversation, view: View) -> int:
+    """Number of messages that a view's summaries stand for."""
+    chunks = view.chunks
+    return conversation.chain.positions[chunks[-1].through_digest] if chunks else 0
+
+
+def with_carried_context(conversation: Conversation, view: View) -> View:
+    """The view with the note that repeats omitted client context; itself where it has that note."""
+    held = next((part for part in view.parts if _is_carried_context(part)), None)
+    carried = carried_context(conversation, view.parts)
+    if (held.text if held else "") == carried.text:
+        return view
+    others = [part for part in view.parts if part is not held]
+    tokens = view.tokens - (held.tokens if held else 0) + carried.tokens
+    return replace(view, parts=(*context_note(carried), *others), tokens=tokens)
+
+
+def carried_context(conversation: Conversation, parts: Iterable[Part]) -> CarriedContext:
+    """The client context that a view of these parts has to repeat."""
+    reach, stands = _reach(conversation, parts)
+    return conversation.client_context.carry_over(reach, stands)
+
+
+def most_carried_tokens(conversation: Conversation, parts: Iterable[Part], out: AbstractSet[int]) -> int:
+    """Tokens of the largest note that a view of these parts needs while the messages in `out` are left out in order."""
+    reach, stands = _reach(conversation, parts)
+    return conversation.client_context.most_tokens(reach, max(out, default=-1) + 1, stands - out)
+
+
+def _reach(conversation: Conversation, parts: Iterable[Part]) -> tuple[int, set[int]]:
+    """How many of the history's first messages a view of these parts may leave out, and which messages it sends."""
+    positions, stands, reach = conversation.chain.positions, set[int](), 0
+    for part in parts:
+        match part:
+            case Summary(chunk):
+                reach = max(reach, positions.get(chunk.through_digest, 0))
+            case Pruned(_, stop):
+                reach = max(reach, stop)
+            case Verbatim(start, stop) | Pinned(start, stop):
+                stands.update(range(start, stop))
+            case Carried(index) | Altered(index):
+                stands.add(index)
+            case _:
+                pass
+    return reach, stands
+
+
+def context_note(carried: CarriedContext) -> list[Note]:
+    return [Note("client_instructions", carried.text, carried.tokens)] if carried.text else []
+
+
+def _is_carried_context(part: Part) -> TypeGuard[Note]:
+    return isinstance(part, Note) and part.kind == "client_instructions"
+
+
+ANEW: frozenset[Alteration] = frozenset({"trimmed", "cleared", "shortened", "faded", "truncated"})
+"""Stages that depend on all that was said so far: the next request of a turn has other texts in their place."""
+
+
+def current_turn(conversation: Conversation) -> int:
+    """Position of the message that begins the turn under way, as a provider counts turns; -1 without one.
+
+    A message with results goes on with a turn, whatever else stands in it.
+    """
+    messages = conversation.transcript.messages
+    users = (i for i in reversed(range(len(messages))) if messages[i].kind is Kind.USER or messages[i].is_result_text)
+    return next((i for i in users if not messages[i].answers), -1)
+
+
+def without_thinking(
+    conversation: Conversation, view: View | None, start: int, cost: Cost, *, is_bound: bool = False
+) -> View | None:
+    """The view without the thinking of the messages before `start`; itself where it sends none of it. None is the
+    history as it came. `is_bound`: also without the thinking behind what will not be the same in the next request."""
+    changed, messages = view or whole(conversation), conversation.transcript.messages
+    stop = _first_made_anew(conversation, changed) if is_bound else len(messages)
+    sent = (i for i in _sent(changed) if messages[i].signed_thinking)
+    left_out = {i for i in sent if i < start or i > stop} - changed.without_thinking
+    if not left_out:
+        return view
+    saved = sum(cost(messages[i]) - cost(replace(messages[i], thoughts=())) for i in left_out)
+    return replace(changed, without_thinking=changed.without_thinking | left_out, tokens=changed.tokens - saved)
+
+
+def turn_digest(conversation: Conversation) -> bytes | None:
+    """Digest of the history up to the beginning of the turn under way; None for one that holds no signed thinking."""
+    return conversation.chain[current_turn(conversation) + 1] if conversation.history.holds_signed_thinking else None
+
+
+def lacks_current_thinking(conversation: Conversation, view: View | None) -> bool:
+    """Whether a view leaves out thinking of the turn under way."""
+    return view is not None and max(view.without_thinking, default=-1) > current_turn(conversation)
+
+
+def sent_again_from(conversation: Conversation, view: View | None) -> int:
+    """Position from which on the requests that follow this view can send the turn's thinking; 0 for all of it. What was
+    left out stays so, and the answer to a view that changes with every request is bound to what is not sent again."""
+    messages = len(conversation.transcript)
+    if view is not None and _first_made_anew(conversation, view) < messages:
+        return messages + 1
+    return max(view.without_thinking) + 1 if view and lacks_current_thinking(conversation, view) else 0
+
+
+def _first_made_anew(conversation: Conversation, view: View) -> int:
+    """Position of the first message that the next request of the turn may send otherwise; that of the end without one.
+
+    Whole turns that are left out stay so until another turn begins.
+    """
+    turns = conversation.transcript.turn_starts
+    for part in view.parts:
+        match part:
+            case Altered(index, by=by) if by in ANEW:
+                return index
+            case Pruned(start, stop, "pruned") if stop not in turns:
+                return start
+            case _:
+                pass
+    return len(conversation.transcript)
+
+
+def _sent(view: View) -> Iterator[int]:
+    """Positions of the messages that a view sends."""
+    for part in view.parts:
+        match part:
+            case Verbatim(start, stop) | Pinned(start, stop):
+                yield from range(start, stop)
+            case Carried(index) | Altered(index):
+                yield index
+            case _:
+                pass

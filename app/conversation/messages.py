@@ -117,7 +117,7 @@ class Message(Struct, frozen=True, weakref=True):
     sealed: bool = False
     """Signed or encrypted as a whole: it is sent as it came or not at all, and never quoted."""
     signed_thinking: bool = False
-    """Among its thoughts are some that their provider signed: see `compaction/thinking`."""
+    """Among its thoughts are some that their provider signed: see `without_thinking` in `compaction/view`."""
     bound: bool = False
     """True for a message that goes where the message after it goes: a provider refuses it by itself."""
     expires: bool = False

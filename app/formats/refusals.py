@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from app.compaction.overflow import MIN_LIMIT, Overflow
+from app.compaction.budget import MIN_LIMIT, Overflow
 from app.tokens.usage import MOST_TOKENS
 
 PATTERNS = 4

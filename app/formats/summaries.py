@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from app.compaction.chunks import Ending, SummaryAnswer
 from app.compaction.prompts import SummaryRequest
-from app.compaction.results import Ending, SummaryAnswer
 from app.formats.members import holds_more_values
 from app.formats.objects import text_at
 from app.formats.refusals import decoded

@@ -20,8 +20,7 @@ from time import monotonic
 import structlog
 from msgspec.structs import replace
 
-from app.compaction.budget import Window
-from app.compaction.overflow import MIN_LIMIT, Overflow
+from app.compaction.budget import MIN_LIMIT, Overflow, Window
 from app.formats.refusals import classify, decoded
 from app.http.upstream import Headers, Upstream
 from app.providers.model_listings import NOBODY, ModelListings

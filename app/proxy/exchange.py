@@ -15,9 +15,9 @@ import structlog
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
+from app.compaction.budget import Recovery
 from app.compaction.compactor import untouched
 from app.compaction.fallback import UNTOUCHED, Decision, capped
-from app.compaction.overflow import Recovery
 from app.compaction.request import ChatRequest
 from app.conversation.reasons import Code, Reason, because
 from app.errors import StenoError

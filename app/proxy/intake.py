@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from app.compaction.policy import Strategy
 from app.compaction.request import MANY_MESSAGES, ChatRequest, Measure
-from app.compaction.thinking import turn_digest
-from app.compaction.view import Conversation
+from app.compaction.view import Conversation, turn_digest
 from app.conversation.identity import Identity
 from app.conversation.messages import Kind
 from app.conversation.recognition import heads_of

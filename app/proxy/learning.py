@@ -9,10 +9,10 @@ from http import HTTPStatus
 import structlog
 from msgspec.structs import replace
 
+from app.compaction.budget import MIN_LIMIT, CutAnswer, Overflow, Payload, Recovery, least_room, overflow_of, recover
 from app.compaction.fallback import Decision
-from app.compaction.overflow import MIN_LIMIT, CutAnswer, Overflow, Payload, Recovery, least_room, overflow_of, recover
 from app.compaction.request import ChatRequest
-from app.compaction.thinking import sent_again_from, turn_digest, without_thinking
+from app.compaction.view import sent_again_from, turn_digest, without_thinking
 from app.formats.answers import AnswerEditor
 from app.formats.shapes import refused_shape
 from app.formats.usage import Usage

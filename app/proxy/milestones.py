@@ -6,7 +6,7 @@ import asyncio
 from typing import TypeVar
 
 from app.compaction.fallback import Decision
-from app.compaction.runner import CompactionStart
+from app.compaction.lease import CompactionStart
 from app.http.upstream import UpstreamAnswer
 from app.proxy.learning import Observation
 

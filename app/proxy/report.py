@@ -13,10 +13,10 @@ import msgspec
 import structlog
 from msgspec import UNSET, UnsetType
 
-from app.compaction.coverage import coverage_of
 from app.compaction.fallback import Decision, account_of
+from app.compaction.lease import CompactionStart
 from app.compaction.request import ChatRequest
-from app.compaction.runner import CompactionStart
+from app.compaction.verify import coverage_of
 from app.compaction.view import Note, Recalled
 from app.conversation.reasons import Code, Reason
 from app.formats.answers import AnswerEditor

@@ -28,7 +28,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.samples import Sample
 
 from app import __version__
-from app.compaction.results import Outcome
+from app.compaction.chunks import Outcome
 from app.conversation.reasons import Code, Reasons
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable, UpstreamUnreadable
 from app.tokens.usage import Purpose, Tokens

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.compaction.results import Ending, SummaryAnswer
+from app.compaction.chunks import Ending, SummaryAnswer
 from app.conversation.messages import Kind
 from app.tokens.usage import Tokens
 

@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from app.compaction.chunks import SummaryAnswer
 from app.compaction.prompts import chunk_text, summary_request
-from app.compaction.repair import repair
-from app.compaction.results import SummaryAnswer
-from app.compaction.select import whole
-from app.compaction.verify import problems
+from app.compaction.verify import problems, repair
 from app.compaction.view import (
     Altered,
     Carried,
@@ -28,6 +26,7 @@ from app.compaction.view import (
     Summary,
     Verbatim,
     View,
+    whole,
 )
 from app.conversation.messages import Kind, Message
 from app.errors import UpstreamDisconnected, UpstreamUnreadable

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import pytest
 
-from app.compaction.breakers import ModelBreaker
+from app.compaction.memory import ModelBreaker
 from app.runtime.server import RunningServer
 from lab.simulator import Simulator
 from lab.simulator.log import Kind

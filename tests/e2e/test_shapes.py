@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.compaction import compactor, request
-from app.compaction.planning_state import Case
+from app.compaction.select import PlanningState
 from app.compaction.view import Conversation
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.reader import MessageReader
@@ -112,7 +112,7 @@ def held_up(owner: Any, name: str, is_long: Callable[..., bool]) -> Iterator[Eve
             gate.set()
 
 
-def _many(case: Case, *_: object) -> bool:
+def _many(case: PlanningState, *_: object) -> bool:
     return len(case.conversation.transcript) > 100
 
 

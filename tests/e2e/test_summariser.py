@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from app.compaction.chunks import Ending, Failure, SummaryAnswer
 from app.compaction.prompts import SUMMARY_PROMPT, SummaryRequest, summary_request
-from app.compaction.results import Ending, Failure, SummaryAnswer
 from app.compaction.summariser_client import Prefix, Route, Summariser
 from app.conversation.reasons import Code, Reason
 from app.formats.chat_completions.format import CHAT_COMPLETIONS

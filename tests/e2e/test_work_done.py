@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.compaction import planning_state as case
-from app.compaction.routing import SummaryRouting
+from app.compaction import select as case
+from app.compaction.summariser_client import SummaryRouting
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import post
 from tests.e2e.running import StartSteno

@@ -18,8 +18,7 @@ import msgspec
 
 from app.api.pins import read_indexes
 from app.compaction.budget import Shares, Window, budget_for
-from app.compaction.select import whole
-from app.compaction.view import Altered, Conversation, Costs, View
+from app.compaction.view import Altered, Conversation, Costs, View, whole
 from app.conversation.identity import Identity
 from app.errors import InvalidRequest, LoopDetected
 from app.formats.chat_completions.answers import ChunkHead, CompletionEditor

@@ -14,12 +14,10 @@ from app.compaction import plan
 from app.compaction import select as reading
 from app.compaction.budget import Budget, Trigger
 from app.compaction.chunk_builder import SummaryCall
-from app.compaction.chunks import SummaryChunk
+from app.compaction.chunks import Compaction, Failure, SummaryAnswer, SummaryChunk
 from app.compaction.mask import Boundary, Masking, MaskPolicy
-from app.compaction.planning_state import Case
 from app.compaction.policy import Policy, SummaryBrief
-from app.compaction.results import Compaction, Failure, SummaryAnswer
-from app.compaction.select import Path
+from app.compaction.select import Path, PlanningState
 from app.compaction.summarizer import SummaryWork, make_chunks
 from app.compaction.view import Conversation, Costs, View
 from app.conversation.identity import Identity
@@ -165,8 +163,8 @@ def case(
     limits: Budget | None = None,
     policy: Policy | None = None,
     masking: Masking | None = None,
-) -> Case:
-    return Case(talk, policy or Policy(), limits or budget(), cost, chunks, masking)
+) -> PlanningState:
+    return PlanningState(talk, policy or Policy(), limits or budget(), cost, chunks, masking)
 
 
 def least_view(

@@ -39,7 +39,7 @@ MAY_COUNT = {
 MAY_SCALE = {
     "providers/tokenizer.py": {"BYTES_PER_TOKEN"},  # the heuristic without tables
     "tokens/pictures.py": {"GLYPHS_PER_TOKEN"},  # what is written in a PDF, which nobody decodes to a text
-    "compaction/routing.py": {
+    "compaction/summariser_client.py": {
         "len(prompt + wire.wishes.focus) // 2"
     },  # the room a summary call leaves beside its own prompt
     "proxy/intake.py": {"len(said) // 2"},  # half of a history, in messages

@@ -21,11 +21,10 @@ from app.compaction.background import (
     RequestRate,
     RequestRates,
 )
-from app.compaction.chunks import SummaryChunk
+from app.compaction.chunks import Compaction, SummaryChunk
 from app.compaction.fallback import Decision
 from app.compaction.parts import BackgroundChance, Prices, Stored
 from app.compaction.policy import Policy
-from app.compaction.results import Compaction
 from app.conversation.messages import Message
 from app.conversation.reasons import Code, because
 from app.runtime.caches import Erased

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.compaction.select import Path, build_view, whole
-from app.compaction.view import Altered, Conversation, Costs, Verbatim, View
+from app.compaction.select import Path, build_view
+from app.compaction.view import Altered, Conversation, Costs, Verbatim, View, whole
 from app.conversation.messages import Media, ToolCall
 from app.errors import InvalidRequest
 from app.formats import members, objects

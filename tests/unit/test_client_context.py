@@ -9,15 +9,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.compaction.coverage import coverage_of
 from app.compaction.fallback import settle
 from app.compaction.mask import MaskPolicy, Masks
-from app.compaction.planning_state import case_of
 from app.compaction.policy import Policy
-from app.compaction.select import Path, build_view, carried_context, usable, whole, with_carried_context
+from app.compaction.select import Path, build_view, initial_state, usable
 from app.compaction.trim import fit, prune
-from app.compaction.verify import problems
-from app.compaction.view import Altered, Conversation, Costs, Note, Part, Pins, Pruned, Summary, Verbatim, View
+from app.compaction.verify import coverage_of, problems
+from app.compaction.view import (
+    Altered,
+    Conversation,
+    Costs,
+    Note,
+    Part,
+    Pins,
+    Pruned,
+    Summary,
+    Verbatim,
+    View,
+    carried_context,
+    whole,
+    with_carried_context,
+)
 from app.conversation.client_context import (
     CARRIED_OVER,
     CONTEXT,
@@ -246,14 +258,16 @@ def test_a_decision_says_what_there_was_no_room_for() -> None:
     large = f"{CLAUDE_CONTEXT}{words(200)}</system-reminder>"
     talk = conversation(user(large, "Find the leak."), *turns(20, 40), message("user", "And now?"))
     made = chunk(talk, 0, 31)
-    case = replace(case_of(talk, Policy(), budget(1_000), cost, Pins()), chunks=(made,))
+    case = replace(initial_state(talk, Policy(), budget(1_000), cost, Pins()), chunks=(made,))
     decision = settle(case)
     assert decision.status == "summarized"
     assert decision.reason is not None
     assert decision.reason.startswith("client_instructions_too_long: <system-reminder> As you answer")
     assert "tokens)" in decision.reason
     small = conversation(user(CLAUDE, "Find the leak."), *turns(20, 40), message("user", "And now?"))
-    fitting = settle(replace(case_of(small, Policy(), budget(1_000), cost, Pins()), chunks=(chunk(small, 0, 31),)))
+    fitting = settle(
+        replace(initial_state(small, Policy(), budget(1_000), cost, Pins()), chunks=(chunk(small, 0, 31),))
+    )
     assert fitting.reason is None
     assert fitting.view is not None
     assert CLAUDE in noted(fitting.view)[0]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.compaction.chunks import FirstChunk
+from app.compaction.chunks import Compaction, FirstChunk, Outcome
 from app.compaction.compactor import ROUNDS, Preparation, untouched
 from app.compaction.fallback import UNTOUCHED, Decision
 from app.compaction.mask import MaskPolicy
@@ -17,9 +17,7 @@ from app.compaction.parts import BackgroundChance, Lately, Prices, Stored
 from app.compaction.policy import Policy
 from app.compaction.recall import RecallPolicy
 from app.compaction.request import MANY_BYTES, MANY_MESSAGES
-from app.compaction.results import Compaction, Outcome
-from app.compaction.thinking import without_thinking
-from app.compaction.view import Altered, Pruned, Verbatim, View
+from app.compaction.view import Altered, Pruned, Verbatim, View, without_thinking
 from app.conversation.reasons import Code, Reason, because
 from app.store import StoreUnavailable
 from app.tokens.cost_gate import CostGate, Rates

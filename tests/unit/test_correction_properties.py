@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from app.compaction.chunk_builder import corrected
 from app.compaction.chunks import SummaryChunk
-from app.compaction.select import build_view, whole
+from app.compaction.select import build_view
 from app.compaction.summarizer import SummaryWork
 from app.compaction.verify import problems
-from app.compaction.view import Conversation, Summary, View
+from app.compaction.view import Conversation, Summary, View, whole
 from app.conversation.messages import Message
 from tests.unit.conversations import (
     conversation,

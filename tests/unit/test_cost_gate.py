@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from app.compaction.mask import Boundary, Masking, MaskPolicy, Masks
 from app.compaction.plan import Plan, calls_of_plan, change_of_mask, change_of_plan
-from app.compaction.planning_state import Case, due_mask
+from app.compaction.select import PlanningState, due_mask
 from app.compaction.view import Conversation
 from app.tokens.calibration import Line
 from app.tokens.cost_gate import Change, CostGate, Rates, is_worth, rates_of
@@ -37,7 +37,7 @@ TALK = conversation(message("system", "be brief", tokens=10), *turns(16, size=25
 LIMITS = budget(1_000, tail=200, summary=40)
 
 
-def planned() -> tuple[Case, Plan]:
+def planned() -> tuple[PlanningState, Plan]:
     plan = sure(plan_compaction(TALK, (), LIMITS, SETTINGS, "additive"))
     return case(TALK, limits=LIMITS), plan
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.compaction.coverage import coverage_of
-from app.compaction.select import whole
-from app.compaction.view import Conversation
+from app.compaction.verify import coverage_of
+from app.compaction.view import Conversation, whole
 from app.tokens.calibration import Line
 from tests.unit.conversations import conversation, message
 

@@ -8,17 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 from app.compaction.budget import Trigger
-from app.compaction.chunks import SummaryChunk
+from app.compaction.chunks import Compaction, Outcome, SummaryChunk
 from app.compaction.compactor import Preparation
-from app.compaction.coverage import coverage_of
 from app.compaction.fallback import LONGEST_REASON, MOST_STEPS, Decision, Step, account_of, settle, step_down, untouched
 from app.compaction.mask import Boundary, Masking, MaskPolicy, Masks
-from app.compaction.planning_state import Case, case_of
 from app.compaction.policy import Policy
-from app.compaction.results import Compaction, Outcome
-from app.compaction.select import Path, build_view, whole
+from app.compaction.select import Path, PlanningState, build_view, initial_state
 from app.compaction.trim import SessionPruning
-from app.compaction.view import Altered, Conversation, Note, Pins, Pruned, View
+from app.compaction.verify import coverage_of
+from app.compaction.view import Altered, Conversation, Note, Pins, Pruned, View, whole
 from app.conversation.reasons import Code, Reason, Reasons, because
 from app.tokens.calibration import Line
 from tests.unit.conversations import WHY, budget, case, chunk, conversation, cost, message, sure, turns, words
@@ -260,9 +258,9 @@ ACCOUNT_TALK = conversation(*turns(8, size=100), message("user", "q"))
 CHUNK = chunk(ACCOUNT_TALK, 0, 8)
 
 
-def account_case(limit: int, trigger: int, **policy: Any) -> Case:
+def account_case(limit: int, trigger: int, **policy: Any) -> PlanningState:
     limits = replace(budget(), limit=limit, trigger=Trigger(trigger), target=trigger)
-    return case_of(ACCOUNT_TALK, Policy(**policy), limits, cost, Pins())
+    return initial_state(ACCOUNT_TALK, Policy(**policy), limits, cost, Pins())
 
 
 def names(steps: tuple[Step, ...]) -> list[tuple[str, str]]:
@@ -313,9 +311,9 @@ def test_the_last_step_is_what_is_sent() -> None:
     ]
 
 
-def steps_of(end: Case, **known: Any) -> tuple[Step, ...]:
+def steps_of(end: PlanningState, **known: Any) -> tuple[Step, ...]:
     nothing: Any = None
-    return tuple(Preparation(asked(ACCOUNT_TALK), nothing, _case=end, **known)._steps())
+    return tuple(Preparation(asked(ACCOUNT_TALK), nothing, _state=end, **known)._steps())
 
 
 def test_what_was_looked_at_and_made_is_told_in_order() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
+from app.compaction.chunks import Ending, SummaryAnswer, objection, visible_text
 from app.compaction.prompts import SUMMARY_PROMPT
-from app.compaction.results import Ending, SummaryAnswer, objection, visible_text
 from app.formats.chat_completions.summaries import ENDINGS
 from tests.unit.conversations import count, words
 

@@ -12,10 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from app.compaction.chunk_builder import SummaryCall
-from app.compaction.chunks import UserWords
+from app.compaction.chunks import Ending, UserWords
 from app.compaction.policy import Strategy, SummaryBrief
 from app.compaction.prompts import SummaryRequest, chunk_text, failed_results, quote_chunks, quote_messages
-from app.compaction.results import Ending
 from app.compaction.select import Path, build_view
 from app.compaction.summarizer import SummaryWork
 from app.compaction.trim import prune

@@ -6,8 +6,8 @@ from typing import Any, get_args
 
 import pytest
 
+from app.compaction.chunks import Outcome
 from app.compaction.fallback import StepName
-from app.compaction.results import Outcome
 from app.inspector.why import explained, meanings
 
 PARTS = [

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.compaction.fallback import settle
-from app.compaction.planning_state import Case, case_of
 from app.compaction.policy import Policy
+from app.compaction.select import PlanningState, initial_state
 from app.compaction.user_words import HEADING, OmittedWords
 from app.compaction.verify import problems
 from app.compaction.view import Conversation, Note, Pins, Pruned, View
@@ -31,11 +31,11 @@ def said(*rules: str, number: int = 20, size: int = 50) -> list[Message]:
     return [*set_, *turns(number, size), QUESTION]
 
 
-def asked(talk: Conversation, *, policy: Policy = NO_SUMMARIES, limit: int = 1_000, room: int = 40) -> Case:
+def asked(talk: Conversation, *, policy: Policy = NO_SUMMARIES, limit: int = 1_000, room: int = 40) -> PlanningState:
     return replace(case(talk, limits=budget(limit), policy=policy), words=OmittedWords(talk, room, count))
 
 
-def sent(asked: Case) -> View:
+def sent(asked: PlanningState) -> View:
     view = sure(settle(asked).view)
     assert problems(asked.conversation, view, asked.budget.limit, alternates=asked.policy.alternates) == []
     parts = [part for part in view.parts if isinstance(part, Note)]
@@ -111,9 +111,9 @@ def test_they_do_not_stand_in_a_note_between_two_messages_of_the_assistant() -> 
 def test_without_a_stub_or_where_the_policy_does_not_ask_nothing_is_said() -> None:
     talk = conversation(*said(NEVER))
     for quiet in (replace(NO_SUMMARIES, stub=False), replace(NO_SUMMARIES, user_words=False)):
-        made = case_of(talk, quiet, budget(), cost, Pins(), OmittedWords(talk, 40, count))
+        made = initial_state(talk, quiet, budget(), cost, Pins(), OmittedWords(talk, 40, count))
         assert sent(made) == sent(case(talk, policy=quiet))
-    assert case_of(talk, NO_SUMMARIES, budget(), cost, Pins(), OmittedWords(talk, 40, count)).words
+    assert initial_state(talk, NO_SUMMARIES, budget(), cost, Pins(), OmittedWords(talk, 40, count)).words
 
 
 def test_where_the_summaries_are_given_up_what_they_stood_for_is_read_as_well() -> None:

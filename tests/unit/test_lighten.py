@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from app.compaction.budget import Shares, Window, budget_for
 from app.compaction.fallback import Decision, settle, untouched
 from app.compaction.mask import MaskPolicy
-from app.compaction.planning_state import Case, case_of
 from app.compaction.policy import Policy
+from app.compaction.select import PlanningState, initial_state
 from app.compaction.view import Altered, Conversation, Pins, View
 from app.conversation.messages import Media, Message
 from app.tokens.calibration import ONE_TO_ONE
@@ -33,9 +33,9 @@ def turns(number: int, size: int = 3_000) -> list[Message]:
     return [each for _ in range(number) for each in (picture("user", size), message("assistant", "A heron."))]
 
 
-def case(talk: Conversation, policy: Policy | None = None, most: int = MOST) -> Case:
+def case(talk: Conversation, policy: Policy | None = None, most: int = MOST) -> PlanningState:
     budget = budget_for(Window(128_000, "config"), 0, Shares(), ONE_TO_ONE, body_bytes=most)
-    return case_of(talk, policy or Policy(), budget, cost, Pins())
+    return initial_state(talk, policy or Policy(), budget, cost, Pins())
 
 
 def sent(talk: Conversation, policy: Policy | None = None, most: int = MOST) -> Decision:

@@ -12,11 +12,10 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Trigger
 from app.compaction.chunks import SummaryChunk
-from app.compaction.coverage import coverage_of
 from app.compaction.mask import Boundary, Masking, MaskPolicy, Masks
-from app.compaction.select import Path, build_view, whole
-from app.compaction.verify import problems
-from app.compaction.view import Altered, Conversation, Verbatim, View
+from app.compaction.select import Path, build_view
+from app.compaction.verify import coverage_of, problems
+from app.compaction.view import Altered, Conversation, Verbatim, View, whole
 from app.conversation.messages import Message, ToolCall
 from tests.unit.conversations import (
     agent,

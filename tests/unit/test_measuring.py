@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
-from app.compaction.overflow import Overflow
+from app.compaction.budget import Overflow
 from app.formats.registry import FORMATS
 from app.main import create_app
 from app.proxy.caller import Caller

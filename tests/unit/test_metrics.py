@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from app.compaction.results import Outcome
+from app.compaction.chunks import Outcome
 from app.conversation.reasons import Code, because
 from app.proxy.record import RequestRecord
 from app.runtime.bounded import Repeats

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.compaction.overflow import CutAnswer, Overflow, overflow_of
+from app.compaction.budget import CutAnswer, Overflow, overflow_of
 from app.formats.refusals import classify
 from tests.unit.conversations import sure
 from tests.unit.refusals import NEGATIVES, OVERFLOWS, Refused

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from app.compaction import planning_state as module
+from app.compaction import select as module
 from app.compaction.fallback import settle
 from app.compaction.mask import Boundary, Masking, MaskPolicy, Masks
 from app.compaction.plan import plan_compaction
-from app.compaction.planning_state import Case, case_of, due_mask, without_summary
 from app.compaction.policy import Policy
+from app.compaction.select import PlanningState, due_mask, initial_state, without_summary
 from app.compaction.view import Altered, Conversation, Note, Pins
 from tests.unit.conversations import (
     SETTINGS,
@@ -58,8 +58,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return times
 
 
-def begun(**changes: Any) -> Case:
-    return case_of(TALK, Policy(mask=MaskPolicy(**changes)), budget(), cost, Pins())
+def begun(**changes: Any) -> PlanningState:
+    return initial_state(TALK, Policy(mask=MaskPolicy(**changes)), budget(), cost, Pins())
 
 
 def test_all_that_a_request_asks_of_a_case_is_worked_out_once(counted: Counter[str]) -> None:
@@ -98,7 +98,7 @@ def test_pins_are_part_of_a_case_and_what_they_keep_is_not_masked() -> None:
     agent = conversation(
         message("user", "do it"), message("assistant", calls=["a"]), result, message("assistant", "done"), *turns(2)
     )
-    before = case_of(agent, Policy(), budget(), cost, Pins()).with_boundaries([Boundary(4, 0)])
+    before = initial_state(agent, Policy(), budget(), cost, Pins()).with_boundaries([Boundary(4, 0)])
     after = before.with_pins(Pins((2,)))
     assert before.conversation.untouchable == {6}
     assert after.conversation.untouchable == {1, 2, 6}
@@ -118,14 +118,14 @@ def test_masks_in_use_take_tokens_away_before_a_position() -> None:
         )
     ]
     agent = conversation(message("user", "do it"), *results, *turns(2))
-    before = case_of(agent, Policy(), budget(), cost, Pins()).with_chunks([chunk(agent, 0, 4)])
+    before = initial_state(agent, Policy(), budget(), cost, Pins()).with_chunks([chunk(agent, 0, 4)])
     case_ = before.with_boundaries([Boundary(7, 4), Boundary(10, 5)])
     assert before.masked_before(10) == 0
     one = case_.masked_before(6)
     assert 0 < one == case_.masked_before(10)
     assert case_.masked_before(4) == 0
     assert case_.widest_view.tokens == before.widest_view.tokens - one
-    assert case_of(agent, Policy(mask=None), budget(), cost, Pins()).masked_before(10) == 0
+    assert initial_state(agent, Policy(mask=None), budget(), cost, Pins()).masked_before(10) == 0
 
 
 def test_a_case_begins_anew_without_what_was_found_and_with_its_pins() -> None:
@@ -137,7 +137,7 @@ def test_a_case_begins_anew_without_what_was_found_and_with_its_pins() -> None:
 
 
 def test_without_masks_a_boundary_is_no_news() -> None:
-    unmasked = case_of(TALK, Policy(mask=None), budget(), cost, Pins())
+    unmasked = initial_state(TALK, Policy(mask=None), budget(), cost, Pins())
     assert unmasked.with_boundaries([Boundary(4, 0)]) is unmasked
     assert unmasked.with_pins(PINNED).masking is None
 
@@ -152,12 +152,12 @@ LONG = agent(*steps(6, RESULT, answer="I see."))
 """Six results, about 1,900 tokens; masked all together about 560."""
 
 
-def asked(talk: Conversation = LONG, *boundaries: Boundary, policy: Policy = POLICY, **limits: Any) -> Case:
+def asked(talk: Conversation = LONG, *boundaries: Boundary, policy: Policy = POLICY, **limits: Any) -> PlanningState:
     masking = Masking(Masks(talk.transcript, policy.mask, cost), boundaries) if policy.mask else None
     return case(talk, limits=budget(2_000, **limits), policy=policy, masking=masking)
 
 
-def masked(found: Case) -> list[int]:
+def masked(found: PlanningState) -> list[int]:
     view = sure(settle(found, WHY).view)
     return [part.index for part in view.parts if isinstance(part, Altered) and part.by == "masked"]
 

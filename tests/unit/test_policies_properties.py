@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.compaction.budget import Budget, Window, budget_for
-from app.compaction.chunks import SummaryChunk
+from app.compaction.chunks import Compaction, SummaryAnswer, SummaryChunk
 from app.compaction.fallback import Decision
 from app.compaction.mask import Boundary
 from app.compaction.parts import Stored
 from app.compaction.policy import Policy
 from app.compaction.recall import RecallPolicy, Recollection, with_recalled
 from app.compaction.request import Request
-from app.compaction.results import Compaction, SummaryAnswer
 from app.compaction.verify import problems
 from app.compaction.view import Conversation, Pruned, Summary, View
 from app.conversation.identity import Identity

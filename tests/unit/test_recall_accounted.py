@@ -6,9 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from app.compaction.budget import Budget, Shares, Window, budget_for
-from app.compaction.coverage import coverage_of
 from app.compaction.recall import WIDE, RecallPolicy, Recollection, with_recalled
-from app.compaction.verify import problems
+from app.compaction.verify import coverage_of, problems
 from app.compaction.view import Conversation, Recalled, Summary, Verbatim, View
 from app.conversation.reasons import Code
 from app.tokens.calibration import Line

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.compaction.budget import Budget, Shares, Window, budget_for
-from app.compaction.overflow import Overflow, Payload, Recovery, recover
+from app.compaction.budget import Budget, Overflow, Payload, Recovery, Shares, Window, budget_for, recover
 from app.tokens.calibration import ONE_TO_ONE, Line
 from tests.unit.conversations import sure
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.compaction.repair import GAP, repair, separated
-from app.compaction.select import Path, build_view, whole
-from app.compaction.verify import problems
-from app.compaction.view import Altered, Note, Part, Pinned, Pruned, Summary, Verbatim, View
+from app.compaction.select import Path, build_view
+from app.compaction.verify import GAP, problems, repair, separated
+from app.compaction.view import Altered, Note, Part, Pinned, Pruned, Summary, Verbatim, View, whole
 from app.conversation.messages import Message
 from tests.unit.conversations import chunk, conversation, cost, message
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.compaction.select import whole
-from app.compaction.view import Altered, Carried, Conversation, Costs, Note, Pruned, Verbatim, View
+from app.compaction.view import Altered, Carried, Conversation, Costs, Note, Pruned, Verbatim, View, whole
 from app.conversation.messages import Kind, Media, Message
 from app.conversation.reasons import Code
 from app.errors import UpstreamDisconnected

@@ -14,11 +14,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.compaction.repair import repair
-from app.compaction.select import whole
 from app.compaction.trim import fit, prune, truncations
-from app.compaction.verify import problems
-from app.compaction.view import Conversation, Costs, View
+from app.compaction.verify import problems, repair
+from app.compaction.view import Conversation, Costs, View, whole
 from app.conversation.messages import Message
 from app.formats.reader import MessageReader
 from app.formats.responses.format import RESPONSES

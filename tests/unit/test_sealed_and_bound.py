@@ -6,11 +6,9 @@ from msgspec.structs import replace
 
 from app.compaction.mask import MaskPolicy, Masks
 from app.compaction.prompts import failed_results, quote_chunks, quote_messages
-from app.compaction.repair import repair
-from app.compaction.select import whole
 from app.compaction.trim import alter, prune, results
-from app.compaction.verify import problems
-from app.compaction.view import Altered, Note, Pruned, Verbatim, View
+from app.compaction.verify import problems, repair
+from app.compaction.view import Altered, Note, Pruned, Verbatim, View, whole
 from app.conversation.messages import Kind, Message, ToolCall
 from app.tokens.estimate import unit_tokens
 from app.tokens.rules import rules_for

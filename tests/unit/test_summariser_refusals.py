@@ -11,8 +11,8 @@ from unittest.mock import Mock
 import pytest
 import respx
 
+from app.compaction.chunks import Failure, SummaryAnswer
 from app.compaction.prompts import summary_request
-from app.compaction.results import Failure, SummaryAnswer
 from app.compaction.summariser_client import Route, Summariser
 from app.conversation.reasons import Code, because
 from app.formats.chat_completions.summaries import ChatSummaries

@@ -11,8 +11,8 @@ import httpx2
 import pytest
 import respx
 
+from app.compaction.chunks import Failure, SummaryAnswer
 from app.compaction.prompts import summary_request
-from app.compaction.results import Failure, SummaryAnswer
 from app.compaction.summariser_client import PAUSED, TAUGHT_SECONDS, Route, Summariser
 from app.conversation.reasons import Code, because
 from app.formats.chat_completions.summaries import ChatSummaries

@@ -7,12 +7,11 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Budget
 from app.compaction.chunk_builder import SummaryCall
-from app.compaction.chunks import SummaryChunk
+from app.compaction.chunks import Compaction, Ending, Failure, Outcome, SummaryAnswer, SummaryChunk
 from app.compaction.plan import MOST_PARTS, Plan, Span, longest_within, plan_asked, quoted_tokens, released_by
 from app.compaction.plan import plan_compaction as plan_whole
 from app.compaction.policy import Strategy, SummaryBrief
 from app.compaction.prompts import LATER_NOTE, SummaryRequest
-from app.compaction.results import Compaction, Ending, Failure, Outcome, SummaryAnswer
 from app.compaction.select import Path
 from app.compaction.summarizer import SummaryWork
 from app.compaction.view import Altered, Conversation, Part, Pruned, Recalled, Verbatim, View

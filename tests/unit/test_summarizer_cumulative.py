@@ -9,10 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from app.compaction.chunk_builder import SummaryCall
-from app.compaction.chunks import SummaryChunk
+from app.compaction.chunks import Ending, SummaryAnswer, SummaryChunk
 from app.compaction.policy import Strategy, SummaryBrief
 from app.compaction.prompts import SummaryRequest
-from app.compaction.results import Ending, SummaryAnswer
 from app.compaction.summarizer import SummaryWork
 from app.compaction.view import Conversation, Summary, Verbatim, View
 from app.conversation.messages import Message

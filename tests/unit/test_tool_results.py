@@ -15,10 +15,9 @@ from msgspec.structs import replace
 from app.compaction.fallback import settle
 from app.compaction.mask import MaskPolicy, Masks
 from app.compaction.policy import Policy
-from app.compaction.select import whole
 from app.compaction.trim import fit, prune
 from app.compaction.verify import problems
-from app.compaction.view import Altered, Conversation, Part, Pruned, Verbatim
+from app.compaction.view import Altered, Conversation, Part, Pruned, Verbatim, whole
 from app.conversation.authored_text import authored_text, result_confidence
 from app.conversation.messages import Caller, History, Kind, Message, ToolCall
 from app.conversation.tool_results import ResultConfidence, calls_in_text

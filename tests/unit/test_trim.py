@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.compaction.mask import CUT_ARGUMENTS, MaskPolicy, Masks
-from app.compaction.repair import repair
-from app.compaction.select import Path, build_view, whole
+from app.compaction.select import Path, build_view
 from app.compaction.tool_output import shorten
 from app.compaction.trim import (
     MOST_NAMES,
@@ -29,8 +28,8 @@ from app.compaction.trim import (
     truncations,
     with_text,
 )
-from app.compaction.verify import problems
-from app.compaction.view import Altered, Conversation, Note, Pins, Pruned, Verbatim, View
+from app.compaction.verify import problems, repair
+from app.compaction.view import Altered, Conversation, Note, Pins, Pruned, Verbatim, View, whole
 from app.conversation.messages import Media, Message, ToolCall
 from app.conversation.quoting import LONGEST_WORD
 from tests.unit.conversations import chunk, conversation, cost, message, turns, words

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from app.compaction.select import Path, build_view, whole
+from app.compaction.select import Path, build_view
 from app.compaction.verify import problems
-from app.compaction.view import Altered, Carried, Note, Part, Pinned, Pruned, Recalled, Summary, Verbatim, View
+from app.compaction.view import Altered, Carried, Note, Part, Pinned, Pruned, Recalled, Summary, Verbatim, View, whole
 from app.conversation.messages import Message
 from app.conversation.reasons import Code
 from tests.unit.conversations import chunk, conversation, message, turns

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Trigger
 from app.compaction.chunks import SummaryChunk
-from app.compaction.select import Path, build_view, paths, pinned_tokens, whole
+from app.compaction.select import Path, build_view, paths, pinned_tokens
 from app.compaction.view import (
     Altered,
     Carried,
@@ -18,6 +18,7 @@ from app.compaction.view import (
     Summary,
     Verbatim,
     View,
+    whole,
 )
 from app.conversation.messages import Media
 from tests.unit.conversations import chunk, conversation, least_view, message, sure, turns, widest_path, words

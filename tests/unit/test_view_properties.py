@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Budget, Shares, Trigger, Window, background_budget, budget_for, most_without_summary
 from app.compaction.chunks import SummaryChunk
-from app.compaction.select import build_view, paths, whole
+from app.compaction.select import build_view, paths
 from app.compaction.summarizer import SummaryWork
 from app.compaction.verify import problems
-from app.compaction.view import Carried, Conversation, Summary, Verbatim, View
+from app.compaction.view import Carried, Conversation, Summary, Verbatim, View, whole
 from app.conversation.messages import Message
 from tests.unit.conversations import (
     SETTINGS,

@@ -14,8 +14,7 @@ import yaml
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from app.compaction.budget import Window
-from app.compaction.overflow import Overflow
+from app.compaction.budget import Overflow, Window
 from app.providers.model_listings import REFRESH_CHANGING_SECONDS, REFRESH_SECONDS, RETRY_SECONDS, WAIT_SECONDS
 from app.providers.windows import LEARNT_SECONDS, Windows, lower, overflow_in
 from app.runtime.sightings import MOST_OF_ONE

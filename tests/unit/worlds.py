@@ -9,12 +9,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from app.compaction.chunks import Compaction
 from app.compaction.compactor import Preparation
 from app.compaction.fallback import Decision
 from app.compaction.parts import BackgroundChance, Lately, Prices, Stored
 from app.compaction.policy import Policy
 from app.compaction.request import Request
-from app.compaction.results import Compaction
 from app.compaction.view import Conversation
 from app.store import StoreUnavailable
 from tests.unit.conversations import SETTINGS, TENANT, budget, cost, count, notes, play

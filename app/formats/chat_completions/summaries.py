@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec.structs import replace
 
+from app.compaction.chunks import Ending
 from app.compaction.prompts import SummaryRequest
-from app.compaction.results import Ending
 from app.formats.chat_completions.request import NAME, PATH
 from app.formats.summaries import Collected, Json, Manners, SummaryDialect, member_named
 

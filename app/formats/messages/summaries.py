@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from app.compaction.chunks import Ending
 from app.compaction.prompts import SummaryRequest
-from app.compaction.results import Ending
 from app.formats.messages.content import blocks_of
 from app.formats.messages.messages import SYSTEM, is_beside
 from app.formats.messages.request import NAME, PATH

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from app.compaction.chunks import Ending
 from app.compaction.prompts import SummaryRequest
-from app.compaction.results import Ending
 from app.formats.responses.items import INSTRUCTIONS
 from app.formats.responses.request import NAME, PATH, as_item
 from app.formats.summaries import Collected, Json, SummaryDialect
