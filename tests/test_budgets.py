@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 49_228,
+    "app": 49_010,
     "app/cli": 2_655,
     "app/compaction": 11_190,
     "app/conversation": 2_096,
@@ -28,12 +28,12 @@ LINES = {
     "app/store": 5_190,
     "app/telemetry": 540,
     "app/tokens": 1_610,
-    "app/formats": 7_710,
+    "app/formats": 7_510,
     "tests": 64_251,
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""
-FILES = 290
+FILES = 267
 """Python files in `app`, at most."""
 SETTINGS = 75
 TABLES = 12

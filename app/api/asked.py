@@ -12,9 +12,8 @@ from app.compaction.view import Conversation
 from app.conversation.reasons import Code
 from app.errors import InvalidRequest
 from app.formats.format import WireFormat
-from app.formats.members import RawObject, Unreadable
-from app.formats.requests import read_focus
-from app.formats.types import BOUNDS, WireRequest
+from app.formats.raw_json import RawObject, Unreadable
+from app.formats.requests import BOUNDS, WireRequest, read_focus
 from app.proxy.services import Services
 from app.store import StoredConversation
 

@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from app.compaction.fallback import Status
 from app.errors import ConversationNotFound, InvalidRequest, UnsupportedMediaType
 from app.formats.format import WireFormat
-from app.formats.members import RawObject, Unreadable
 from app.formats.paths import FORMAT_NAMES
+from app.formats.raw_json import RawObject, Unreadable
 from app.http.asgi import peer_of, read_body
 from app.http.proxies import is_trusted
 from app.http.relayed import value_of

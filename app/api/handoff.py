@@ -12,7 +12,7 @@ from app.compaction.chunks import SummaryChunk
 from app.compaction.handoff import handoff, standing
 from app.conversation.messages import History, Kind, Message
 from app.formats.format import WireFormat
-from app.formats.members import Unreadable
+from app.formats.raw_json import Unreadable
 from app.store import Store, StoredConversation, StoredHistory
 from app.store.chunks import chunks_named, latest_summaries
 

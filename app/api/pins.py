@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from app.api.dependencies import Body, ConversationId, Listing, Tenant, TheServices, known, no_conversation
 from app.errors import InvalidRequest
-from app.formats.members import RawObject, Unreadable
+from app.formats.raw_json import RawObject, Unreadable
 from app.proxy.services import Services
 from app.store import Pin
 from app.store.pins import find_pins, set_pins

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from app.compaction.fallback import OUTPUT_CAPPED, TASK_BUDGET_LOWERED, THINKING_OFF, Status
 from app.compaction.view import ACTIONS
-from app.formats.early import EVENT_SHAPES
 from app.formats.requests import LONGEST_FOCUS
+from app.formats.sse import EVENT_SHAPES
 from app.http import own_headers
 from app.settings.presets import PRESETS
 

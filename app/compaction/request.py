@@ -18,9 +18,9 @@ from app.compaction.view import Conversation, Note, Pins, Recalled, View, covere
 from app.conversation.lazy import lazy
 from app.conversation.messages import own_message
 from app.conversation.recognition import Heads, Recognition
-from app.formats.early import EventShape
 from app.formats.format import WireFormat
-from app.formats.types import WireRequest
+from app.formats.requests import WireRequest
+from app.formats.sse import EventShape
 from app.http.relayed import Headers
 from app.providers.estimator import Prompt
 from app.providers.providers import Provider

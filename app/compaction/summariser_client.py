@@ -29,12 +29,10 @@ from app.compaction.view import View
 from app.conversation.reasons import Code, Reason, Reasons, because, hint_for, joined
 from app.conversation.secrets import Scrub
 from app.errors import StenoError, UpstreamTimedOut, UpstreamUnreachable
-from app.formats.missing_paths import says_no_such_path
-from app.formats.refusals import classify, decoded
-from app.formats.retries import named_pause
-from app.formats.shapes import demands_alternation, refused_shape
+from app.formats.provider_errors import named_pause
+from app.formats.raw_json import replaced
+from app.formats.refusals import classify, decoded_body, demands_alternation, refused_shape, says_no_such_path
 from app.formats.summaries import Manners, SummaryDialect, SummaryReader
-from app.formats.surrogates import replaced
 from app.http.credentials import for_anybody, keys_alone
 from app.http.relayed import for_summary, with_missing
 from app.http.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, UpstreamAnswer, read_into
@@ -354,7 +352,7 @@ def _too_large(reader: SummaryReader) -> bool:
 
 def _refused(answering: UpstreamAnswer, body: bytes, *, pressed: bool) -> _Setback:
     status = answering.status
-    overflow = _is_overflow(status, decoded(body), pressed=pressed)
+    overflow = _is_overflow(status, decoded_body(body), pressed=pressed)
     return _Setback(
         Failure(because(Code.SUMMARISER_STATUS, str(status)), overflow),
         None if overflow else _pause(status, answering.headers),

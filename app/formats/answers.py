@@ -8,19 +8,31 @@ from functools import partial
 from re import Pattern
 from typing import Any, ClassVar
 
+from msgspec import Struct
+
 from app.errors import StenoError
-from app.formats.early import EarlyFrames, EventShape
-from app.formats.members import RawObject, Unreadable, holds_more_values
 from app.formats.provider_errors import error_body
-from app.formats.sse import MOST_VALUES, data_of, event, last_end
-from app.formats.streamed import MOST_RAW, streamed
-from app.formats.types import UNTOLD, ContextMembers, Headers, WireRequest
+from app.formats.raw_json import RawObject, Unreadable, holds_more_values
+from app.formats.requests import Headers, WireRequest
+from app.formats.sse import MOST_RAW, MOST_VALUES, EarlyFrames, EventShape, data_of, event, last_end, streamed
 from app.formats.usage import LONGEST_USAGE, Usage
 
 LONGEST_TEXT = 1 << 20
 """Bytes of a frame whose text is counted; a longer one holds a picture."""
 LONGEST_NAME = 1_000
 """Bytes of what a provider calls its answer, that we tell."""
+
+
+class ContextMembers(Struct, frozen=True):
+    """Members that an answer gets about its context: JSON members without their braces, the same in every format."""
+
+    status: bytes = b""
+    """Members sent early: `context_status`."""
+    report: bytes = b""
+    """Members at the end, or in an answer that is whole: `context_status` and the `context` object."""
+
+
+UNTOLD = ContextMembers()
 
 
 @dataclass(slots=True)

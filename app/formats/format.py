@@ -21,13 +21,22 @@ from msgspec import Struct
 
 from app.compaction.view import Conversation, View
 from app.formats.answers import Answers
-from app.formats.beginnings import Beginnings
-from app.formats.breakpoints import Breakpoints
-from app.formats.members import RawObject, Unreadable
-from app.formats.requests import Body, check_number, model_of, read_options, request_of, source_of
+from app.formats.raw_json import RawObject, Unreadable, decoded
+from app.formats.reader import Beginnings, Draft
+from app.formats.rendering import Breakpoints
+from app.formats.requests import (
+    BOUNDS,
+    Body,
+    BodyBounds,
+    Headers,
+    WireRequest,
+    check_number,
+    model_of,
+    read_options,
+    request_of,
+    source_of,
+)
 from app.formats.summaries import SummaryDialect
-from app.formats.surrogates import decoded
-from app.formats.types import BOUNDS, BodyBounds, Draft, Headers, WireRequest
 from app.tokens.rules import LONGEST_MODEL, CountingRules, rules_for
 
 

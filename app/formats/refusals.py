@@ -1,8 +1,14 @@
-"""Overflow: whether a provider's error says that the prompt was too large, and which numbers it discloses.
+"""Refusals: what a provider's error says was wrong with a request, and which numbers of it are the provider's own.
 
-The rules, in their order: only errors; the provider's own words, never the caller's; vetoes for what merely looks like
-it; then a structured code, or the grammar *something that is input - is over - a measure of tokens or context*. The
-tables below are the whole data; `PATTERNS` changes with them.
+1. Overflow (`classify`): only errors; the provider's own words, never the caller's; vetoes for what merely looks like
+   it; then a structured code, or the grammar *something that is input - is over - a measure of tokens or context*.
+2. Shape (`refused_shape`): messages do not stand as their format demands. Such a refusal of a changed payload is a
+   fault of Steno's. That thoughts are bound to another prompt is none of it, nor a size.
+3. Missing path (`says_no_such_path`): there is no such path, and not that something named in it is missing.
+4. Echo (`echoes`): a number in an error may be the client's own, because the error quotes the request. Numbers are
+   compared by value, however they are written. The words beside a number are looked for too: it may be changed.
+
+The tables are the whole data; `PATTERNS` changes with those of overflow.
 """
 
 from __future__ import annotations
@@ -12,11 +18,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from app.compaction.budget import MIN_LIMIT, Overflow
+from app.formats.raw_json import decoded
 from app.tokens.usage import MOST_TOKENS
 
 PATTERNS = 4
@@ -28,7 +36,7 @@ LONGEST_TEXT = 20_000
 """Characters of a message that are read."""
 
 
-def decoded(body: bytes) -> object:
+def decoded_body(body: bytes) -> object:
     """The body that a provider sent: parsed JSON, or the text where it is none."""
     try:
         return msgspec.json.decode(body)
@@ -49,7 +57,7 @@ def classify(status: int, body: object, *, first_frame: bool = False) -> Overflo
     said = _said(body)
     if first_frame and said.status is not None:
         status = said.status
-    if status not in STATUSES or said.status in _OTHER_REASONS:
+    if status not in OVERFLOW_STATUSES or said.status in _OTHER_REASONS:
         return None
     text = _plain(said.message)
     if (bucket := _bucket(text)) is not None or status == HTTPStatus.TOO_MANY_REQUESTS:
@@ -203,7 +211,7 @@ def _plain(message: str) -> str:
 
 # Vetoes and verdicts
 
-STATUSES = frozenset({400, 413, 422, 429, 500, 502, 503})
+OVERFLOW_STATUSES = frozenset({400, 413, 422, 429, 500, 502, 503})
 """Statuses with which a prompt that is too large is refused: some servers fail where they meet it."""
 CUT_WORDS = (b'length"', b'"max_tokens"', b'"incomplete"', b"context")
 """Words of answers that ended at a bound; without any of these an answer need not be looked into."""
@@ -496,3 +504,195 @@ def _first(patterns: Sequence[re.Pattern[str]], text: str, other_than: int | Non
 def _numbers(patterns: Sequence[re.Pattern[str]], text: str) -> Iterator[int]:
     for pattern in patterns:
         yield from (number for found in pattern.finditer(text) if (number := int(found[1])) <= MOST_TOKENS)
+
+
+_SHAPE_STATUSES = frozenset({400, 422, 500, 502, 503})
+"""Statuses of such refusals: where a chat template refuses the order, llama.cpp answers 500, and proxies wrap that."""
+LONGEST_ERROR = 8_000
+"""Characters of a refusal that are read."""
+_QUOTES = re.compile(r"[\\`'\"\u2018\u2019\u201c\u201d]")
+_ROLES = re.compile(
+    r"(?:roles?|user|assistant|messages|requests|turns?)\b.{0,40}\balternat(?:e|es|ed|ing|ion)\b"
+    r"|\balternat(?:e|es|ed|ing|ion)\b.{0,40}\b(?:roles?|user|assistant)\b"
+    r"|(?:consecutive|successive) (?:user|assistant|messages?)\b"
+    r"|unexpected role [\w.]{1,20} after role"
+    r"|first message must use the user role"
+    r"|conversation must start with a user message"
+)
+"""Refusals of two messages of one role in a row, or of the assistant's at the beginning."""
+_SHAPES = re.compile(
+    # Calls and their results
+    r"tool_use ids were found without tool_result blocks"
+    r"|unexpected tool_use_id found in \w{1,40} blocks"
+    r"|each tool_use must have a single result"
+    r"|tool_use ids must be unique"
+    r"|was found without a corresponding \w{1,60} block"
+    r"|messages? with role tool must be a response to a prece?eding message"
+    r"|tool_calls must be followed by tool messages"
+    r"|tool_call_ids did not have response messages"
+    r"|insufficient tool messages following tool_calls"
+    r"|no tool output found for [\w ]{1,40} call"
+    r"|no tool call found for [\w ]{1,40} call output"
+    r"|not the same number of function calls and responses"
+    r"|function call turn comes immediately after"
+    r"|number of function response parts is equal to the number of function call parts"
+    r"|number of toolresult blocks at \S{1,80} exceeds the number of tooluse blocks"
+    r"|expected toolresult blocks at"
+    # Their order
+    r"|expected last role"
+    r"|conversation must end with a user message"
+    r"|at least one message is required"
+    r"|a system message must (?:directly follow|be last|be at the)"
+    r"|system message must be at the beginning"
+    # What they hold
+    r"|text content blocks must (?:be non-empty|contain non-whitespace)"
+    r"|all messages must have non-empty content"
+    r"|final assistant content cannot end with trailing whitespace"
+    r"|a maximum of \d{1,2} blocks with cache_control may be provided"
+    r"|cache_control block must not come after a ttl"
+    # Thoughts
+    r"|thinking or redacted_thinking blocks in the latest assistant message cannot be modified"
+    r"|expected thinking or redacted_thinking, but found"
+    r"|final block in an assistant message cannot be thinking"
+    r"|provided without its required [\w ]{1,40} item"
+    r"|duplicate item found with id"
+)
+
+
+def refused_shape(status: int, body: bytes, *, first_frame: bool = False) -> str | None:
+    """The provider's words for what is wrong with the shape; None where it refused something else.
+
+    `first_frame`: the error came as the first frame of a stream that began with status 200.
+    """
+    if status not in _SHAPE_STATUSES and not first_frame:
+        return None
+    content = decoded_body(body)
+    text = content if isinstance(content, str) else body.decode("utf-8", "replace")
+    words = " ".join(_QUOTES.sub("", text[:LONGEST_ERROR].lower()).split())
+    found = _ROLES.search(words) or _SHAPES.search(words)
+    return found[0] if found else None
+
+
+def demands_alternation(said: str) -> bool:
+    """Whether these words of a refusal, as `refused_shape` returns them, demand that roles alternate."""
+    return _ROLES.fullmatch(said) is not None
+
+
+MISSING_PATH_STATUSES = frozenset({404, 405, 501})
+_NO_PATH = re.compile(
+    r"(the )?(requested )?(\d{3} )?(page|file|path|route|url|uri|endpoint|resource)?( was)? ?not found\.?"
+    r"|method not allowed|not implemented"
+    r"|.*\b(invalid|unknown|unrecognized|unsupported|unexpected)( request| api)? (url|path|route|endpoint)\b.*"
+    r"|.*\bno (such )?(url|path|route|endpoint|handler)\b.*"
+    r"|.*\bcannot post /.*"
+    r"|.*\b(url|path|route|endpoint)\b.*\b(not found|does not exist|is not supported|not supported)\b.*",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Answers of servers about a path they do not have. All else names something: a model, a deployment, an answer's id."""
+LONGEST_MESSAGE = 1_000
+
+
+def says_no_such_path(status: int, body: bytes) -> bool:
+    """`body`: its beginning is enough, where it is not JSON."""
+    if status not in MISSING_PATH_STATUSES:
+        return False
+    content = decoded_body(body)
+    if isinstance(content, str):
+        return "model" not in content.lower()  # A web server's own page.
+    return (
+        isinstance(content, dict) and _NO_PATH.fullmatch(_path_message(content)[:LONGEST_MESSAGE].strip()) is not None
+    )
+
+
+def _path_message(content: dict[str, Any]) -> str:
+    error = content.get("error")
+    inner = error if isinstance(error, dict) else content
+    said = inner.get("message") or inner.get("detail") or error
+    return said if isinstance(said, str) else ""
+
+
+WORDS = 3
+"""Number of words before or behind the number that, with a number beside them in the request as well, are no
+coincidence."""
+MOST_PLACES = 8
+"""An error that gives its number more often than that is not looked into any further: it may quote anything."""
+PIECE = 65_536
+"""Characters of a request that are searched at once: a search keeps everybody else from the interpreter."""
+LONGEST_FOUND = 1_000
+"""Characters by which the pieces overlap."""
+LONGEST_COMPARED = 1 << 20
+"""Bytes of a request that are compared with an error; nothing is learnt of one that is longer."""
+
+_ESCAPED = re.compile(r"(?:\\u00|\\x|&#x0{0,4}|%)3([0-9]);?|&#0{0,4}(4[89]|5[0-7]);?")
+_FOREIGN_DIGIT = re.compile(r"(?![0-9])\d")
+_SEPARATOR = re.compile(r"(?<=[0-9])[,_'](?=[0-9]{3}(?![0-9]))")
+_MULTIPLIERS = (("k", 1_000), ("k", 1_024), ("thousand", 1_000), ("m", 10**6), ("m", 1 << 20), ("million", 10**6))
+_WORD = re.compile(r"[^\W_]+")
+_BESIDE = r"[\W_]{1,20}"
+
+
+def echoed_in(error: str, number: int, body: bytes) -> bool:
+    """Whether a number that an error gives may be the client's own; True also if that cannot be known."""
+    if len(body) > LONGEST_COMPARED:
+        return True
+    try:
+        written = msgspec.json.encode(decoded(body, msgspec.json.decode)).decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return True
+    return echoes(error, number, written)
+
+
+def echoes(error: str, number: int, request: str) -> bool:
+    """Whether the request holds that number, or the words that stand beside it in the error."""
+    beside = set(islice(_beside(_comparable(error), number), 2 * MOST_PLACES + 1))
+    if len(beside) > 2 * MOST_PLACES:
+        return True
+    patterns = [re.compile(pattern) for pattern in (_written(number), *beside)]
+    return any(pattern.search(piece) for piece in _pieces(_comparable(request)) for pattern in patterns)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """A number that a piece begins in the middle of may be taken for another one: then the request counts as quoted."""
+    return (text[start : start + PIECE + LONGEST_FOUND] for start in range(0, len(text), PIECE))
+
+
+def _comparable(text: str) -> str:
+    text = text.casefold()
+    if "\\" in text or "&#" in text or "%" in text:
+        text = _ESCAPED.sub(lambda found: found[1] or chr(int(found[2])), text)
+    return text if text.isascii() else _FOREIGN_DIGIT.sub(lambda found: str(int(found[0])), text)
+
+
+def _written(number: int) -> str:
+    return rf"(?<![0-9])0*(?:{'|'.join(_forms(number))})"
+
+
+def _forms(number: int) -> Iterator[str]:
+    """Patterns of how the number may be written."""
+    digits = str(number)
+    yield "[^0-9a-z]{0,3}".join(digits) + "(?![0-9])"
+    for power in range(1, len(digits) + 1):
+        yield rf"{_decimal(digits[:-power], digits[-power:])}e\+?0*{power}(?![0-9])"
+    for unit, scale in _MULTIPLIERS:
+        whole, rest = divmod(number * 1_000, scale)
+        if not rest:  # To three places.
+            thousandths = f"{whole:04}"
+            yield rf"{_decimal(thousandths[:-3], thousandths[-3:])} ?{unit}\b"
+
+
+def _decimal(whole: str, rest: str) -> str:
+    rest = rest.rstrip("0")
+    return (whole or "0") + (rf"[.,]{rest}0*" if rest else "(?:[.,]0+)?")
+
+
+def _beside(error: str, number: int) -> Iterator[str]:
+    """Patterns of the words before and behind each place where the number stands, beside any number at all."""
+    words = _WORD.findall(_SEPARATOR.sub("", error))
+    for place, word in enumerate(words):
+        if not word.isdecimal() or word.lstrip("0") != str(number):
+            continue
+        before, behind = words[max(0, place - WORDS) : place], words[place + 1 : place + 1 + WORDS]
+        if len(before) == WORDS:
+            yield _BESIDE.join((*map(re.escape, before), r"[0-9]"))
+        if len(behind) == WORDS:
+            yield _BESIDE.join((r"[0-9]", *map(re.escape, behind))) + r"(?![^\W_])"

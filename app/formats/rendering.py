@@ -1,15 +1,21 @@
-"""Rendering, as far as it is alike in all formats: which raw messages a view becomes, and whence."""
+"""Rendering: which raw messages a view becomes, as far as all formats do it alike, and the cache breakpoints in them.
+
+Some providers find a prompt in their cache only where a breakpoint stood. The quotation before the last user message
+goes with the next turn, so nothing behind it is found then. Where the client sets breakpoints and one more is allowed,
+the end of what stands before the quotation gets a breakpoint of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from app.compaction import prompts
 from app.compaction.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Recalled, Summary, Verbatim, View
-from app.formats.objects import decoded_object, spliced
+from app.formats.raw_json import RawObject, Unreadable, decoded_object, object_of, objects_in, spliced, split_array
 
 
 class Placed(NamedTuple):
@@ -98,3 +104,146 @@ def contents_joined(
         return spliced(as_object(one if keeps_first else other), {"content": content})
 
     return join
+
+
+MOST_BREAKPOINTS = 4
+"""Breakpoints that a request may have, at Anthropic and at OpenAI."""
+CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT = "cache_control", "prompt_cache_breakpoint"
+PROMPT_CACHE_OPTIONS = "prompt_cache_options"
+MESSAGE_PARTS = ("content", "output")
+"""Members of a message or an item that hold parts."""
+_HOLDERS = (*MESSAGE_PARTS, "source", "tool_calls", "function")
+"""Members in which something with a breakpoint may stand."""
+
+Json = Mapping[str, Any]
+
+
+class Breakpoints(Struct, frozen=True):
+    """Breakpoints of a format."""
+
+    members: tuple[str, ...] = ()
+    """Members that are a breakpoint. Steno writes the first of them that the client uses."""
+    types: frozenset[str] = frozenset()
+    """Types of parts that may have one."""
+    text_type: Callable[[Json], str | None] = lambda _: None
+    """Gives the type of a part with the whole text of a message whose content is a string; None where it may have no
+    parts."""
+
+    def may_be_set(self, source: RawObject) -> bool:
+        """Whether the client may have set breakpoints, by the words in its body: `added` reads them."""
+        return PROMPT_CACHE_OPTIONS in source or any(member.encode() in source.text for member in self.members)
+
+    def added(self, source: RawObject, payload: Sequence[bytes], quotation: str) -> list[bytes] | None:
+        """The raw messages of a payload with one more breakpoint, at the end of what stands before the quotation.
+
+        None where the client sets no breakpoints, the payload has as many as it may, or nothing before the quotation
+        may have one, or has one already. `source`: the client's request.
+        """
+        for member in self.members:
+            automatic = member == PROMPT_CACHE_BREAKPOINT and not _is_explicit(source)
+            marks = list(_marks(source, payload, member)) if member.encode() in source.text else []
+            if marks or (automatic and PROMPT_CACHE_OPTIONS in source):
+                has_room = len(marks) + automatic < MOST_BREAKPOINTS
+                return self._added(payload, member, marks, quotation) if has_room else None
+        return None
+
+    def _added(
+        self, payload: Sequence[bytes], member: str, marks: Sequence[tuple[int, object]], quotation: str
+    ) -> list[bytes] | None:
+        quoted = msgspec.json.encode(quotation)
+        place = next((place for place in range(len(payload) - 1, -1, -1) if quoted in payload[place]), -1)
+        before: str | None = quotation
+        for index in range(place, -1, -1):
+            value = _value(marks, index)
+            try:
+                marked, is_done = self._marked(payload[index], member, value, before)
+            except Unreadable:  # It stands beside the messages, or is a history that the provider compacted.
+                return None
+            if is_done:
+                return None if marked is None else [*payload[:index], marked, *payload[index + 1 :]]
+            before = None
+        return None
+
+    def _marked(self, raw: bytes, member: str, value: object, before: str | None) -> tuple[bytes | None, bool]:
+        """A message with a breakpoint on its last part that may have one, of those before the text `before`; and
+        whether that part was found. None for a part that has one already."""
+        message = decoded_object(raw)
+        holder = next((name for name in MESSAGE_PARTS if name in message), "content")
+        held = message.get(holder)
+        if isinstance(held, str):
+            type_ = self.text_type(message) if held and held != before else None
+            if type_ is None:
+                return None, False
+            part = {"type": type_, "text": held, member: value}
+            return spliced(raw, {holder: msgspec.json.encode([part])}), True
+        if not isinstance(held, list):
+            return None, False
+        places = [place for place, part in enumerate(held) if _text_of(part) == before] if before is not None else []
+        for place in range((places[-1] if places else len(held)) - 1, -1, -1):
+            part = held[place]
+            if isinstance(part, dict) and part.get("type") in self.types and _text_of(part) != "":
+                if part.get(member):
+                    return None, True
+                parts = split_array(RawObject(raw).raw(holder) or b"[]")
+                parts[place] = _with_member(parts[place], member, value)
+                return spliced(raw, {holder: b"[%b]" % b",".join(parts)}), True
+        return None, False
+
+
+def kept_breakpoint(part: Json) -> Json:
+    """The breakpoints of a part, for a text in its place."""
+    return {name: part[name] for name in (CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT) if name in part}
+
+
+def _is_explicit(source: RawObject) -> bool:
+    """Whether OpenAI sets no breakpoint of its own, which counts as one of the four."""
+    return object_of(source.value(PROMPT_CACHE_OPTIONS)).get("mode") == "explicit"
+
+
+def _marks(source: RawObject, payload: Sequence[bytes], member: str) -> Iterator[tuple[int, object]]:
+    """The breakpoints of a payload in order, with the place of the message that each stands in."""
+    for tool in objects_in(source.value("tools")):
+        yield from ((-1, mark) for mark in _marks_in(tool, member))
+    for place, raw in enumerate(payload):
+        if member.encode() in raw:
+            yield from ((place, mark) for mark in _marks_in(_decoded_raw(raw), member))
+    if mark := source.value(member):  # On the last part that may have one.
+        yield len(payload), mark
+
+
+def _decoded_raw(raw: bytes) -> object:
+    """A raw message: some are a list, or several messages."""
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        return msgspec.json.decode(b"[%b]" % raw) if raw.startswith(b"{") else None
+
+
+def _marks_in(value: object, member: str) -> Iterator[object]:
+    if isinstance(value, list):
+        for each in value:
+            yield from _marks_in(each, member)
+    elif isinstance(value, dict):
+        for holder in _HOLDERS:
+            yield from _marks_in(value.get(holder), member)
+        if mark := value.get(member):
+            yield mark
+
+
+def _value(marks: Sequence[tuple[int, object]], index: int) -> object:
+    """Value of a breakpoint in the message at `index`: that of the next one, else of the one before. So none of an hour
+    stands behind one of five minutes."""
+    following = (mark for place, mark in marks if place >= index)
+    return next(following, marks[-1][1] if marks else {"mode": "explicit"})
+
+
+def _text_of(part: object) -> object:
+    return part.get("text") if isinstance(part, dict) else None
+
+
+def _with_member(raw: bytes, member: str, value: object) -> bytes:
+    part = RawObject(raw)
+    encoded = msgspec.json.encode(value)
+    if member in part:
+        return part.spliced({member: encoded})
+    return part.spliced(add=b"%b:%b" % (msgspec.json.encode(member), encoded))

@@ -1,4 +1,4 @@
-"""Server-sent events, byte for byte: frames out of chunks, and frames of ours.
+"""Server-sent events, byte for byte: frames out of chunks, frames of ours, and a stream out of a whole answer.
 
 The provider's bytes pass as they came. A frame is held back until it is complete, because what is spliced in, and
 what we send between frames, may only stand at a frame's boundary.
@@ -7,6 +7,15 @@ what we send between frames, may only stand at a frame's boundary.
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+from app.errors import UpstreamUnreadable
+from app.formats.raw_json import RawObject, TooManyValues, Unreadable, holds_more_values
 
 KEEP_ALIVE = b": keep-alive\n\n"
 _BOUNDARY = re.compile(rb"\n(?:\n|\r\n?)|\r\r\n?")
@@ -115,3 +124,119 @@ def data_of(frame: bytes) -> tuple[int, int] | None:
     if stop == -1:
         return start, len(frame)
     return None if frame.find(b"\ndata:", stop) != -1 else (start, stop)
+
+
+EventShape = Literal["chunk", "start", "named", "comment", "off"]
+EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "start", "named", "comment", "off")
+"""How a stream announces a compaction before the provider's first frame: in the format's own safest frame, in one that
+begins the answer, where more clients see it, as an event with a name, as a comment, or not at all: then nothing is sent
+before the provider's status is known."""
+
+
+@dataclass(slots=True)
+class EarlyFrames:
+    """Frames that tell of one compaction. `compaction_started` is sent once, and closed once with the same id.
+
+    The editor of the same stream is given them: where a frame of ours has begun the answer, it takes out of the
+    provider's what would begin it a second time.
+    """
+
+    PREFIX: ClassVar[str] = ""
+    """Beginning of the names of events beside the answer."""
+
+    shape: EventShape
+    compaction_id: str
+
+    def started(self, details: Mapping[str, Any]) -> bytes:
+        """The frame that opens the compaction."""
+        return self._closing("compaction_started", details, b"")
+
+    def keep_alive(self) -> bytes:
+        """A frame that says nothing new, so that no client takes the silence for the end."""
+        return KEEP_ALIVE
+
+    def completed(self, details: Mapping[str, Any], members: bytes = b"") -> bytes:
+        """The frame that closes a compaction that was made. `members` as in `ContextMembers.status`."""
+        return self._closing("compaction_completed", details, members)
+
+    def failed(self, details: Mapping[str, Any], members: bytes = b"") -> bytes:
+        """The frame that closes a compaction that failed."""
+        return self._closing("compaction_failed", details, members)
+
+    def _closing(self, kind: str, details: Mapping[str, Any], members: bytes) -> bytes:  # noqa: ARG002 - only a frame of the answer has room for them
+        return self._beside(kind, details)
+
+    def _beside(self, kind: str, details: Mapping[str, Any]) -> bytes:
+        """A frame that is no part of the answer: an event with a name, or a comment."""
+        data = self._data(kind, details)
+        return event(data, self.PREFIX + kind) if self.shape == "named" else b": %b %b\n\n" % (kind.encode(), data)
+
+    def _data(self, kind: str, details: Mapping[str, Any]) -> bytes:
+        return msgspec.json.encode({"type": kind, "id": self.compaction_id, **details})
+
+
+LARGEST_WHOLE = 16 << 20
+"""Bytes of an answer in one piece that are held, to tell something in it or to make it a stream.
+
+The longest texts of today's models take 1 MB, an answer with a picture a few.
+"""
+MOST_RAW = 1_000_000
+"""Values of an answer that is taken apart but not decoded; the likelihoods of 10,000 tokens are as many."""
+IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+"""JSON has line ends between its members only; the data of a frame has none."""
+_SPACE = b" \t\r\n"
+_FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:data|event|id|retry)?:")
+_LONGEST_FIELD = len(b"\xef\xbb\xbfevent:")
+
+
+async def streamed(
+    chunks: AsyncIterator[bytes], frames_of: Callable[[bytes], Iterable[bytes]], named: str, *, is_stream: bool
+) -> AsyncIterator[bytes]:
+    """The frames of an answer with status 200, as they come; those of one in one piece are `frames_of` its body.
+
+    `is_stream`: its content type says so. `named`: what it should be. Raises `UpstreamUnreadable` for an answer that is
+    neither.
+    """
+    start = bytearray()
+    first: int | None = None  # Where the first character stands.
+    begun = False
+    async for chunk in chunks:
+        if begun:
+            yield chunk
+            continue
+        if first is None and (said := chunk.lstrip(_SPACE)):
+            first = len(start) + len(chunk) - len(said)
+        start += chunk
+        if first is None or start[first] in b"{[":
+            if len(start) > LARGEST_WHOLE:
+                raise UpstreamUnreadable(f"The provider's answer is no stream, and larger than {LARGEST_WHOLE} bytes.")
+        elif is_stream or _FIELD.match(start, first):
+            begun = True
+            yield bytes(start)
+        elif len(start) - first >= _LONGEST_FIELD or b"\n" in start[first:]:
+            raise UpstreamUnreadable(f"The provider's answer is neither a stream nor a {named}.")
+    if not begun and (start or not is_stream):
+        yield b"".join(frames_of(bytes(start)))
+
+
+@contextmanager
+def taken_apart(named: str) -> Iterator[None]:
+    """Raises `UpstreamUnreadable` where an answer in one piece is found not to be what it should be, `named`."""
+    try:
+        yield
+    except TooManyValues as error:
+        raise UpstreamUnreadable(f"The provider's answer is no {named}: {error}.") from error
+    except Unreadable as error:
+        raise UpstreamUnreadable(f"The provider's answer is no {named}.") from error
+
+
+def read_whole(body: bytes) -> RawObject:
+    """An answer in one piece, without line ends. Raises `Unreadable`."""
+    if holds_more_values(body, MOST_RAW):
+        raise TooManyValues(f"it has over {MOST_RAW} values")
+    return RawObject(body.translate(IN_ONE_LINE))
+
+
+def written(members: Mapping[str, bytes]) -> bytes:
+    """The JSON of an object with these members."""
+    return b"{" + b",".join(msgspec.json.encode(name) + b":" + value for name, value in members.items()) + b"}"

@@ -15,9 +15,8 @@ from msgspec.structs import replace
 
 from app.compaction.chunks import Ending, SummaryAnswer
 from app.compaction.prompts import SummaryRequest
-from app.formats.members import holds_more_values
-from app.formats.objects import text_at
-from app.formats.refusals import decoded
+from app.formats.raw_json import holds_more_values, text_at
+from app.formats.refusals import decoded_body
 from app.formats.sse import MOST_VALUES, FrameSplitter
 from app.formats.usage import bill_of, read_usage, says_window_full
 
@@ -159,7 +158,7 @@ class SummaryReader:
             return
         if not data:
             return
-        said = None if holds_more_values(data, MOST_VALUES) else decoded(data)
+        said = None if holds_more_values(data, MOST_VALUES) else decoded_body(data)
         if isinstance(said, dict) and not is_error(said):
             self._collected.take(said)
         elif isinstance(said, dict):
@@ -173,7 +172,7 @@ class SummaryReader:
         self.error_is_first = not self._collected.begun
 
     def _read_whole(self, body: bytes) -> None:
-        said = None if holds_more_values(body, MOST_VALUES) else decoded(body)
+        said = None if holds_more_values(body, MOST_VALUES) else decoded_body(body)
         if not isinstance(said, dict):
             self._fail(None)
         elif is_error(said):

@@ -8,8 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from app.formats.members import RawObject
-from app.formats.objects import objects_in
+from app.formats.raw_json import RawObject, objects_in
 from app.tokens.rules import LONGEST_MODEL
 from app.tokens.usage import MOST_TOKENS, UNBILLED, Bill, Tokens
 

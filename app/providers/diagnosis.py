@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.errors import LoopDetected, StenoError, UpstreamUnreachable
-from app.formats.missing_paths import says_no_such_path
+from app.formats.refusals import says_no_such_path
 from app.providers.model_listings import ListingOutcome, ListingRefused, ModelListing
 from app.providers.providers import Provider
 from app.settings import DEFAULT_UPSTREAM

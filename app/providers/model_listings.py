@@ -34,7 +34,7 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Window
 from app.errors import StenoError, UpstreamTimedOut
-from app.formats.members import holds_more_values
+from app.formats.raw_json import holds_more_values
 from app.http.credentials import CREDENTIALS
 from app.http.relayed import with_missing
 from app.http.upstream import Headers, Upstream

@@ -21,7 +21,7 @@ import structlog
 from msgspec.structs import replace
 
 from app.compaction.budget import MIN_LIMIT, Overflow, Window
-from app.formats.refusals import classify, decoded
+from app.formats.refusals import classify, decoded_body
 from app.http.upstream import Headers, Upstream
 from app.providers.model_listings import NOBODY, ModelListings
 from app.providers.registry import bundled, look_up
@@ -326,7 +326,7 @@ def overflow_in(status: int, headers: Headers, body: bytes, *, first_frame: bool
     """
     if any(name == b"content-encoding" and value != b"identity" for name, value in headers):
         return None
-    return classify(status, decoded(body), first_frame=first_frame)
+    return classify(status, decoded_body(body), first_frame=first_frame)
 
 
 def _limit_key(model: str, asked: int | None) -> str:

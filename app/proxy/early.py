@@ -12,10 +12,9 @@ from msgspec import Struct
 
 from app.compaction.request import ChatRequest
 from app.errors import StenoError
-from app.formats.early import EarlyFrames
 from app.formats.format import WireFormat
-from app.formats.sse import frames_in
-from app.formats.types import WireRequest
+from app.formats.requests import WireRequest
+from app.formats.sse import EarlyFrames, frames_in
 from app.http.relayed import EVENT_STREAM, Headers, media_type
 from app.http.upstream import LONGEST_REFUSAL, UpstreamAnswer, read_into
 from app.proxy.decoding import WrappedAnswer, plain_answer

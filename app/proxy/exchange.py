@@ -21,10 +21,10 @@ from app.compaction.fallback import UNTOUCHED, Decision, capped
 from app.compaction.request import ChatRequest
 from app.conversation.reasons import Code, Reason, because
 from app.errors import StenoError
-from app.formats.members import Unreadable
 from app.formats.paths import path_of
-from app.formats.shapes import demands_alternation
-from app.formats.types import WireRequest
+from app.formats.raw_json import Unreadable
+from app.formats.refusals import demands_alternation
+from app.formats.requests import WireRequest
 from app.http import own_headers
 from app.http.asgi import (
     CONNECTION,

@@ -14,11 +14,16 @@ import structlog
 from msgspec import Struct
 
 from app.errors import UpstreamUnreachable
-from app.formats.missing_paths import STATUSES, says_no_such_path
-from app.formats.refusals import CUT_WORDS, decoded, is_error
-from app.formats.refusals import STATUSES as REFUSALS
-from app.formats.retries import is_repeatable, named_pause
-from app.formats.streamed import LARGEST_WHOLE
+from app.formats.provider_errors import is_repeatable, named_pause
+from app.formats.refusals import (
+    CUT_WORDS,
+    MISSING_PATH_STATUSES,
+    OVERFLOW_STATUSES,
+    decoded_body,
+    is_error,
+    says_no_such_path,
+)
+from app.formats.sse import LARGEST_WHOLE
 from app.http.connection import Exchange
 from app.http.relayed import EVENT_STREAM, Headers, forwarded, media_type
 from app.http.upstream import LONGEST_REFUSAL, UpstreamAnswer
@@ -96,21 +101,21 @@ class Forwarding(Struct, frozen=True):
         """Return an answer. A refusal is read first; the member that it is about is left out, if that can be done
         without a change to the history. A second refusal is final."""
         answering = await self._send_observed(observed, milestones)
-        if answering.status in REFUSALS:
+        if answering.status in OVERFLOW_STATUSES:
             is_fault = answering.status >= HTTPStatus.INTERNAL_SERVER_ERROR
             refused = await read_whole(answering, is_passed_on=is_fault)
             if not milestones.is_resent and await observed.mended(refused):
                 await refused.close()
                 milestones.is_resent = True
                 answering = await self._send_observed(observed, milestones)
-                if answering.status not in REFUSALS:
+                if answering.status not in OVERFLOW_STATUSES:
                     return self._told(answering)
                 refused = await read_whole(answering)
             self._told(refused)
             await observed.refusal(refused.status, refused.headers, refused.read)
             return refused
         self._told(answering)
-        if answering.status in STATUSES:
+        if answering.status in MISSING_PATH_STATUSES:
             refused = await read_whole(answering, is_passed_on=True)
             # At another spelling of it, such as with a slash more, a server may miss what it has.
             is_own = self.caller.target.partition(b"?")[0] == observed.request.format.path
@@ -136,7 +141,7 @@ class Forwarding(Struct, frozen=True):
             return answering
         peeked = await read_whole(answering, LARGEST_WHOLE, is_passed_on=True)
         body = peeked.read
-        if len(body) <= LONGEST_REFUSAL and b'"error' in body and is_error(decoded(body)):
+        if len(body) <= LONGEST_REFUSAL and b'"error' in body and is_error(decoded_body(body)):
             await observed.refusal(peeked.status, peeked.headers, body, first_frame=True)
         elif peeked.is_whole and any(word in body for word in CUT_WORDS):
             editor = answers.editor()

@@ -21,8 +21,7 @@ from app.conversation.identity import Identity
 from app.conversation.messages import Kind
 from app.conversation.recognition import heads_of
 from app.formats.reader import MessageReader
-from app.formats.requests import check_number
-from app.formats.types import BOUNDS, BodyBounds, WireRequest
+from app.formats.requests import BOUNDS, BodyBounds, WireRequest, check_number
 from app.providers.estimator import Prompt
 from app.proxy.caller import Caller
 from app.proxy.naming import name_of

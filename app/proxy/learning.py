@@ -14,7 +14,7 @@ from app.compaction.fallback import Decision
 from app.compaction.request import ChatRequest
 from app.compaction.view import sent_again_from, turn_digest, without_thinking
 from app.formats.answers import AnswerEditor
-from app.formats.shapes import refused_shape
+from app.formats.refusals import refused_shape
 from app.formats.usage import Usage
 from app.http.upstream import LONGEST_REFUSAL, Headers
 from app.providers.ledger import NOT_REPORTED

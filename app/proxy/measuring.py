@@ -10,7 +10,7 @@ import structlog
 from app.compaction.budget import CAP, HEURISTIC_CAUTION, Budget, Window, budget_for
 from app.compaction.request import Measure
 from app.formats.format import WireFormat
-from app.formats.types import WireRequest
+from app.formats.requests import WireRequest
 from app.http import own_headers
 from app.providers.estimator import Estimator
 from app.providers.providers import Provider, Providers

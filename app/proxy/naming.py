@@ -12,8 +12,8 @@ import structlog
 
 from app.conversation.recognition import LONGEST_NAME, read_name
 from app.errors import InvalidRequest
-from app.formats.surrogates import decoded
-from app.formats.types import WireRequest
+from app.formats.raw_json import decoded
+from app.formats.requests import WireRequest
 from app.http.own_headers import CONVERSATION_ID
 from app.proxy.caller import Caller
 from app.runtime.bounded import Repeats

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from app.errors import InvalidRequest
-from app.formats.early import EVENT_SHAPES, EventShape
-from app.formats.types import WireRequest
+from app.formats.requests import WireRequest
+from app.formats.sse import EVENT_SHAPES, EventShape
 from app.http import own_headers
 from app.proxy.caller import Caller
 from app.settings.policies import AppliedPolicy, Policies

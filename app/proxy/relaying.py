@@ -9,8 +9,7 @@ from msgspec import Struct
 from app.errors import StenoError, UpstreamDisconnected
 from app.formats.answers import AnswerEditor
 from app.formats.format import WireFormat
-from app.formats.sse import FrameSplitter, first_end, frames_in, last_end
-from app.formats.streamed import LARGEST_WHOLE
+from app.formats.sse import LARGEST_WHOLE, FrameSplitter, first_end, frames_in, last_end
 from app.http.asgi import AbortedAnswer, ClientAnswer
 from app.http.relayed import EVENT_STREAM, Headers, media_type, returned
 from app.http.upstream import UpstreamAnswer, arrived_part, arrived_whole, is_over, read_into

@@ -19,11 +19,10 @@ from app.compaction.request import ChatRequest
 from app.compaction.verify import coverage_of
 from app.compaction.view import Note, Recalled
 from app.conversation.reasons import Code, Reason
-from app.formats.answers import AnswerEditor
-from app.formats.early import EarlyFrames
+from app.formats.answers import UNTOLD, AnswerEditor, ContextMembers
 from app.formats.format import WireFormat
 from app.formats.paths import Uncompacted
-from app.formats.types import UNTOLD, ContextMembers
+from app.formats.sse import EarlyFrames
 from app.http import own_headers
 from app.http.relayed import Headers, value_of
 from app.proxy.naming import encoded_name

@@ -26,10 +26,10 @@ from app.conversation.identity import Identity
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.chat_completions.messages import read_message
 from app.formats.format import WireFormat
-from app.formats.members import Unreadable
+from app.formats.raw_json import Unreadable
 from app.formats.reader import MessageReader
 from app.formats.registry import FORMATS
-from app.formats.types import WireRequest
+from app.formats.requests import WireRequest
 from app.providers.estimator import Estimator
 from app.providers.tokenizer import Tokenizer
 from app.tokens.calibration import claude_version, prior_for

@@ -30,15 +30,15 @@ from app.compaction.view import (
 )
 from app.conversation.messages import Kind, Message
 from app.errors import UpstreamDisconnected, UpstreamUnreadable
-from app.formats.early import EVENT_SHAPES, EventShape
+from app.formats.answers import ContextMembers
 from app.formats.format import WireFormat
-from app.formats.members import LONGEST_KEY, KeyTooLong, TooManyValues, Unreadable
+from app.formats.raw_json import LONGEST_KEY, KeyTooLong, TooManyValues, Unreadable
 from app.formats.reader import MessageReader
-from app.formats.refusals import classify, decoded
+from app.formats.refusals import classify, decoded_body
 from app.formats.registry import FORMATS
-from app.formats.sse import FrameSplitter, frames_in
+from app.formats.requests import BodyBounds, TooManyMessages
+from app.formats.sse import EVENT_SHAPES, EventShape, FrameSplitter, frames_in
 from app.formats.summaries import Manners, read_answer
-from app.formats.types import BodyBounds, ContextMembers, TooManyMessages
 from app.settings.sections.summary import SAID_BY_STENO
 from app.tokens.usage import MOST_TOKENS, UNBILLED
 from tests.conformance.samples import Samples, samples_of
@@ -561,11 +561,11 @@ def test_a_providers_refusal_keeps_its_words_in_a_stream(spoken: WireFormat, sam
 
 def test_a_refusal_for_the_prompts_size_is_recognised(spoken: WireFormat, samples: Samples) -> None:
     status, body = samples.overflow
-    found = classify(status, decoded(body))
+    found = classify(status, decoded_body(body))
     assert found is not None
     assert found.limit is not None
     status, body, _ = samples.refusal
-    assert classify(status, decoded(body)) is None
+    assert classify(status, decoded_body(body)) is None
     assert not spoken.answers.refuses_to_tell_usage(body)
 
 
@@ -574,7 +574,7 @@ def test_a_refusal_in_the_first_frame_is_recognised_and_a_later_one_is_an_error(
 ) -> None:
     editor = spoken.answers.editor()
     frames_of(editor, FrameSplitter().feed(samples.overflow_frame))
-    assert classify(200, decoded(editor.refusal), first_frame=True) is not None
+    assert classify(200, decoded_body(editor.refusal), first_frame=True) is not None
     editor = spoken.answers.editor()
     frames_of(editor, (*samples.stream[: samples.ends_at], samples.overflow_frame))
     assert (editor.failed, editor.complete, editor.refusal) == (True, True, b"")

@@ -10,7 +10,7 @@ from typing import Any
 from app.api import compact
 from app.cli import main as cli
 from app.compaction.request import ChatRequest
-from app.formats.types import WireRequest
+from app.formats.requests import WireRequest
 from app.proxy import exchange
 from app.proxy.caller import Caller
 from app.proxy.intake import take_in

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from app.formats.early import EVENT_SHAPES
+from app.formats.sse import EVENT_SHAPES
 from app.proxy import options
 from lab.simulator import Simulator
 from tests.e2e import running

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.formats.surrogates import replaced
+from app.formats.raw_json import replaced
 from lab.simulator import Simulator
 from tests.e2e.histories import turns
 from tests.e2e.running import StartSteno, Steno

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.formats.types import BodyBounds
+from app.formats.requests import BodyBounds
 from app.proxy import intake
 from lab.simulator import Simulator
 from tests.e2e.histories import chat, turns

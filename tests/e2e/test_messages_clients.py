@@ -12,7 +12,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from app.formats.early import EVENT_SHAPES, EventShape
+from app.formats.sse import EVENT_SHAPES, EventShape
 from lab.simulator import Fault, ScriptedCall, Simulator
 from tests.e2e.compactions import statuses
 from tests.e2e.conftest import TABLES

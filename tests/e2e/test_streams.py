@@ -15,7 +15,7 @@ import openai
 import pytest
 
 from app.errors import UpstreamUnreachable
-from app.formats.early import EVENT_SHAPES
+from app.formats.sse import EVENT_SHAPES
 from app.proxy import options
 from lab.simulator import Fault, ScriptedCall, Simulator
 from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns

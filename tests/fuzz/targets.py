@@ -22,19 +22,15 @@ from app.compaction.view import Altered, Conversation, Costs, View, whole
 from app.conversation.identity import Identity
 from app.errors import InvalidRequest, LoopDetected
 from app.formats.chat_completions.answers import ChunkHead, CompletionEditor
-from app.formats.chat_completions.format import CHAT_COMPLETIONS
-from app.formats.chat_completions.messages import read_message
-from app.formats.chat_completions.payload import render
-from app.formats.chat_completions.request import ChatRequest
-from app.formats.chat_completions.summaries import ChatSummaries
-from app.formats.members import RawObject, Unreadable
-from app.formats.provider_errors import error_body
+from app.formats.chat_completions.format import CHAT_COMPLETIONS, ChatRequest, ChatSummaries
+from app.formats.chat_completions.messages import read_message, render
+from app.formats.provider_errors import error_body, is_repeatable, named_pause
+from app.formats.raw_json import RawObject, Unreadable
 from app.formats.reader import MessageReader
-from app.formats.refusals import classify, decoded
+from app.formats.refusals import classify, decoded_body
 from app.formats.registry import FORMATS
-from app.formats.retries import is_repeatable, named_pause
+from app.formats.requests import WireRequest
 from app.formats.sse import FrameSplitter
-from app.formats.types import WireRequest
 from app.http.asgi import ClientAnswer
 from app.http.credentials import keys_in
 from app.http.hops import check_hops, hops_in, with_hop
@@ -254,7 +250,7 @@ STATUSES = (200, 400, 401, 404, 413, 422, 429, 500, 503)
 
 
 def check_refusal(data: bytes, random: Random) -> None:
-    body = decoded(data)
+    body = decoded_body(data)
     for status in STATUSES:
         found = classify(status, body, first_frame=status == 200)
         if found is None:

@@ -48,7 +48,7 @@ MAY_SCALE = {
         "len(messages) // 3",  # the newest third, which is marked as recent
     },
     "proxy/options.py": {"1 / 3"},  # of a client's patience
-    "formats/media.py": {"(len(data) - start) * 3 // 4", "limit // 3"},  # bytes in base64
+    "formats/media.py": {"(len(data) - start) * 3 // 4"},  # bytes in base64
 }
 
 

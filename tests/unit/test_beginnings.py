@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.formats import beginnings as beginnings_module
-from app.formats.beginnings import Beginnings
+from app.formats import reader
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
-from app.formats.members import RawObject, TooManyValues, Unreadable
-from app.formats.types import BodyBounds, WireRequest
+from app.formats.raw_json import RawObject, TooManyValues, Unreadable
+from app.formats.reader import Beginnings
+from app.formats.requests import BodyBounds, WireRequest
 from app.runtime.caches import Caches
 
 TEXTS = st.text(st.sampled_from('ab,[{"\\é'), max_size=8)
@@ -23,7 +23,7 @@ MEMBERS = st.dictionaries(st.sampled_from(["n", "stream", "user", "metadata", "t
 
 @pytest.fixture(autouse=True)
 def short_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beginnings_module, "SHORTEST", 1)
+    monkeypatch.setattr(reader, "SHORTEST", 1)
 
 
 def written(before: dict[str, Any], messages: list[dict[str, Any]], after: dict[str, Any], spaced: bool) -> bytes:
@@ -166,7 +166,7 @@ def test_one_history_may_go_on_in_several_ways() -> None:
 
 def test_a_beginning_of_long_messages_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are compared one by one."""
-    monkeypatch.setattr(beginnings_module, "LONGEST_JOINED", 50)
+    monkeypatch.setattr(reader, "LONGEST_JOINED", 50)
     known = Beginnings()
     said = [{"role": "user", "content": f"{number}" * 100} for number in range(3)]
     CHAT_COMPLETIONS.read(written({}, said, {}, spaced=True), beginnings=known)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from app.formats.chat_completions.messages import BREAKPOINTS as CHAT
-from app.formats.members import RawObject
-from app.formats.messages.content import BREAKPOINTS as MESSAGES
+from app.formats.messages.messages import BREAKPOINTS as MESSAGES
+from app.formats.raw_json import RawObject
 from app.formats.responses.items import BREAKPOINTS as RESPONSES
 
 QUOTATION = "[Quoted] é"

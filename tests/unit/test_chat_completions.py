@@ -15,15 +15,14 @@ from app.compaction.select import Path, build_view
 from app.compaction.view import Altered, Conversation, Costs, Verbatim, View, whole
 from app.conversation.messages import Media, ToolCall
 from app.errors import InvalidRequest
-from app.formats import members, objects
-from app.formats.chat_completions import request as requests
+from app.formats import reader as message_reading
+from app.formats import requests
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
-from app.formats.chat_completions.messages import canonical, read_message
-from app.formats.chat_completions.payload import render
-from app.formats.echoes import LONGEST_COMPARED
-from app.formats.members import TooManyValues, Unreadable
+from app.formats.chat_completions.messages import canonical, read_message, render
+from app.formats.raw_json import TooManyValues, Unreadable
 from app.formats.reader import MESSAGE_BYTES, MessageReader
-from app.formats.types import BodyBounds, WireRequest
+from app.formats.refusals import LONGEST_COMPARED
+from app.formats.requests import BodyBounds, WireRequest
 from app.runtime.caches import ENTRY_BYTES, Caches
 from tests.unit.conversations import IDENTITY, chunk, count
 
@@ -58,7 +57,7 @@ LIMITS = BodyBounds(values=1_000, messages=100)
 )
 def test_too_many_values_are_seen_before_anything_is_decoded(member: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[object] = []
-    monkeypatch.setattr(members, "RawObject", decoded.append)
+
     monkeypatch.setattr(requests, "RawObject", decoded.append)
     with pytest.raises(TooManyValues, match="more than 1000 values"):
         CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],%b}' % member, LIMITS)
@@ -89,7 +88,7 @@ def test_the_model_of_a_body_is_found_without_reading_the_rest(body: bytes, mode
 
 @pytest.mark.parametrize(("bound", "most"), [("MOST_ARGUMENT_VALUES", 10), ("LONGEST_MEANT", 30)])
 def test_arguments_that_are_too_much_count_as_text(monkeypatch: pytest.MonkeyPatch, bound: str, most: int) -> None:
-    monkeypatch.setattr(objects, bound, most)
+    monkeypatch.setattr(message_reading, bound, most)
 
     def digested(arguments: str) -> bytes:
         return canonical({"role": "assistant", "tool_calls": [{"id": "c", "function": {"arguments": arguments}}]})

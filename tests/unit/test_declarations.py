@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.formats.chat_completions.request import read_declarations
-from app.formats.members import RawObject
+from app.formats.chat_completions.format import read_declarations
+from app.formats.raw_json import RawObject
 from app.tokens.declarations import Declarations, ResponseFormat, Tool
 
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.conversation.messages import Media
-from app.formats import documents
+from app.formats import media as media_module
 from app.formats.chat_completions.messages import read_media as read_part
-from app.formats.documents import GLYPHS_UNREAD, MOST_PAGES, UNKNOWN, Document, read_document
-from app.formats.messages.content import media_in
+from app.formats.media import GLYPHS_UNREAD, MOST_PAGES, UNKNOWN, Document, read_document
+from app.formats.messages.messages import media_in
 from app.formats.responses.items import read_media as read_item_part
 
 PACK = b" /Filter /FlateDecode"
@@ -107,22 +107,22 @@ def hostile() -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", hostile())
 def test_the_work_for_a_hostile_document_is_bounded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    unpacked, whole = [], documents._unpacked
+    unpacked, whole = [], media_module._unpacked
 
     def counted(packed: bytes, limit: int) -> bytes | None:
         unpacked.append(len(whole(packed, limit) or b""))
         return whole(packed, limit)
 
-    monkeypatch.setattr(documents, "_unpacked", counted)
+    monkeypatch.setattr(media_module, "_unpacked", counted)
     found = read(hostile()[name])
     assert 1 <= found.pages <= MOST_PAGES
-    assert sum(unpacked) <= documents.MOST_UNPACKED + documents.LARGEST_STREAM
+    assert sum(unpacked) <= media_module.MOST_UNPACKED + media_module.LARGEST_STREAM
 
 
 def test_a_pdf_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     data = pdf(said(b"only once"))
     first = read(data)
-    monkeypatch.setattr(documents, "_pdf", lambda _: pytest.fail("it was read again"))
+    monkeypatch.setattr(media_module, "_pdf", lambda _: pytest.fail("it was read again"))
     assert read(data) == first
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.formats.echoes import MOST_PLACES, PIECE, echoes
+from app.formats.refusals import MOST_PLACES, PIECE, echoes
 
 ERROR = "This model's maximum context length is {} tokens. However, your messages resulted in 130,000 tokens."
 

@@ -8,7 +8,7 @@ import yaml
 
 from app.compaction.chunks import Ending, SummaryAnswer, objection, visible_text
 from app.compaction.prompts import SUMMARY_PROMPT
-from app.formats.chat_completions.summaries import ENDINGS
+from app.formats.chat_completions.format import ENDINGS
 from tests.unit.conversations import count, words
 
 ASKED = f"{SUMMARY_PROMPT}\nUse at most 300 words."

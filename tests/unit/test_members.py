@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.formats import members
-from app.formats.members import (
+from app.formats import raw_json
+from app.formats.raw_json import (
     LONGEST_KEY,
     KeyTooLong,
     RawObject,
@@ -148,14 +148,14 @@ def test_values_are_counted_as_json_has_them_wherever_a_block_ends(
 ) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(members, "BLOCK", block)
+        patched.setattr(raw_json, "BLOCK", block)
         assert holds_more_values(text, most) == (len(text) > 2 * most and _marks(value) > most)
 
 
 @given(st.text(st.sampled_from('\\",[{a'), min_size=3), st.integers(1, 5))
 def test_what_stands_in_a_string_is_no_value(text: str, block: int) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(members, "BLOCK", block)
+        patched.setattr(raw_json, "BLOCK", block)
         assert not holds_more_values(json.dumps([text]).encode(), 1)
         assert holds_more_values(json.dumps([text, text]).encode(), 1)
 
@@ -167,12 +167,12 @@ def test_what_stands_in_a_string_is_no_value(text: str, block: int) -> None:
 )
 def test_counting_ends_when_there_are_too_many(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[int] = []
-    marks = members._marks
+    marks = raw_json._marks
 
     def noted(text: bytes) -> int:
         looked_at.append(len(text))
         return marks(text)
 
-    monkeypatch.setattr(members, "_marks", noted)
+    monkeypatch.setattr(raw_json, "_marks", noted)
     assert holds_more_values(body + b"x" * 10_000_000, 1_000)
     assert sum(looked_at) < 1_000_000

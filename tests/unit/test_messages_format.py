@@ -25,13 +25,13 @@ from app.compaction.view import (
 from app.conversation.messages import Kind, Message
 from app.conversation.reasons import Code
 from app.errors import BodyTooLarge, InvalidRequest, UpstreamUnreadable
-from app.formats.beginnings import Beginnings
-from app.formats.members import Unreadable
+from app.formats.answers import ContextMembers
 from app.formats.messages.answers import PING
 from app.formats.messages.format import MESSAGES
 from app.formats.messages.payload import OPENER
-from app.formats.reader import MessageReader
-from app.formats.types import ContextMembers, WireRequest
+from app.formats.raw_json import Unreadable
+from app.formats.reader import Beginnings, MessageReader
+from app.formats.requests import WireRequest
 from tests.conformance.messages import STREAM, WHOLE, delta, frame, start, text
 from tests.unit.conversations import IDENTITY, chunk, count, sure
 

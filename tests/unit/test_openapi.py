@@ -11,10 +11,10 @@ import pytest
 
 from app.api import wire_schema
 from app.compaction.fallback import Status
-from app.formats.early import EVENT_SHAPES
 from app.formats.paths import COUNTS
 from app.formats.registry import FORMATS
 from app.formats.requests import OPTIONS
+from app.formats.sse import EVENT_SHAPES
 from app.http.credentials import CREDENTIALS
 from tests.shown_examples import ROOT, SCHEMA, recorded_rest, with_generated, written_files
 

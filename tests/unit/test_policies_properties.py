@@ -27,8 +27,7 @@ from app.compaction.verify import problems
 from app.compaction.view import Conversation, Pruned, Summary, View
 from app.conversation.identity import Identity
 from app.conversation.messages import Kind
-from app.formats.chat_completions.messages import read_message
-from app.formats.chat_completions.payload import render
+from app.formats.chat_completions.messages import read_message, render
 from app.formats.reader import MessageReader
 from app.providers.estimator import Estimator, Prompt
 from app.providers.tokenizer import Tokenizer

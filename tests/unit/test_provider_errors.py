@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.formats.provider_errors import error_body
-from app.formats.retries import LONGEST_PAUSE, is_repeatable, named_pause
+from app.formats.provider_errors import LONGEST_PAUSE, error_body, is_repeatable, named_pause
 from app.proxy.forwarding import Patience
 
 NOW = 1_795_257_889.0

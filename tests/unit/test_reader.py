@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 from app.conversation.messages import Message
 from app.formats.chat_completions.messages import read_message
-from app.formats.reader import MOST_NEW, MessageReader
+from app.formats.reader import MOST_NEW, Draft, MessageReader
 from app.formats.registry import FORMATS, mark_of
-from app.formats.types import Draft
 from app.runtime.caches import Caches
 from tests.unit.conversations import IDENTITY
 

@@ -12,11 +12,11 @@ from app.compaction.view import Altered, Carried, Conversation, Costs, Note, Pru
 from app.conversation.messages import Kind, Media, Message
 from app.conversation.reasons import Code
 from app.errors import UpstreamDisconnected
+from app.formats.answers import ContextMembers
 from app.formats.reader import MessageReader
 from app.formats.responses.format import RESPONSES
 from app.formats.sse import frames_in
 from app.formats.summaries import Manners
-from app.formats.types import ContextMembers
 from tests.conformance.responses import BEGINNING, SAMPLES, STREAM, ends, frame, response
 from tests.unit.conversations import IDENTITY
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from app.formats.shapes import demands_alternation, refused_shape
+from app.formats.refusals import demands_alternation, refused_shape
 
 SAID: dict[str, list[str]] = yaml.safe_load(Path(__file__).with_name("shapes.yaml").read_text("utf-8"))
 MISSHAPEN, ALTERNATION, OTHERS = SAID["misshapen"], SAID["alternation"], SAID["others"]

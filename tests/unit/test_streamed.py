@@ -10,7 +10,7 @@ import pytest
 
 from app.errors import UpstreamUnreadable
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
-from app.formats.types import Headers
+from app.formats.requests import Headers
 
 STREAM = b': hello\n\ndata: {"choices":[]}\n\ndata: [DONE]\n\n'
 

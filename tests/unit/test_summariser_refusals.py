@@ -15,7 +15,7 @@ from app.compaction.chunks import Failure, SummaryAnswer
 from app.compaction.prompts import summary_request
 from app.compaction.summariser_client import Route, Summariser
 from app.conversation.reasons import Code, because
-from app.formats.chat_completions.summaries import ChatSummaries
+from app.formats.chat_completions.format import ChatSummaries
 from app.http.hops import new_instance
 from app.http.upstream import Upstream
 from app.telemetry.spans import Tracer

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.compaction.chunks import Ending, SummaryAnswer
-from app.formats.chat_completions.summaries import STREAMED, ChatSummaries
+from app.formats.chat_completions.format import STREAMED, ChatSummaries
 from app.formats.summaries import STRING_BYTES, read_answer
 from app.tokens.usage import Tokens
 

@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.conversation.identity import Identity
-from app.formats.members import RawObject, Unreadable, split_array
-from app.formats.reader import MessageReader
+from app.formats.raw_json import BLOCK, RawObject, Unreadable, decoded, replaced, split_array, told_apart
+from app.formats.reader import Decode, MessageReader
 from app.formats.registry import FORMATS
-from app.formats.surrogates import BLOCK, decoded, replaced, told_apart
-from app.formats.types import Decode
 
 HALF = re.compile("[\ud800-\udfff]")
 PIECES = st.sampled_from(

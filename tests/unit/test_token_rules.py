@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from app.conversation.messages import Kind, Media, Message, ToolCall
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
-from app.formats.messages import tokens as messages_format
+from app.formats.messages import format as messages_format
 from app.formats.messages.format import MESSAGES
-from app.formats.responses import tokens as responses_format
+from app.formats.responses import format as responses_format
 from app.tokens.calibration import prior_for, whole_ratio
 from app.tokens.declarations import Declarations, ResponseFormat, Tool, functions_text
 from app.tokens.estimate import byte_bound, estimate, unit_tokens

@@ -11,8 +11,8 @@ import pytest
 from app.api import wire_schema
 from app.compaction.fallback import Status
 from app.conversation.reasons import Code
-from app.formats.early import EVENT_SHAPES
 from app.formats.requests import OPTIONS
+from app.formats.sse import EVENT_SHAPES
 from tests.shown_examples import shown
 from tests.unit.test_docs import PAGES, REST, every_error
 

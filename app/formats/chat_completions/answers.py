@@ -24,12 +24,10 @@ from msgspec import Struct
 
 from app.errors import UpstreamUnreadable
 from app.formats.answers import LONGEST_NAME, LONGEST_TEXT, AnswerEditor, Answers, joined, usage_in
-from app.formats.early import EarlyFrames, EventShape
-from app.formats.members import RawObject, Unreadable, split_array
 from app.formats.provider_errors import error_body
-from app.formats.sse import KEEP_ALIVE, event, last_end
-from app.formats.streamed import read_whole, taken_apart, written
-from app.formats.types import Headers, WireRequest
+from app.formats.raw_json import RawObject, Unreadable, split_array
+from app.formats.requests import Headers, WireRequest
+from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event, last_end, read_whole, taken_apart, written
 from app.formats.usage import Usage, says_window_full, text_of, usage_of
 
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')

@@ -1,30 +1,29 @@
-"""Messages: what one of them says, and the bytes that stand for what it means."""
+"""Messages: what one of them says, the bytes that stand for what it means, and the payload that a view becomes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
+from app.compaction.view import Altered, Conversation, View
 from app.conversation.messages import Kind, Media, Message, ToolCall
-from app.formats.breakpoints import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT, Breakpoints
-from app.formats.documents import file_of
-from app.formats.media import pixels
+from app.formats.media import file_of, pixels
 from app.formats.media import seconds as seconds_of
-from app.formats.members import Unreadable
-from app.formats.objects import (
-    decoded_object,
-    meaning_of,
-    meant_by,
-    objects_in,
-    of_user,
-    text_at,
-    without,
-    written_alike,
+from app.formats.raw_json import Unreadable, decoded_object, objects_in, spliced, text_at
+from app.formats.reader import Draft, meaning_of, meant_by, of_user, without, written_alike
+from app.formats.rendering import (
+    CACHE_CONTROL,
+    PROMPT_CACHE_BREAKPOINT,
+    Breakpoints,
+    contents_joined,
+    joined,
+    kept_breakpoint,
+    placed,
 )
-from app.formats.types import Draft
 
 Json = Mapping[str, Any]
 
@@ -231,3 +230,77 @@ def _text_type(message: Json) -> str | None:
 BREAKPOINTS = Breakpoints(
     (CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT), frozenset({"text", "image_url", "input_audio", "file"}), _text_type
 )
+
+
+def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
+    """The payload's raw messages in order; what is verbatim keeps its bytes.
+
+    `alternate`: for a provider that refuses two user messages in a row, each summary and each carried message is merged
+    with the user message beside it, whose text stays whole.
+    """
+    payload = placed(conversation, view, _note, _left)
+    return joined(payload, _joined) if alternate else [each.raw for each in payload]
+
+
+def _note(text: str) -> bytes:
+    return msgspec.json.encode({"role": "user", "content": text})
+
+
+_joined = contents_joined("text")
+
+
+def _left(raw: bytes, part: Altered) -> bytes:
+    left = _altered(raw, part.texts, part.calls)
+    return _without_media(left, part.media) if part.media else left
+
+
+def _without_media(raw: bytes, words: Sequence[str]) -> bytes:
+    """A message with words in place of its parts that are no text, in order."""
+    remaining = iter(words)
+    content = [
+        {"type": "text", "text": next(remaining), **kept_breakpoint(part)} if is_media(part) else part
+        for part in decoded_object(raw).get("content") or ()
+    ]
+    return spliced(raw, {"content": msgspec.json.encode(content)})
+
+
+def _altered(raw: bytes, texts: Sequence[str], calls: Sequence[tuple[int, str]] | None) -> bytes:
+    """A message with its texts replaced in order, and its calls by those that are left; the rest keeps its bytes."""
+    message = decoded_object(raw)
+    replaced: dict[str, Any] = {}
+    content = message.get("content")
+    remaining = iter(texts)
+    if isinstance(content, str):
+        replaced["content"] = next(remaining)
+    elif isinstance(content, list):
+        replaced["content"] = [left for part in content if (left := _part_left(part, remaining)) is not None]
+    encoded = {name: msgspec.json.encode(value) for name, value in replaced.items() if value != content}
+    return spliced(raw, encoded) if calls is None else spliced(raw, *_with_calls(message, calls, encoded))
+
+
+def _part_left(part: Any, texts: Iterator[str]) -> Any:
+    """A part of a content with what is left of its text; None where that is nothing: some providers refuse it empty."""
+    if not is_text(part):
+        return part
+    text = next(texts)
+    return {**part, "text": text} if text or not part["text"] else None
+
+
+def _with_calls(
+    message: Json, calls: Sequence[tuple[int, str]], replaced: Mapping[str, bytes]
+) -> tuple[Mapping[str, bytes], tuple[str, ...]]:
+    """Members to replace and to remove. Providers refuse an empty list of calls."""
+    held = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
+    left = [_with_arguments(held[position], arguments) for position, arguments in calls if position < len(held)]
+    if left:
+        return {**replaced, "tool_calls": msgspec.json.encode(left)}, ()
+    if isinstance(legacy := message.get("function_call"), dict) and calls:
+        return {**replaced, "function_call": msgspec.json.encode({**legacy, "arguments": calls[0][1]})}, ()
+    return replaced, ("tool_calls",)
+
+
+def _with_arguments(call: Json, arguments: str) -> Json:
+    for kind, member in (("function", "arguments"), ("custom", "input")):
+        if isinstance(inner := call.get(kind), dict):
+            return {**call, kind: {**inner, member: arguments}}
+    return call

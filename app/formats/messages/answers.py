@@ -20,12 +20,10 @@ import msgspec
 
 from app.errors import StenoError, UpstreamUnreadable
 from app.formats.answers import LONGEST_NAME, AnswerEditor, Answers, joined, usage_in
-from app.formats.early import EarlyFrames, EventShape
-from app.formats.members import RawObject, Unreadable, split_array
 from app.formats.provider_errors import error_body
-from app.formats.sse import KEEP_ALIVE, event
-from app.formats.streamed import read_whole, taken_apart
-from app.formats.types import Headers, WireRequest
+from app.formats.raw_json import RawObject, Unreadable, split_array
+from app.formats.requests import Headers, WireRequest
+from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event, read_whole, taken_apart
 from app.formats.usage import Usage, says_window_full, text_of, usage_of
 
 _BEGINNINGS = ("message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta")

@@ -1,28 +1,471 @@
-"""The format, put together."""
+"""The format: its requests, its summary calls, what its prompts cost, and the list of its parts.
+
+Claude is counted by what its vendor says about it, as far as that goes; what runs elsewhere has a template of its own
+and counts alike in every format. Amounts are Claude's own tokens. An estimate is in those of o200k_base, of which
+calibration makes Claude's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
+from app.compaction.chunks import Ending
+from app.compaction.prompts import SummaryRequest
+from app.conversation.reasons import Code, Reason
 from app.formats.format import WireFormat
 from app.formats.messages.answers import MessagesAnswers
-from app.formats.messages.content import BREAKPOINTS
-from app.formats.messages.messages import is_beside, read_message
-from app.formats.messages.payload import render
-from app.formats.messages.request import (
-    NAME,
-    PATH,
-    MessagesRequest,
-    messages_request,
-    refuses_thinking,
-    system_of,
-    window_asked,
+from app.formats.messages.messages import (
+    BREAKPOINTS,
+    SYSTEM,
+    blocks_of,
+    decoded_message,
+    holds_compaction,
+    is_beside,
+    is_compaction,
+    is_result,
+    read_message,
+    texts_in,
 )
-from app.formats.messages.summaries import MessagesSummaries
-from app.formats.messages.tokens import token_rules
-from app.formats.types import WireRequest
+from app.formats.messages.payload import render
+from app.formats.raw_json import RawObject, Unreadable, decoded, object_of, objects_in, text_at
+from app.formats.requests import (
+    Body,
+    Headers,
+    Named,
+    WireRequest,
+    check_compaction,
+    elements_of,
+    has_known_tools,
+    is_given,
+    request_of,
+    tool_of,
+    unread,
+)
+from app.formats.summaries import Collected, Json, SummaryDialect
+from app.tokens.calibration import claude_version, whole_ratio
+from app.tokens.declarations import Declarations, ResponseFormat
+from app.tokens.pictures import Area, Pages
+from app.tokens.rules import WHOLE, CountingRules, Encrypted, OneByOne, rules_for
+
+NAME = "messages"
+PATH = b"/v1/messages"
+COMPACTION_PROMPTS = (
+    "You are performing a CONTEXT CHECKPOINT COMPACTION",
+    "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",
+)
+"""Beginnings of the last text of a request with which a client compacts its history itself."""
+_decode_text = msgspec.json.Decoder(str).decode
+_SESSION = re.compile(r"_session_([0-9a-fA-F-]{36})$")
+"""End of the name that Claude Code gave its user, before that was JSON."""
+BETAS = b"anthropic-beta"
+BINDING_MEMBER = b"block_binding"
+"""Member of `thinking`: what is to become of blocks that are signed over another prompt. Their refusal names it."""
+_THINKING_REFUSED = re.compile(
+    rb"(?:signature|data). in .(?:redacted_)?thinking. block"
+    rb"|blocks in the latest assistant message cannot be modified"
+    rb"|Expected .thinking. or .redacted_thinking."
+)
+_WINDOW = re.compile(rb"\bcontext-(\d{1,2})m-")
+LONGEST_NAMES = 4_000
+"""Bytes of a member that is looked into for a conversation's name."""
+
+
+class MessagesRequest(WireRequest, frozen=True):
+    """A request as far as Steno reads it.
+
+    Its raw messages are the value of `system` first, where there is one, and what the provider compacted as one.
+    """
+
+    DECLARING_MEMBERS = ("tools", "tool_choice", "mcp_servers", "output_config", "output_format")
+    TOOL_MEMBERS = ("tools", "mcp_servers")
+
+    @staticmethod
+    def names_in(source: RawObject) -> Iterator[Named]:
+        return _names(source)
+
+    @property
+    def cache_key(self) -> None:
+        """The format has none."""
+
+    @property
+    def thinks(self) -> bool:
+        return _thinking(self.source).get("type") not in (None, "disabled")
+
+    @property
+    def demands_thinking(self) -> bool:
+        return _thinking(self.source).get("type") == "enabled"
+
+    def with_thinking_off(self, body: bytes) -> bytes:
+        return RawObject(body).spliced({"thinking": b'{"type":"disabled"}'})
+
+    @property
+    def is_typical(self) -> bool:
+        """Whether the costs of the prompt are known: not with text that the provider adds, for tools and schemas of its
+        own, or with what it clears."""
+        schema = b"json_schema" in (self.source.raw("output_config") or self.source.raw("output_format") or b"")
+        clears = any(edit.get("keep") != "all" for edit in edits_in(self.source))
+        added = any(is_given(self.source, name) for name in ("mcp_servers", "container"))
+        return has_known_tools(self.source, _is_known) and not (schema or clears or added)
+
+    @property
+    def task_budget(self) -> int | None:
+        """Tokens of `output_config.task_budget`: what remains, or all of it."""
+        budget = object_of(object_of(self.source.value("output_config")).get("task_budget"))
+        said = budget.get("total") if budget.get("remaining") is None else budget["remaining"]
+        return said if isinstance(said, int) and not isinstance(said, bool) else None
+
+    def with_task_budget(self, body: bytes, tokens: int) -> bytes:
+        config = object_of(self.source.value("output_config"))
+        lowered = {**config, "task_budget": {**object_of(config.get("task_budget")), "remaining": tokens}}
+        return RawObject(body).spliced({"output_config": msgspec.json.encode(lowered)})
+
+    def declarations(self) -> Declarations:
+        return read_declarations(self.source)
+
+    def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:  # noqa: ARG002 - a stream gives it unasked
+        among = list(raw_messages)
+        replaced = {"messages": b"[%b]" % b",".join(raw for raw in among if not is_beside(raw))}
+        if among and is_beside(among[0]):
+            replaced[SYSTEM] = among[0]
+        return self.source.spliced(replaced, self.OWN_MEMBERS)
+
+
+def messages_request(body: Body) -> MessagesRequest:
+    """The request in a body."""
+    source, beside, elements = body.source, body.beside, body.elements
+    raw_messages = (*beside, *_behind_compaction(source, elements))
+    moved = len(raw_messages) - len(elements)
+    hands_off, choice = _hands_off(source, elements), source.value("tool_choice")
+    return request_of(
+        MessagesRequest,
+        body,
+        raw_messages,
+        lambda place: max(len(beside), place + moved),
+        answer={"thinking": _thinking_tokens(source)},
+        hands_off=hands_off,
+        forbids_tools=isinstance(choice, dict) and choice.get("type") == "none",
+    )
+
+
+def _thinking_tokens(source: RawObject) -> int:
+    """Tokens for thinking, which the provider wants to be less than `max_tokens`."""
+    tokens = _thinking(source).get("budget_tokens")
+    return tokens if isinstance(tokens, int) and tokens > 0 else 0
+
+
+def _is_known(tool: object) -> bool:
+    return isinstance(tool, dict) and is_own(tool)
+
+
+def window_asked(headers: Headers) -> int | None:
+    """The window that a beta is about: `context-1m-2025-08-07`."""
+    betas = (value for name, value in headers if name == BETAS)
+    found = next((found for value in betas if (found := _WINDOW.search(value))), None)
+    return int(found[1]) * 1_000_000 if found else None
+
+
+def system_of(source: RawObject) -> tuple[bytes, ...]:
+    """The value of `system`, where it holds any."""
+    system = source.raw(SYSTEM)
+    return (system,) if system is not None and is_beside(system) else ()
+
+
+def _behind_compaction(source: RawObject, elements: Sequence[bytes]) -> Sequence[bytes]:
+    """The messages, those as one, as they stand, that the provider no longer reads: up to its last compaction, and to
+    the results of what was called beside it."""
+    marked = (i for i in range(len(elements) - 1, -1, -1) if b'"compaction"' in elements[i])
+    last = next((i for i in marked if holds_compaction(decoded_message(elements[i]))), None)
+    if last is None:
+        return elements
+    for block in filter(is_compaction, blocks_of(decoded_message(elements[last]).get("content"))):
+        check_compaction(block, "messages")
+    following = elements[last + 1 : last + 2]
+    if any(is_result(block) for raw in following for block in blocks_of(decoded_message(raw).get("content"))):
+        last += 1
+    array, start, stop = source.raw("messages") or b"", 1, 1
+    start = array.find(elements[0])
+    for element in elements[: last + 1]:
+        stop = array.find(element, stop) + len(element)
+    return (array[start:stop], *elements[last + 1 :])
+
+
+def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
+    if source.raw("thread") not in (None, b"null"):
+        return Reason(Code.SERVER_STATE)
+    if _asks_for_compaction(source):
+        return Reason(Code.NATIVE_COMPACTION)
+    if elements and any(prompt.encode() in elements[-1] for prompt in COMPACTION_PROMPTS):
+        texts = [holder[key] for holder, key in texts_in(decoded_message(elements[-1]))]
+        if texts and texts[-1].lstrip().startswith(COMPACTION_PROMPTS):
+            return Reason(Code.CLIENT_COMPACTION)
+    return None
+
+
+def _asks_for_compaction(source: RawObject) -> bool:
+    """Whether the provider is asked to compact: now, or from a threshold on. To clear results or thinking is not
+    that."""
+    summarises = source.value("compaction") if "compaction" in source else None
+    return (isinstance(summarises, dict) and summarises.get("type") == "summarize") or any(
+        str(edit.get("type")).startswith("compact_") for edit in edits_in(source)
+    )
+
+
+def _thinking(source: RawObject) -> Json:
+    thinking = source.value("thinking")
+    return thinking if isinstance(thinking, dict) else {}
+
+
+def refuses_thinking(refusal: bytes, request: MessagesRequest, *, changed: bool) -> bool:
+    """Whether signed thinking is refused: because of what stands before it, or, where the history was `changed`, for
+    another reason. Not where the client itself says what is to become of such thinking."""
+    if BINDING_MEMBER.decode() in _thinking(request.source):
+        return False
+    return BINDING_MEMBER in refusal or (changed and _THINKING_REFUSED.search(refusal) is not None)
+
+
+def edits_in(source: RawObject) -> Sequence[Json]:
+    """Edits of the history that are asked of the provider."""
+    management = source.value("context_management") if "context_management" in source else None
+    edits = management.get("edits") if isinstance(management, dict) else None
+    return objects_in(edits)
+
+
+def _names(source: RawObject) -> Iterator[Named]:
+    if (raw := source.raw("conversation_id")) is not None:
+        yield "conversation_id", raw
+    metadata = _metadata(source)
+    for name in ("conversation_id", "session_id"):
+        if (raw := metadata.get(name)) is not None:
+            yield f"metadata.{name}", raw
+    if session := _session_of(metadata.get("user_id", b"")):
+        yield "metadata.user_id", msgspec.json.encode(session)
+
+
+def _metadata(source: RawObject) -> dict[str, bytes]:
+    raw = source.raw("metadata")
+    if raw is None or len(raw) > LONGEST_NAMES:
+        return {}
+    try:
+        held = RawObject(raw)
+    except Unreadable:  # It is the provider's.
+        return {}
+    return {name: value for name in held.members if (value := held.raw(name)) is not None}
+
+
+def _session_of(user: bytes) -> str:
+    """Claude Code's session: a member of the JSON that its user is named by, or the end of an older name."""
+    try:
+        named = decoded(user, _decode_text)
+        if found := _SESSION.search(named):
+            return found[1]
+        held = msgspec.json.decode(named, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    session = held.get("session_id")
+    return session if isinstance(session, str) else ""
+
+
+def read_declarations(source: RawObject) -> Declarations:
+    """The declarations, without whatever is of the wrong type."""
+    tools = elements_of(source, "tools")
+    choice = object_of(source.value("tool_choice"))
+    return Declarations(
+        tools=tuple(tool_of(tool, "input_schema") for tool, _ in tools if is_own(tool)),
+        choice=text_at(choice, "type"),
+        forced=text_at(choice, "name"),
+        must_call=text_at(choice, "type") not in ("", "auto", "none"),
+        response_format=_response_format(source),
+        others=(
+            *(text for tool, text in tools if not is_own(tool)),
+            *unread(source, MessagesRequest.DECLARING_MEMBERS),
+        ),
+    )
+
+
+def is_own(tool: Mapping[str, Any]) -> bool:
+    """Whether a tool is declared by the client, and none that the provider knows by its type."""
+    return tool.get("type") in (None, "custom")
+
+
+def _response_format(source: RawObject) -> ResponseFormat | None:
+    given = object_of(object_of(source.value("output_config")).get("format") or source.value("output_format"))
+    if given.get("type") != "json_schema":
+        return None
+    return ResponseFormat("", "", object_of(given.get("schema")))
+
+
+CAP = "max_tokens"
+_OF_A_BLOCK = re.compile(rb"thinking\W{0,3}blocks?")
+"""A complaint about the history, and not about the member."""
+
+
+class _Answer(Collected):
+    """A message, as far as it has come."""
+
+    endings: ClassVar[Mapping[str, Ending]] = {
+        **dict.fromkeys(("end_turn", "stop_sequence"), Ending.FINISHED),
+        "max_tokens": Ending.CUT_OFF,
+        "refusal": Ending.REFUSED,
+    }
+    cut_off = "max_tokens"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._usage: dict[str, Any] = {}
+
+    def take(self, said: Json) -> None:
+        match said:
+            case {"type": "message_start", "message": dict(message)}:
+                self.begun = True
+                self._take_usage(message)
+            case {"type": "content_block_start", "content_block": dict(block)}:
+                self._take_block(block)
+            case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str(text)}}:
+                self._add(text)
+            case {"type": "message_delta"}:
+                self._take_usage(said)
+                delta = said.get("delta")
+                self._take_reason(delta.get("stop_reason") if isinstance(delta, dict) else None)
+        self.begun = self.begun or said.get("type") in ("content_block_start", "content_block_delta", "message_delta")
+
+    def take_whole(self, said: Json) -> bool:
+        if not isinstance(said.get("content"), list):
+            return False
+        self.begun = True
+        for block in blocks_of(said["content"]):
+            self._take_block(block)
+        self._take_usage(said)
+        self._take_reason(said.get("stop_reason") or "end_turn")
+        return True
+
+    def _take_block(self, block: Json) -> None:
+        self._calls = self._calls or block.get("type") == "tool_use"
+        if block.get("type") == "text" and isinstance(text := block.get("text"), str):
+            self._add(text)
+
+    def _take_reason(self, reason: object) -> None:
+        if reason:
+            super()._take_reason(reason)
+
+    def _take_usage(self, said: Json) -> None:
+        self._named = text_at(said, "model") or self._named[0], ""
+        if isinstance(usage := said.get("usage"), dict):
+            self._usage.update((name, value) for name, value in usage.items() if value is not None)
+
+
+class MessagesSummaries(SummaryDialect):
+    """The dialect: asked with `messages`, answered with the texts of one message."""
+
+    name = NAME
+    target = PATH
+    headers = ((b"anthropic-version", b"2023-06-01"),)
+    own_members = frozenset({"model", "messages", SYSTEM, CAP, "stream", "tools", "tool_choice", "thinking"})
+    optional = ("thinking", "stream")
+    caps = (CAP, CAP)
+    reasoning = re.compile(r"(^|[/.])(o\d|gpt-5)|claude-[a-z]+-([5-9]|\d\d)(?!\d)")
+    restrained: ClassVar[Json] = {"thinking": {"type": "disabled"}}
+    collected = _Answer
+
+    def quoting(self, request: SummaryRequest, model: str, options: Json) -> bytes:
+        messages = [{"role": "user", "content": request.transcript}]
+        return msgspec.json.encode({"model": model, SYSTEM: request.instructions, "messages": messages, **options})
+
+    def continuing(
+        self, messages: Sequence[bytes], cached: Mapping[str, bytes], instructions: str, model: str, options: Json
+    ) -> bytes:
+        # Without a choice among the tools: to forbid them would cost the cache, which is what this call is for.
+        last = msgspec.json.encode({"role": "user", "content": instructions})
+        among = [raw for raw in messages if not is_beside(raw)]
+        before = {name: msgspec.Raw(raw) for name, raw in cached.items()}
+        if messages and is_beside(messages[0]):
+            before[SYSTEM] = msgspec.Raw(messages[0])
+        history = msgspec.Raw(b"[%b]" % b",".join((*among, last)))
+        return msgspec.json.encode({"model": model, **before, "messages": history, **options})
+
+    def _known(self, refusal: bytes, sent: Mapping[str, Any]) -> Iterable[str]:
+        known = super()._known(refusal, sent)
+        return (name for name in known if not (name == "thinking" and _OF_A_BLOCK.search(refusal)))
+
+
+REPLY, MESSAGE = 3, 3
+"""Around the whole, and around each message beside its role."""
+CALL, RESULT = 30, 18
+"""Tokens around each call, and around each result."""
+SCHEMA = 150
+"""Around a schema that the answer has to follow."""
+FILE = 25
+"""Around a file."""
+PAGE = 1_570
+"""A page's picture, at most."""
+POINTS = 4.0
+"""Pixels of a page's picture for each of its points: it is drawn at twice its size."""
+UNKNOWN_FILE = 1_600
+"""A file of which nothing is known is taken for a page."""
+PIXELS = 750
+"""Pixels of a picture for a token."""
+ENCRYPTED = Encrypted(250, 4.9)
+"""A thought's signature: beside a fixed part it grows with what was thought."""
+
+_PREAMBLES: tuple[tuple[str, int, int], ...] = (
+    ("opus-5", 286, 406),
+    ("opus-4-8", 290, 410),
+    ("opus-4-7", 675, 804),
+    ("opus-3", 530, 281),
+    ("3-opus", 530, 281),
+    ("3-sonnet", 159, 235),
+    ("3-haiku", 264, 340),
+    ("3-5-haiku", 264, 340),
+)
+"""Tokens before the tools, and where the answer has to be a call, of models that differ from those of their version."""
+_PREAMBLES_SINCE = (((4, 7), 354, 474), ((4, 5), 497, 589), ((0, 0), 346, 313))
+"""Preambles of the other models, from a version on; the newest first."""
+
+
+@lru_cache(maxsize=1_024)
+def token_rules(model: str, host: str = "") -> CountingRules:
+    """Rules by which a model at a host counts."""
+    rules = rules_for(model, host)
+    version = claude_version(model)
+    if version is None:
+        return rules
+    ratio = whole_ratio(model)
+
+    def own(tokens: int) -> int:
+        return round(tokens / ratio)
+
+    preamble, must_call = _preambles(model, version)
+    return replace(
+        rules,
+        pictures=Area(PIXELS * ratio, own(4_784 if version >= (4, 7) else 1_600)),
+        reply_prime=own(REPLY),
+        message=MESSAGE - 1,
+        schema_extra=own(SCHEMA),
+        declares_apart=True,
+        one_by_one=OneByOne(own(preamble), own(must_call), own(CALL), own(RESULT)),
+        drops_reasoning=_drops_reasoning(model, version),
+        encrypted=replace(ENCRYPTED, per_token=ENCRYPTED.per_token * ratio),
+        files=Pages(own(PAGE), POINTS / (PIXELS * ratio), own(FILE), own(UNKNOWN_FILE)),
+        variant=WHOLE,
+    )
+
+
+def _preambles(model: str, version: tuple[int, int]) -> tuple[int, int]:
+    name = model.lower().replace(".", "-")
+    for known, preamble, must_call in _PREAMBLES:
+        if known in name:
+            return preamble, must_call
+    return next((preamble, must_call) for since, preamble, must_call in _PREAMBLES_SINCE if version >= since)
+
+
+def _drops_reasoning(model: str, version: tuple[int, int]) -> bool:
+    """Whether thoughts of earlier turns are left out of the prompt: up to Opus 4.1, and 4.5 of the smaller ones."""
+    return version < ((4, 5) if "opus" in model.lower() else (4, 6))
 
 
 class Messages(WireFormat):

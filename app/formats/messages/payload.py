@@ -21,21 +21,21 @@ import msgspec
 
 from app.compaction.view import Altered, Conversation, Pinned, Summary, Verbatim, View
 from app.conversation.messages import Kind
-from app.formats.breakpoints import kept_breakpoint
-from app.formats.messages.content import (
+from app.formats.messages.messages import (
     MARK,
     SEALED,
     blocks_of,
     decoded_message,
     edited,
+    is_beside,
     is_raw_result,
     media_in,
     raw_blocks,
     texts_in,
     with_content,
+    written,
 )
-from app.formats.messages.messages import is_beside, written
-from app.formats.rendering import Placed, joined, placed
+from app.formats.rendering import Placed, joined, kept_breakpoint, placed
 
 OPENER = "[Earlier messages of this conversation are left out here.]"
 

@@ -21,13 +21,10 @@ from typing import Any
 import msgspec
 
 from app.formats.answers import AnswerEditor, Answers
-from app.formats.early import EarlyFrames, EventShape
-from app.formats.members import RawObject, Unreadable, split_array
 from app.formats.provider_errors import error_body
-from app.formats.responses.request import ResponsesRequest
-from app.formats.sse import event
-from app.formats.streamed import read_whole, taken_apart, written
-from app.formats.types import Headers, WireRequest
+from app.formats.raw_json import RawObject, Unreadable, split_array
+from app.formats.requests import Headers, WireRequest
+from app.formats.sse import EarlyFrames, EventShape, event, read_whole, taken_apart, written
 from app.formats.usage import LONGEST_USAGE, Usage, says_window_full, text_of, usage_of
 
 UNSAID: dict[str, Any] = {
@@ -328,6 +325,5 @@ class ResponsesAnswers(Answers):
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
         """The safest frame is a comment. Where the provider keeps the answer, an id of ours would come back to it."""
-        stores = not isinstance(request, ResponsesRequest) or request.stores
-        quiet = shape == "chunk" or (shape == "start" and stores)
+        quiet = shape == "chunk" or (shape == "start" and request.source.value("store") is not False)
         return CompactionEvents("comment" if quiet else shape, compaction_id, request.model)

@@ -1,18 +1,364 @@
-"""The format, put together."""
+"""The format: its requests, its summary calls, what its prompts cost, and the list of its parts.
+
+The history is `input`: a text, or items. `instructions` stand beside it and are the first of the raw messages, with
+their key. What a provider keeps itself, or is asked to compact itself, is handed off. OpenAI's models are shown tools,
+calls and schemas otherwise than in Chat Completions; what runs elsewhere counts alike in both. Measured on prompts
+whose size the providers reported (docs/estimates.md).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
+from app.compaction.chunks import Ending
+from app.compaction.prompts import SummaryRequest
+from app.conversation.reasons import Code, Reason
 from app.formats.format import WireFormat
+from app.formats.raw_json import RawObject, Unreadable, decoded_object, object_of, objects_in, text_at
+from app.formats.reader import Beginnings
+from app.formats.requests import (
+    BOUNDS,
+    Body,
+    BodyBounds,
+    WireRequest,
+    check_compaction,
+    check_number,
+    elements_of,
+    has_known_tools,
+    is_function,
+    model_of,
+    read_options,
+    request_of,
+    response_format_of,
+    source_of,
+    tool_of,
+    unread,
+)
 from app.formats.responses.answers import ResponsesAnswers
-from app.formats.responses.items import BREAKPOINTS, INSTRUCTIONS, read_item, stands_beside
-from app.formats.responses.payload import render
-from app.formats.responses.request import NAME, PATH, ResponsesRequest, as_item, read_request
-from app.formats.responses.summaries import ResponsesSummaries
-from app.formats.responses.tokens import token_rules
+from app.formats.responses.items import (
+    BREAKPOINTS,
+    INSTRUCTIONS,
+    as_item,
+    compacted_upto,
+    read_item,
+    render,
+    slots,
+    stands_beside,
+    type_of,
+)
+from app.formats.summaries import Collected, Json, SummaryDialect
+from app.tokens.declarations import Declarations
+from app.tokens.pictures import Pages
+from app.tokens.rules import GPT_5_TOOLS, WHOLE, CountingRules, Encrypted, rules_for
+
+NAME = "responses"
+PATH = b"/v1/responses"
+EXTENSIONS = ("image",)
+"""Members by which a provider changes the prompt."""
+STATE_MEMBERS = ("previous_response_id", "conversation")
+"""Members that name what the provider has kept, and puts before the input."""
+CODEX_METADATA = "x-codex-turn-metadata"
+CODEX_PROMPT = "You are performing a CONTEXT CHECKPOINT COMPACTION"
+"""Beginning of Codex's request to a model that does not compact by itself."""
+
+
+class ResponsesRequest(WireRequest, frozen=True):
+    """A request as far as Steno reads it."""
+
+    HISTORY = "input"
+    OUTPUT_MEMBERS = ("max_output_tokens",)
+    DECLARING_MEMBERS = ("tools", "tool_choice", "text")
+    CACHED_MEMBERS = ("tools", "parallel_tool_calls")
+
+    @property
+    def is_typical(self) -> bool:
+        """Whether the costs of the prompt are known: not with text that the provider adds or takes away.
+
+        A schema is text to some models and costs nothing at others; what cannot be read is only guessed.
+        """
+        schema = b"json_schema" in (self.source.raw("text") or b"")
+        cut = self.source.value("truncation") == "auto"
+        extended = any(name in self.source for name in EXTENSIONS)
+        return has_known_tools(self.source, is_function) and not (schema or cut or extended)
+
+    def declarations(self) -> Declarations:
+        return read_declarations(self.source)
+
+    def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:  # noqa: ARG002 - it is given unasked
+        """The body with other items; an input that was a text becomes a list only where it has others beside it."""
+        items = [raw for raw in raw_messages if not INSTRUCTIONS.match(raw)]
+        if len(items) == 1 and items[0].startswith(b'"'):
+            return self.source.spliced({"input": items[0]}, self.OWN_MEMBERS)
+        return self.source.spliced({"input": b"[" + b",".join(map(as_item, items)) + b"]"}, self.OWN_MEMBERS)
+
+
+def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> ResponsesRequest:
+    """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
+
+    What may be large is looked at here, so that it is done beside the event loop where the body is.
+    """
+    source, known = source_of(body, bounds, beginnings)
+    elements = elements_in(source)
+    compacted = compacted_upto(elements)
+    if compacted:
+        check_compaction(decoded_object(elements[compacted - 1], "An item"), "input")
+    raw_messages, places = _raw_messages(source, elements, compacted)
+    check_number(len(raw_messages), bounds, "items")
+    hands_off = _hands_off(source, elements)
+    # A template of the provider's may name the model, and hold all of the input.
+    model = "" if hands_off and source.value("model") is None else model_of(source)
+    if source.raw("input") in (None, b"null") and not hands_off:
+        raise Unreadable("The request has no input.")
+    if beginnings is not None and (source.raw("input") or b"").startswith(b"["):
+        beginnings.keep(source, "input", elements, known)
+    return request_of(
+        ResponsesRequest,
+        Body(source, model, read_options(source), (), elements),
+        raw_messages,
+        places.__getitem__,
+        hands_off=hands_off,
+    )
+
+
+def elements_in(source: RawObject) -> tuple[bytes, ...]:
+    """The items of the input, each as it came; a text is one."""
+    raw = source.raw("input") or b"null"
+    if raw.startswith(b'"'):
+        return (raw,)
+    return () if raw == b"null" else tuple(source.elements("input"))
+
+
+def _raw_messages(source: RawObject, elements: Sequence[bytes], compacted: int) -> tuple[tuple[bytes, ...], list[int]]:
+    """The raw messages, and which of them each item of the input is, as a client counts them."""
+    member = source.members.get("instructions") if isinstance(source.value("instructions"), str) else None
+    leading = () if member is None else (source.text[member.key_start : member.stop],)
+    first = (b",".join(elements[:compacted]),) if compacted else ()
+    raw_messages = (*leading, *first, *elements[compacted:])
+    skipped = len(leading) + len(first) - compacted
+    return raw_messages, [max(len(leading), place + skipped) for place in range(len(elements))]
+
+
+def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
+    """Reason to leave a request to the provider, or None.
+
+    The content of an item that refers to another by its id cannot be seen: a summary would leave it out, and a cut
+    might part it from its call. Reasoning without content is sealed anyway, and no such item.
+    """
+    if any(source.value(name) is not None for name in STATE_MEMBERS) or any(map(_is_reference, elements)):
+        return Reason(Code.SERVER_STATE)
+    if source.value("prompt") is not None:
+        return Reason(Code.PROMPT_TEMPLATE)
+    if source.value("background") is True:
+        return Reason(Code.BACKGROUND)
+    if _asks_for_compaction(source, elements):
+        return Reason(Code.NATIVE_COMPACTION)
+    return Reason(Code.CLIENT_COMPACTION) if _compacts_itself(source, elements) else None
+
+
+def _is_reference(raw: bytes) -> bool:
+    # Nearly all items say what they are; reading each of them would take as long as reading the request.
+    if b'"item_reference"' not in raw and (b'"type"' in raw or b'"role"' in raw):
+        return False
+    return raw.startswith(b"{") and type_of(decoded_object(raw, "An item")) == "item_reference"
+
+
+def _asks_for_compaction(source: RawObject, elements: Sequence[bytes]) -> bool:
+    """Whether the provider is asked to compact: now, or from a threshold on."""
+    if elements and _is_trigger(elements[-1]):
+        return True
+    managed = source.value("context_management") if "context_management" in source else None
+    return any(entry.get("type") == "compaction" for entry in objects_in(managed))
+
+
+def _is_trigger(raw: bytes) -> bool:
+    """Whether an item asks for a compaction in place of an answer."""
+    return b'"compaction_trigger"' in raw and type_of(decoded_object(raw, "An item")) == "compaction_trigger"
+
+
+def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:
+    """Whether the client compacts its history itself, as Codex says beside its input, or in what it asks for."""
+    said = source.value("client_metadata")
+    turn = said.get(CODEX_METADATA) if isinstance(said, dict) else None
+    if isinstance(turn, str):
+        try:
+            metadata = msgspec.json.decode(turn)
+        except (msgspec.DecodeError, RecursionError):
+            metadata = None
+        if isinstance(metadata, dict) and metadata.get("request_kind") == "compaction":
+            return True
+    last = elements[-1] if elements else b""
+    if CODEX_PROMPT.encode() not in last or not last.startswith(b"{"):
+        return False
+    return any(text.startswith(CODEX_PROMPT) for _, text in slots(decoded_object(last, "An item")))
+
+
+def read_declarations(source: RawObject) -> Declarations:
+    """The declarations, without whatever is of the wrong type."""
+    tools = elements_of(source, "tools")
+    choice = source.value("tool_choice")
+    held = object_of(object_of(source.value("text")).get("format"))
+    return Declarations(
+        tools=tuple(tool_of(tool) for tool, _ in tools if tool.get("type") == "function"),
+        choice=choice if isinstance(choice, str) else "",
+        forced=text_at(object_of(choice), "name"),
+        response_format=response_format_of(held) if held.get("type") == "json_schema" else None,
+        others=(
+            *(text for tool, text in tools if tool.get("type") != "function"),
+            *unread(source, ResponsesRequest.DECLARING_MEMBERS),
+        ),
+    )
+
+
+CAP = "max_output_tokens"
+SAID: Json = {"stream": True, "store": False}
+ENDS = ("response.completed", "response.incomplete")
+_CALL_TYPE = re.compile(r"_call$")
+
+
+class _Answer(Collected):
+    """The answer's messages, as far as they have come. Its reason to finish is a response's status, or the reason that
+    it gives for another one."""
+
+    endings: ClassVar[Mapping[str, Ending]] = {
+        "completed": Ending.FINISHED,
+        CAP: Ending.CUT_OFF,
+        **dict.fromkeys(("content_filter", "refusal"), Ending.REFUSED),
+    }
+    cut_off = CAP
+
+    def take(self, said: Json) -> None:
+        type_ = said.get("type")
+        match said:
+            case {"type": "response.output_text.delta", "delta": str(text)}:
+                self._begin(text)
+            case {"type": "response.refusal.delta" | "response.refusal.done"}:
+                self.begun = self._refused = True
+            case {"type": "response.output_item.added", "item": {"type": str(item)}}:
+                self.begun = True
+                self._calls = self._calls or _CALL_TYPE.search(item) is not None
+            case {"response": dict(response)} if type_ in ENDS:
+                # Some servers say all of it at the end only.
+                if self._texts or not self.take_whole(response):
+                    self._read_end(response)
+
+    def take_whole(self, said: Json) -> bool:
+        output = said.get("output")
+        if not isinstance(output, list):
+            return False
+        for item in output:
+            if not isinstance(item, dict):
+                continue
+            self._calls = self._calls or _CALL_TYPE.search(str(item.get("type"))) is not None
+            content = item.get("content")
+            for part in content if item.get("type") == "message" and isinstance(content, list) else ():
+                if isinstance(part, dict) and isinstance(text := part.get("text"), str):
+                    self._begin(text)
+                self._refused = self._refused or (isinstance(part, dict) and part.get("type") == "refusal")
+        self._read_end(said)
+        return True
+
+    def _begin(self, text: str) -> None:
+        self.begun = True
+        self._add(text)
+
+    def _read_end(self, response: Json) -> None:
+        details, status = response.get("incomplete_details"), response.get("status", "completed")
+        word = details.get("reason") if isinstance(details, dict) and status != "completed" else status
+        self._take_reason(word)
+        self._usage = response.get("usage")
+        self._take_names(response)
+        self.begun = True
+
+
+class ResponsesSummaries(SummaryDialect):
+    """The dialect: asked with `input`, answered with the messages of `output`."""
+
+    name = NAME
+    target = PATH
+    own_members = frozenset(
+        {"model", "input", "instructions", CAP, "tools", "tool_choice", "parallel_tool_calls", "background", *SAID}
+    )
+    optional = ("reasoning", "store", "stream")
+    caps = (CAP, CAP)
+    least_output = 16
+    restrained: ClassVar[Json] = {"reasoning": {"effort": "low"}}
+    said = SAID
+    collected = _Answer
+
+    def quoting(self, request: SummaryRequest, model: str, options: Json) -> bytes:
+        said = {"model": model, "instructions": request.instructions, "input": request.transcript}
+        return msgspec.json.encode({**said, **options})
+
+    def continuing(
+        self, messages: Sequence[bytes], cached: Mapping[str, bytes], instructions: str, model: str, options: Json
+    ) -> bytes:
+        members: dict[str, Any] = {"model": model}
+        # Tools have to stay, they are a part of the cached prompt; without any, providers refuse a choice among them.
+        members |= {name: msgspec.Raw(raw) for name, raw in cached.items()}
+        if cached.get("tools", b"null") not in (b"null", b"[]"):
+            members["tool_choice"] = "none"
+        content = [{"type": "input_text", "text": instructions}]
+        last = msgspec.json.encode({"type": "message", "role": "user", "content": content})
+        items = (as_item(raw) for raw in (*messages, last) if not INSTRUCTIONS.match(raw))
+        members["input"] = msgspec.Raw(b"[" + b",".join(items) + b"]")
+        beside = b"".join(raw + b"," for raw in messages if INSTRUCTIONS.match(raw))
+        return b"{" + beside + msgspec.json.encode({**members, **options})[1:]
+
+
+VARIANT = "items"
+TOOLS_BEFORE = -3
+"""Tokens of its predecessors' tools: their tools have no headings here, which are counted with them."""
+CALL, UNKEPT_CALL_BEFORE = 1, -2
+"""Tokens that a call costs more; the latter of gpt-5's predecessors, where it has no id of its own."""
+REQUIRED = 8
+"""Tokens that gpt-5's tools cost more where one has to be called."""
+PAGES = Pages(8, file=6)
+"""Costs of a file: its text, but for a few tokens around it and its pages."""
+SCHEMA_BEFORE = 1
+"""Tokens around the response format, which gpt-5 has not."""
+GROK_PREAMBLE, GROK_TOOLS = 185, 50
+"""Tokens with which every prompt of grok's begins, and tokens around its tools."""
+GROK_ENCRYPTED = Encrypted(0, 5.8)
+"""Tokens of grok's earlier reasoning, which it reads again in every turn."""
+
+_OPENAI = re.compile(r"(?:.*/)?(?:openai\.)?(?P<name>(?:ft:)?(?:chatgpt|gpt-(?!oss)|codex|computer-use|o\d).*)")
+
+
+@lru_cache(maxsize=1_024)
+def token_rules(model: str, host: str = "") -> CountingRules:
+    """Rules by which a model at a host counts."""
+    if "grok" in model.lower():
+        rules = rules_for(model, host)
+        return replace(
+            rules,
+            reply_prime=rules.reply_prime + GROK_PREAMBLE,
+            declares_apart=True,
+            tools_alone=GROK_TOOLS,
+            encrypted=GROK_ENCRYPTED,
+            variant=WHOLE,
+        )
+    if not (found := _OPENAI.fullmatch(model.lower())):
+        return replace(rules_for(model, host), drops_reasoning=True)
+    # Codex's own small model is a tuned o4-mini.
+    rules = rules_for("o4-mini" if found["name"].startswith("codex") else found["name"], host)
+    return replace(
+        rules,
+        declares_apart=True,
+        tools_alone=GPT_5_TOOLS if rules.gpt_5 else TOOLS_BEFORE,
+        call_extra=CALL,
+        unstored_call_extra=CALL if rules.gpt_5 else UNKEPT_CALL_BEFORE,
+        required_extra=REQUIRED if rules.gpt_5 else 0,
+        files=PAGES,
+        schema_extra=0 if rules.gpt_5 else SCHEMA_BEFORE,
+        drops_reasoning=True,
+        variant=VARIANT,
+    )
 
 
 class Responses(WireFormat):

@@ -1,4 +1,4 @@
-"""Items: what one of them says, where its texts stand, and the bytes that stand for what it means.
+"""Items: what one of them says, the bytes that stand for what it means, and the payload that a view becomes.
 
 An item has a type. Messages have a role as well; calls and their outputs are items of their own that name each other by
 an id, in nine families; what the provider's own tools did is one item each; reasoning is sealed, and bound to the item
@@ -10,35 +10,43 @@ key; an input that is only a text is that text.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from app.compaction.view import Altered, Conversation, View
 from app.conversation.authored_text import result_confidence
 from app.conversation.messages import Kind, Media, Message, ToolCall
 from app.conversation.tool_results import ResultConfidence
-from app.formats.breakpoints import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT, Breakpoints
-from app.formats.documents import file_of
-from app.formats.media import pixels
+from app.formats.media import file_of, pixels
 from app.formats.media import seconds as seconds_of
-from app.formats.members import Unreadable, split_array
-from app.formats.objects import (
+from app.formats.raw_json import (
+    Unreadable,
     as_text,
+    decoded,
     decoded_object,
     json_text,
-    meaning_of,
-    meant_by,
     objects_in,
-    of_user,
+    spliced,
+    split_array,
     text_at,
-    without,
-    written_alike,
 )
-from app.formats.surrogates import decoded
-from app.formats.types import Draft
+from app.formats.reader import Draft, meaning_of, meant_by, of_user, without, written_alike
+from app.formats.rendering import (
+    CACHE_CONTROL,
+    PROMPT_CACHE_BREAKPOINT,
+    Breakpoints,
+    Placed,
+    contents_joined,
+    joined,
+    kept_breakpoint,
+    placed,
+)
 
 Json = Mapping[str, Any]
 Path = tuple[str | int, ...]
@@ -194,6 +202,11 @@ def stands_beside(alone: bytes) -> bool:
         return len(decoded(alone, _decode_members)) == 1
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False
+
+
+def as_item(raw: bytes) -> bytes:
+    """A raw message as it may stand among others."""
+    return b'{"type":"message","role":"user","content":%b}' % raw if raw.startswith(b'"') else raw
 
 
 def _bare_text(raw: bytes) -> str | None:
@@ -434,3 +447,112 @@ def _text_type(item: Json) -> str | None:
 BREAKPOINTS = Breakpoints(
     (PROMPT_CACHE_BREAKPOINT,), frozenset({"input_text", "input_image", "input_file"}), _text_type
 )
+
+
+def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
+    """The payload's raw messages in order; what is verbatim keeps its bytes.
+
+    `alternate`: for a model whose template refuses two user messages in a row.
+    """
+    payload = _unbound(conversation, placed(conversation, view, note, _left))
+    return joined(payload, _joined) if alternate else [each.raw for each in payload]
+
+
+def note(text: str) -> bytes:
+    """A text of ours. Without an id: the provider knows of no such item."""
+    content = [{"type": "input_text", "text": text}]
+    return msgspec.json.encode({"type": "message", "role": "user", "content": content})
+
+
+def _unbound(conversation: Conversation, payload: Sequence[Placed]) -> list[Placed]:
+    """The payload, in which what stood behind reasoning that is gone has no id: by that the provider would look for the
+    reasoning."""
+    messages = conversation.transcript.messages
+    before: int | None = None
+    left: list[Placed] = []
+    for each in payload:
+        place = each.place
+        if place and messages[place - 1].bound and before != place - 1:
+            left.append(each._replace(raw=_without_id(each.raw)))
+        else:
+            left.append(each)
+        before = place
+    return left
+
+
+def _without_id(raw: bytes) -> bytes:
+    item = decoded_object(raw, "An item")
+    return raw if "id" not in item or type_of(item) in NAMED_BY_ID else spliced(raw, {}, ("id",))
+
+
+_joined = contents_joined("input_text", as_item)
+
+
+def _left(raw: bytes, part: Altered) -> bytes | None:
+    left = _altered(raw, part)
+    if left is None or not part.media:
+        return left
+    item, words = decoded_object(left, "An item"), iter(part.media)
+    held = {
+        member: [*map(partial(_in_words, words), item[member])]
+        for member in HOLDING_PARTS
+        if isinstance(item.get(member), list)
+    }
+    return spliced(left, {member: msgspec.json.encode(parts) for member, parts in held.items()})
+
+
+def _in_words(words: Iterator[str], part: Any) -> Any:
+    if not isinstance(part, dict) or not is_media(part):
+        return part
+    return {"type": "input_text", "text": next(words), **kept_breakpoint(part)}
+
+
+def _altered(raw: bytes, part: Altered) -> bytes | None:
+    """An item with its texts replaced in order, or a call with other arguments; None for one that is taken out."""
+    if raw.startswith(b'"'):
+        return msgspec.json.encode(part.texts[0])
+    item = decoded_object(raw, "An item")
+    type_ = type_of(item)
+    if type_ not in CALLS:
+        return _with_texts(raw, item, part.texts)
+    if part.calls is None:
+        return raw
+    if not part.calls:
+        return None
+    [(_, arguments)] = part.calls
+    member = CALLS[type_].member
+    held = _with_arguments(item.get(member), arguments, CALLS[type_].long_text)
+    return raw if held == item.get(member) else spliced(raw, {member: msgspec.json.encode(held)})
+
+
+def _with_arguments(held: Any, arguments: str, long_text: Path) -> Any:
+    """Arguments of a call, in the form they had. An object with a place for a long text gets it there."""
+    if not isinstance(held, dict | list):
+        return arguments
+    if msgspec.json.encode(held).decode() == arguments:
+        return held
+    if not long_text or not isinstance(held, dict):
+        return json.loads(arguments)
+    [key] = long_text
+    return {**held, key: [arguments] if isinstance(held.get(key), list) else arguments}
+
+
+def _with_texts(raw: bytes, item: dict[str, Any], texts: Sequence[str]) -> bytes:
+    """An item with other texts. A part that has become empty goes, where there are others: some providers refuse it."""
+    changed: set[str | int] = set()
+    emptied: list[tuple[str | int, str | int]] = []
+    for (path, before), text in zip(slots(item), texts, strict=True):
+        if not path or text == before:
+            continue
+        changed.add(path[0])
+        if len(path) == 1:
+            item[str(path[0])] = text
+            continue
+        member, place, key = path
+        item[str(member)][place][key] = text
+        if not text and key == "text":
+            emptied.append((member, place))
+    for member, place in reversed(emptied):
+        if len(item[str(member)]) > 1:
+            del item[str(member)][place]
+    return spliced(raw, {str(member): msgspec.json.encode(item[str(member)]) for member in changed}) if changed else raw

@@ -6,7 +6,7 @@ import re
 
 from pydantic import Field, field_validator
 
-from app.formats.early import EventShape
+from app.formats.sse import EventShape
 from app.http.credentials import CREDENTIALS
 from app.settings.types import Section
 

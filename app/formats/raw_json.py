@@ -1,16 +1,71 @@
-"""Raw JSON members: find, replace, remove and add top-level values without re-encoding the rest."""
+"""Raw JSON: read single values of a document, and write them anew while every other byte stays as it came.
+
+1. The decoder finds the values of an object as slices of its text; a member's place is looked for only when it is
+   edited.
+2. A key that stands twice is no object for us: parsers differ on which one counts.
+3. Work is bounded before anything is decoded: values are counted by the marks that stand before them.
+4. Halves of a surrogate pair, which a client sends that cut a text inside an emoji, are read from a copy with another
+   escape of the same length in their place. So all values stand where they stand in the original.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import msgspec
 
 from app.conversation.lazy import lazy
 from app.conversation.reasons import Code
-from app.formats.surrogates import BLOCK, decoded, told_apart
+
+T = TypeVar("T")
+
+_LONE = re.compile(
+    # Escaped backslashes and whole pairs are stepped over.
+    rb"(?:\\\\)++|(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})++"
+    rb"|\\u[dD](?P<first>[89a-fA-F])(?P<rest>[0-9a-fA-F]{2})"
+)
+BLOCK = 65_536
+"""Bytes that are looked at in one step: other threads wait for the end of each."""
+ESCAPE = 6
+"""Bytes of an escape, which may begin in one step and end in the next."""
+_ANY = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def decoded(json: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], T]) -> T:
+    """The result of `decode` for JSON, with U+FFFD in place of lone surrogates. Raises what it raises of anything
+    else."""
+    try:
+        return decode(json)
+    except msgspec.DecodeError:
+        given = bytes(json)
+        if (whole := replaced(given)) is given:
+            raise
+        return decode(whole)
+
+
+def replaced(json: bytes) -> bytes:
+    """JSON with U+FFFD in place of each lone surrogate; the same object where it has none."""
+    return _each(json, lambda _: rb"\ufffd")
+
+
+def told_apart(json: bytes) -> bytes:
+    """JSON with a character for private use in place of each lone surrogate, another one for every other; the same
+    object where it has none. To compare by, not to be read."""
+    return _each(json, lambda lone: rb"\ue%d%b" % (int(lone["first"], 16) - 8, lone["rest"].lower()))
+
+
+def _may_hold_any(json: bytes) -> bool:
+    return any(_ANY.search(json, start, start + BLOCK + ESCAPE) for start in range(0, len(json), BLOCK))
+
+
+def _each(json: bytes, written: Callable[[re.Match[bytes]], bytes]) -> bytes:
+    if b"\\u" not in json or not _may_hold_any(json):
+        return json
+    made = _LONE.sub(lambda found: found[0] if found["first"] is None else written(found), json)
+    return json if made == json else made
+
 
 LONGEST_KEY = 65_536
 """Bytes of a key, with the space around it."""
@@ -302,3 +357,52 @@ def split_array(raw: bytes | msgspec.Raw) -> list[bytes]:
         place = start + len(element)
         elements.append(given[start:place])
     return elements
+
+
+_decode_any = msgspec.json.Decoder().decode
+
+
+def decoded_object(raw: bytes, what: str = "A message") -> dict[str, Any]:
+    """Raises `Unreadable`, and so for a key that is too long."""
+    try:
+        value = decoded(raw, _decode_any)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable(str(error)) from error
+    if not isinstance(value, dict):
+        raise Unreadable(f"{what} is no object.")
+    check_keys(raw, value)
+    return value
+
+
+def spliced(raw: bytes, replaced: Mapping[str, bytes], removed: Collection[str] = ()) -> bytes:
+    """An object with some members replaced or removed."""
+    try:
+        return RawObject(raw).spliced(replaced, removed)
+    except Unreadable:  # A key that stands twice, for one: as it was read, with the last of them.
+        left = {name: value for name, value in decoded_object(raw).items() if name not in removed}
+        return msgspec.json.encode(left | {name: msgspec.Raw(value) for name, value in replaced.items()})
+
+
+def objects_in(value: object) -> list[dict[str, Any]]:
+    """The objects of a list; none where it is no list."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def json_text(value: object) -> str:
+    """A value as JSON."""
+    return msgspec.json.encode(value).decode()
+
+
+def as_text(value: object) -> str:
+    """The value if it is a text, else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def object_of(value: object) -> dict[str, Any]:
+    """The value if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def text_at(held: Mapping[str, Any], key: str) -> str:
+    """The text of a member, empty if it is none."""
+    return as_text(held.get(key))
