@@ -1,4 +1,4 @@
-"""Alembic's entry. app/store/migrations.py passes the connection, and with it the transaction and the lock.
+"""Alembic's entry. app/store/schema.py passes the connection, and with it the transaction and the lock.
 
 From the command line (`.venv/bin/alembic current`) there is none: then it is opened here, as the settings say.
 """
@@ -12,8 +12,8 @@ from sqlalchemy import Connection
 
 from app.settings import ConfigurationError, load
 from app.store import StoreError
-from app.store.database import Database
-from app.store.migrations import run_alone
+from app.store.engine import Database
+from app.store.schema import run_alone
 from app.store.tables import metadata
 
 log = logging.getLogger("alembic.runtime.migration")
@@ -30,8 +30,7 @@ def run(connection: Connection) -> None:
 
 
 async def run_by_settings() -> None:
-    storage = load().storage
-    database = Database(storage.address, statement_cache=storage.statement_cache)
+    database = Database(load().storage.address)
     log.info("Database %s", database.address.place)
     try:
         await run_alone(database, run)

@@ -25,7 +25,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from app.store import schema, tables
-from app.store.database import Database
+from app.store.engine import Database
 from tests.faults.proxy import FaultProxy
 
 SMALL_POOL = 5
@@ -110,7 +110,7 @@ def small_pool(monkeypatch: pytest.MonkeyPatch) -> None:
         small = {"pool_size": SMALL_POOL} if options.get("pool_size") else {}
         return create_async_engine(*arguments, **{**options, **small})
 
-    monkeypatch.setattr("app.store.database.create_async_engine", create)
+    monkeypatch.setattr("app.store.engine.create_async_engine", create)
 
 
 def start_server() -> str:
@@ -168,7 +168,7 @@ async def _make_template(server: str, name: str) -> None:
             await connection.execute("drop database if exists steno_making")
             await connection.execute("create database steno_making template template0")
             database = Database(urlunsplit(urlsplit(server)._replace(path="/steno_making")))
-            await schema.make(database)
+            await schema.upgrade(database)
             await database.close()
             await connection.execute(f'alter database steno_making rename to "{name}"')
     finally:

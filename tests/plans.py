@@ -13,9 +13,8 @@ from sqlalchemy import JSON, Boolean, Column, Connection, Double, Integer, Large
 from sqlalchemy.engine import Engine
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store import CalibrationKey, Lease, Store, tidying
-from app.store.calibration_rows import learn_calibrations, read_calibrations
-from app.store.learned_windows import read_learned_windows
+from app.store import CalibrationKey, Lease, Store, retention
+from app.store.calibrations import learn_calibrations, read_calibrations, read_learned_windows
 from app.store.tables import metadata
 from app.tokens.calibration import Sample
 from tests.integration.examples import SERIES, chain, chunk, history_of, seen, span
@@ -170,13 +169,13 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 @asynccontextmanager
 async def tidy_store(url: str) -> AsyncIterator[Store]:
     """One that keeps things for thirty days and does nothing by itself."""
-    pause, tidying.PAUSE_SECONDS = tidying.PAUSE_SECONDS, 0.0
+    pause, retention.PAUSE_SECONDS = retention.PAUSE_SECONDS, 0.0
     store = Store(url, timeout=30.0, retention_days=30)
     await store.readiness.start()
     try:
         yield store
     finally:
-        tidying.PAUSE_SECONDS = pause
+        retention.PAUSE_SECONDS = pause
         await store.close()
 
 
@@ -200,9 +199,9 @@ async def do_all_that_is_repeated(store: Store) -> None:
     await store.task(read_calibrations, changed_within_seconds=60.0)
     await store.before_start(read_learned_windows, "default", 1_000)
     # Leases and those who wait for them, several times a second.
-    lease = await store.leases.acquire(TENANT, "id 1", span(0, 4), chain(100), "holder")
+    lease = await store.take_lease(TENANT, "id 1", span(0, 4), chain(100), "holder")
     assert isinstance(lease, Lease)
-    await store.leases.live(TENANT, "id 1", span(0, 4), chain(100))
-    await store.leases.renew(lease)
-    await store.leases.commit(lease, [chunk(0, 4)])
-    await store.leases.release(lease)
+    await store.live_lease(TENANT, "id 1", span(0, 4), chain(100))
+    await store.renew_lease(lease)
+    await store.keep_chunks(lease, [chunk(0, 4)])
+    await store.release_lease(lease)

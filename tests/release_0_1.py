@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import JSON, Boolean, Connection, LargeBinary, MetaData, Table, insert, text
 
-from app.store.database import Database
+from app.store.engine import Database
 
 _DATA: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "release_0_1.json").read_text())
 CONVERSATIONS: list[dict[str, Any]] = _DATA["conversations"]

@@ -23,7 +23,7 @@ from app.api.dependencies import (
 )
 from app.proxy.report import Tokens
 from app.store import StoredConversation
-from app.store.conversation_rows import read_conversations
+from app.store.conversations import read_conversations
 
 
 class ConversationOut(BaseModel):

@@ -21,7 +21,7 @@ from app.proxy.decoding import plain_body
 from app.proxy.naming import name_in_path
 from app.proxy.services import Services
 from app.store import Page, Paging, StoredConversation
-from app.store.conversation_rows import find_conversation
+from app.store.conversations import find_conversation
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -16,8 +16,7 @@ from app.providers.providers import Provider
 from app.providers.registry import day_of_list_prices, days_since
 from app.proxy.services import Services
 from app.store import Page, Paging, StoredCalibration, StoreUnavailable, UnknownCursor
-from app.store.calibration_rows import read_own_calibrations
-from app.store.learned_windows import read_models_used
+from app.store.calibrations import read_models_used, read_own_calibrations
 
 
 class ModelOut(BaseModel):

@@ -14,7 +14,7 @@ from app.errors import InvalidRequest
 from app.formats.raw_json import RawObject, Unreadable
 from app.proxy.services import Services
 from app.store import Pin
-from app.store.pins import find_pins, set_pins
+from app.store.conversations import find_pins, set_pins
 
 MOST_PINS = 100
 LARGEST_INDEX = 1_000_000

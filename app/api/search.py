@@ -10,7 +10,7 @@ from app.api.dependencies import After, Limit, Listing, Tenant, TheServices, lis
 from app.api.summaries import SummaryOut, summary_out
 from app.errors import InvalidRequest
 from app.store.chunks import search_summaries
-from app.store.pages import Paging
+from app.store.tables import Paging
 
 LONGEST_QUERY = 200
 

@@ -12,8 +12,7 @@ from pydantic import BaseModel, Field
 from app.api.dependencies import ConversationId, Listing, NewestFirst, Tenant, TheServices, known, listing
 from app.errors import InvalidRequest
 from app.store import Grouping, StoredUsage, TurnUsage, UsageSum, UsageSums
-from app.store.usage_records import read_records
-from app.store.usage_reports import read_report
+from app.store.usage import read_records, read_report
 from app.tokens.usage import DecisionRecord, Kind, PriceSource, Purpose, SummaryStats, spends
 
 USUAL_PERIOD = timedelta(days=30)

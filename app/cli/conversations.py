@@ -21,11 +21,9 @@ from app.main import open_store
 from app.settings import Settings
 from app.store import Store, StoredConversation, StoreUnavailable
 from app.store.chunks import read_summaries
-from app.store.conversation_rows import find_conversation, read_conversations
-from app.store.pages import Paging
-from app.store.pins import find_pins
-from app.store.tenant_rows import read_tenants
-from app.store.usage_records import UsagePage, read_records
+from app.store.conversations import find_conversation, find_pins, read_conversations, read_tenants
+from app.store.tables import Paging
+from app.store.usage import UsagePage, read_records
 
 PAGE = 100
 TENANT_SHOWN = 8
@@ -62,7 +60,7 @@ async def opened(settings: Settings) -> AsyncIterator[Store]:
 async def latest(store: Store, limit: int, tenant: str) -> list[Found]:
     """Return the latest conversations of the tenants whose id begins with `tenant`."""
     found: list[Found] = []
-    for seen in await store.rest_of_all(read_tenants):
+    for seen in await store.rest(read_tenants):
         if seen.id.startswith(tenant):
             page = await store.rest(read_conversations, seen.id, Paging(limit, order="desc"))
             found += (Found(seen.id, each) for each in page.data)
@@ -72,7 +70,7 @@ async def latest(store: Store, limit: int, tenant: str) -> list[Found]:
 async def the_one(store: Store, conversation_id: str, tenant: str) -> Found:
     """Return the only conversation with this id, of the tenants whose id begins with `tenant`. Raises `NotFound`."""
     found = []
-    for seen in await store.rest_of_all(read_tenants):
+    for seen in await store.rest(read_tenants):
         known = await store.rest(find_conversation, seen.id, conversation_id) if seen.id.startswith(tenant) else None
         found += [Found(seen.id, known)] if known else []
     if not found:

@@ -29,7 +29,7 @@ from app.settings import ConfigurationError, Settings
 from app.settings.checks import SECRET_NOT_CHECKED, Finding, check_settings
 from app.settings.secret import existing_secret
 from app.store import Check, Store, StoreError, StoreUnavailable
-from app.store.settings_check import MADE_WITH_ANOTHER, WAYS_OUT
+from app.store.schema import MADE_WITH_ANOTHER, WAYS_OUT
 
 MOST_NAMES = 8
 CHAT = "/v1/chat/completions", "OPENAI_API_KEY"

@@ -36,7 +36,7 @@ from app.providers.tokenizer import Tokenizer
 from app.runtime.server import serve
 from app.settings import ConfigurationError, Settings, load
 from app.settings.sections.upstreams import ANTHROPIC
-from app.store.database import read_url
+from app.store.engine import read_url
 from app.tokens.rules import rules_for
 
 HOST = "127.0.0.1"

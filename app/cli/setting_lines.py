@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from app.settings import ConfigurationError, Settings, environment_name, every_setting, load
 from app.store import DatabaseURLError
-from app.store.database import read_url
+from app.store.engine import read_url
 
 ALIASES = {
     "storage.url": "DATABASE_URL",

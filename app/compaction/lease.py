@@ -43,8 +43,8 @@ from app.runtime.caches import Erased
 from app.runtime.tasks import OwnedTasks, Work
 from app.store import Lease, Store, StoreUnavailable
 from app.store.chunks import chunks_in
-from app.store.conversation_rows import read_pulse
-from app.store.lease import TooMany, is_revoked
+from app.store.conversations import read_pulse
+from app.store.leases import TooMany, is_revoked
 from app.telemetry.metrics import Metrics
 from app.tokens.usage import SummaryStats
 
@@ -380,7 +380,7 @@ class LeasedCompaction:
         lease = None
         try:
             chain = request.conversation.chain.positions
-            lease = await self.store.leases.acquire(*request.place, plan.range, chain, self.holder, quotas.compactions)
+            lease = await self.store.take_lease(*request.place, plan.range, chain, self.holder, quotas.compactions)
         finally:
             if not isinstance(lease, Lease):
                 quotas.end(*request.place)
@@ -399,7 +399,7 @@ class LeasedCompaction:
         place, began = (*request.place, job.plan.range, request.conversation.chain.positions), monotonic()
         try:
             while job.seconds_left:
-                if await self.store.leases.ended(*place, job.seconds_left):
+                if await self.store.lease_ended(*place, job.seconds_left):
                     return True
             return False
         finally:
@@ -411,7 +411,7 @@ class LeasedCompaction:
         compaction = Compaction((), Outcome.LEASE_LOST)  # Unless one of the branches below comes to its end.
 
         async def keep(chunk: SummaryChunk) -> SummaryChunk | None:
-            if stored := await self.store.leases.commit(lease, [chunk]):
+            if stored := await self.store.keep_chunks(lease, [chunk]):
                 self.runner.memory.add(request.place, request.series, stored[0])
                 return stored[0]
             return None
@@ -443,7 +443,7 @@ class LeasedCompaction:
     async def _is_stored(self, request: ChatRequest) -> bool:
         """False if the conversation was deleted before the lease was taken, of which a deletion could not know."""
         # As for REST, after what waits to be stored: a conversation that just began may be in it.
-        pulse = await self.store.rest(read_pulse, *request.place, self.store.leases.ttl_ms)
+        pulse = await self.store.rest(read_pulse, *request.place, self.store.lease_ttl_ms)
         return pulse.updated_at is not None
 
     async def _is_overtaken(self, request: ChatRequest, known: Sequence[SummaryChunk]) -> bool:
@@ -458,7 +458,7 @@ class LeasedCompaction:
         while missed < MISSED_BEATS:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             try:
-                if not await self.store.leases.renew(lease):
+                if not await self.store.renew_lease(lease):
                     break
                 missed = 0
             except StoreUnavailable:
@@ -467,7 +467,7 @@ class LeasedCompaction:
 
     async def _release(self, lease: Lease) -> None:
         try:
-            await self.store.leases.release(lease)
+            await self.store.release_lease(lease)
         except StoreUnavailable:
             log.warning("lease not released, it expires by itself", conversation_id=lease.conversation_id)
 

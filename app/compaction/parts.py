@@ -27,9 +27,7 @@ from app.conversation.reasons import Code, Reasons
 from app.runtime.caches import Erased
 from app.runtime.tasks import SharedWork, Work
 from app.store import Store
-from app.store.chunks import chunks_in, recent_first_chunks
-from app.store.pins import pins_in
-from app.store.places import keep_mask, masks_in
+from app.store.chunks import chunks_in, keep_mask, masks_in, recent_first_chunks
 from app.telemetry.metrics import Metrics
 from app.tokens.cost_gate import COMMON_PRICE, Rates, rates_of
 from app.tokens.usage import Price
@@ -147,7 +145,7 @@ class LiveParts:
     async def _find(self, request: ChatRequest, *, bind: bool) -> Stored:
         conversation, policy, tenant = request.conversation, request.policy, request.tenant
         chain, cuts, mask = conversation.chain, conversation.cut_digests, policy.mask
-        pins = await self._store.request_steps(pins_in, tenant, request.conversation_id, chain.digests, bind=bind)
+        pins = await self._store.pins_in(tenant, request.conversation_id, chain.digests, bind=bind)
         chunks = await self._store.request(chunks_in, tenant, request.series, cuts) if policy.summarises else ()
         # Only results are masked, and media.
         history = conversation.history

@@ -19,7 +19,7 @@ from app.inspector.said import formats_of
 from app.inspector.visits import NoSuchPage, PageRoute, TheForm, TheVisit, Visit, redirected
 from app.inspector.why import meanings
 from app.store import StoredConversation
-from app.store.pins import find_pins
+from app.store.conversations import find_pins
 
 LONGEST_FOCUS = 2_000
 """Characters of what a compaction is asked to look after."""

@@ -27,11 +27,10 @@ from app.proxy.naming import name_in_path
 from app.proxy.record import REQUEST
 from app.store import StoredConversation, StoredHistory, StoredMessage, UsagePage
 from app.store.chunks import chunks_named, find_summary, read_summaries
-from app.store.conversation_rows import find_conversation
+from app.store.conversations import find_conversation, find_pins
 from app.store.histories import find_titles
-from app.store.pages import Paging
-from app.store.pins import find_pins
-from app.store.usage_records import read_latest_records
+from app.store.tables import Paging
+from app.store.usage import read_records
 
 TEETH = 200
 """Number of requests that the sawtooth shows, wide and on a narrow screen."""
@@ -133,7 +132,7 @@ async def page_of(
     """Page of a conversation, with what an action came to: `done` or a `problem`. `through`: the message up to which
     its form is to compact."""
     parts = conversation.parts
-    ledger = await visit.find(read_latest_records, conversation.id, CALLS)
+    ledger = await visit.find(read_records, conversation.id, Paging(CALLS, order="desc"), with_turns=False)
     summaries = await visit.find(read_summaries, conversation.id, Paging(SUMMARIES, order="desc"))
     teeth = teeth_of(ledger.page.data, ledger.sums.messages.requests, TEETH)
     latest = teeth[-1] if teeth else None
@@ -325,7 +324,7 @@ async def summary_page(
     is_source = history is not None and chunk.through_digest in history.digests
     kept = history.between(chunk.first_index, chunk.last_index) if history and is_source else []
     formats = formats_of(visit.services)
-    ledger = await visit.find(read_latest_records, conversation.id, CALLS)
+    ledger = await visit.find(read_records, conversation.id, Paging(CALLS, order="desc"), with_turns=False)
     return visit.page(
         "summary.html",
         status=status,

@@ -11,9 +11,9 @@ from app.compaction.fallback import Status
 from app.inspector.pages import address
 from app.inspector.visits import PageRoute, TheVisit, redirected
 from app.store import Sorting, UnknownCursor, Wanted
-from app.store.conversation_lists import search_conversations
+from app.store.calibrations import read_models_used
+from app.store.conversations import search_conversations
 from app.store.histories import find_titles
-from app.store.learned_windows import read_models_used
 
 PER_PAGE = 50
 LONGEST_SEARCH = 200

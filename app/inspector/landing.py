@@ -17,9 +17,9 @@ from app.proxy.gate import LISTENER
 from app.settings import DEFAULT_UPSTREAM
 from app.settings.checks import Finding
 from app.store import StoreUnavailable, Wanted
-from app.store.conversation_lists import search_conversations
+from app.store.calibrations import read_models_used
+from app.store.conversations import search_conversations
 from app.store.histories import find_titles
-from app.store.learned_windows import read_models_used
 
 LATEST = 6
 MOST_MODELS = 12

@@ -15,7 +15,7 @@ import msgspec
 
 from app.proxy.services import Services
 from app.store import Pulse, StoreUnavailable
-from app.store.conversation_rows import read_pulse
+from app.store.conversations import read_pulse
 
 MOST_LISTENERS = 64
 MOST_OF_A_TENANT = 16
@@ -55,7 +55,7 @@ class Live:
                     looked = now
                     changed.clear()
                     with suppress(StoreUnavailable):  # What is known of this process is shown meanwhile.
-                        pulse = await store.at_once(read_pulse, *place, store.leases.ttl_ms)
+                        pulse = await store.task(read_pulse, *place, store.lease_ttl_ms)
                 if (state := (running.at(place), pulse)) != shown:
                     shown, written, news = state, now, now
                     yield _frame(running.told(place), pulse)

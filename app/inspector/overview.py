@@ -18,9 +18,9 @@ from app.inspector.charts import Stacked, stacked
 from app.inspector.formats import DOLLARS, short, whole, words
 from app.inspector.visits import PageRoute, TheVisit, Visit
 from app.store import DayUsage, StoredCalibration, UsageOverview, UsageSum
-from app.store.calibration_rows import read_own_calibrations
-from app.store.pages import Paging
-from app.store.usage_reports import add_sums, read_overview
+from app.store.calibrations import read_own_calibrations
+from app.store.tables import Paging
+from app.store.usage import add_sums, read_overview
 
 PERIODS = (7, 14, 30)
 USUAL_DAYS = 14

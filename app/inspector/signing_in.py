@@ -26,7 +26,7 @@ from app.inspector.visits import (
     too_many_guesses,
 )
 from app.proxy.gate import LISTENER
-from app.store.tenant_rows import is_tenant, read_tenants
+from app.store.conversations import is_tenant, read_tenants
 
 log = structlog.get_logger("steno.inspector")
 
@@ -84,7 +84,7 @@ async def list_tenants(visit: TheVisit) -> Response:
     """Page of the tenants that an operator may look at."""
     if not visit.session.operator:
         raise NoSuchPage
-    return visit.page("tenants.html", tenants=await visit.services.store.rest_of_all(read_tenants))
+    return visit.page("tenants.html", tenants=await visit.services.store.rest(read_tenants))
 
 
 @router.post("/ui/tenants")
@@ -92,7 +92,7 @@ async def choose_tenant(request: Request, visit: TheVisit, form: TheForm) -> Res
     if not visit.session.operator:
         raise NoSuchPage
     chosen = form.get("tenant", "")
-    if chosen not in {each.id for each in await visit.services.store.rest_of_all(read_tenants)}:
+    if chosen not in {each.id for each in await visit.services.store.rest(read_tenants)}:
         raise NoSuchPage
     answer = redirected("/ui")
     remember(request, answer, visit.inspector.sessions.seal(replace(visit.session, tenant=chosen)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from math import ceil
-from typing import Annotated, Any
+from typing import Annotated, Any, Concatenate
 from urllib.parse import parse_qsl
 
 import structlog
@@ -30,8 +30,8 @@ from app.proxy.record import REQUEST
 from app.proxy.services import Services
 from app.settings.checks import Finding
 from app.store import StoreUnavailable
-from app.store.calls import OwnQuery, P, T
-from app.store.tenant_rows import latest_tenant
+from app.store.conversations import latest_tenant
+from app.store.store import P, Query, T
 from app.telemetry.metrics import Metrics
 
 FORM_FIELD = "form_token"
@@ -141,7 +141,7 @@ class Visit(Struct, frozen=True):
             return False
         return self.session.operator or self.services.authenticator.is_local(scope["headers"], peer_of(scope))
 
-    async def find(self, query: OwnQuery[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    async def find(self, query: Query[Concatenate[str, P], T], *arguments: P.args, **options: P.kwargs) -> T:
         """Result of a query about the tenant's rows."""
         return await self.services.store.rest(query, self.tenant, *arguments, **options)
 
@@ -210,7 +210,7 @@ async def visit_of(request: Request, inspector: TheInspector) -> Visit:
         raise SignInNeeded
     session, is_new = found
     if session.operator and not session.tenant:
-        latest = await inspector.services.store.rest_of_all(latest_tenant)
+        latest = await inspector.services.store.rest(latest_tenant)
         if latest is not None:
             session, is_new = replace(session, tenant=latest), True
     return Visit(inspector, request, session, is_new)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from app.runtime.bounded import BoundedMap, Repeats
 from app.store import CalibrationKey, StatementRefused, Store, StoreUnavailable
-from app.store.calibration_rows import learn_calibrations, read_calibrations
+from app.store.calibrations import learn_calibrations, read_calibrations
 from app.tokens.calibration import (
     ENOUGH_OF_ONE,
     Calibration,

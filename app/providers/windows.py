@@ -30,7 +30,7 @@ from app.runtime.sightings import AnsweredTenants, Sightings
 from app.runtime.tasks import OwnedTasks
 from app.settings import ModelSettings, UpstreamSettings, entry_of
 from app.store import Store, StoreUnavailable
-from app.store.learned_windows import forget_window, learn_window, read_learned_windows
+from app.store.calibrations import forget_window, learn_window, read_learned_windows
 from app.tokens.rules import LONGEST_MODEL
 
 log = structlog.get_logger("steno.windows")

@@ -21,8 +21,8 @@ from app.settings.addresses import is_loopback
 from app.settings.secret import secret_beside
 from app.settings.settings import Settings
 from app.store import DatabaseURLError
-from app.store.database import read_url
-from app.store.files import obstacle
+from app.store.engine import read_url
+from app.store.schema import obstacle
 
 SHORTEST_SECRET = 16
 POINT_AT_PROVIDER = "Make it the provider's address, such as https://api.openai.com/v1."

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from app.settings.settings import Settings
 from app.settings.types import ConfigurationError
-from app.store.database import read_url
-from app.store.files import make_folder
+from app.store.engine import read_url
+from app.store.schema import make_folder
 
 SECRET_BYTES = 32
 _OF_THIS_PROCESS = secrets.token_bytes(SECRET_BYTES)

@@ -1,7 +1,8 @@
-"""Summary chunks: found by the digests of a chain, stored once, never changed.
+"""Summary chunks and masks: found by the digests of a chain, and never changed.
 
-Of each range (tenant, series, level, first and last digest) there is at most one. A correction deletes the chunk and
-every fold over it, and stores a chunk with the person's text in its place, in one transaction.
+Of each range (tenant, series, level, first and last digest) there is at most one chunk. A correction deletes the chunk
+and every fold over it, and stores a chunk with the person's text in its place, in one transaction. A mask is a boundary
+before which answered tool results are masked; it is only ever added.
 """
 
 from __future__ import annotations
@@ -28,24 +29,30 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.compaction.chunks import FirstChunk, SummaryChunk, UserWords
-from app.store.batches import Lookup, batches
-from app.store.clock import now_ms
-from app.store.database import insert_into
-from app.store.lease import Lease, fence_holds
-from app.store.pages import Page, Paging, read_page
-from app.store.rows import members, owned, rows_of
-from app.store.tables import clean, conversations, summary_chunks
+from app.store.leases import Lease, fence_holds
+from app.store.tables import (
+    Lookup,
+    Page,
+    Paging,
+    batches,
+    clean,
+    conversations,
+    insert_into,
+    masks,
+    members,
+    now_ms,
+    owned,
+    read_once,
+    read_page,
+    rows_of,
+    summary_chunks,
+)
 
 USED_EVERY_MS = 3_600_000
 """Shortest time between two notes of a chunk's use: a chunk of a busy conversation stands in every payload."""
 MOST_SEARCHED = 5_000
 """Summaries of a tenant that a search looks at, the newest first."""
-_RANGE = (
-    summary_chunks.c.series,
-    summary_chunks.c.level,
-    summary_chunks.c.from_digest,
-    summary_chunks.c.through_digest,
-)
+_RANGE = ("series", "level", "from_digest", "through_digest")
 
 
 def _chunks_that_end(there: ColumnElement[bool]) -> Select[Any]:
@@ -55,27 +62,28 @@ def _chunks_that_end(there: ColumnElement[bool]) -> Select[Any]:
 
 
 def _recent_first_chunks_that_end(there: ColumnElement[bool]) -> Select[Any]:
-    # In a subquery the clock is read once, so that the index finds what is recent; there are messages that thousands of
-    # histories end with.
-    now = select(now_ms()).scalar_subquery()
+    # The index finds what is recent; there are messages that thousands of histories end with.
     return select(*(summary_chunks.c[name] for name in FirstChunk.__struct_fields__)).where(
         summary_chunks.c.tenant == bindparam("tenant"),
         summary_chunks.c.series == bindparam("series"),
         summary_chunks.c.level == 0,
         summary_chunks.c.first_index == 0,
         summary_chunks.c.history_length.is_not(None),
-        summary_chunks.c.created_at > now - bindparam("within_ms", type_=BigInteger),
+        summary_chunks.c.created_at > read_once(now_ms()) - bindparam("within_ms", type_=BigInteger),
         there,
     )
 
 
-_USED_NOW = (
-    update(summary_chunks)
-    .where(summary_chunks.c.tenant == bindparam("of_tenant"), summary_chunks.c.id == bindparam("of_id"))
-    .values(used_at=now_ms())
-)
-_IN_A_CHAIN = Lookup(summary_chunks.c.through_digest, _chunks_that_end)
-_RECENT_FIRST = Lookup(summary_chunks.c.last_message_digest, _recent_first_chunks_that_end)
+def _masks_that_end(there: ColumnElement[bool]) -> Select[Any]:
+    return select(masks.c.digest, masks.c.start_digest).where(
+        masks.c.tenant == bindparam("tenant"), masks.c.settings == bindparam("settings"), there
+    )
+
+
+# Built once: every request that is over the trigger asks them.
+_CHUNKS = Lookup(summary_chunks.c.through_digest, _chunks_that_end)
+_FIRST_CHUNKS = Lookup(summary_chunks.c.last_message_digest, _recent_first_chunks_that_end)
+_MASKS = Lookup(masks.c.digest, _masks_that_end)
 
 
 async def chunks_in(
@@ -83,8 +91,38 @@ async def chunks_in(
 ) -> list[SummaryChunk]:
     """The chunks of the series that apply to the chain: both their digests are in it."""
     known = frozenset(chain)
-    rows = await _IN_A_CHAIN.find(connection, known, tenant=tenant, series=series)
+    rows = await _CHUNKS.find(connection, known, tenant=tenant, series=series)
     return [_read_chunk(row) for row in rows if row.from_digest in known]
+
+
+async def recent_first_chunks(
+    connection: AsyncConnection, tenant: str, series: str, messages: Sequence[bytes], within_seconds: float
+) -> list[FirstChunk]:
+    """The chunks made recently that begin a history and end with one of these messages, whatever stood before it."""
+    wanted = {"tenant": tenant, "series": series, "within_ms": round(within_seconds * 1000)}
+    rows = await _FIRST_CHUNKS.find(connection, frozenset(messages), **wanted)
+    return [FirstChunk(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name for it
+
+
+async def masks_in(
+    connection: AsyncConnection, tenant: str, settings: str, chain: Sequence[bytes]
+) -> list[tuple[bytes, bytes]]:
+    """The boundaries that lie in the chain, each with the digest where the summaries ended when it was set."""
+    known = frozenset(chain)
+    rows = await _MASKS.find(connection, known, tenant=tenant, settings=settings)
+    return [(row.digest, row.start_digest) for row in rows if row.start_digest in known]
+
+
+async def keep_mask(
+    connection: AsyncConnection, tenant: str, settings: str, digest: bytes, start: bytes, conversation_id: str
+) -> None:
+    """Needs a transaction; doing it twice is doing it once."""
+    values = {"tenant": tenant, "settings": settings, "digest": digest, "start_digest": start}
+    await connection.execute(
+        insert_into(connection, masks)
+        .values(**values, conversation_id=conversation_id, created_at=now_ms())
+        .on_conflict_do_nothing()
+    )
 
 
 async def chunks_named(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> list[SummaryChunk]:
@@ -95,15 +133,6 @@ async def chunks_named(connection: AsyncConnection, tenant: str, ids: Sequence[s
     )
     found = {row.id: _read_chunk(row) for row in rows}
     return [found[id_] for id_ in ids if id_ in found]
-
-
-async def recent_first_chunks(
-    connection: AsyncConnection, tenant: str, series: str, messages: Sequence[bytes], within_seconds: float
-) -> list[FirstChunk]:
-    """The chunks made recently that begin a history and end with one of these messages, whatever stood before it."""
-    wanted = {"tenant": tenant, "series": series, "within_ms": round(within_seconds * 1000)}
-    rows = await _RECENT_FIRST.find(connection, frozenset(messages), **wanted)
-    return [FirstChunk(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name for it
 
 
 async def commit_chunks(
@@ -120,12 +149,16 @@ async def commit_chunks(
         return None
     stored: list[SummaryChunk] = []
     for chunk in chunks:
-        if not await _has_children(connection, tenant, chunk):
+        # The children stay stored until the transaction ends: a correction or a deletion waits, and then finds the
+        # fold.
+        if await _lock(connection, tenant, set(chunk.children), shared=True) != set(chunk.children):
             return None
         await _insert(connection, tenant, chunk)
-        if (of_range := await _of_range(connection, tenant, chunk)) is None:
+        same_range = owned(summary_chunks, tenant, **{name: getattr(chunk, name) for name in _RANGE})
+        row = (await connection.execute(select(summary_chunks).where(same_range))).first()
+        if row is None:
             return None
-        stored.append(of_range)
+        stored.append(_read_chunk(row))
     return stored
 
 
@@ -151,9 +184,16 @@ async def delete_chunk(connection: AsyncConnection, tenant: str, id_: str) -> li
         if id_ not in await _lock(connection, tenant, locked):
             return []
         doomed |= await _folds_over(connection, tenant, doomed)
-    for batch in batches(sorted(doomed)):
-        await connection.execute(delete(summary_chunks).where(owned(summary_chunks, tenant, id=batch)))
+    await _delete(connection, tenant, doomed)
     return sorted(doomed)
+
+
+async def delete_chunks_of(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
+    """Delete what the conversation made, and every fold that stands for any of it."""
+    of_it = owned(summary_chunks, tenant, conversation_id=conversation_id)
+    doomed = set((await connection.execute(select(summary_chunks.c.id).where(of_it))).scalars())
+    if doomed:
+        await _delete(connection, tenant, doomed | await _folds_over(connection, tenant, doomed))
 
 
 async def read_summaries(
@@ -182,6 +222,17 @@ async def find_summary(
     return _read_chunk(row) if row else None
 
 
+async def _summaries_of(connection: AsyncConnection, tenant: str, conversation_id: str) -> Select[Any]:
+    # The conversation's row may not be there: chunks are stored at once, conversations a little later.
+    used = await connection.scalar(
+        select(conversations.c.summaries).where(owned(conversations, tenant, id=conversation_id))
+    )
+    return select(summary_chunks).where(
+        summary_chunks.c.tenant == tenant,
+        or_(summary_chunks.c.conversation_id == conversation_id, summary_chunks.c.id.in_(used or [])),
+    )
+
+
 async def search_summaries(connection: AsyncConnection, tenant: str, text: str, paging: Paging) -> Page[SummaryChunk]:
     """A page of the tenant's chunks that hold a text. Raises UnknownCursor if `after` is none of them."""
     rows = holding(tenant, text)
@@ -202,25 +253,17 @@ def holding(tenant: str, text: str) -> Select[Any]:
 
 async def note_use(connection: AsyncConnection, used: Collection[tuple[str, str]]) -> None:
     """Remember when these chunks, by tenant and id, stood in a payload. Needs a transaction."""
-    now, key = select(now_ms()).scalar_subquery(), (summary_chunks.c.tenant, summary_chunks.c.id)
-    is_due = or_(summary_chunks.c.used_at.is_(None), summary_chunks.c.used_at < now - USED_EVERY_MS)
+    key = (summary_chunks.c.tenant, summary_chunks.c.id)
+    is_due = or_(summary_chunks.c.used_at.is_(None), summary_chunks.c.used_at < read_once(now_ms()) - USED_EVERY_MS)
     for batch in batches(sorted(used)):
         rows = await connection.execute(select(*key).where(tuple_(*key).in_(batch), is_due))
         # In order of their keys, so that two replicas cannot deadlock.
         if due := sorted((row.tenant, row.id) for row in rows):
-            await connection.execute(_USED_NOW, [{"of_tenant": tenant, "of_id": id_} for tenant, id_ in due])
-
-
-async def delete_chunks_of(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
-    """Delete what the conversation made, and every fold that stands for any of it."""
-    of_it = owned(summary_chunks, tenant, conversation_id=conversation_id)
-    own = await connection.execute(select(summary_chunks.c.id).where(of_it))
-    doomed = set(own.scalars())
-    if not doomed:
-        return
-    doomed |= await _folds_over(connection, tenant, doomed)
-    for batch in batches(list(doomed)):
-        await connection.execute(delete(summary_chunks).where(owned(summary_chunks, tenant, id=batch)))
+            of_row = (key[0] == bindparam("of_tenant"), key[1] == bindparam("of_id"))
+            await connection.execute(
+                update(summary_chunks).where(*of_row).values(used_at=now_ms()),
+                [{"of_tenant": tenant, "of_id": id_} for tenant, id_ in due],
+            )
 
 
 async def _folds_over(connection: AsyncConnection, tenant: str, children: set[str]) -> set[str]:
@@ -238,37 +281,6 @@ async def _folds_over(connection: AsyncConnection, tenant: str, children: set[st
     return reached
 
 
-async def _summaries_of(connection: AsyncConnection, tenant: str, conversation_id: str) -> Select[Any]:
-    """Chunks that the conversation made or last used. Its row may not be there: chunks are stored at once,
-    conversations a little later."""
-    used = await connection.scalar(
-        select(conversations.c.summaries).where(owned(conversations, tenant, id=conversation_id))
-    )
-    return select(summary_chunks).where(
-        summary_chunks.c.tenant == tenant,
-        or_(summary_chunks.c.conversation_id == conversation_id, summary_chunks.c.id.in_(used or [])),
-    )
-
-
-async def _of_range(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> SummaryChunk | None:
-    """The stored chunk of this chunk's range."""
-    same = {column.name: getattr(chunk, column.name) for column in _RANGE}
-    row = (await connection.execute(select(summary_chunks).where(owned(summary_chunks, tenant, **same)))).first()
-    return _read_chunk(row) if row else None
-
-
-async def _insert(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> None:
-    timed = {"tenant": tenant, **_columns(chunk), "created_at": now_ms(), "used_at": now_ms()}
-    await connection.execute(insert_into(connection, summary_chunks).values(**timed).on_conflict_do_nothing())
-
-
-async def _has_children(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> bool:
-    """Whether all that a chunk stands for is stored. It stays so until the transaction ends: a correction or a deletion
-    waits, and then finds the fold."""
-    children = set(chunk.children)
-    return await _lock(connection, tenant, children, shared=True) == children
-
-
 async def _lock(connection: AsyncConnection, tenant: str, ids: Collection[str], *, shared: bool = False) -> set[str]:
     """Lock chunks until the transaction ends, and return the ids of those that are stored."""
     # In order of their keys, so that two replicas cannot deadlock.
@@ -277,11 +289,17 @@ async def _lock(connection: AsyncConnection, tenant: str, ids: Collection[str], 
     return {row.id for row in rows}
 
 
-def _columns(chunk: SummaryChunk) -> dict[str, Any]:
+async def _insert(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> None:
     columns = asdict(chunk)
     columns["user_words"] = [(said.turn, said.text) for said in chunk.user_words]
     columns["exact_values"] = columns.pop("values")  # "values" is a word of SQL, and SQLAlchemy's for all columns.
-    return columns
+    timed = {"tenant": tenant, **columns, "created_at": now_ms(), "used_at": now_ms()}
+    await connection.execute(insert_into(connection, summary_chunks).values(**timed).on_conflict_do_nothing())
+
+
+async def _delete(connection: AsyncConnection, tenant: str, ids: Collection[str]) -> None:
+    for batch in batches(sorted(ids)):
+        await connection.execute(delete(summary_chunks).where(owned(summary_chunks, tenant, id=batch)))
 
 
 def _read_chunk(row: Row[Any]) -> SummaryChunk:

@@ -26,10 +26,7 @@ from app.conversation.messages import Message
 from app.conversation.secrets import Scrub
 from app.runtime.bounded import Repeats
 from app.runtime.caches import Erased
-from app.store.clock import now_ms
-from app.store.database import insert_into
-from app.store.rows import owned, rows_of
-from app.store.tables import conversations, histories
+from app.store.tables import conversations, histories, insert_into, now_ms, owned, rows_of
 
 log = structlog.get_logger("steno.store")
 

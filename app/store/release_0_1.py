@@ -35,8 +35,8 @@ from sqlalchemy import (
     update,
 )
 
-from app.store.errors import DatabaseUnusable
-from app.store.files import PRIVATE_FILE, make_folder
+from app.store.engine import DatabaseUnusable
+from app.store.schema import PRIVATE_FILE, make_folder
 
 REVISION = "0029"
 """Newest revision of release 0.1."""

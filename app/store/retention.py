@@ -1,54 +1,115 @@
-"""Retention: what nobody used for so long is deleted, a few rows in each transaction.
+"""Retention and erasure: rows that no request used for so long, and all rows of a tenant, a few in each transaction.
 
 Replicas may do it side by side: rows that one of them deletes are skipped by the others, and so are those that a
-request is using at this moment.
+request is using at this moment. A table that is added later is among those of a tenant by its column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any
 
+import structlog
 from sqlalchemy import Column, ColumnElement, Select, Table, delete, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.store import leases
 from app.store.chunks import USED_EVERY_MS
-from app.store.clock import now_ms
+from app.store.engine import StoreUnavailable
 from app.store.tables import (
+    DAY_MS,
     calibrations,
     conversations,
     heads,
     histories,
     learned_windows,
     masks,
+    metadata,
+    now_ms,
     pins,
+    read_once,
     summary_chunks,
     usage_records,
 )
 
-Removal = Callable[[AsyncConnection, int, int], Awaitable[int]]
-"""Removes so many rows that are older than so many milliseconds, and says how many there were. Needs a transaction."""
+if TYPE_CHECKING:
+    from app.store.store import P, Query, Store
+
+log = structlog.get_logger("steno.store")
+
+START_SECONDS = 10.0
+EVERY_SECONDS = 3_600.0
+PAUSE_SECONDS = 0.1
+"""Between two transactions."""
+ROWS = 500
+REMOVED_ROWS = 100
+"""Rows of conversations and the like that are removed at once: each has rows in other tables."""
+TABLES: tuple[Table, ...] = tuple(table for table in metadata.sorted_tables if "tenant" in table.c)
+"""Tables with rows of tenants."""
+# In the order in which requests lock their rows. Leases are revoked, not erased.
+_ERASED = (
+    *(conversations, heads),
+    *(table for table in TABLES if table.name not in {"conversations", "heads", "leases"}),
+)
+_TIMES: tuple[tuple[Column[int], int], ...] = (
+    (summary_chunks.c.used_at, USED_EVERY_MS),  # The last payload is noted to the hour.
+    (usage_records.c.created_at, 0),
+    (calibrations.c.updated_at, 0),
+    (learned_windows.c.expires_at, 0),
+)
+"""Columns by which rows are removed, and milliseconds by which that is later."""
 
 
-async def remove_conversations(connection: AsyncConnection, kept_ms: int, most: int) -> int:
-    """Remove conversations by their last request. Their chunks have a time of their own: other conversations may use
-    them."""
-    found = await connection.execute(_oldest(conversations, conversations.c.updated_at, kept_ms, most))
-    gone: list[tuple[str, str]] = [(row.tenant, row.id) for row in found]
-    if not gone:
-        return 0
-    owned = tuple_(heads.c.tenant, heads.c.conversation_id).in_(gone)
-    # As a flush does, which may be giving them to other conversations: no deadlock.
-    await connection.execute(
-        select(heads.c.digest).where(owned).order_by(heads.c.tenant, heads.c.digest).with_for_update()
-    )
-    for table in (heads, masks, pins, histories):
-        await connection.execute(delete(table).where(tuple_(table.c.tenant, table.c.conversation_id).in_(gone)))
-    await connection.execute(delete(conversations).where(tuple_(*conversations.primary_key).in_(gone)))
-    return len(gone)
+class Tidying:
+    """Tasks that tidy in the background. Each raises StoreUnavailable."""
+
+    def __init__(self, store: Store, retention_days: int | None) -> None:
+        self._store = store
+        self.kept_ms = None if retention_days is None else retention_days * DAY_MS
+
+    async def run(self) -> None:
+        """Tidy soon after the start, then about once an hour."""
+        await self._store.readiness.ready.wait()
+        await asyncio.sleep(START_SECONDS * random.uniform(0.5, 1.5))
+        while True:
+            for name, tidy in (
+                ("remove_old_leases", self.remove_old_leases),
+                ("remove_unused", self.remove_unused),
+                ("empty_log", self._store.empty_log),
+            ):
+                try:
+                    await tidy()
+                except StoreUnavailable as error:
+                    log.warning("tidying put off", task=name, reason=error.reason)
+                except Exception:
+                    log.exception("tidying put off", task=name)
+            await asyncio.sleep(EVERY_SECONDS * random.uniform(0.5, 1.5))
+
+    async def remove_old_leases(self) -> None:
+        """Remove leases that ended a day ago."""
+        await self._repeat(leases.remove_old_leases, ROWS)
+
+    async def remove_unused(self) -> None:
+        """Delete rows that no request used for `retention_days`."""
+        await self._repeat(_date_chunks, ROWS)
+        if self.kept_ms is None:
+            return
+        await self._repeat(_remove_conversations, self.kept_ms, REMOVED_ROWS)
+        for time, later_ms in _TIMES:
+            await self._repeat(_remove_rows, time, self.kept_ms + later_ms, REMOVED_ROWS)
+
+    async def _repeat(self, remove: Query[P, int], *arguments: P.args, **options: P.kwargs) -> None:
+        """Remove a few rows at a time, so that no request waits long for the write lock of SQLite, until there are
+        none left."""
+        while await self._store.task_change(remove, *arguments, **options):  # noqa: ASYNC110 - not a poll
+            await asyncio.sleep(PAUSE_SECONDS)
 
 
-async def date_chunks(connection: AsyncConnection, most: int) -> int:
+# Each returns how many rows it removed or changed, at most so many. Needs a transaction.
+
+
+async def _date_chunks(connection: AsyncConnection, most: int) -> int:
     """Date the chunks of an earlier release: they grow old from now on."""
     undated = summary_chunks.c.used_at.is_(None)
     key = tuple_(*summary_chunks.primary_key)
@@ -57,37 +118,56 @@ async def date_chunks(connection: AsyncConnection, most: int) -> int:
     return dated.rowcount
 
 
-def _by(table: Table, time: Column[int], later_ms: int = 0) -> Removal:
-    """Removal of rows by this time, so many milliseconds later than usual."""
+async def _remove_conversations(connection: AsyncConnection, kept_ms: int, most: int) -> int:
+    """Remove conversations by their last request. Their chunks have a time of their own: other conversations may use
+    them."""
+    rows = await connection.execute(_oldest(conversations.c.updated_at, kept_ms, most))
+    gone: list[tuple[str, str]] = [(row.tenant, row.id) for row in rows]
+    if not gone:
+        return 0
+    # As a flush does, which may be giving them to other conversations: no deadlock.
+    its_heads = select(heads.c.digest).where(tuple_(heads.c.tenant, heads.c.conversation_id).in_(gone))
+    await connection.execute(its_heads.order_by(heads.c.tenant, heads.c.digest).with_for_update())
+    for table in (heads, masks, pins, histories):
+        await connection.execute(delete(table).where(tuple_(table.c.tenant, table.c.conversation_id).in_(gone)))
+    await connection.execute(delete(conversations).where(tuple_(*conversations.primary_key).in_(gone)))
+    return len(gone)
 
-    async def remove(connection: AsyncConnection, kept_ms: int, most: int) -> int:
-        return await _remove(connection, table, time, kept_ms + later_ms, most)
 
-    return remove
-
-
-def _before(kept_ms: int) -> ColumnElement[int]:
-    # In a subquery the clock is read once, so that an index finds what is older.
-    return select(now_ms() - kept_ms).scalar_subquery()
+async def _remove_rows(connection: AsyncConnection, time: Column[int], kept_ms: int, most: int) -> int:
+    key, some = tuple_(*time.table.primary_key), _oldest(time, kept_ms, most)
+    old = time < read_once(now_ms() - kept_ms)
+    return (await connection.execute(delete(time.table).where(key.in_(some), old))).rowcount
 
 
-def _oldest(table: Table, time: Column[int], kept_ms: int, most: int) -> Select[Any]:
+def _oldest(time: Column[int], kept_ms: int, most: int) -> Select[Any]:
     # In order: PostgreSQL takes a third of the rows for old, of which some would soon be found anywhere, and reads the
     # whole table where few are. In the order of the index it begins with the oldest.
-    old = select(*table.primary_key).where(time < _before(kept_ms))
+    old = select(*time.table.primary_key).where(time < read_once(now_ms() - kept_ms))
     return old.order_by(time).limit(most).with_for_update(skip_locked=True)
 
 
-async def _remove(connection: AsyncConnection, table: Table, time: Column[int], kept_ms: int, most: int) -> int:
-    key, some = tuple_(*table.primary_key), _oldest(table, time, kept_ms, most)
-    removed = await connection.execute(delete(table).where(key.in_(some), time < _before(kept_ms)))
-    return removed.rowcount
+async def erase_some(connection: AsyncConnection, tenant: str, most: int) -> int:
+    """Erase rows of one table of a tenant, so that nothing is locked for long."""
+    for table in _ERASED:
+        key, own = tuple_(*table.primary_key), table.c.tenant == tenant
+        some = select(*table.primary_key).where(own).order_by(*table.primary_key).limit(most).with_for_update()
+        removed = await connection.execute(delete(table).where(own, key.in_(some)))
+        if removed.rowcount:
+            return removed.rowcount
+    return 0
 
 
-REMOVALS: tuple[Removal, ...] = (
-    remove_conversations,
-    _by(summary_chunks, summary_chunks.c.used_at, USED_EVERY_MS),  # The last payload is noted to the hour.
-    _by(usage_records, usage_records.c.created_at),
-    _by(calibrations, calibrations.c.updated_at),
-    _by(learned_windows, learned_windows.c.expires_at),
-)
+async def erase_rest(connection: AsyncConnection, tenant: str) -> bool:
+    """Erase what came meanwhile; False if nothing did. Needs a transaction."""
+    await leases.revoke_leases(connection, tenant)
+    for table in (conversations, heads):
+        own: ColumnElement[bool] = table.c.tenant == tenant
+        await connection.execute(select(*table.primary_key).where(own).order_by(*table.primary_key).with_for_update())
+    removed = [await connection.execute(delete(table).where(table.c.tenant == tenant)) for table in _ERASED]
+    return any(each.rowcount for each in removed)
+
+
+async def cut_log(connection: AsyncConnection) -> None:
+    """Write SQLite's log into the file, and cut it. Needs to be no transaction."""
+    await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")

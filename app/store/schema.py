@@ -1,6 +1,12 @@
-"""The schema: how far a database is migrated, and the tables of an empty one, made as the newest revision has them.
+"""The schema: the tables of an empty database, migrations, and whose database it is.
 
-Without alembic, which costs a third of a second and 7 MB: it is for a database of an earlier release.
+An empty database gets its tables as the newest revision has them. Alembic, which costs a third of a second and 7 MB, is
+imported only for a database of an earlier release. One process at a time makes or migrates.
+
+A digest of the server's secret is kept in `settings_check`. The secret is the key of all digests in the database: with
+another one nothing stored would be found, and nothing would say so. So another secret is refused.
+
+The files of a SQLite database are private to the user who runs Steno, because summaries are plain text.
 """
 
 from __future__ import annotations
@@ -8,12 +14,15 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import stat
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from functools import cache
+from hashlib import blake2b
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
+import structlog
 from sqlalchemy import (
     Column,
     Connection,
@@ -30,26 +39,39 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 import app
-from app.store.database import Database
-from app.store.errors import (
+from app.store.engine import (
     DATABASE_ERRORS,
     AccessRefused,
-    DatabaseURLError,
+    Database,
     MigrationFailed,
     SchemaTooNew,
     SchemaTooOld,
     StoreUnavailable,
+    WrongSecret,
     describe,
     describe_refusal,
-    is_closed_to_us,
-    is_configuration,
     is_unreachable,
+    unopened,
 )
-from app.store.files import PRIVATE_FILE, close_to_others, make_file, make_folder
-from app.store.settings_check import keep_first_digest
-from app.store.tables import metadata
+from app.store.tables import insert_into, metadata, settings_check
 
-_TABLE = "alembic_version"
+if TYPE_CHECKING:
+    from app.store.release_0_1 import Decryption, Export
+
+log = structlog.get_logger("steno.store")
+
+MADE_WITH_ANOTHER = "was made with another secret, so that nothing it holds would be found"
+WAYS_OUT = (
+    "Give Steno the old secret (STENO_SECRET, or the file steno.secret beside a SQLite database). Or erase what was "
+    "made with it: stop every Steno that uses the database, then empty it (docs/operations.md#another-secret)."
+)
+PRIVATE_FILE = 0o600
+PRIVATE_FOLDER = 0o700
+OTHERS = 0o077
+"""The rights of all users but the owner."""
+
+_VERSION = "alembic_version"
+_SECRET = "secret"  # noqa: S105 - the name of a row
 # The two-number form of the advisory lock, so that it cannot meet a lease's.
 _LOCK = (0x57E0, 0x0001)
 _FILE_LOCK_POLL_SECONDS = 0.05
@@ -74,7 +96,14 @@ def newest() -> str:
 
 async def current(connection: AsyncConnection) -> str | None:
     """Revision of the schema; None for an empty database."""
-    return await connection.run_sync(_current)
+    if not await _has_table(connection, _VERSION):
+        return None
+    version: str | None = await connection.scalar(text(f"SELECT version_num FROM {_VERSION}"))  # noqa: S608 - a constant
+    return version
+
+
+async def _has_table(connection: AsyncConnection, name: str) -> bool:
+    return await connection.run_sync(lambda sync: inspect(sync).has_table(name))
 
 
 def refuse_unknown(revision: str | None) -> None:
@@ -109,80 +138,98 @@ async def is_newest(database: Database) -> bool:
         return False
 
 
-def _current(connection: Connection) -> str | None:
-    if not inspect(connection).has_table(_TABLE):
-        return None
-    return connection.execute(text(f"SELECT version_num FROM {_TABLE}")).scalar()  # noqa: S608 - a constant
+async def upgrade(
+    database: Database,
+    decryption: Decryption | None = None,
+    export: Export | None = None,
+    secret_digest: bytes | None = None,
+) -> str | None:
+    """Migrate, and return the revision before; None for an empty database, which belongs to the secret from now on.
 
-
-async def make(database: Database, secret_digest: bytes | None = None) -> bool:
-    """Make the tables in an empty database, which belongs to this secret then; False if there is one of them already.
-
+    Without `decryption` a database with encrypted texts is refused, and without `export` one with rows to export.
     Raises StoreUnavailable if trying again may help, and DatabaseUnusable if not.
     """
     async with alone(database) as connection:
+        before = await current(connection)
+        refuse_unknown(before)
+        if await belongs_to(connection, secret_digest) is False:
+            raise wrong_secret(database)
         try:
-            is_made = await connection.run_sync(_make, secret_digest)
+            if before is None:
+                await connection.run_sync(_create)
+                if secret_digest is not None:
+                    await keep_digest(connection, secret_digest)
+            else:
+                await connection.run_sync(_migrate, before, decryption, export)
         except DATABASE_ERRORS as error:
             if is_unreachable(error):
                 raise
-            raise MigrationFailed(f"The tables could not be made: {describe_refusal(error)}") from error
-    if is_made and (path := database.address.path) is not None:
-        close_to_others(path)
-    return is_made
+            what = f"Migrating from {before} to {newest()} failed" if before else "The tables could not be made"
+            raise MigrationFailed(f"{what}: {describe_refusal(error)}") from error
+    if database.address.path is not None:
+        close_to_others(database.address.path)  # Not before: what is no database of ours stays as it is.
+    return before
 
 
-def _make(connection: Connection, secret_digest: bytes | None) -> bool:
-    if {_TABLE, *metadata.tables}.intersection(inspect(connection).get_table_names()):
-        return False
-    create(connection)
-    if secret_digest is not None:
-        keep_first_digest(connection, secret_digest)
-    return True
-
-
-def create(connection: Connection) -> None:
+def _create(connection: Connection) -> None:
     """Make the tables, and note the newest revision as alembic does."""
     metadata.create_all(connection, checkfirst=False)
-    noted = Table(
-        _TABLE, MetaData(), Column("version_num", String(32)), PrimaryKeyConstraint("version_num", name=f"{_TABLE}_pkc")
-    )
-    noted.create(connection, checkfirst=False)
-    connection.execute(insert(noted).values(version_num=newest()))
+    key = PrimaryKeyConstraint("version_num", name=f"{_VERSION}_pkc")
+    version = Table(_VERSION, MetaData(), Column("version_num", String(32)), key)
+    version.create(connection, checkfirst=False)
+    connection.execute(insert(version).values(version_num=newest()))
 
 
-def translated(error: BaseException) -> StoreUnavailable | AccessRefused | DatabaseURLError:
-    """The reason why the database could not be opened."""
-    if is_unreachable(error) and not is_closed_to_us(error):
-        return StoreUnavailable(describe(error))
-    if is_configuration(error):
-        return DatabaseURLError(f"The database URL cannot be used: {describe_refusal(error)}")
-    return AccessRefused(f"The database cannot be opened: {describe_refusal(error)}")
+def _migrate(connection: Connection, before: str, decryption: Decryption | None, export: Export | None) -> None:
+    from alembic import command  # noqa: PLC0415 - slow to import and needed once
+    from alembic.config import Config  # noqa: PLC0415
+    from alembic.util import CommandError  # noqa: PLC0415
+
+    from app.store import release_0_1  # noqa: PLC0415
+
+    if before == release_0_1.REVISION:
+        (decryption or release_0_1.Decryption()).run(connection)
+        (export or release_0_1.Export()).run(connection)
+    config = Config()
+    config.set_main_option("script_location", str(scripts()))
+    config.attributes["connection"] = connection
+    try:
+        command.upgrade(config, "head")
+    except CommandError as error:
+        raise MigrationFailed(f"Migrating from {before} to {newest()} failed: {error}") from error
+
+
+async def run_alone(database: Database, work: Callable[[Connection], None]) -> None:
+    """Run alembic's own commands under the lock of `upgrade`; raises as that does."""
+    async with alone(database) as connection:
+        await connection.run_sync(work)
 
 
 @asynccontextmanager
 async def alone(database: Database) -> AsyncIterator[AsyncConnection]:
     """One transaction, while no other process migrates."""
     try:
-        async with _only_process(database), database.migrating() as connection:
-            if connection.dialect.name == "postgresql":
+        async with _only_process(database.address.path), database.migrating() as connection:
+            if not database.is_sqlite:
                 await connection.execute(select(func.pg_advisory_xact_lock(*_LOCK)))
             yield connection
     except DATABASE_ERRORS as error:
-        raise translated(error) from error
+        raise unopened(error) from error
 
 
 @asynccontextmanager
-async def _only_process(database: Database) -> AsyncIterator[None]:
+async def _only_process(database: Path | None) -> AsyncIterator[None]:
     """A file lock for SQLite: its own lock does not cover switching to WAL. PostgreSQL is locked in the transaction."""
-    path = database.address.path
-    if path is None:
+    if database is None:
         yield
         return
-    with _open_lock(path) as file:
+    with _open_lock(database) as file:
         while not _locked(file.fileno()):  # noqa: ASYNC110 - no event shows what another process does
             await asyncio.sleep(_FILE_LOCK_POLL_SECONDS)
-        make_file(path)
+        # SQLite gives the files that it puts beside it the same mode. Only a new one: closing a file that was there
+        # would end the locks that this process has on it.
+        with suppress(FileExistsError):
+            os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
         yield
 
 
@@ -200,3 +247,58 @@ def _locked(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def digest_of(secret: bytes) -> bytes:
+    return blake2b(secret, digest_size=32, person=b"steno-check").digest()
+
+
+async def belongs_to(connection: AsyncConnection, secret_digest: bytes | None) -> bool | None:
+    """Whether the database belongs to the secret; None if it belongs to none yet, or none is given."""
+    if secret_digest is None or not await _has_table(connection, settings_check.name):
+        return None
+    found = await connection.scalar(select(settings_check.c.digest).where(settings_check.c.name == _SECRET))
+    return None if found is None else found == secret_digest
+
+
+async def keep_digest(connection: AsyncConnection, digest: bytes) -> bool:
+    """Keep the digest; False if there is one already. Needs a transaction."""
+    statement = insert_into(connection, settings_check).values(name=_SECRET, digest=digest)
+    return bool((await connection.execute(statement.on_conflict_do_nothing())).rowcount)
+
+
+def wrong_secret(database: Database) -> WrongSecret:
+    return WrongSecret(f"The database {database.address.place} {MADE_WITH_ANOTHER}. {WAYS_OUT}")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a private folder and those above it; one that is there keeps its mode. Raises OSError."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+
+
+def obstacle(database: Path) -> str | None:
+    """Why the file cannot be opened for writing, or made with its folder; None if nothing is in the way."""
+    if database.is_dir():
+        return "it is a folder"
+    if database.exists() and not os.access(database, os.R_OK | os.W_OK):
+        return "it cannot be read and written"
+    folder = next(path for path in database.absolute().parents if path.exists())
+    if not folder.is_dir():
+        return f"{folder} is no folder"
+    return None if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written"
+
+
+def close_to_others(database: Path) -> None:
+    """Take other users' rights on the files away where they are ours: earlier releases made them with the usual
+    mode."""
+    for path in (database, *(database.with_name(f"{database.name}{end}") for end in ("-wal", "-shm"))):
+        if not path.is_file() or not (mode := stat.S_IMODE(path.stat().st_mode)) & OTHERS:
+            continue
+        try:
+            path.chmod(mode & ~OTHERS)
+        except PermissionError:
+            log.warning("database file open to others", path=str(path), mode=f"{mode:o}")
+        else:
+            log.warning("database file closed to others", path=str(path), mode=f"{mode:o}")

@@ -1,53 +1,105 @@
-"""The tables. Every key begins with the tenant, so no query can reach across.
+"""The tables, and what statements on them share: the clock, conditions, many keys at once, pages of a list.
 
-But for `calibrations` and `learned_windows`, which several tenants may confirm to each other: they hold numbers of
-tokens and the names of models, nobody's text.
+Every key begins with the tenant, so no query can reach across. But for `calibrations` and `learned_windows`, which
+several tenants may confirm to each other: they hold numbers of tokens and the names of models, no text.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Generic, Literal, TypeVar
 
+from msgspec import Struct
 from sqlalchemy import (
     JSON,
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     Dialect,
     Double,
+    Executable,
+    FromClause,
     Index,
     Integer,
     LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
+    Row,
+    ScalarSelect,
+    Select,
     Table,
     Text,
     UniqueConstraint,
+    and_,
+    any_,
+    bindparam,
     false,
+    func,
+    literal,
+    select,
     text,
+    tuple_,
+    type_coerce,
 )
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
-Count = BigInteger().with_variant(Integer(), "sqlite")
-# Time is whole milliseconds since 1970 by the database's clock: one representation for both databases, and leases
-# can be compared without time zones. `clock.py` reads it.
-Milliseconds = Count
+from app.conversation.identity import DIGEST_BYTES
+from app.store.engine import UnknownCursor
+
+T = TypeVar("T")
+
+DAY_MS = 86_400_000
+
+
+class now_ms(FunctionElement[int]):  # noqa: N801 - reads as the SQL function it is
+    """Milliseconds since 1970 by the database's clock, the only one that all replicas share.
+
+    Read when the statement runs, not when its transaction began.
+    """
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(now_ms, "postgresql")
+def _on_postgresql(element: now_ms, compiler: SQLCompiler, **_: Any) -> str:  # noqa: ARG001 - SQLAlchemy's signature
+    return "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
+
+
+@compiles(now_ms, "sqlite")
+def _on_sqlite(element: now_ms, compiler: SQLCompiler, **_: Any) -> str:  # noqa: ARG001 - SQLAlchemy's signature
+    # unixepoch('subsec') would read better, but needs SQLite 3.42; 2440587.5 is the Julian day of 1970.
+    return "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
+
+
+def read_once(time: ColumnElement[int]) -> ScalarSelect[int]:
+    """A time made of `now_ms`: in a subquery the clock is read once, and an index finds what is compared with it."""
+    return select(time).scalar_subquery()
+
+
+def moment(milliseconds: int) -> datetime:
+    """Time of these milliseconds since 1970."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
 
 # PostgreSQL refuses NUL in text, and neither database can encode half a surrogate pair.
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
-def is_clean(text: str) -> bool:
-    """Whether both databases can store it as it is."""
-    if text.isascii():  # Nearly all of it are names and digests.
-        return "\0" not in text
-    return _UNSTORABLE.search(text) is None
-
-
 def clean(text: str) -> str:
-    """The text with U+FFFD in place of what cannot be stored."""
-    return text if is_clean(text) else _UNSTORABLE.sub("\ufffd", text)
+    """The text with U+FFFD in place of what the databases cannot store."""
+    if text.isascii() and "\0" not in text:  # Nearly all of it are names and digests.
+        return text
+    return _UNSTORABLE.sub("\ufffd", text)
 
 
 class CleanText(TypeDecorator[str]):
@@ -59,6 +111,11 @@ class CleanText(TypeDecorator[str]):
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's signature
         return None if value is None else clean(value)
 
+
+Count = BigInteger().with_variant(Integer(), "sqlite")
+# Time is whole milliseconds since 1970: one representation for both databases, and leases can be compared without time
+# zones.
+Milliseconds = Count
 
 metadata = MetaData(
     naming_convention={
@@ -317,3 +374,132 @@ settings_check = Table(
     _required("digest", LargeBinary),
     PrimaryKeyConstraint("name"),
 )
+
+
+Insert = postgresql.Insert | sqlite.Insert
+
+
+def insert_into(connection: AsyncConnection, table: Table) -> Insert:
+    """An insert that knows `on conflict`: the same words on both databases, but two classes of SQLAlchemy's."""
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+
+
+def owned(table: FromClause, tenant: str, **columns: object) -> ColumnElement[bool]:
+    """Condition of the tenant's rows with these values in these columns, or one of them where they are a list."""
+    named = ((table.c[name], value) for name, value in columns.items())
+    wanted = (column.in_(value) if isinstance(value, list) else column == value for column, value in named)
+    return and_(table.c.tenant == tenant, *wanted)
+
+
+def members(row: Row[Any], *left_out: str) -> dict[str, Any]:
+    """The values of a row by the names of their columns, but for some; lists as tuples, and times as such."""
+    values: dict[str, Any] = {}
+    for name, value in row._mapping.items():  # noqa: SLF001 - SQLAlchemy's public name for it
+        if name in left_out:
+            continue
+        if name.endswith("_at") and value is not None:
+            values[name] = moment(value)
+        else:
+            values[name] = tuple(value) if isinstance(value, list) else value
+    return values
+
+
+# A few sizes only: each length of an IN list is another statement to parse and prepare.
+_SIZES = (8, 64, 512, 2048)
+
+
+def batches(keys: Sequence[T]) -> Iterator[list[T]]:
+    """The keys in lists of few different lengths, filled up by repeating a key."""
+    for start in range(0, len(keys), _SIZES[-1]):
+        batch = list(keys[start : start + _SIZES[-1]])
+        size = next(size for size in _SIZES if size >= len(batch))
+        yield batch + batch[-1:] * (size - len(batch))
+
+
+async def rows_of(
+    connection: AsyncConnection, keys: Sequence[T], statement: Callable[[list[T]], Executable]
+) -> list[Row[Any]]:
+    """Rows that a statement returns for many keys, a batch of them at a time."""
+    found: list[Row[Any]] = []
+    for batch in batches(keys):
+        found += await connection.execute(statement(batch))
+    return found
+
+
+class Lookup:
+    """The rows with one of many digests, which are sent as one parameter.
+
+    With a parameter each thousands of them take longer to write, to parse and to plan for than to find.
+    """
+
+    def __init__(self, column: Column[bytes], rows: Callable[[ColumnElement[bool]], Select[Any]]) -> None:
+        """`rows` puts the condition into a statement, whose other parameters `find` gets by name."""
+        joined = bindparam("digests", type_=LargeBinary)
+        # An array that PostgreSQL makes: one plan for any number of them.
+        at = func.generate_series(1, func.length(joined), DIGEST_BYTES).column_valued("at")
+        array = func.array(select(func.substring(joined, at, DIGEST_BYTES)).scalar_subquery())
+        self._by_array = rows(column == any_(type_coerce(array, ARRAY(LargeBinary))))
+        # Rows that SQLite makes.
+        starts = select(literal(1).label("start")).cte("at", recursive=True, nesting=True)
+        following = starts.c.start + DIGEST_BYTES
+        starts = starts.union_all(select(following).where(following <= func.length(joined)))
+        self._by_rows = rows(column.in_(select(func.substr(joined, starts.c.start, DIGEST_BYTES))))
+
+    async def find(
+        self, connection: AsyncConnection, digests: Collection[bytes], **parameters: object
+    ) -> Sequence[Row[Any]]:
+        """Return the rows with these digests, in no order. No digest may stand twice."""
+        if not digests:
+            return []
+        statement = self._by_array if connection.dialect.name == "postgresql" else self._by_rows
+        found = await connection.execute(statement, {**parameters, "digests": b"".join(digests)})
+        return list(found)
+
+
+Order = Literal["asc", "desc"]
+
+
+class Page(Struct, Generic[T], frozen=True):
+    """Part of a list; `last_id` as `after` gives the next part."""
+
+    data: Sequence[T]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class Paging(Struct, frozen=True):
+    """Part of a list that is asked for."""
+
+    limit: int
+    """Most entries of the page."""
+    after: str | None = None
+    """The `last_id` of the page before; None for the first one."""
+    order: Order = "asc"
+
+
+async def read_page(
+    connection: AsyncConnection,
+    table: FromClause,
+    rows: Select[Any],
+    build: Callable[[Row[Any]], T],
+    paging: Paging,
+) -> Page[T]:
+    """The rows after the cursor, by time and id. Raises UnknownCursor if the cursor is none of the rows."""
+    is_rising = paging.order == "asc"
+    keys = (table.c.created_at, table.c.id)
+    if paging.after is not None:
+        cursor = (await connection.execute(rows.where(table.c.id == paging.after))).first()
+        if cursor is None:
+            raise UnknownCursor(f"The list holds no {paging.after!r} to continue after.")
+        reached = tuple_(cursor.created_at, cursor.id)
+        rows = rows.where(tuple_(*keys) > reached if is_rising else tuple_(*keys) < reached)
+    rows = rows.order_by(*(keys if is_rising else (key.desc() for key in keys))).limit(paging.limit + 1)
+    found = (await connection.execute(rows)).all()
+    shown = found[: paging.limit]
+    return Page(
+        data=[build(row) for row in shown],
+        first_id=shown[0].id if shown else None,
+        last_id=shown[-1].id if shown else None,
+        has_more=len(found) > paging.limit,
+    )

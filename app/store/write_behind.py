@@ -16,12 +16,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.conversation.recognition import Head
 from app.runtime.bounded import Repeats
 from app.runtime.caches import Erased
-from app.store.conversation_rows import ConversationSeen, UnwrittenRequests, is_committed, write_conversations
-from app.store.database import Database
-from app.store.errors import DATABASE_ERRORS, Contended, StoreUnavailable, describe, is_away
-from app.store.guard import Guard
+from app.store.conversations import ConversationSeen, UnwrittenRequests, is_committed, write_conversations
+from app.store.engine import DATABASE_ERRORS, Contended, Database, Guard, StoreUnavailable, describe, is_away
 from app.store.histories import HistoryQueue, LatestHistory, write_histories
-from app.store.usage_records import UsageRecord, write_usage
+from app.store.usage import UsageRecord, write_usage
 
 log = structlog.get_logger("steno.store")
 
@@ -119,7 +117,7 @@ class WriteBehind:
         """Queue what a request showed; it is dropped and counted where the queue is full."""
         key = (seen.tenant, seen.conversation_id)
         if (waiting := self._queue.pop(key, None)) is not None:
-            waiting.add(seen)
+            waiting.add(UnwrittenRequests.of(seen))
             self._queue[key] = waiting  # As the latest.
             return
         # What is in flight comes back if the database is away.
@@ -240,7 +238,7 @@ class WriteBehind:
         newer, self._queue = self._queue, dict(older)
         for key, seen in newer.items():
             if (waiting := self._queue.pop(key, None)) is not None:
-                waiting.join(seen)
+                waiting.add(seen)
             self._queue[key] = waiting or seen
 
     async def _settle(self) -> None:

@@ -31,13 +31,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.compaction.chunks import ChunkRange
 from app.store import Lease, Store
-from app.store.chunks import chunks_in, recent_first_chunks
-from app.store.clock import DAY_MS
-from app.store.pins import pins_in
-from app.store.places import masks_in
-from app.store.tables import usage_records
-from app.store.usage_records import write_usage
-from app.store.usage_reports import read_overview, read_report
+from app.store.chunks import chunks_in, masks_in, recent_first_chunks
+from app.store.tables import DAY_MS, usage_records
+from app.store.usage import read_overview, read_report, write_usage
 from tests.databases import database_on, start_server
 from tests.integration.examples import SERIES, STRANGER, TENANT, chunk
 from tests.integration.test_usage import PRICE, record
@@ -90,17 +86,17 @@ def look_ups(length: int) -> Call:
 async def recognise(store: Store, number: int, timings: Timings) -> None:
     tenant, history = _tenant(number), chain(number, 50, "digest")
     await timed(timings, "heads, 50 digests", store.heads(tenant, history))
-    await timed(timings, "pins", store.request_steps(pins_in, tenant, f"id {number}", history))
+    await timed(timings, "pins", store.pins_in(tenant, f"id {number}", history))
 
 
 async def compact(store: Store, number: int, timings: Timings) -> None:
     tenant, own, history = _tenant(number), f"new {number}", chain(number, 50)
     made = chunk(0, 4, id=f"chunk {number}", conversation_id=own, from_digest=history[0], through_digest=history[1])
     wanted = ChunkRange(SERIES, *history[:2])
-    acquired = store.leases.acquire(tenant, own, wanted, history, "holder")
+    acquired = store.take_lease(tenant, own, wanted, history, "holder")
     if isinstance(lease := await timed(timings, "acquire a lease", acquired), Lease):
-        await timed(timings, "commit a chunk", store.leases.commit(lease, [made]))
-        await timed(timings, "release the lease", store.leases.release(lease))
+        await timed(timings, "commit a chunk", store.keep_chunks(lease, [made]))
+        await timed(timings, "release the lease", store.release_lease(lease))
 
 
 CALLS = (*map(look_ups, LENGTHS), recognise, compact)

@@ -24,25 +24,24 @@ from app.cli import main as cli
 from app.compaction.summariser_client import Summariser
 from app.formats.summaries import SummaryReader
 from app.proxy.forwarding import Forwarding
-from app.store import chunks, lease
-from app.store.lease_calls import LeaseCalls
+from app.store import Store, chunks, leases
 
 Place = tuple[Any, str, Literal["before", "after"]]
 
 STEPS: Mapping[str, Place] = {
-    "in the transaction that takes the lease": (lease, "acquire_lease", "after"),
+    "in the transaction that takes the lease": (leases, "acquire_lease", "after"),
     "before the summary is asked for": (Summariser, "ask", "before"),
     "while the summary comes": (SummaryReader, "feed", "after"),
-    "before the summary is stored": (LeaseCalls, "commit", "before"),
+    "before the summary is stored": (Store, "keep_chunks", "before"),
     "in the transaction that stores it": (chunks, "commit_chunks", "after"),
-    "before the lease is released": (LeaseCalls, "release", "before"),
+    "before the lease is released": (Store, "release_lease", "before"),
     "before the request goes on": (Forwarding, "obtain", "before"),
 }
 """Of a compaction, in their order: a function, and whether the process dies before it or once it is done."""
 
 
 WAITS: Mapping[str, Place] = {
-    "before the lease is taken": (LeaseCalls, "acquire", "before"),
+    "before the lease is taken": (Store, "take_lease", "before"),
     "in the transaction that takes the lease": STEPS["in the transaction that takes the lease"],
     "before the summary is stored": STEPS["before the summary is stored"],
 }

@@ -9,17 +9,16 @@ import pytest
 
 from app.store import Store
 
-WAYS = ("request", "request_change", "request_steps")
+WAYS = ("request", "request_change")
 
 Call = Callable[..., Any]
 
 
 def intercept(patch: pytest.MonkeyPatch, store: Store, name: str, wrap: Callable[[Call], Call]) -> None:
-    """Put what `wrap` makes of a call in its place. `name`: of a query, or of a method of the store or its leases."""
-    for owner in (store, store.leases):
-        if hasattr(owner, name):
-            patch.setattr(owner, name, wrap(getattr(owner, name)))
-            return
+    """Put what `wrap` makes of a call in its place. `name`: of a query, or of a method of the store."""
+    if hasattr(store, name):
+        patch.setattr(store, name, wrap(getattr(store, name)))
+        return
     for way in WAYS:
         patch.setattr(store, way, _for_query(name, getattr(store, way), wrap))
 

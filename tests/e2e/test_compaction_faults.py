@@ -55,7 +55,7 @@ def assert_covered(payload: Messages, history: Messages) -> list[tuple[int, int]
 
 STORE_STEPS = [
     *((step, False) for step in ("pins_in", "chunks_in", "masks_in", "recent_first_chunks", "heads")),
-    *((step, after) for step in ("acquire", "commit", "release") for after in (False, True)),
+    *((step, after) for step in ("take_lease", "keep_chunks", "release_lease") for after in (False, True)),
 ]
 
 
@@ -86,7 +86,7 @@ def test_whatever_store_step_fails_nothing_is_lost(
 ) -> None:
     """The next payload covers everything; the compaction is there, unless its lease is still held, and paid for once,
     unless it could not be stored."""
-    nobody_releases = (step, after) == ("acquire", True)
+    nobody_releases = (step, after) == ("take_lease", True)
     waits = {"wait_seconds": 0.3} if nobody_releases else {}
     proxy = steno(compaction={"background": {"enabled": False}, **waits}, calibration={"enabled": False})
     failing = seed_fault(monkeypatch, proxy, step, after)
@@ -99,7 +99,7 @@ def test_whatever_store_step_fails_nothing_is_lost(
     assert failing.failed == 1
     if not nobody_releases:
         assert reports[-1]["status"] == "summarized"
-        assert len(simulator.summaries) == (2 if (step, after) == ("commit", False) else 1)
+        assert len(simulator.summaries) == (2 if (step, after) == ("keep_chunks", False) else 1)
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -117,7 +117,7 @@ def test_a_fault_while_a_mask_is_kept_loses_nothing(
     assert sent(simulator.chats[0]) == agent(7)
 
 
-@pytest.mark.parametrize("step", ["acquire", "commit", "release"])
+@pytest.mark.parametrize("step", ["take_lease", "keep_chunks", "release_lease"])
 def test_a_fault_in_the_second_compaction_hides_no_chunk(
     simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

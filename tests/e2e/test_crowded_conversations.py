@@ -100,7 +100,7 @@ def test_a_compaction_that_another_request_made_first_is_used_and_not_logged_as_
     """It was stored after this request read the store, and before it took the lease."""
     proxy, *others = (steno(storage={"url": sqlite_url}) for _ in range(processes))
     url, body, earlier = (others or [proxy])[0].url, chat(long_history(), conversation_id="one"), list[Any]()
-    acquire = proxy.services.store.leases.acquire
+    acquire = proxy.services.store.take_lease
 
     async def acquire_late(*arguments: Any) -> Any:
         if not earlier:
@@ -108,7 +108,7 @@ def test_a_compaction_that_another_request_made_first_is_used_and_not_logged_as_
             earlier.append(await asyncio.to_thread(post, url, body))
         return await acquire(*arguments)
 
-    monkeypatch.setattr(proxy.services.store.leases, "acquire", acquire_late)
+    monkeypatch.setattr(proxy.services.store, "take_lease", acquire_late)
     with capture_logs() as logged:
         told = context(post(proxy.url, body))
     assert (told["status"], told["reason"]) == ("summarized", None)
@@ -124,7 +124,7 @@ def test_a_lease_that_is_lost_again_and_again_costs_three_compactions_at_most(
         return None
 
     proxy = steno()
-    monkeypatch.setattr(proxy.services.store.leases, "commit", lost)
+    monkeypatch.setattr(proxy.services.store, "keep_chunks", lost)
     told = context(post(proxy.url, chat(long_history(), conversation_id="one")))
     assert (told["actions"], told["reason"]) == ([], "lease_lost")
     assert len(simulator.summaries) == ROUNDS
@@ -174,7 +174,7 @@ def test_a_lease_is_kept_although_every_other_beat_is_missed(
     monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.1)
     simulator.summary_default = Fault(delay=1.5)
     proxy, beats = steno(), list[bool]()
-    renew = proxy.services.store.leases.renew
+    renew = proxy.services.store.renew_lease
 
     async def miss_every_other(held: Any) -> bool:
         beats.append(True)
@@ -182,7 +182,7 @@ def test_a_lease_is_kept_although_every_other_beat_is_missed(
             raise StoreUnavailable("busy")
         return await renew(held)
 
-    monkeypatch.setattr(proxy.services.store.leases, "renew", miss_every_other)
+    monkeypatch.setattr(proxy.services.store, "renew_lease", miss_every_other)
     told = context(post(proxy.url, chat(long_history(), conversation_id="one")))
     assert (told["actions"], told["reason"]) == (["summarized", "user_words"], None)
     assert (len(simulator.summaries), len(stored_summaries(proxy))) == (1, 1)

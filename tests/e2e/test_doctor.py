@@ -19,10 +19,9 @@ from app.settings import load
 from app.settings.checks import Finding
 from app.settings.secret import server_secret
 from app.store import Store
-from app.store.database import Database
-from app.store.learned_windows import learn_window
-from app.store.migrations import upgrade
-from app.store.schema import newest
+from app.store.calibrations import learn_window
+from app.store.engine import Database
+from app.store.schema import newest, upgrade
 from lab.simulator import Model, Simulator
 from tests.e2e import commands, running
 from tests.e2e.commands import SECRET

@@ -18,8 +18,7 @@ from sqlalchemy import select, update
 
 from app.runtime.server import RunningServer
 from app.store import Store
-from app.store.clock import now_ms
-from app.store.tables import conversations, histories, leases, summary_chunks
+from app.store.tables import conversations, histories, leases, now_ms, summary_chunks
 from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import ROOT, SECRET, Serving

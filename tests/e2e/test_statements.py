@@ -28,7 +28,7 @@ def test_requests_below_the_trigger_cost_less_than_a_statement_each_where_many_a
 ) -> None:
     """Of two processes that each get every other request of a conversation, and store twenty requests at once."""
     monkeypatch.setattr("app.store.write_behind.PAUSE_SECONDS", 3_600.0)
-    monkeypatch.setattr("app.store.tidying.START_SECONDS", 3_600.0)
+    monkeypatch.setattr("app.store.retention.START_SECONDS", 3_600.0)
     statements = Statements(postgres_url)
     asyncio.run(statements.begin())
     replicas = [steno(storage={"url": postgres_url}, calibration={"enabled": False}) for _ in range(2)]

@@ -23,7 +23,7 @@ async def away(*_: Any, **__: Any) -> Any:
 
 
 def take_away(steno: Steno, monkeypatch: pytest.MonkeyPatch, *calls: str) -> None:
-    for name in calls or ("pins_in", "chunks_in", "masks_in", "keep_mask", "acquire", "ended", "commit"):
+    for name in calls or ("pins_in", "chunks_in", "masks_in", "keep_mask", "take_lease", "lease_ended", "keep_chunks"):
         intercept(monkeypatch, steno.services.store, name, lambda _: away)
 
 
@@ -63,7 +63,7 @@ def test_what_another_process_deleted_is_not_remembered_once_the_store_was_asked
     target = "/context/conversations/one"
     assert send(proxy.url, request_bytes(None, method="GET", target=target)).status == 200, "it is stored"
     assert send(other.url, request_bytes(None, method="DELETE", target=target)).status == 200
-    take_away(proxy, monkeypatch, "acquire")
+    take_away(proxy, monkeypatch, "take_lease")
     for _ in range(2):
         assert post(proxy.url, body).header("x-context-status") == "trimmed"
         take_away(proxy, monkeypatch)

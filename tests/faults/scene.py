@@ -78,7 +78,7 @@ class Scene:
             )
         services = self.steno.services
         services.store.guard._open_seconds = 0.3
-        services.store.leases.ttl_ms = round(TTL_SECONDS * 1000)
+        services.store.lease_ttl_ms = round(TTL_SECONDS * 1000)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:

@@ -98,7 +98,7 @@ async def take(
     store: Store, start: int, end: int, *, tenant: str = TENANT, conversation_id: str = "c1", holder: str = "h1"
 ) -> Lease:
     """A lease that must be granted."""
-    granted = await store.leases.acquire(tenant, conversation_id, span(start, end), chain(100), holder)
+    granted = await store.take_lease(tenant, conversation_id, span(start, end), chain(100), holder)
     assert isinstance(granted, Lease)
     return granted
 
@@ -106,7 +106,7 @@ async def take(
 async def put(store: Store, *chunks: SummaryChunk, tenant: str = TENANT) -> Sequence[SummaryChunk]:
     """Store chunks under a lease of the first one's range."""
     first = chunks[0]
-    lease = await store.leases.acquire(
+    lease = await store.take_lease(
         tenant,
         first.conversation_id,
         ChunkRange(first.series, first.from_digest, first.through_digest),
@@ -114,9 +114,9 @@ async def put(store: Store, *chunks: SummaryChunk, tenant: str = TENANT) -> Sequ
         "maker",
     )
     assert isinstance(lease, Lease)
-    stored = await store.leases.commit(lease, chunks)
+    stored = await store.keep_chunks(lease, chunks)
     assert stored is not None
-    await store.leases.release(lease)
+    await store.release_lease(lease)
     return stored
 
 

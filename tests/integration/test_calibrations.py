@@ -11,9 +11,8 @@ from structlog.testing import capture_logs
 from app.providers import calibrations as shell
 from app.providers.calibrations import Calibrations
 from app.store import CalibrationKey, Store, StoreUnavailable, UnknownCursor
-from app.store.calibration_rows import learn_calibrations, read_calibrations, read_own_calibrations
-from app.store.pages import Paging
-from app.store.tables import metadata
+from app.store.calibrations import learn_calibrations, read_calibrations, read_own_calibrations
+from app.store.tables import Paging, metadata
 from app.tokens.calibration import Calibration, Sample, prior_of
 from tests.faults.proxy import FaultProxy
 from tests.integration.examples import STRANGER, TENANT, OpenStore, set_within

@@ -23,8 +23,8 @@ from app.store.chunks import (
     recent_first_chunks,
     replace_chunk,
 )
-from app.store.conversation_rows import find_conversation
-from app.store.pages import Paging
+from app.store.conversations import find_conversation
+from app.store.tables import Paging
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, chunk, digest, put, seen, take
 
 
@@ -81,8 +81,8 @@ async def test_empty_chain_has_no_chunks(store: Store) -> None:
 async def test_commit_repeated_is_commit_done_once(store: Store) -> None:
     """After a lost answer the same commit is sent again and gets the same rows."""
     lease = await take(store, 0, 4)
-    first = await store.leases.commit(lease, [chunk(0, 4)])
-    assert await store.leases.commit(lease, [chunk(0, 4)]) == first
+    first = await store.keep_chunks(lease, [chunk(0, 4)])
+    assert await store.keep_chunks(lease, [chunk(0, 4)]) == first
     assert len(await store.request(chunks_in, TENANT, "default", chain(5))) == 1
 
 
@@ -98,7 +98,7 @@ async def test_commit_of_a_chunk_and_its_fold_keeps_the_order_asked_for(store: S
     await put(store, chunk(0, 4))
     fold = chunk(0, 8, id="fold", level=1, children=("chunk-0-4", "chunk-4-8"))
     lease = await take(store, 4, 8)
-    stored = await store.leases.commit(lease, [chunk(4, 8), fold])
+    stored = await store.keep_chunks(lease, [chunk(4, 8), fold])
     assert stored is not None
     assert [one.id for one in stored] == ["chunk-4-8", "fold"]
 
@@ -118,7 +118,7 @@ async def test_summaries_made_side_by_side_are_all_stored_while_others_write(
     others = [asyncio.create_task(write()) for _ in range(12)]
     made = [chunk(number, number + 8) for number in range(0, 64, 8)]
     with capture_logs() as log:
-        stored = await asyncio.gather(*(store.leases.commit(held, [each]) for each in made))
+        stored = await asyncio.gather(*(store.keep_chunks(held, [each]) for each in made))
     assert [len(each or ()) for each in stored] == [1] * len(made)
     assert not log
     await asyncio.gather(*others)
@@ -128,7 +128,7 @@ async def test_commit_is_all_or_nothing(store: Store) -> None:
     """A pass whose second chunk cannot be stored leaves no first one behind."""
     lease = await take(store, 0, 4)
     with pytest.raises(Exception, match=r"."):
-        await store.leases.commit(lease, [chunk(0, 4), chunk(4, 8, tokens=None)])
+        await store.keep_chunks(lease, [chunk(0, 4), chunk(4, 8, tokens=None)])
     assert await store.request(chunks_in, TENANT, "default", chain(10)) == []
 
 
@@ -306,9 +306,9 @@ async def test_a_summary_in_flight_does_not_replace_a_persons_text(store: Store)
     lease = await take(store, 0, 8)
     person = await store.rest_change(replace_chunk, TENANT, old.id, correction(old))
     late = chunk(0, 4, id="late", text="They met in May, perhaps.")
-    assert await store.leases.commit(lease, [late]) == [person]
+    assert await store.keep_chunks(lease, [late]) == [person]
     fold = chunk(0, 8, id="fold", level=1, children=("late", "chunk-4-8"))
-    assert await store.leases.commit(lease, [late, chunk(4, 8), fold]) is None
+    assert await store.keep_chunks(lease, [late, chunk(4, 8), fold]) is None
     assert await read(store) == {f"{old.id}-new", "chunk-4-8"}
 
 
@@ -318,9 +318,9 @@ async def test_a_fold_of_what_was_corrected_meanwhile_is_not_stored(store: Store
     lease = await take(store, 0, 8)
     await store.rest_change(replace_chunk, TENANT, "chunk-0-4", correction(chunk(0, 4)))
     fold = chunk(0, 8, id="fold", level=1, children=("chunk-0-4", "chunk-4-8"))
-    assert await store.leases.commit(lease, [fold]) is None
+    assert await store.keep_chunks(lease, [fold]) is None
     assert await read(store) == {"chunk-0-4-new", "chunk-4-8"}
-    assert await store.leases.commit(lease, [replace(fold, children=("chunk-0-4-new", "chunk-4-8"))]) is not None
+    assert await store.keep_chunks(lease, [replace(fold, children=("chunk-0-4-new", "chunk-4-8"))]) is not None
 
 
 async def test_a_strangers_correction_changes_nothing(store: Store) -> None:

@@ -9,8 +9,7 @@ from sqlalchemy import Table, select
 
 from app.store import Store, UsageRecord
 from app.store.tables import CleanText, clean, conversations, heads, usage_records
-from app.store.usage_records import write_usage
-from app.store.usage_reports import read_overview
+from app.store.usage import read_overview, write_usage
 from app.tokens.usage import DecisionRecord, Price, SummaryStats, Tokens
 from tests.integration.examples import digest, seen
 

@@ -11,8 +11,8 @@ import pytest
 from app.conversation.recognition import Head
 from app.store import Page, Store, UnknownCursor
 from app.store.chunks import chunks_in
-from app.store.conversation_rows import UnwrittenRequests, find_conversation, read_conversations, write_conversations
-from app.store.pages import Paging
+from app.store.conversations import UnwrittenRequests, find_conversation, read_conversations, write_conversations
+from app.store.tables import Paging
 from tests.integration.examples import SERIES, STRANGER, TENANT, OpenStore, chain, chunk, digest, put, seen, take
 
 
@@ -176,9 +176,9 @@ async def test_compaction_under_way_cannot_commit_to_a_deleted_conversation(stor
     store.writes.record(seen())
     lease = await take(store, 0, 4)
     await store.delete_conversation(TENANT, "c1")
-    assert await store.leases.commit(lease, [chunk(0, 4)]) is None
-    assert not await store.leases.renew(lease)
-    assert not await store.leases.live(TENANT, "c1", lease.range, chain(10))
+    assert await store.keep_chunks(lease, [chunk(0, 4)]) is None
+    assert not await store.renew_lease(lease)
+    assert not await store.live_lease(TENANT, "c1", lease.range, chain(10))
 
 
 async def test_deleting_takes_rows_in_the_order_in_which_a_flush_takes_them(

@@ -12,8 +12,8 @@ from sqlalchemy import select, update
 
 from app.store import AccessRefused, DatabaseURLError, Store
 from app.store.chunks import chunks_in
-from app.store.conversation_rows import find_conversation
-from app.store.database import Address, read_url
+from app.store.conversations import find_conversation
+from app.store.engine import Address, read_url
 from app.store.tables import conversations
 from tests.faults.pgbouncer import pgbouncer
 from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, digest, seen, span, take, unprepared
@@ -131,7 +131,7 @@ async def test_concurrent_transactions_lose_no_update(store: Store) -> None:
 ADD = """
 import asyncio, sys
 from sqlalchemy import select, update
-from app.store.database import Database
+from app.store.engine import Database
 from app.store.tables import conversations
 from app.store.chunks import chunks_in
 
@@ -175,7 +175,7 @@ async def test_store_works_without_prepared_statements(open_store: OpenStore, po
     store = open_store(unprepared(postgres_url))
     await store.start()
     for end in (1, 2):
-        await store.leases.release(await take(store, 0, end))
+        await store.release_lease(await take(store, 0, end))
     async with store.database.reading() as connection:
         named = await connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements")
         assert named.scalar_one() <= 1  # the one that asks
@@ -198,10 +198,10 @@ async def test_store_works_behind_pgbouncer_in_transaction_mode(pooled: Store) -
     async def compact(tenant: str) -> None:
         for start, end in ((0, 4), (4, 8)):
             lease = await take(store, start, end, tenant=tenant)
-            assert await store.leases.renew(lease)
-            assert await store.leases.commit(lease, [chunk(start, end)])
-            await store.leases.release(lease)
-            assert await store.leases.live(tenant, "c1", span(start, end), chain(10)) is None
+            assert await store.renew_lease(lease)
+            assert await store.keep_chunks(lease, [chunk(start, end)])
+            await store.release_lease(lease)
+            assert await store.live_lease(tenant, "c1", span(start, end), chain(10)) is None
             assert len(await store.request(chunks_in, tenant, SERIES, chain(10))) == end // 4
         store.writes.record(seen(tenant=tenant, heads=((digest(1), 1),)))
 

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from structlog.testing import capture_logs
 
-from app.store.errors import StoreUnavailable
-from app.store.guard import Guard
+from app.store.engine import Guard, StoreUnavailable
 
 
 async def answer(after: float = 0, value: str = "answer") -> str:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from app.store import Store, StoreUnavailable, histories
-from app.store.conversation_rows import find_conversation, write_conversations
+from app.store.conversations import find_conversation, write_conversations
 from app.store.histories import find_titles
 from app.store.tables import histories as table
 from tests.integration.examples import STRANGER, TENANT, OpenStore, history_of, seen, show
@@ -259,7 +259,7 @@ async def test_an_erased_tenant_leaves_nothing(store: Store) -> None:
 
 
 async def test_a_history_is_removed_with_its_conversation(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.store.tidying.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("app.store.retention.PAUSE_SECONDS", 0.0)
     store.tidying.kept_ms = DAYS * DAY
     for name in ("c1", "c2"):
         show(store, *TALK, conversation_id=name)

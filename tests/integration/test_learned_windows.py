@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import select, update
 
 from app.store import StatementRefused, Store
-from app.store import learned_windows as rows
-from app.store.learned_windows import forget_window, learn_window, read_learned_windows, read_models_used
+from app.store import calibrations as rows
+from app.store.calibrations import forget_window, learn_window, read_learned_windows, read_models_used
 from app.store.tables import learned_windows
 from tests.integration.examples import STRANGER, TENANT, seen
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from sqlalchemy import func, select, update
 
 from app.store import Busy, Lease, Store
-from app.store.conversation_rows import read_pulse
-from app.store.lease import TooMany
+from app.store.conversations import read_pulse
+from app.store.leases import TooMany
 from app.store.tables import leases
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, digest, seen, span, take
 
@@ -31,7 +31,7 @@ async def rows_of_leases(store: Store) -> int:
 async def test_second_request_of_a_conversation_is_told_to_wait(store: Store) -> None:
     """Whatever range it planned: its conversation is being compacted already."""
     await take(store, 0, 4)
-    answer = await store.leases.acquire(TENANT, "c1", span(20, 30), chain(100), "h2")
+    answer = await store.take_lease(TENANT, "c1", span(20, 30), chain(100), "h2")
     assert isinstance(answer, Busy)
     assert answer.conversation_id == "c1"
     assert 10 < answer.expires_in <= 15
@@ -46,38 +46,38 @@ async def test_so_many_conversations_of_a_tenant_hold_leases_at_all_replicas(
     await other.start()
     held = await take(one, 0, 4)
     third = "c3", span(20, 30), chain(100), "h2", 1
-    assert isinstance(await other.leases.acquire(TENANT, *third), TooMany)
-    assert isinstance(await other.leases.acquire(STRANGER, *third), Lease)
-    await one.leases.release(held)
-    assert isinstance(await other.leases.acquire(TENANT, *third), Lease)
+    assert isinstance(await other.take_lease(TENANT, *third), TooMany)
+    assert isinstance(await other.take_lease(STRANGER, *third), Lease)
+    await one.release_lease(held)
+    assert isinstance(await other.take_lease(TENANT, *third), Lease)
 
 
 async def test_whoever_looks_at_a_conversation_sees_that_it_is_being_compacted(store: Store) -> None:
     """Also where another replica does it; an expired or released lease is none."""
     held = await take(store, 0, 4)
-    assert (await store.at_once(read_pulse, TENANT, "c1", store.leases.ttl_ms)).compacting
-    assert not (await store.at_once(read_pulse, TENANT, "c2", store.leases.ttl_ms)).compacting
-    assert not (await store.at_once(read_pulse, STRANGER, "c1", store.leases.ttl_ms)).compacting
-    await store.leases.release(held)
-    assert not (await store.at_once(read_pulse, TENANT, "c1", store.leases.ttl_ms)).compacting
+    assert (await store.task(read_pulse, TENANT, "c1", store.lease_ttl_ms)).compacting
+    assert not (await store.task(read_pulse, TENANT, "c2", store.lease_ttl_ms)).compacting
+    assert not (await store.task(read_pulse, STRANGER, "c1", store.lease_ttl_ms)).compacting
+    await store.release_lease(held)
+    assert not (await store.task(read_pulse, TENANT, "c1", store.lease_ttl_ms)).compacting
     await take(store, 4, 8)
     await expire(store)
-    assert not (await store.at_once(read_pulse, TENANT, "c1", store.leases.ttl_ms)).compacting
+    assert not (await store.task(read_pulse, TENANT, "c1", store.lease_ttl_ms)).compacting
 
 
 async def test_whoever_looks_at_a_conversation_sees_when_its_latest_request_was_stored(store: Store) -> None:
     """None where nobody knows it."""
-    assert (await store.at_once(read_pulse, TENANT, "c1", store.leases.ttl_ms)).updated_at is None
+    assert (await store.task(read_pulse, TENANT, "c1", store.lease_ttl_ms)).updated_at is None
     store.writes.record(seen("c1"))
     await store.flush()
-    assert (await store.at_once(read_pulse, TENANT, "c1", store.leases.ttl_ms)).updated_at is not None
-    assert (await store.at_once(read_pulse, STRANGER, "c1", store.leases.ttl_ms)).updated_at is None
+    assert (await store.task(read_pulse, TENANT, "c1", store.lease_ttl_ms)).updated_at is not None
+    assert (await store.task(read_pulse, STRANGER, "c1", store.lease_ttl_ms)).updated_at is None
 
 
 async def test_other_series_does_not_wait(store: Store) -> None:
     """A request reads only its own series."""
     await take(store, 0, 4)
-    assert isinstance(await store.leases.acquire(TENANT, "c2", span(0, 4, "focus"), chain(100), "h2"), Lease)
+    assert isinstance(await store.take_lease(TENANT, "c2", span(0, 4, "focus"), chain(100), "h2"), Lease)
 
 
 async def test_lease_expires_by_itself(open_store: OpenStore, database_url: str) -> None:
@@ -86,23 +86,23 @@ async def test_lease_expires_by_itself(open_store: OpenStore, database_url: str)
     await store.start()
     await take(store, 0, 4)
     await asyncio.sleep(0.3)
-    assert not await store.leases.live(TENANT, "c1", span(0, 4), chain(100))
+    assert not await store.live_lease(TENANT, "c1", span(0, 4), chain(100))
     assert (await take(store, 0, 4, holder="h2")).epoch == 2
 
 
 async def test_only_the_holder_of_the_epoch_renews(store: Store) -> None:
     """Neither another holder nor an earlier epoch keeps a lease alive."""
     lease = await take(store, 0, 4)
-    assert await store.leases.renew(lease)
-    assert not await store.leases.renew(replace(lease, holder="h2"))
-    assert not await store.leases.renew(replace(lease, epoch=lease.epoch - 1))
-    assert not await store.leases.renew(replace(lease, tenant=STRANGER))
+    assert await store.renew_lease(lease)
+    assert not await store.renew_lease(replace(lease, holder="h2"))
+    assert not await store.renew_lease(replace(lease, epoch=lease.epoch - 1))
+    assert not await store.renew_lease(replace(lease, tenant=STRANGER))
 
 
 async def test_many_tasks_at_once_get_one_grant(store: Store) -> None:
     """Of 40 requests that want the same chunk, one makes it."""
     answers = await asyncio.gather(
-        *(store.leases.acquire(TENANT, f"c{number}", span(0, 4), chain(100), f"h{number}") for number in range(40))
+        *(store.take_lease(TENANT, f"c{number}", span(0, 4), chain(100), f"h{number}") for number in range(40))
     )
     assert sum(isinstance(answer, Lease) for answer in answers) == 1
 
@@ -110,7 +110,7 @@ async def test_many_tasks_at_once_get_one_grant(store: Store) -> None:
 async def test_many_ranges_of_one_conversation_at_once_get_one_grant(store: Store) -> None:
     """No two rows collide here, so only taking turns keeps the second one out."""
     answers = await asyncio.gather(
-        *(store.leases.acquire(TENANT, "c1", span(0, 1 + number), chain(100), f"h{number}") for number in range(40))
+        *(store.take_lease(TENANT, "c1", span(0, 1 + number), chain(100), f"h{number}") for number in range(40))
     )
     assert sum(isinstance(answer, Lease) for answer in answers) == 1
 
@@ -121,7 +121,7 @@ async def test_two_stores_on_one_database_share_the_lease(open_store: OpenStore,
     for store in stores:
         await store.start()
     answers = await asyncio.gather(
-        *(stores[n % 2].leases.acquire(TENANT, "c1", span(0, 4), chain(100), f"h{n}") for n in range(20))
+        *(stores[n % 2].take_lease(TENANT, "c1", span(0, 4), chain(100), f"h{n}") for n in range(20))
     )
     assert sum(isinstance(answer, Lease) for answer in answers) == 1
 
@@ -129,16 +129,16 @@ async def test_two_stores_on_one_database_share_the_lease(open_store: OpenStore,
 async def test_waiter_sees_the_lease_until_it_ends(store: Store) -> None:
     """`live_lease` answers what `acquire` would, without taking anything."""
     lease = await take(store, 0, 4)
-    assert await store.leases.live(TENANT, "c1", span(9, 10), chain(100))
-    assert await store.leases.live(TENANT, "c2", span(0, 9), chain(100))
-    assert not await store.leases.live(TENANT, "c2", span(0, 9), [digest(0), digest(9)])
-    await store.leases.release(lease)
-    assert not await store.leases.live(TENANT, "c1", span(9, 10), chain(100))
+    assert await store.live_lease(TENANT, "c1", span(9, 10), chain(100))
+    assert await store.live_lease(TENANT, "c2", span(0, 9), chain(100))
+    assert not await store.live_lease(TENANT, "c2", span(0, 9), [digest(0), digest(9)])
+    await store.release_lease(lease)
+    assert not await store.live_lease(TENANT, "c1", span(9, 10), chain(100))
     assert await rows_of_leases(store) == 1
 
 
 async def test_other_tenant_never_waits(store: Store) -> None:
     """The same ids and digests mean nothing to another tenant."""
     await take(store, 0, 4)
-    assert not await store.leases.live(STRANGER, "c1", span(0, 4), chain(100))
+    assert not await store.live_lease(STRANGER, "c1", span(0, 4), chain(100))
     assert (await take(store, 0, 4, tenant=STRANGER)).epoch == 1

@@ -38,8 +38,9 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.compaction.chunks import ChunkRange
-from app.store import Busy, Lease, chunks, lease
-from app.store.database import Database
+from app.store import Busy, Lease, chunks
+from app.store import leases as lease_queries
+from app.store.engine import Database
 from app.store.tables import leases, summary_chunks
 from tests.integration.examples import TENANT, chain, chunk, digest, span
 
@@ -127,11 +128,11 @@ class LeaseModel(RuleBasedStateMachine):
 
     @rule(held=granted)
     def renew(self, held: Lease) -> None:
-        assert self._write(lease.renew_lease, held, TTL_MS) == self._renewed(held)
+        assert self._write(lease_queries.renew_lease, held, TTL_MS) == self._renewed(held)
 
     @rule(held=granted)
     def release(self, held: Lease) -> None:
-        self._write(lease.release_lease, held)
+        self._write(lease_queries.release_lease, held)
         row = self.rows.get(held.range)
         if row is not None and row.is_held_by(held):
             row.given_up, row.ends = True, self.world.now
@@ -167,7 +168,7 @@ class LeaseModel(RuleBasedStateMachine):
 
     @rule(conversation_id=st.sampled_from(sorted(CHAINS)))
     def revoke(self, conversation_id: str) -> None:
-        self._write(lease.revoke_leases, TENANT, conversation_id)
+        self._write(lease_queries.revoke_leases, TENANT, conversation_id)
         for each, row in list(self.rows.items()):
             if row.conversation_id == conversation_id and row.given_up:
                 del self.rows[each]
@@ -179,7 +180,7 @@ class LeaseModel(RuleBasedStateMachine):
     @rule()
     def remove_old_rows(self) -> None:
         old = [each for each, row in self.rows.items() if row.ends < self.world.now - DAY_MS]
-        assert self._write(lease.remove_old_leases, 100) == len(old)
+        assert self._write(lease_queries.remove_old_leases, 100) == len(old)
         for each in old:
             del self.rows[each]
 
@@ -205,7 +206,7 @@ class LeaseModel(RuleBasedStateMachine):
         conversation_id, wanted = place
         with self._renewing_after_the_look(renewed) as late:
             answer = self._write(
-                lease.acquire_lease,
+                lease_queries.acquire_lease,
                 TENANT,
                 conversation_id,
                 wanted,
@@ -230,16 +231,16 @@ class LeaseModel(RuleBasedStateMachine):
     @contextmanager
     def _renewing_after_the_look(self, held: Lease | None) -> Iterator[list[bool]]:
         renewed: list[bool] = []
-        look = lease.find_live
+        look = lease_queries.find_live
 
         async def look_and_renew(connection: AsyncConnection, *arguments: Any) -> Busy | None:
             found = await look(connection, *arguments)
             if held is not None:
-                renewed.append(await lease.renew_lease(connection, held, TTL_MS))
+                renewed.append(await lease_queries.renew_lease(connection, held, TTL_MS))
             return found
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lease, "find_live", look_and_renew)
+            patch.setattr(lease_queries, "find_live", look_and_renew)
             yield renewed
 
     def _renewed(self, held: Lease) -> bool:
@@ -320,6 +321,9 @@ class Direct:
     async def execute(self, statement: Executable, *values: Any) -> CursorResult[Any]:
         return self._connection.execute(statement, *values)
 
+    async def scalar(self, statement: Executable) -> Any:
+        return self._connection.scalar(statement)
+
     async def run_sync(self, work: Callable[[Connection], object]) -> None:
         work(self._connection)
 
@@ -357,7 +361,7 @@ def play(url: str | None, runs: int, steps: int) -> None:
         return connection
 
     with pytest.MonkeyPatch.context() as patch, closing(loop):
-        for module in (lease, chunks):
+        for module in (lease_queries, chunks):
             patch.setattr(module, "now_ms", world.clock)
         members = {"world": world, "loop": loop, "connection": loop.run_until_complete(prepare())}
         chosen = settings(max_examples=runs, stateful_step_count=steps, suppress_health_check=[*HealthCheck])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.store import Store
-from app.store.places import keep_mask, masks_in
+from app.store.chunks import keep_mask, masks_in
 from tests.integration.examples import STRANGER, TENANT, seen
 
 ROOT, EARLY, LATE = b"r" * 16, b"a" * 16, b"b" * 16

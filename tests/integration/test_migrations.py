@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
@@ -29,10 +30,10 @@ from sqlalchemy import (
 )
 from structlog.testing import capture_logs
 
-from app.store import MigrationFailed, SchemaTooNew, SchemaTooOld, migrations, schema
+from app.store import MigrationFailed, SchemaTooNew, SchemaTooOld, schema
 from app.store.chunks import chunks_in
-from app.store.conversation_rows import find_conversation
-from app.store.database import Database
+from app.store.conversations import find_conversation
+from app.store.engine import Database
 from app.store.release_0_1 import Export, RowsToExport
 from app.store.tables import metadata
 from tests.databases import database_on
@@ -61,7 +62,7 @@ async def test_rows_of_release_0_1_survive(shared_url: str, tmp_path: Path) -> N
     database, export = Database(shared_url), Export(tmp_path / "exports" / "rows.jsonl")
     async with database.reading() as connection:
         before = {name: await connection.run_sync(read, name) for name in ROWS}
-    await migrations.upgrade(database, export=export)
+    await schema.upgrade(database, export=export)
     before["summary_chunks"] = [row for row in before["summary_chunks"] if row["deactivated_at"] is None]
     assert len(before["summary_chunks"]) == len(ROWS["summary_chunks"]) - 1
     async with database.reading() as connection:
@@ -84,7 +85,7 @@ async def test_rows_to_export_need_a_file(shared_url: str, tmp_path: Path) -> No
     database = Database(shared_url)
     for export in (None, Export(tmp_path / "file" / "rows.jsonl"), Export(tmp_path)):
         with pytest.raises(RowsToExport, match=r"drops 3 rows \(keys, links.*`steno migrate --export FILE`"):
-            await migrations.upgrade(database, export=export)
+            await schema.upgrade(database, export=export)
     async with database.reading() as connection:
         assert await schema.current(connection) == "0029"
     await database.close()
@@ -96,21 +97,21 @@ async def test_a_migration_that_is_interrupted_changes_nothing(
     """One transaction on both databases: the next one begins where this one did."""
     await make_release_0_1(shared_url, rows=True)
     database = Database(shared_url)
-    finish = migrations._run
+    finish = command.upgrade
 
-    def fail_at_the_end(connection: Connection) -> None:
-        finish(connection)
+    def fail_at_the_end(*arguments: Any) -> None:
+        finish(*arguments)
         raise CommandError("the end")
 
     async with database.reading() as connection:
         before = {name: await connection.run_sync(read, name) for name in ROWS}
     with monkeypatch.context() as patched:
-        patched.setattr(migrations, "_run", fail_at_the_end)
+        patched.setattr("alembic.command.upgrade", fail_at_the_end)
         with pytest.raises(MigrationFailed, match="the end"):
-            await migrations.upgrade(database, export=Export(tmp_path / "rows.jsonl"))
+            await schema.upgrade(database, export=Export(tmp_path / "rows.jsonl"))
     async with database.reading() as connection:
         assert {name: await connection.run_sync(read, name) for name in ROWS} == before
-    assert await migrations.upgrade(database, export=Export(tmp_path / "rows.jsonl")) == "0029"
+    assert await schema.upgrade(database, export=Export(tmp_path / "rows.jsonl")) == "0029"
     await database.close()
 
 
@@ -166,7 +167,7 @@ async def test_usage_records_in_partitions_become_one_table(postgres_url: str, t
             await connection.execute(text(statement))
         table = await connection.run_sync(lambda sync: Table("usage_records", MetaData(), autoload_with=sync))
         await connection.execute(insert(table), [row for row in before if row["id"] >= ids[2]])
-    await migrations.upgrade(database, export=Export(tmp_path / "rows.jsonl"))
+    await schema.upgrade(database, export=Export(tmp_path / "rows.jsonl"))
     async with database.reading() as connection:
         assert await connection.run_sync(read, "usage_records") == before
         tables = (await connection.scalars(text("SELECT tablename FROM pg_tables WHERE schemaname = 'public'"))).all()
@@ -192,7 +193,7 @@ async def test_migrated_tables_are_those_of_the_code(empty_url: str) -> None:
     """Alembic would find nothing to do."""
     await make_release_0_1(empty_url)
     database = Database(empty_url)
-    await migrations.upgrade(database)
+    await schema.upgrade(database)
 
     async with database.reading() as connection:
         assert await connection.run_sync(differences) == []
@@ -234,13 +235,13 @@ ON_SQLITE = (
 
 async def assert_alike(made_url: str, migrated_url: str, queries: Sequence[str]) -> None:
     made, migrated = Database(made_url), Database(migrated_url)
-    assert await schema.make(made)
+    assert await schema.upgrade(made) is None
     await make_release_0_1(migrated_url)
-    assert await migrations.upgrade(migrated) == "0029"
+    assert await schema.upgrade(migrated) == "0029"
     for query in queries:
         found = []
         for database in (made, migrated):
-            assert not await schema.make(database)
+            assert await schema.upgrade(database) == schema.newest()
             async with database.reading() as connection:
                 rows = await connection.execute(text(query.replace(":", r"\:")))
                 found.append(sorted(" ".join(str(tuple(row)).replace(r"\n", " ").split()) for row in rows))
@@ -282,9 +283,9 @@ async def test_a_running_release_goes_on_while_a_newer_one_migrates(open_store: 
         await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     await newer.close()
     assert len(await running.request(chunks_in, TENANT, SERIES, chain(9))) == 1
-    assert await running.leases.renew(lease)
-    assert await running.leases.commit(lease, [chunk(4, 8)])
-    await running.leases.release(lease)
+    assert await running.renew_lease(lease)
+    assert await running.keep_chunks(lease, [chunk(4, 8)])
+    await running.release_lease(lease)
     assert len(await running.request(chunks_in, TENANT, SERIES, chain(9))) == 2
     running.writes.record(seen())
     await running.flush()
@@ -401,7 +402,7 @@ async def test_database_of_an_earlier_release_is_closed_to_others(tmp_path: Path
     database = Database(f"sqlite:///{path}")
     path.chmod(0o644)
     with capture_logs() as log:
-        await migrations.upgrade(database)
+        await schema.upgrade(database)
     assert (mode_of(path), mode_of(folder)) == ("600", "755")
     told = {"event": "database file closed to others", "log_level": "warning", "mode": "644"}
     assert log == [{**told, "path": f"{path}{suffix}"} for suffix in ("", "-wal", "-shm")]
@@ -441,7 +442,7 @@ async def test_a_database_that_is_migrated_needs_no_alembic(
     async def upgrading(database: Database) -> None:
         raise AssertionError(database.address.place)
 
-    monkeypatch.setattr(migrations, "upgrade", upgrading)
+    monkeypatch.setattr(schema, "upgrade", upgrading)
     assert await store.migrate() == (schema.newest(), schema.newest())
 
 
@@ -450,7 +451,7 @@ async def test_a_database_of_an_earlier_release_is_not_taken_for_the_newest(empt
     assert not await schema.is_newest(database)
     await make_release_0_1(empty_url)
     assert not await schema.is_newest(database)
-    await migrations.upgrade(database)
+    await schema.upgrade(database)
     assert await schema.is_newest(database)
     await database.close()
 
@@ -477,7 +478,7 @@ async def test_of_each_range_the_summary_in_use_stays(shared_url: str) -> None:
     ]
     async with database.writing() as connection:
         await connection.execute(text(_SUMMARY), [{"first": b"1", **row} for row in rows])
-    await migrations.upgrade(database)
+    await schema.upgrade(database)
     async with database.reading() as connection:
         kept = await connection.execute(text("SELECT id FROM summary_chunks ORDER BY id"))
         assert list(kept.scalars()) == ["alone", "edited", "newer"]

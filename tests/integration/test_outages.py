@@ -14,12 +14,13 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 from sqlalchemy import event, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store import Busy, Lease, Store, StoreUnavailable, lease, lease_calls
-from app.store.chunks import chunks_in
-from app.store.conversation_rows import find_conversation
-from app.store.database import CLOSE_SECONDS
-from app.store.places import keep_mask
+from app.store import Busy, Lease, Store, StoreUnavailable, leases
+from app.store.chunks import chunks_in, keep_mask
+from app.store.conversations import find_conversation
+from app.store.engine import CLOSE_SECONDS
+from app.store.store import COMMIT_AT_SECONDS
 from tests.databases import SMALL_POOL
 from tests.faults.proxy import Fault, FaultProxy, Way
 from tests.integration.examples import (
@@ -42,8 +43,8 @@ Call = Callable[[Store], Awaitable[object]]
 REQUEST_PATH: dict[str, Call] = {
     "chunks_in": lambda store: store.request(chunks_in, TENANT, SERIES, chain(10)),
     "heads": lambda store: store.heads(TENANT, [digest(1)]),
-    "acquire": lambda store: store.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h1"),
-    "live_lease": lambda store: store.leases.live(TENANT, "c1", span(0, 4), chain(10)),
+    "acquire": lambda store: store.take_lease(TENANT, "c1", span(0, 4), chain(10), "h1"),
+    "live_lease": lambda store: store.live_lease(TENANT, "c1", span(0, 4), chain(10)),
 }
 
 LIMITS = "lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"
@@ -114,8 +115,8 @@ async def test_silent_database_holds_no_request_longer_than_the_bound(
 async def test_error_that_nobody_foresaw_does_not_end_the_removal_of_old_leases(
     open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.store.tidying.START_SECONDS", 0.01)
-    monkeypatch.setattr("app.store.tidying.EVERY_SECONDS", 0.01)
+    monkeypatch.setattr("app.store.retention.START_SECONDS", 0.01)
+    monkeypatch.setattr("app.store.retention.EVERY_SECONDS", 0.01)
     store, calls, again = open_store("memory"), count(), asyncio.Event()
 
     async def remove() -> None:
@@ -159,13 +160,12 @@ async def test_restarted_database_costs_no_request(open_store: OpenStore, gate: 
 async def test_statement_the_database_refuses_does_not_open_the_breaker(store: Store) -> None:
     """Otherwise one client with an odd request could take the store away from everybody."""
 
-    async def nonsense() -> None:
-        async with store.database.reading() as connection:
-            await connection.execute(text("SELECT nonsense"))
+    async def nonsense(connection: AsyncConnection) -> None:
+        await connection.execute(text("SELECT nonsense"))
 
     for _ in range(5):
         with pytest.raises(StoreUnavailable, match="refused"):
-            await store.guarded(nonsense)
+            await store.request(nonsense)
     assert store.state == "ok"
 
 
@@ -177,7 +177,7 @@ async def test_commit_outlives_a_short_outage(open_store: OpenStore, gate: Fault
     await store.start()
     held = await take(store, 0, 4)
     gate.inject("refuse")
-    committing = asyncio.ensure_future(store.leases.commit(held, [chunk(0, 4)]))
+    committing = asyncio.ensure_future(store.keep_chunks(held, [chunk(0, 4)]))
     await asyncio.sleep(seconds)
     gate.heal()
     stored = await committing
@@ -216,7 +216,7 @@ async def test_commit_outlives_a_database_that_lets_nobody_in(
         closes, opens = LETS_NOBODY_IN[state]
         for statement in closes:
             await administrator.execute(statement.format(name))
-        committing = asyncio.create_task(store.leases.commit(held, [chunk(0, 4)]))
+        committing = asyncio.create_task(store.keep_chunks(held, [chunk(0, 4)]))
         await asyncio.sleep(0.6)
         assert not committing.done()
         for statement in opens:
@@ -232,12 +232,12 @@ async def test_commit_gives_up_after_the_last_of_its_tries(
     open_store: OpenStore, gate: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then the compaction task is told."""
-    monkeypatch.setattr(lease_calls, "COMMIT_AT_SECONDS", lease_calls.COMMIT_AT_SECONDS[:5])
+    monkeypatch.setattr("app.store.store.COMMIT_AT_SECONDS", COMMIT_AT_SECONDS[:5])
     store = open_store(gate.url)
     await store.start()
     held = await take(store, 0, 4)
     gate.inject("black hole")
-    assert 8 < await seconds_refused(store.leases.commit(held, [chunk(0, 4)])) < 11
+    assert 8 < await seconds_refused(store.keep_chunks(held, [chunk(0, 4)])) < 11
 
 
 async def test_requests_are_recorded_during_an_outage_and_stored_after_it(
@@ -260,17 +260,17 @@ async def test_lease_granted_after_its_request_gave_up_is_given_back(open_store:
     """Otherwise everybody would wait fifteen seconds for nobody."""
     store = open_store(postgres_url, 0.25)
     await store.start()
-    take_turns = lease._take_turns
+    take_turns = leases._take_turns
 
     async def slowly(*arguments: Any) -> None:
         await take_turns(*arguments)
         await asyncio.sleep(0.5)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lease, "_take_turns", slowly)
-        await seconds_refused(store.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h1"))
+        patch.setattr(leases, "_take_turns", slowly)
+        await seconds_refused(store.take_lease(TENANT, "c1", span(0, 4), chain(10), "h1"))
     await store.guard.abandoned_calls(10)
-    answer = await store.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h2")
+    answer = await store.take_lease(TENANT, "c1", span(0, 4), chain(10), "h2")
     assert isinstance(answer, Lease)
     assert answer.epoch == 2
 
@@ -287,13 +287,13 @@ async def test_replica_cut_off_in_a_transaction_is_in_the_way_of_one_conversatio
     await cut_off.start()
     await well.start()
     gate.inject(Fault("black hole", way, seen=(b"INSERT INTO leases",)), times=1)
-    await seconds_refused(cut_off.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h1"))
+    await seconds_refused(cut_off.take_lease(TENANT, "c1", span(0, 4), chain(10), "h1"))
     for number in range(2):
-        assert isinstance(await well.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h2"), Busy)
+        assert isinstance(await well.take_lease(TENANT, "c1", span(0, 4), chain(10), "h2"), Busy)
         await take(well, 10 + number, 20, conversation_id=f"other {number}")
     assert well.state == "ok"
     async with asyncio.timeout(30):
-        while isinstance(await well.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h2"), Busy):
+        while isinstance(await well.take_lease(TENANT, "c1", span(0, 4), chain(10), "h2"), Busy):
             pass
 
 
@@ -340,7 +340,7 @@ async def test_connections_that_died_in_silence_are_not_tried_one_by_one_once_th
     open_store: OpenStore, gate: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a failover, or when a router forgot them: new ones work at once."""
-    monkeypatch.setattr("app.store.database.COMMAND_SECONDS", 60.0)  # None of them tells the pool.
+    monkeypatch.setattr("app.store.engine.COMMAND_SECONDS", 60.0)  # None of them tells the pool.
     store = open_store(gate.url, 0.25)
     store.guard._open_seconds = 0.5
     await store.start()
@@ -358,7 +358,7 @@ async def test_one_command_that_is_not_answered_makes_the_pool_new(
     open_store: OpenStore, gate: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where requests are rare the breaker never opens, and each would meet another dead connection."""
-    monkeypatch.setattr("app.store.database.COMMAND_SECONDS", 1.0)
+    monkeypatch.setattr("app.store.engine.COMMAND_SECONDS", 1.0)
     store = open_store(gate.url)
     await store.start()
     await fill_pool(store, 10)
@@ -387,14 +387,14 @@ async def test_connections_to_a_server_that_was_demoted_are_not_kept(open_store:
 async def test_client_that_leaves_does_not_break_the_connection(store: Store) -> None:
     """The wait is cancelled, the statement is not; late grants are given back."""
     for _ in range(20):
-        call = asyncio.ensure_future(store.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h1"))
+        call = asyncio.ensure_future(store.take_lease(TENANT, "c1", span(0, 4), chain(10), "h1"))
         await asyncio.sleep(0)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
     await store.guard.abandoned_calls(10)
-    assert not await store.leases.live(TENANT, "c1", span(0, 4), chain(10))
-    assert isinstance(await store.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h2"), Lease)
+    assert not await store.live_lease(TENANT, "c1", span(0, 4), chain(10))
+    assert isinstance(await store.take_lease(TENANT, "c1", span(0, 4), chain(10), "h2"), Lease)
 
 
 async def test_locked_sqlite_file_holds_no_request_longer_than_the_bound(
@@ -404,10 +404,10 @@ async def test_locked_sqlite_file_holds_no_request_longer_than_the_bound(
     store, other_process = open_store(sqlite_url, BOUND_SECONDS), open_store(sqlite_url)
     await store.start()
     async with other_process.database.writing():
-        took = await seconds_refused(store.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h1"))
+        took = await seconds_refused(store.take_lease(TENANT, "c1", span(0, 4), chain(10), "h1"))
     assert took < BOUND_SECONDS * 1.9
     await store.guard.abandoned_calls(10)
-    assert isinstance(await store.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h2"), Lease)
+    assert isinstance(await store.take_lease(TENANT, "c1", span(0, 4), chain(10), "h2"), Lease)
 
 
 @pytest.mark.usefixtures("small_pool")
@@ -633,6 +633,6 @@ async def test_who_writes_waits_for_others_of_its_process_longer_than_for_the_da
     writing = asyncio.ensure_future(write())
     await asyncio.sleep(0.1)
     kept = store.request_change(keep_mask, TENANT, "flat", digest(1), digest(0), "c1")
-    renewed, _, _ = await asyncio.gather(store.leases.renew(held), kept, writing)
+    renewed, _, _ = await asyncio.gather(store.renew_lease(held), kept, writing)
     assert renewed
     assert store.state == "ok"

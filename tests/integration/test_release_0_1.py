@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import Connection, MetaData, Table, insert, select, update
 
 from app.store import Store, schema
-from app.store.database import Database
+from app.store.engine import Database
 from app.store.release_0_1 import MARK, REVISION, Decryption, EncryptedTexts, keys_of
 from tests.release_0_1 import make_release_0_1
 

@@ -8,15 +8,13 @@ import pytest
 from sqlalchemy import Table, func, select, update
 
 from app.store import CalibrationKey, Store, UsageRecord
-from app.store.calibration_rows import learn_calibrations
-from app.store.chunks import read_summaries
-from app.store.clock import now_ms
-from app.store.learned_windows import learn_window
-from app.store.lease import is_revoked
-from app.store.pages import Paging
-from app.store.pins import set_pins
-from app.store.places import keep_mask
+from app.store.calibrations import learn_calibrations, learn_window
+from app.store.chunks import keep_mask, read_summaries
+from app.store.conversations import set_pins
+from app.store.leases import is_revoked
+from app.store.retention import TABLES
 from app.store.tables import (
+    Paging,
     calibrations,
     conversations,
     heads,
@@ -24,11 +22,11 @@ from app.store.tables import (
     leases,
     masks,
     metadata,
+    now_ms,
     pins,
     summary_chunks,
     usage_records,
 )
-from app.store.tenant_rows import TABLES
 from app.tokens.calibration import Sample
 from app.tokens.usage import Tokens
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chunk, digest, history_of, put, seen, take
@@ -130,9 +128,9 @@ async def test_what_nobody_used_for_so_long_is_deleted_with_all_that_belongs_to_
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In batches, however many there are."""
-    monkeypatch.setattr("app.store.tidying.REMOVED_ROWS", 1)
-    monkeypatch.setattr("app.store.tidying.ROWS", 1)
-    monkeypatch.setattr("app.store.tidying.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("app.store.retention.REMOVED_ROWS", 1)
+    monkeypatch.setattr("app.store.retention.ROWS", 1)
+    monkeypatch.setattr("app.store.retention.PAUSE_SECONDS", 0.0)
     await live(store)
     await live(store, STRANGER)
     await taught(store)
@@ -212,7 +210,7 @@ async def test_replicas_may_tidy_side_by_side(open_store: OpenStore, shared_url:
 
 
 async def test_a_tenant_is_erased_and_no_other(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.store.facade.ERASED_ROWS", 1)
+    monkeypatch.setattr("app.store.store.ERASED_ROWS", 1)
     for tenant in (TENANT, STRANGER):
         await live(store, tenant)
         await taught(store, tenant)
@@ -231,8 +229,8 @@ async def test_what_is_being_made_for_an_erased_tenant_is_not_stored(store: Stor
     lease = await take(store, 0, 4)
     theirs = await take(store, 0, 4, tenant=STRANGER)
     await store.erase_tenant(TENANT)
-    assert await store.leases.commit(lease, [chunk(0, 4)]) is None
-    assert not await store.leases.renew(lease)
+    assert await store.keep_chunks(lease, [chunk(0, 4)]) is None
+    assert not await store.renew_lease(lease)
     assert await store.task(is_revoked, lease)
-    assert await store.leases.commit(theirs, [chunk(0, 4)])
-    assert await store.leases.commit(await take(store, 0, 4), [chunk(0, 4)])
+    assert await store.keep_chunks(theirs, [chunk(0, 4)])
+    assert await store.keep_chunks(await take(store, 0, 4), [chunk(0, 4)])

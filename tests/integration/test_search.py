@@ -7,7 +7,7 @@ import pytest
 from app.compaction.chunks import UserWords
 from app.store import Store, UnknownCursor
 from app.store.chunks import search_summaries
-from app.store.pages import Paging
+from app.store.tables import Paging
 from tests.integration.examples import STRANGER, chunk, put
 from tests.integration.examples import TENANT as US
 

@@ -11,10 +11,9 @@ from msgspec.structs import replace
 from sqlalchemy import func, select
 
 from app.store import Store, StoreUnavailable, UnknownCursor, UsagePage, UsageRecord, UsageSum, write_behind
-from app.store.conversation_rows import read_conversations
-from app.store.pages import Paging
-from app.store.tables import usage_records
-from app.store.usage_records import read_records, write_usage
+from app.store.conversations import read_conversations
+from app.store.tables import Paging, usage_records
+from app.store.usage import read_records, write_usage
 from app.tokens.usage import DecisionRecord, Price, SummaryStats, Tokens
 from tests.faults.proxy import FaultProxy
 from tests.integration.examples import STRANGER, TENANT, OpenStore, seen

@@ -10,11 +10,9 @@ from msgspec.structs import replace
 from sqlalchemy import event, text, update
 
 from app.store import Store, UsageRecord, UsageReport, UsageSum
-from app.store import usage_reports as reports
-from app.store.pages import Paging
-from app.store.tables import usage_records
-from app.store.usage_records import read_records
-from app.store.usage_reports import add_sums, read_overview, read_report
+from app.store import usage as reports
+from app.store.tables import Paging, usage_records
+from app.store.usage import add_sums, read_overview, read_records, read_report
 from app.tokens.usage import DecisionRecord, Tokens
 from tests.integration.examples import STRANGER, TENANT
 from tests.integration.test_usage import PRICE, record

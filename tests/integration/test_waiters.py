@@ -26,7 +26,7 @@ async def started(open_store: OpenStore, url: str, number: int = 2, **options: A
 
 
 async def wait_for_end(store: Store, conversation_id: str = "c1", seconds: float = LONG) -> bool:
-    return await store.leases.ended(TENANT, conversation_id, span(0, 4), chain(10), seconds)
+    return await store.lease_ended(TENANT, conversation_id, span(0, 4), chain(10), seconds)
 
 
 async def begin_to_wait(store: Store, conversation_id: str = "c1") -> asyncio.Task[bool]:
@@ -45,7 +45,7 @@ async def test_end_in_another_process_ends_the_waiting(open_store: OpenStore, sh
     maker, waiter = await started(open_store, shared_url)
     held = await take(maker, 0, 4)
     waiting = await begin_to_wait(waiter)
-    await maker.leases.release(held)
+    await maker.release_lease(held)
     assert await in_time(waiting)
 
 
@@ -53,7 +53,7 @@ async def test_another_conversation_waits_for_the_shared_beginning(open_store: O
     maker, waiter = await started(open_store, shared_url)
     held = await take(maker, 0, 4, conversation_id="c\0\ud800\u00e9")
     waiting = await begin_to_wait(waiter, "c2")
-    await maker.leases.release(held)
+    await maker.release_lease(held)
     assert await in_time(waiting)
 
 
@@ -61,7 +61,7 @@ async def test_a_crowd_waits_for_one_lease(store: Store) -> None:
     held = await take(store, 0, 4)
     crowd = [asyncio.ensure_future(wait_for_end(store)) for _ in range(200)]
     await asyncio.sleep(0.3)
-    await store.leases.release(held)
+    await store.release_lease(held)
     assert await asyncio.gather(*crowd) == [True] * 200
 
 
@@ -71,7 +71,7 @@ async def test_one_that_leaves_does_not_disturb_the_others(store: Store) -> None
     leaver.cancel()
     await asyncio.sleep(0.1)
     assert not stayer.done()
-    await store.leases.release(held)
+    await store.release_lease(held)
     assert await in_time(stayer)
 
 
@@ -79,7 +79,7 @@ async def test_waiting_ends_at_its_deadline(store: Store) -> None:
     """The holder goes on; the lease stays."""
     await take(store, 0, 4)
     assert not await wait_for_end(store, seconds=0.2)
-    assert await store.leases.live(TENANT, "c1", span(0, 4), chain(10))
+    assert await store.live_lease(TENANT, "c1", span(0, 4), chain(10))
 
 
 async def test_nobody_waits_for_nothing(store: Store) -> None:
@@ -122,7 +122,7 @@ async def pass_hours(store: Store, hours: int) -> None:
 
 async def test_rows_are_removed_a_day_after_their_lease_ended(store: Store) -> None:
     """Released or expired: until then somebody may still know their epoch."""
-    await store.leases.release(await take(store, 0, 4))
+    await store.release_lease(await take(store, 0, 4))
     await take(store, 0, 5)
     await pass_hours(store, 23)
     await store.tidying.remove_old_leases()
@@ -147,7 +147,7 @@ async def test_rows_of_the_first_release_grow_old_from_now_on(store: Store) -> N
 
 
 async def test_many_old_rows_are_removed_a_few_at_a_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.store.tidying.ROWS", 2)
+    monkeypatch.setattr("app.store.retention.ROWS", 2)
     for number in range(5):
         await take(store, 0, number + 1, conversation_id=f"c{number}", tenant=f"t{number}")
     await pass_hours(store, 25)
@@ -158,8 +158,8 @@ async def test_many_old_rows_are_removed_a_few_at_a_time(store: Store, monkeypat
 async def test_old_rows_are_removed_by_themselves(
     open_store: OpenStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.store.tidying.START_SECONDS", 0.1)
-    monkeypatch.setattr("app.store.tidying.EVERY_SECONDS", 0.1)
+    monkeypatch.setattr("app.store.retention.START_SECONDS", 0.1)
+    monkeypatch.setattr("app.store.retention.EVERY_SECONDS", 0.1)
     [store] = await started(open_store, database_url, 1)
     await take(store, 0, 4)
     await pass_hours(store, 48)

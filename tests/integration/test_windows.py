@@ -13,7 +13,7 @@ from app.http.upstream import Upstream
 from app.providers.windows import LEARNT_SECONDS, Windows
 from app.settings import load
 from app.store import Store
-from app.store.learned_windows import read_learned_windows
+from app.store.calibrations import read_learned_windows
 from tests.e2e import running
 from tests.integration.examples import STRANGER, TENANT, OpenStore
 

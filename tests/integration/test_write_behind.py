@@ -11,9 +11,8 @@ from sqlalchemy import func, select
 from structlog.testing import capture_logs
 
 from app.store import Store, StoreUnavailable, write_behind
-from app.store.conversation_rows import find_conversation, read_conversations, write_conversations
-from app.store.pages import Paging
-from app.store.tables import conversations, usage_records
+from app.store.conversations import find_conversation, read_conversations, write_conversations
+from app.store.tables import Paging, conversations, usage_records
 from tests.faults.proxy import Fault, FaultProxy
 from tests.integration.examples import TENANT, OpenStore, digest, seen
 from tests.integration.test_usage import record

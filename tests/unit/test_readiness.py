@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from app.store import StoreUnavailable
 from app.store.histories import HistoryQueue
-from app.store.readiness import LONGEST_PAUSE_SECONDS, Readiness
+from app.store.store import LONGEST_PAUSE_SECONDS, Readiness
 from app.store.write_behind import WriteBehind
 
 
@@ -29,7 +29,7 @@ async def test_a_database_is_tried_less_and_less_often_and_no_error_is_the_last_
         pauses.append(seconds)
 
     # Not asyncio's own: the servers of other tests sleep in this process, too.
-    monkeypatch.setattr("app.store.readiness.sleep", sleep)
+    monkeypatch.setattr("app.store.store.sleep", sleep)
     readiness = Readiness(connect)
     with capture_logs() as logs:
         await readiness.start()

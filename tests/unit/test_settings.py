@@ -24,7 +24,7 @@ from app.settings.old_keys import REMOVED
 from app.settings.policies import Policies, policy_of, shares_of
 from app.settings.presets import LIBRECHAT_UPDATE_PROMPT, PRESET_NAMES, PRESETS, PresetName
 from app.settings.types import Section
-from app.store.database import read_url
+from app.store.engine import read_url
 from scripts.generate_settings import owner
 
 ROOT = Path(__file__).parents[2]

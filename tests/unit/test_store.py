@@ -6,7 +6,7 @@ from pathlib import Path
 from stat import S_IMODE
 
 from app.store import schema
-from app.store.database import Database
+from app.store.engine import Database
 
 
 def rights_in(folder: Path) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The lease: who may make a chunk now. It saves money; the fence and the unique keys keep the history right.
+"""Leases: which process may make a chunk now. They save money; the fence and unique keys keep the history right.
 
 A lease is a row, and no advisory lock, because a chunk takes many seconds to make and nobody should hold a database
 connection that long: behind a pooler the next statement runs in another session, and SQLite has no such locks at all.
@@ -34,10 +34,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.compaction.chunks import ChunkRange
-from app.store.clock import now_ms
-from app.store.database import insert_into
-from app.store.rows import owned
-from app.store.tables import leases
+from app.store.tables import insert_into, leases, now_ms, owned, read_once
 
 _NEVER = 0
 """Time before which leases end that were given up: at the negative time of their release, which distinguishes them from
@@ -85,9 +82,19 @@ async def acquire_lease(
     await _take_turns(connection, tenant, conversation_id, wanted)
     if busy := await find_live(connection, tenant, conversation_id, wanted, chain, ttl_ms):
         return busy
-    if most is not None and await _count_live(connection, tenant, ttl_ms) >= most:
-        return TooMany()
-    epoch = await _insert_or_take_over(connection, tenant, conversation_id, wanted, holder, ttl_ms)
+    if most is not None:
+        live = _live(tenant, ttl_ms)
+        if (await connection.scalar(select(func.count(distinct(live.c.conversation_id)))) or 0) >= most:
+            return TooMany()
+    granted = {"conversation_id": conversation_id, "holder": holder, "expires_at": now_ms() + ttl_ms}
+    added = insert_into(connection, leases).values(tenant=tenant, **asdict(wanted), epoch=1, **granted)
+    epoch = await connection.scalar(
+        added.on_conflict_do_update(
+            index_elements=list(leases.primary_key),
+            set_={"epoch": leases.c.epoch + 1, **granted},
+            where=not_(_is_live(now_ms(), ttl_ms)),
+        ).returning(leases.c.epoch)
+    )
     if epoch is None:
         # Its holder renewed an expired lease after we looked.
         return Busy(conversation_id, ttl_ms / 1000)
@@ -122,17 +129,11 @@ async def find_live(
     return None
 
 
-async def _count_live(connection: AsyncConnection, tenant: str, ttl_ms: int) -> int:
-    """Conversations of the tenant that are being compacted, by any process."""
-    live = _live(tenant, ttl_ms)
-    return await connection.scalar(select(func.count(distinct(live.c.conversation_id)))) or 0
-
-
 async def is_under_way(connection: AsyncConnection, tenant: str, conversation_id: str, ttl_ms: int) -> bool:
     """Whether anybody holds a live lease of the conversation."""
     live = _live(tenant, ttl_ms)
-    held = await connection.execute(select(live.c.epoch).where(live.c.conversation_id == conversation_id).limit(1))
-    return held.first() is not None
+    held = select(live.c.epoch).where(live.c.conversation_id == conversation_id).limit(1)
+    return await connection.scalar(held) is not None
 
 
 async def renew_lease(connection: AsyncConnection, lease: Lease, ttl_ms: int) -> bool:
@@ -146,7 +147,7 @@ async def renew_lease(connection: AsyncConnection, lease: Lease, ttl_ms: int) ->
         return True
     live = _live(lease.tenant, ttl_ms)
     begun = select(live.c.epoch).where(_is_in_the_way(live, lease.conversation_id, lease.range)).limit(1)
-    if (await connection.execute(begun)).first():
+    if await connection.scalar(begun) is not None:
         return False
     return bool((await connection.execute(renew)).rowcount)
 
@@ -159,8 +160,7 @@ async def release_lease(connection: AsyncConnection, lease: Lease) -> bool:
 
 async def fence_holds(connection: AsyncConnection, lease: Lease) -> bool:
     """Whether the epoch is still ours. The row stays locked, so it remains so until the transaction ends."""
-    found = await connection.execute(select(leases.c.epoch).where(_held_by(lease)).with_for_update())
-    return found.first() is not None
+    return await connection.scalar(select(leases.c.epoch).where(_held_by(lease)).with_for_update()) is not None
 
 
 async def revoke_leases(connection: AsyncConnection, tenant: str, conversation_id: str | None = None) -> None:
@@ -179,19 +179,15 @@ async def revoke_leases(connection: AsyncConnection, tenant: str, conversation_i
 
 async def is_revoked(connection: AsyncConnection, lease: Lease) -> bool:
     """Whether the lease was revoked; who takes a lease over puts a name of its own in the holder's place."""
-    found = await connection.execute(
-        select(leases.c.epoch).where(
-            _key_of(lease), leases.c.holder == lease.holder, leases.c.epoch > lease.epoch, leases.c.expires_at <= _NEVER
-        )
-    )
-    return found.first() is not None
+    revoked = (leases.c.holder == lease.holder, leases.c.epoch > lease.epoch, leases.c.expires_at <= _NEVER)
+    return await connection.scalar(select(leases.c.epoch).where(_key_of(lease), *revoked)) is not None
 
 
 async def remove_old_leases(connection: AsyncConnection, most: int) -> int:
     """Remove so many rows whose leases ended a day ago, and say how many there were."""
     # Release 0.1.0 wrote no time: its rows grow old from here on.
     await connection.execute(update(leases).where(leases.c.expires_at == _NEVER).values(expires_at=-now_ms()))
-    then = select(now_ms() - KEPT_MS).scalar_subquery()
+    then = read_once(now_ms() - KEPT_MS)
     is_old = and_(leases.c.expires_at > -then, leases.c.expires_at < then)
     key = tuple_(*leases.primary_key)
     some = select(*leases.primary_key).where(is_old).limit(most)
@@ -206,9 +202,9 @@ def _live(tenant: str, ttl_ms: int) -> CTE:
     They are few, and looked for by themselves: of those that ended one begins at the root for each of the tenant's
     conversations, and PostgreSQL cannot know that none of them is live.
     """
-    # In a subquery the clock is read once: nothing that changes from row to row is compared with an index. The zero is
-    # written out, because only then the statement is seen to ask for no more than the index of live leases holds.
-    now = select(now_ms()).scalar_subquery()
+    # The zero is written out, because only then the statement is seen to ask for no more than the index of live leases
+    # holds.
+    now = read_once(now_ms())
     rows = select(leases, (leases.c.expires_at - now).label("remaining")).where(
         leases.c.tenant == tenant, leases.c.expires_at > literal_column("0"), _is_live(now, ttl_ms)
     )
@@ -244,22 +240,6 @@ async def _take_turns(connection: AsyncConnection, tenant: str, conversation_id:
 def _lock_key(kind: bytes, tenant: str, *parts: bytes) -> int:
     digest = blake2b(b"\0".join((kind, tenant.encode(), *parts)), digest_size=8, person=b"steno-lease").digest()
     return int.from_bytes(digest, "big", signed=True)
-
-
-async def _insert_or_take_over(
-    connection: AsyncConnection, tenant: str, conversation_id: str, wanted: ChunkRange, holder: str, ttl_ms: int
-) -> int | None:
-    granted = {"conversation_id": conversation_id, "holder": holder, "expires_at": now_ms() + ttl_ms}
-    statement = insert_into(connection, leases).values(tenant=tenant, **asdict(wanted), epoch=1, **granted)
-    rows = await connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=list(leases.primary_key),
-            set_={"epoch": leases.c.epoch + 1, **granted},
-            where=not_(_is_live(now_ms(), ttl_ms)),
-        ).returning(leases.c.epoch)
-    )
-    epoch: int | None = rows.scalar_one_or_none()
-    return epoch
 
 
 def _held_by(lease: Lease) -> ColumnElement[bool]:

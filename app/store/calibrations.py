@@ -1,0 +1,229 @@
+"""Calibrations and learned windows: what every replica learns from providers' answers and refusals.
+
+A calibration has one row for each upstream, model, formula, tools and tenant, a learned window one for each upstream,
+model and tenant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+from sqlalchemy import Row, bindparam, case, delete, func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.store.tables import (
+    Page,
+    Paging,
+    calibrations,
+    conversations,
+    insert_into,
+    learned_windows,
+    moment,
+    now_ms,
+    owned,
+    read_once,
+    read_page,
+    rows_of,
+)
+from app.tokens.calibration import Calibration, Line, Sample, observe, prior_for
+
+MOST_CALIBRATIONS = 10_000
+MOST_OF_TENANT = 100
+"""Learned windows of one tenant at one upstream, which may make up names of models."""
+
+
+class CalibrationKey(Struct, frozen=True):
+    """Key of a calibration: the requests that it holds for."""
+
+    upstream: str
+    model: str
+    formula: str
+    """Name of the formula that counted the estimates."""
+    tools: bool
+    tenant: str
+    """Tenant whose requests taught it; empty: all of them."""
+
+    @property
+    def of_all(self) -> CalibrationKey:
+        """The key without its tenant."""
+        return replace(self, tenant="")
+
+    @property
+    def id(self) -> str:
+        """Id of the row, the same at every replica."""
+        parts = (self.upstream, self.model, self.formula, str(self.tools), self.tenant)
+        joined = "\0".join(parts).encode(errors="surrogatepass")
+        return "cal_" + blake2b(joined, digest_size=16, person=b"steno-calibrate").hexdigest()
+
+
+class StoredCalibration(Struct, frozen=True):
+    """A calibration as all replicas know it."""
+
+    key: CalibrationKey
+    calibration: Calibration
+    created_at: datetime
+    updated_at: datetime
+
+
+class LearnedWindow(Struct, frozen=True):
+    """A learned limit that still holds."""
+
+    model: str
+    tenant: str
+    """Tenant that learnt it."""
+    limit: int
+    """Tokens."""
+    seconds_left: float
+    """Time until it is forgotten."""
+
+
+async def read_calibrations(
+    connection: AsyncConnection, changed_within_seconds: float | None = None
+) -> list[StoredCalibration]:
+    """Calibrations of all tenants, at most 10,000, the latest to change first. None: whenever they changed."""
+    rows = select(calibrations).order_by(calibrations.c.updated_at.desc(), calibrations.c.id).limit(MOST_CALIBRATIONS)
+    if changed_within_seconds is not None:
+        since = read_once(now_ms() - round(changed_within_seconds * 1000))
+        rows = rows.where(calibrations.c.updated_at > since)
+    return [_stored(row) for row in await connection.execute(rows)]
+
+
+async def learn_calibrations(
+    connection: AsyncConnection, samples: Mapping[CalibrationKey, Sequence[Sample]]
+) -> dict[CalibrationKey, Calibration]:
+    """Add the samples to their rows and return what they are now. Needs a transaction.
+
+    Rows are made and locked in order of their ids, so that two replicas can neither lose a sample nor deadlock.
+    """
+    keys = {key.id: key for key in sorted(samples, key=lambda key: key.id)}
+    if not keys:
+        return {}
+    added = insert_into(connection, calibrations).values(recent=[], samples=0, created_at=now_ms(), updated_at=now_ms())
+    new = [{"id": id_, **asdict(key)} for id_, key in keys.items()]
+    await connection.execute(added.on_conflict_do_nothing(), new)
+    locked = select(calibrations).order_by(calibrations.c.id).with_for_update()
+    rows = await rows_of(connection, list(keys), lambda batch: locked.where(calibrations.c.id.in_(batch)))
+    learnt: dict[CalibrationKey, Calibration] = {}
+    for row in rows:
+        calibration = _calibration(row)
+        for sample in samples[keys[row.id]]:
+            calibration = observe(calibration, sample)
+        learnt[keys[row.id]] = calibration
+    changed: dict[str, Any] = {
+        "recent": bindparam("latest"),
+        "samples": bindparam("count"),
+        "ratio": bindparam("new_ratio"),
+    }
+    await connection.execute(
+        update(calibrations)
+        .where(calibrations.c.id == bindparam("row"))
+        .values(**changed, offset_tokens=bindparam("offset"), updated_at=now_ms()),
+        [
+            {
+                "row": key.id,
+                "latest": [[sample.estimate, sample.reported] for sample in calibration.recent],
+                "count": calibration.samples,
+                "offset": calibration.adopted.offset if calibration.adopted else None,
+                "new_ratio": calibration.adopted.ratio if calibration.adopted else None,
+            }
+            for key, calibration in learnt.items()
+        ],
+    )
+    return learnt
+
+
+async def read_own_calibrations(connection: AsyncConnection, tenant: str, paging: Paging) -> Page[StoredCalibration]:
+    """A page of the calibrations that the tenant's requests taught. Raises UnknownCursor if `after` is none of them."""
+    rows = select(calibrations).where(calibrations.c.tenant == tenant)
+    return await read_page(connection, calibrations, rows, _stored, paging)
+
+
+def _stored(row: Row[Any]) -> StoredCalibration:
+    return StoredCalibration(
+        key=CalibrationKey(row.upstream, row.model, row.formula, row.tools, row.tenant),
+        calibration=_calibration(row),
+        created_at=moment(row.created_at),
+        updated_at=moment(row.updated_at),
+    )
+
+
+def _calibration(row: Row[Any]) -> Calibration:
+    recent = tuple(Sample(estimate, reported) for estimate, reported in row.recent)
+    held = None if row.ratio is None else Line(row.offset_tokens, row.ratio)
+    return Calibration(prior_for(row.model, row.formula, row.tools), recent, row.samples, held)
+
+
+async def read_learned_windows(connection: AsyncConnection, upstream: str, most: int) -> list[LearnedWindow]:
+    """Limits that still hold, the latest to be learnt first."""
+    row, left = learned_windows.c, learned_windows.c.expires_at - now_ms()
+    rows = await connection.execute(
+        select(row.model, row.tenant, row.limit_tokens, left.label("left"))
+        .where(row.upstream == upstream, row.expires_at > read_once(now_ms()))
+        .order_by(row.expires_at.desc(), row.model, row.tenant)
+        .limit(most)
+    )
+    return [LearnedWindow(row.model, row.tenant, row.limit_tokens, row.left / 1000) for row in rows]
+
+
+async def learn_window(
+    connection: AsyncConnection, upstream: str, model: str, tenant: str, limit: int, seconds: float
+) -> None:
+    """Store a limit, in tokens, for so many seconds; of two that hold the smaller stays. Expired rows go, and those of
+    the tenant beyond the latest hundred."""
+    await connection.execute(delete(learned_windows).where(learned_windows.c.expires_at <= now_ms()))
+    statement = insert_into(connection, learned_windows).values(
+        upstream=upstream,
+        model=model,
+        tenant=tenant,
+        limit_tokens=limit,
+        learnt_at=now_ms(),
+        expires_at=now_ms() + round(seconds * 1000),
+    )
+    there, new = learned_windows.c.limit_tokens, statement.excluded
+    await connection.execute(
+        statement.on_conflict_do_update(
+            index_elements=list(learned_windows.primary_key),
+            set_={
+                "limit_tokens": case((there < new.limit_tokens, there), else_=new.limit_tokens),
+                "learnt_at": new.learnt_at,
+                "expires_at": new.expires_at,
+            },
+        )
+    )
+    of_tenant = owned(learned_windows, tenant, upstream=upstream)
+    oldest_kept = (
+        select(learned_windows.c.expires_at)
+        .where(of_tenant)
+        .order_by(learned_windows.c.expires_at.desc())
+        .offset(MOST_OF_TENANT - 1)
+        .limit(1)
+    )
+    await connection.execute(
+        delete(learned_windows).where(of_tenant, learned_windows.c.expires_at < oldest_kept.scalar_subquery())
+    )
+
+
+async def forget_window(connection: AsyncConnection, upstream: str, model: str, tenant: str, below: int) -> None:
+    """Drop a tenant's limit under that many tokens; another replica may have learnt a larger one since."""
+    await connection.execute(
+        delete(learned_windows).where(
+            owned(learned_windows, tenant, upstream=upstream, model=model), learned_windows.c.limit_tokens < below
+        )
+    )
+
+
+async def read_models_used(connection: AsyncConnection, tenant: str, most: int = 1_000) -> list[str]:
+    """The models in a tenant's conversations, the latest first."""
+    rows = await connection.execute(
+        select(conversations.c.model)
+        .where(conversations.c.tenant == tenant)
+        .group_by(conversations.c.model)
+        .order_by(func.max(conversations.c.updated_at).desc(), conversations.c.model)
+        .limit(most)
+    )
+    return list(rows.scalars())

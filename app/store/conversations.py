@@ -1,0 +1,503 @@
+"""Conversations: their rows, the heads by which they are recognised, their pins, and lists of them and their tenants.
+
+A head is the digest of a message history that a conversation was seen with. A pin is set by position, bound to the
+history by the next request that shows it, and held from then on by that history alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+from sqlalchemy import (
+    ColumnElement,
+    Row,
+    ScalarSelect,
+    Select,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+    update,
+)
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.conversation.reasons import Code
+from app.conversation.recognition import Head
+from app.store.chunks import delete_chunks_of, holding, note_use
+from app.store.engine import UnknownCursor
+from app.store.leases import is_under_way, revoke_leases
+from app.store.tables import (
+    Insert,
+    Lookup,
+    Page,
+    Paging,
+    conversations,
+    heads,
+    histories,
+    insert_into,
+    masks,
+    members,
+    moment,
+    now_ms,
+    owned,
+    pins,
+    read_page,
+    rows_of,
+    usage_records,
+)
+
+MOST_HEADS = 256
+"""Most heads of a conversation between two flushes: the latest stay."""
+MOST_TENANTS = 500
+"""Maximum number of tenants listed, most recent first."""
+
+Sorting = Literal["updated", "created", "saved", "size", "requests"]
+
+AS_INTENDED: tuple[str, ...] = (
+    *(Code.COMPACTION_OFF, Code.SUMMARY_IN_BACKGROUND, Code.PUT_OFF_FOR_COST, Code.SERVER_STATE, Code.BACKGROUND),
+    *(Code.PROMPT_TEMPLATE, Code.NATIVE_COMPACTION, Code.CLIENT_COMPACTION, Code.SUMMARY_CALL),
+)
+"""Reasons of what somebody asked for, or what is on its way."""
+
+
+class ConversationSeen(Struct, frozen=True):
+    """A conversation as one request showed it."""
+
+    tenant: str
+    conversation_id: str
+    model: str
+    turns: int
+    messages: int
+    status: str
+    tokens_before: int
+    tokens_after: int
+    window: int
+    reason: str | None
+    forked_from: str | None
+    heads: tuple[tuple[bytes, int], ...]
+    """(digest, turn) by which its next request will be recognised."""
+    coverage: str
+    """JSON: the parts of the payload."""
+    summaries: tuple[str, ...]
+    """Ids of the chunks that stand in the payload."""
+    plan: str | None = None
+    """JSON: what was tried, and why; None where nothing was due."""
+
+
+class ListedConversation(Struct, frozen=True):
+    """A conversation as of its latest request, without the parts of its payload."""
+
+    id: str
+    model: str
+    turns: int
+    requests: int
+    status: str
+    reason: str | None
+    tokens_before: int
+    tokens_after: int
+    window: int
+    forked_from: str | None
+    created_at: datetime
+    updated_at: datetime
+
+    @property
+    def saved(self) -> int:
+        return self.tokens_before - self.tokens_after
+
+    @property
+    def failed(self) -> bool:
+        """Whether something could not be done, as in `Wanted.failed`."""
+        return self.reason is not None and self.reason not in AS_INTENDED
+
+
+class StoredConversation(ListedConversation, frozen=True):
+    """A conversation with the parts of its latest payload."""
+
+    messages: int
+    coverage: str
+    plan: str | None
+    """JSON: the plan of the latest request whose payload was changed, or due to be."""
+    summaries: tuple[str, ...]
+
+    @property
+    def parts(self) -> list[dict[str, Any]]:
+        """The parts of the latest payload in order, without gaps."""
+        return msgspec.json.decode(self.coverage or b"[]", type=list[dict[str, Any]])
+
+
+class ConversationList(Struct, frozen=True):
+    """Part of a list; `next` as `after` gives the next part, None at the end."""
+
+    data: Sequence[ListedConversation]
+    next: str | None
+
+
+class Wanted(Struct, frozen=True):
+    """Conditions that a listed conversation meets, all of them."""
+
+    text: str = ""
+    """Part of an id, or of what one of its summaries holds."""
+    status: str | None = None
+    """Status of the latest request; the members below are about that request, too."""
+    model: str | None = None
+    saved: bool = False
+    """Whether less must have been sent than came."""
+    failed: bool = False
+    """Whether something must have failed: there is a reason, and none that is as intended."""
+
+
+class Pulse(Struct, frozen=True):
+    """A conversation at this moment."""
+
+    compacting: bool
+    """Whether some replica holds the lease of one of its ranges."""
+    updated_at: datetime | None
+    """Time at which its latest request was stored; None where nobody knows the conversation."""
+
+
+class SeenTenant(Struct, frozen=True):
+    """A tenant as it is distinguished from others."""
+
+    id: str
+    conversations: int
+    latest: datetime
+    """Time of the last request in one of the conversations."""
+
+
+class Pin(Struct, frozen=True):
+    """A message that stays verbatim in every payload of its conversation."""
+
+    position: int
+    """Counted after the leading instructions, from 0."""
+    digest: bytes | None
+    """The chain's digest after the message; None until a request has shown it."""
+    created_at: datetime
+
+    def holds_in(self, chain: Sequence[bytes]) -> bool:
+        """Whether the chain is of a history that has the pinned message."""
+        # A digest stands for the whole history before it, so no chain holds it at another place.
+        return self.digest is not None and self.digest in chain[self.position + 1 : self.position + 2]
+
+
+@dataclass(slots=True)
+class UnwrittenRequests:
+    """The requests of one conversation since the last flush."""
+
+    latest: ConversationSeen
+    turns: int
+    requests: int
+    heads: dict[bytes, int]
+    """The latest ones, the newest last."""
+
+    @classmethod
+    def of(cls, seen: ConversationSeen) -> UnwrittenRequests:
+        return cls(seen, seen.turns, 1, dict(seen.heads))
+
+    def add(self, newer: UnwrittenRequests) -> None:
+        """Add later requests."""
+        older, self.latest = self.latest, newer.latest
+        if older.forked_from or (older.plan and not self.latest.plan):
+            forked_from, plan = older.forked_from or self.latest.forked_from, self.latest.plan or older.plan
+            self.latest = replace(self.latest, forked_from=forked_from, plan=plan)
+        self.turns = max(self.turns, newer.turns)
+        self.requests += newer.requests
+        self.heads.update(newer.heads)
+        while len(self.heads) > MOST_HEADS:
+            del self.heads[next(iter(self.heads))]
+
+
+def _heads_of_digests(seen_with: ColumnElement[bool]) -> Select[Any]:
+    of_tenant, of_id = conversations.c.tenant == heads.c.tenant, conversations.c.id == heads.c.conversation_id
+    found = select(heads.c.digest, heads.c.conversation_id, heads.c.turn, conversations.c.turns)
+    return found.join(conversations, of_tenant & of_id).where(heads.c.tenant == bindparam("tenant"), seen_with)
+
+
+_HEADS = Lookup(heads.c.digest, _heads_of_digests)
+
+
+async def find_heads(
+    connection: AsyncConnection, tenant: str, digests: Sequence[bytes], unwritten: Sequence[Head]
+) -> list[Head]:
+    """The heads among the digests; `unwritten` are those that still wait in this process."""
+    rows = await _HEADS.find(connection, digests, tenant=tenant)
+    found = {row.digest: Head(row.digest, row.conversation_id, row.turn, row.turns) for row in rows}
+    found |= {head.digest: head for head in unwritten}
+    if not unwritten:
+        return list(found.values())
+    turns = select(conversations.c.id, conversations.c.turns)
+    ids = sorted({head.conversation_id for head in unwritten})
+    stored = await rows_of(connection, ids, lambda batch: turns.where(owned(conversations, tenant, id=batch)))
+    tips = {row.id: row.turns for row in stored}
+    for head in unwritten:
+        tips[head.conversation_id] = max(tips.get(head.conversation_id, 0), head.tip_turn)
+    return [replace(head, tip_turn=tips.get(head.conversation_id, head.tip_turn)) for head in found.values()]
+
+
+async def write_conversations(connection: AsyncConnection, unwritten: Sequence[UnwrittenRequests]) -> int | None:
+    """Store requests, and return the transaction's number, by which `is_committed` knows it: doing it twice counts the
+    requests twice. None on SQLite.
+
+    Needs a transaction. Rows are taken in order of their keys, so two replicas cannot deadlock.
+    """
+    ordered = sorted(unwritten, key=lambda seen: (seen.latest.tenant, seen.latest.conversation_id))
+    same = ("tenant", "model", "messages", "status", "reason", "tokens_before", "tokens_after", "window")
+    rows = [
+        {
+            **{name: getattr(seen.latest, name) for name in (*same, "forked_from", "coverage", "summaries", "plan")},
+            "id": seen.latest.conversation_id,
+            "turns": seen.turns,
+            "requests": seen.requests,
+            "head": seen.latest.heads[-1][0] if seen.latest.heads else None,
+        }
+        for seen in ordered
+    ]
+    await connection.execute(_upsert_conversations(connection), rows)
+    # By digest: of two conversations in one flush the later one stands, as it would in two flushes.
+    its_heads = {
+        (seen.latest.tenant, digest): {"conversation_id": seen.latest.conversation_id, "turn": turn}
+        for seen in ordered
+        for digest, turn in seen.heads.items()
+    }
+    if its_heads:
+        keys = sorted(its_heads)
+        new = [{"tenant": tenant, "digest": digest, **its_heads[tenant, digest]} for tenant, digest in keys]
+        await connection.execute(_upsert_heads(connection), new)
+    await note_use(connection, {(seen.latest.tenant, chunk) for seen in ordered for chunk in seen.latest.summaries})
+    return await connection.scalar(select(func.txid_current())) if connection.dialect.name == "postgresql" else None
+
+
+async def is_committed(connection: AsyncConnection, transaction: int) -> bool | None:
+    """Whether the transaction was committed; None while it is under way. Only PostgreSQL can say."""
+    status = await connection.scalar(select(func.txid_status(transaction)))
+    return None if status == "in progress" else status == "committed"
+
+
+def _upsert_conversations(connection: AsyncConnection) -> Insert:
+    statement = insert_into(connection, conversations).values(created_at=now_ms(), updated_at=now_ms())
+    new, old = statement.excluded, conversations.c
+    latest = ("model", "messages", "status", "reason", "tokens_before", "tokens_after", "window", "coverage")
+    return statement.on_conflict_do_update(
+        index_elements=[old.tenant, old.id],
+        set_={
+            **{name: new[name] for name in latest},
+            "summaries": new.summaries,
+            "head": new.head,
+            "turns": case((new.turns > old.turns, new.turns), else_=old.turns),
+            "requests": old.requests + new.requests,
+            "forked_from": func.coalesce(old.forked_from, new.forked_from),
+            "plan": func.coalesce(new.plan, old.plan),
+            "updated_at": now_ms(),
+        },
+    )
+
+
+def _upsert_heads(connection: AsyncConnection) -> Insert:
+    """Upsert of heads. Of two conversations that share a history the newer one keeps the head, whichever was written
+    last."""
+    statement = insert_into(connection, heads)
+    new = statement.excluded
+    return statement.on_conflict_do_update(
+        index_elements=[heads.c.tenant, heads.c.digest],
+        set_={"conversation_id": new.conversation_id, "turn": new.turn},
+        where=_created_at("excluded") >= func.coalesce(_created_at("heads"), literal_column("0")),
+    )
+
+
+def _created_at(head: str) -> ScalarSelect[int]:
+    # By name: given the columns, SQLAlchemy adds `heads` to the subquery once more and compares with any of its rows.
+    tenant: ColumnElement[str] = literal_column(f"{head}.tenant")
+    conversation_id: ColumnElement[str] = literal_column(f"{head}.conversation_id")
+    owner = conversations.alias()
+    return select(owner.c.created_at).where(owner.c.tenant == tenant, owner.c.id == conversation_id).scalar_subquery()
+
+
+async def read_conversations(connection: AsyncConnection, tenant: str, paging: Paging) -> Page[StoredConversation]:
+    """A page of the tenant's conversations, by creation. Raises UnknownCursor if `after` is none of them."""
+    rows = select(conversations).where(conversations.c.tenant == tenant)
+    return await read_page(connection, conversations, rows, _conversation, paging)
+
+
+async def find_conversation(
+    connection: AsyncConnection, tenant: str, conversation_id: str
+) -> StoredConversation | None:
+    """The tenant's conversation with that id; None if there is none, or its first request is not flushed yet."""
+    found = await connection.execute(select(conversations).where(owned(conversations, tenant, id=conversation_id)))
+    row = found.first()
+    return _conversation(row) if row else None
+
+
+def _conversation(row: Row[Any]) -> StoredConversation:
+    return StoredConversation(**members(row, "tenant", "head"))
+
+
+async def read_pulse(connection: AsyncConnection, tenant: str, conversation_id: str, ttl_ms: int) -> Pulse:
+    """The conversation at this moment. `ttl_ms`: how long a lease lives."""
+    own = owned(conversations, tenant, id=conversation_id)
+    updated = await connection.scalar(select(conversations.c.updated_at).where(own))
+    compacting = await is_under_way(connection, tenant, conversation_id, ttl_ms)
+    return Pulse(compacting, None if updated is None else moment(updated))
+
+
+async def erase_conversation(connection: AsyncConnection, tenant: str, conversation_id: str) -> bool:
+    """Delete all of a conversation; False if there was none. Needs a transaction."""
+    # Leases first: a commit in flight holds its lease's row, so either it is done and its chunk is deleted below, or
+    # it finds the epoch raised.
+    await revoke_leases(connection, tenant, conversation_id)
+    # The conversation, then its heads by digest, as a flush locks them, which may be giving them to another one.
+    row = select(conversations.c.id).where(owned(conversations, tenant, id=conversation_id))
+    await connection.execute(row.with_for_update())
+    its_heads = select(heads.c.digest).where(owned(heads, tenant, conversation_id=conversation_id))
+    await connection.execute(its_heads.order_by(heads.c.digest).with_for_update())
+    await delete_chunks_of(connection, tenant, conversation_id)
+    for table in (usage_records, heads, masks, histories):
+        await connection.execute(delete(table).where(owned(table, tenant, conversation_id=conversation_id)))
+    deleted = await connection.execute(delete(conversations).where(owned(conversations, tenant, id=conversation_id)))
+    # Last: a transaction that sets pins holds the conversation's row, so either they are there by now or it finds none.
+    await connection.execute(delete(pins).where(owned(pins, tenant, conversation_id=conversation_id)))
+    return bool(deleted.rowcount)
+
+
+_KEYS: Mapping[Sorting, ColumnElement[int]] = {
+    "updated": conversations.c.updated_at,
+    "created": conversations.c.created_at,
+    "saved": conversations.c.tokens_before - conversations.c.tokens_after,
+    "size": conversations.c.tokens_before,
+    "requests": conversations.c.requests,
+}
+
+
+async def search_conversations(
+    connection: AsyncConnection, tenant: str, wanted: Wanted, sorting: Sorting, *, limit: int, after: str | None
+) -> ConversationList:
+    """A page of the conversations that are wanted, the largest key first. Raises UnknownCursor for an `after` that no
+    list gave."""
+    key = _KEYS[sorting].label("key")
+    found = select(conversations.c.id, key).where(conversations.c.tenant == tenant, *_conditions(tenant, wanted))
+    if after is not None:
+        found = found.where(tuple_(_KEYS[sorting], conversations.c.id) < tuple_(*_read_cursor(after)))
+    found = found.order_by(key.desc(), conversations.c.id.desc()).limit(limit + 1)
+    # In two steps: sorted together, all columns of all rows would be read, and those of a payload are long.
+    places = {row.id: row.key for row in await connection.execute(found)}
+    shown = list(places)[:limit]
+    rows = await connection.execute(
+        select(*(conversations.c[name] for name in ListedConversation.__struct_fields__)).where(
+            owned(conversations, tenant, id=shown)
+        )
+    )
+    listed = {row.id: ListedConversation(**members(row)) for row in rows}
+    more = len(places) > limit
+    return ConversationList(
+        [listed[id_] for id_ in shown if id_ in listed], f"{places[shown[-1]]}.{shown[-1]}" if more else None
+    )
+
+
+def _conditions(tenant: str, wanted: Wanted) -> list[ColumnElement[bool]]:
+    table, conditions = conversations.c, list[ColumnElement[bool]]()
+    if wanted.text:
+        found = holding(tenant, wanted.text).subquery()
+        in_summary = table.id.in_(select(found.c.conversation_id))
+        conditions.append(or_(table.id.icontains(wanted.text, autoescape=True), in_summary))
+    if wanted.status is not None:
+        conditions.append(table.status == wanted.status)
+    if wanted.model is not None:
+        conditions.append(table.model == wanted.model)
+    if wanted.saved:
+        conditions.append(table.tokens_after < table.tokens_before)
+    if wanted.failed:
+        conditions.append(table.reason.not_in(AS_INTENDED))
+    return conditions
+
+
+def _read_cursor(after: str) -> tuple[int, str]:
+    key, point, id_ = after.partition(".")
+    if not point or not key.removeprefix("-").isdecimal() or len(key) > 18:
+        raise UnknownCursor(f"The list holds no {after!r:.100} to continue after.")
+    return int(key), id_
+
+
+async def latest_tenant(connection: AsyncConnection) -> str | None:
+    """The tenant whose conversation had a request last: the first of `read_tenants`."""
+    table = conversations.c
+    return await connection.scalar(select(table.tenant).order_by(table.updated_at.desc(), table.tenant).limit(1))
+
+
+async def is_tenant(connection: AsyncConnection, tenant: str) -> bool:
+    """Whether the tenant has a conversation."""
+    found = await connection.scalar(select(conversations.c.id).where(conversations.c.tenant == tenant).limit(1))
+    return found is not None
+
+
+async def read_tenants(connection: AsyncConnection) -> list[SeenTenant]:
+    """Tenants with conversations, the latest first."""
+    table, latest = conversations.c, func.max(conversations.c.updated_at).label("latest")
+    rows = await connection.execute(
+        select(table.tenant, func.count().label("number"), latest)
+        .group_by(table.tenant)
+        .order_by(latest.desc(), table.tenant)
+        .limit(MOST_TENANTS)
+    )
+    return [SeenTenant(row.tenant, row.number, moment(row.latest)) for row in rows]
+
+
+# Built once: every request that is over the trigger asks it.
+_PINS = (
+    select(pins.c.position, pins.c.digest, pins.c.created_at)
+    .where(pins.c.tenant == bindparam("tenant"), pins.c.conversation_id == bindparam("conversation_id"))
+    .order_by(pins.c.position)
+)
+
+
+async def find_pins(connection: AsyncConnection, tenant: str, conversation_id: str) -> list[Pin]:
+    """The conversation's pins by position; empty also where nobody knows it."""
+    rows = await connection.execute(_PINS, {"tenant": tenant, "conversation_id": conversation_id})
+    return [Pin(row.position, row.digest, moment(row.created_at)) for row in rows]
+
+
+async def bind_pins(
+    connection: AsyncConnection, tenant: str, conversation_id: str, digests: Mapping[int, bytes]
+) -> list[Pin]:
+    """Bind pins to their digests, and return all pins. Needs a transaction; of two branches that bind at once the first
+    one keeps the pin."""
+    await connection.execute(
+        update(pins).where(
+            owned(pins, tenant, conversation_id=conversation_id),
+            pins.c.position == bindparam("at"),
+            pins.c.digest.is_(None),
+        ),
+        # In order of their keys, so that two replicas cannot deadlock.
+        [{"at": position, "digest": digests[position]} for position in sorted(digests)],
+    )
+    return await find_pins(connection, tenant, conversation_id)
+
+
+async def set_pins(
+    connection: AsyncConnection, tenant: str, conversation_id: str, positions: Sequence[int]
+) -> list[Pin] | None:
+    """Replace the pins, and return the new ones, none of them bound; None if nobody knows the conversation. Needs a
+    transaction."""
+    known = await connection.execute(
+        select(conversations.c.id)
+        .where(owned(conversations, tenant, id=conversation_id))
+        # Who deletes the conversation, or replaces the pins at the same time, waits.
+        .with_for_update()
+    )
+    if known.first() is None:
+        return None
+    await connection.execute(delete(pins).where(owned(pins, tenant, conversation_id=conversation_id)))
+    if positions:
+        keys = {"tenant": tenant, "conversation_id": conversation_id}
+        await connection.execute(
+            insert(pins).values(created_at=now_ms()), [{**keys, "position": p} for p in sorted(set(positions))]
+        )
+    return await find_pins(connection, tenant, conversation_id)

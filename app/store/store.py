@@ -1,0 +1,524 @@
+"""The store as the rest of Steno sees it: every wait bounded, every database error a `StoreError`.
+
+A query is a function of this folder that takes a connection and knows its SQL, and nothing else. `Store` runs it, with
+the connection, transaction, timeout, retries and circuit breaker that its caller needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from asyncio import sleep
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, TypeVar
+
+import structlog
+from msgspec import Struct
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.compaction.chunks import ChunkRange, SummaryChunk
+from app.conversation.recognition import Head
+from app.conversation.secrets import Scrub, without_secrets
+from app.runtime.bounded import Repeats
+from app.runtime.caches import Erased
+from app.store import chunks, conversations, leases, retention, schema
+from app.store.engine import (
+    CLOSE_SECONDS,
+    COMMAND_SECONDS,
+    DATABASE_ERRORS,
+    MIGRATION_SECONDS,
+    PATIENT_LOCK_SECONDS,
+    REMEDY,
+    Contended,
+    Database,
+    DatabaseUnusable,
+    Guard,
+    Queued,
+    SchemaTooNew,
+    SchemaTooOld,
+    StatementRefused,
+    StoreUnavailable,
+    Work,
+    unopened,
+)
+from app.store.histories import HistoryQueue, StoredHistory, read_history
+from app.store.leases import Busy, Lease, TooMany
+from app.store.write_behind import REMEDY as UNWRITABLE
+from app.store.write_behind import WriteBehind
+
+if TYPE_CHECKING:
+    from app.store.release_0_1 import Decryption, Export
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Query = Callable[Concatenate[AsyncConnection, P], Awaitable[T]]
+
+log = structlog.get_logger("steno.store")
+
+TASK_SECONDS = 10.0
+REST_SECONDS = 5.0
+FLUSH_SECONDS = 5.0
+QUEUE_SECONDS = 2.0
+"""Longest wait of a request for other writers of this process."""
+FIRST_PAUSE_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 5.0
+"""Pauses between tries to connect at the start."""
+COMMIT_AT_SECONDS = (0.0, 0.3, 1.0, 3.0, 8.0, 16.0, 24.0)
+"""Earliest times of the tries of a commit: a database that restarts refuses at once, a silent one takes its time, and
+another one takes over after twenty seconds or more."""
+COMMIT_TRY_SECONDS = 1.7
+POLL_SECONDS = 0.25
+"""Time between two looks of a request that waits for a compaction of another one."""
+LARGEST_HISTORY = 100 << 20
+ERASED_ROWS = 500
+
+
+class Check(Struct, frozen=True):
+    """State of the database, for `steno doctor`."""
+
+    place: str
+    """The database's URL or path, without its password."""
+    reachable: bool
+    current_revision: str | None
+    head_revision: str
+    reason: str | None
+    """Why it cannot be used now."""
+    is_new: bool = False
+    """Whether the file is missing and made at the first start."""
+    unusable: bool = False
+    """Whether Steno cannot start with this database until an operator fixes it."""
+    secret_fits: bool | None = None
+    """Whether it belongs to the secret; None if it belongs to none yet, or was not asked."""
+
+
+class Readiness:
+    """Tries to connect until it works. A database that is there and unusable is only an error at the first try."""
+
+    def __init__(self, connect: Callable[[], Awaitable[object]]) -> None:
+        self._connect = connect
+        self._retrying: asyncio.Task[None] | None = None
+        self._repeats = Repeats()
+        self.ready = asyncio.Event()
+        self.reason: str | None = "not started"
+
+    async def start(self) -> None:
+        """Raise DatabaseUnusable if waiting would not help; otherwise return, connected or not."""
+        try:
+            await self._try()
+        except StoreUnavailable as error:
+            self._note(error.reason)
+            self._retrying = asyncio.ensure_future(self._retry())
+
+    async def stop(self) -> None:
+        """Stop trying; an attempt under way is the guard's."""
+        if self._retrying is not None:
+            self._retrying.cancel()
+            await asyncio.wait({self._retrying})
+
+    async def _try(self) -> None:
+        await self._connect()
+        self.reason = None
+        self.ready.set()
+
+    async def _retry(self) -> None:
+        pause, began = FIRST_PAUSE_SECONDS, monotonic()
+        while not self.ready.is_set():
+            await sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            try:
+                await self._try()
+            except StoreUnavailable as error:
+                self._note(error.reason)
+            except DatabaseUnusable as error:
+                # Requests are being served by now: go on without a store, and say why.
+                self._note(str(error))
+            except Exception:
+                if (times := self._repeats.again("connect")) is not None:
+                    log.exception("connecting to the database failed", times=times)
+        log.info("database ready", seconds=round(monotonic() - began, 1))
+
+    def _note(self, reason: str) -> None:
+        if reason != self.reason:
+            log.warning("database away", reason=reason, remedy=REMEDY)
+        self.reason = reason
+
+
+class Store:
+    """One database, SQLite or PostgreSQL. Made in the event loop that uses it."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = 0.25,
+        lease_ttl: float = 15.0,
+        retention_days: int | None = None,
+        scrub: Scrub = without_secrets,
+        largest_history: int = LARGEST_HISTORY,
+        took: Callable[[float], object] = lambda _: None,
+        secret: bytes | None = None,
+    ) -> None:
+        """Connects to nothing yet; raises DatabaseURLError. `timeout`, of a request's calls, and `lease_ttl` are
+        seconds; without `retention_days` everything is kept. `scrub` makes of a message what is stored of it, and
+        histories of more than `largest_history` bytes are not stored. `took` is called with the seconds of each
+        request's call.
+
+        With `secret` the store does not start on a database of another one.
+        """
+        # Whatever has the lock, the database is well, and can say so before the request gives up.
+        self.database = Database(url, lock_seconds=0.8 * timeout)
+        self.timeout = timeout
+        self.lease_ttl_ms = round(1000 * lease_ttl)
+        self._took = took
+        self._secret_digest = None if secret is None else schema.digest_of(secret)
+        self.guard = Guard(self._ping, opened=self.database.cut_idle)
+        # Bounded, so that closing the store in the middle abandons the attempt: see `Guard`.
+        self.readiness = Readiness(lambda: self.guard.bounded(self.migrate, MIGRATION_SECONDS))
+        self.writes = WriteBehind(self.database, self.guard, HistoryQueue(scrub, largest_history))
+        """The queues of what is recorded and not stored yet, and how much was dropped."""
+        self.tidying = retention.Tidying(self, retention_days)
+        self._tidying_task: asyncio.Task[None] | None = None
+
+    # From the start to the end
+
+    async def start(self) -> None:
+        """Migrate, or go on trying in the background while the database is unreachable; raise DatabaseUnusable."""
+        await self.readiness.start()
+        self.writes.start(self.readiness.ready)
+        self._tidying_task = asyncio.ensure_future(self.tidying.run())
+
+    async def close(self) -> None:
+        """Flush what waits, for at most five seconds, and close every connection."""
+        if self._tidying_task is not None:
+            self._tidying_task.cancel()
+            await asyncio.wait({self._tidying_task})
+        await self.readiness.stop()
+        await self.writes.stop()
+        if self.writes.waiting:
+            try:
+                await self.flush()
+            except StoreUnavailable as error:
+                log.warning("closed before everything was stored", reason=error.reason)
+        await self.guard.close()
+        await self.guard.abandoned_calls(CLOSE_SECONDS)
+        await self.database.close()
+        await self.guard.abandoned_calls(COMMAND_SECONDS)
+
+    async def migrate(
+        self, decryption: Decryption | None = None, export: Export | None = None
+    ) -> tuple[str | None, str]:
+        """The revisions before and after; None before: the database was empty, and belongs to the secret from now on.
+
+        Raises StoreUnavailable if trying again may help, and DatabaseUnusable if not.
+        """
+        if await schema.is_newest(self.database):
+            if self.database.address.path is not None:
+                schema.close_to_others(self.database.address.path)
+            await self._refuse_another_secret()
+            return schema.newest(), schema.newest()
+        before = await schema.upgrade(self.database, decryption, export, self._secret_digest)
+        return before, schema.newest()
+
+    async def bind_secret(self) -> bool:
+        """Let a migrated database belong to the secret; False if it does already. Raises as `migrate` does."""
+        if (digest := self._secret_digest) is None:
+            return False
+        async with schema.alone(self.database) as connection:
+            is_new = await schema.keep_digest(connection, digest)
+        await self._refuse_another_secret()
+        return is_new
+
+    async def _refuse_another_secret(self) -> None:
+        if await self.secret_fits() is False:
+            raise schema.wrong_secret(self.database)
+
+    async def secret_fits(self) -> bool | None:
+        """Whether the database belongs to the secret; None if it belongs to none yet. Raises StoreUnavailable."""
+        return await self.before_start(schema.belongs_to, self._secret_digest)
+
+    async def check(self) -> Check:
+        """Look without changing anything; raises nothing."""
+        place, head = self.place, schema.newest()
+        path = self.database.address.path
+        if path is not None and not path.exists():
+            return Check(place, False, None, head, f"{path} does not exist yet", is_new=True)
+        revision = None
+        try:
+            revision = await self.guard.bounded(self._reading(schema.current), REST_SECONDS)
+            schema.refuse_unknown(revision)
+            fits = await self.secret_fits()
+        except (SchemaTooNew, SchemaTooOld) as error:
+            return Check(place, True, revision, head, str(error), unusable=True)
+        except StoreUnavailable as error:
+            cause = error.__cause__
+            why = unopened(cause) if isinstance(cause, DATABASE_ERRORS) else error
+            return Check(place, False, None, head, str(why), unusable=isinstance(why, DatabaseUnusable))
+        return Check(place, True, revision, head, None, unusable=fits is False, secret_fits=fits)
+
+    @property
+    def state(self) -> Literal["ok", "degraded"]:
+        """Degraded: a request goes on without what is stored. Whether something can be stored is `not_written`."""
+        return "ok" if self.reason is None else "degraded"
+
+    @property
+    def reason(self) -> str | None:
+        """Why the store is degraded; None while it is well."""
+        return self.readiness.reason or self.guard.reason
+
+    @property
+    def not_written(self) -> str | None:
+        """Why nothing can be stored, whether it can be read or not; None while it can be, as far as is known."""
+        return self.writes.reason
+
+    @property
+    def remedy(self) -> str | None:
+        """Advice to the operator; None while the store is well."""
+        if self.reason is not None:
+            return REMEDY
+        return None if self.not_written is None else UNWRITABLE
+
+    @property
+    def place(self) -> str:
+        """The database's URL or path, without its password."""
+        return self.database.address.place
+
+    # The ways to run a query. Each raises StoreUnavailable, and what the query raises.
+
+    async def request(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Read on a request's path: through the circuit breaker, within the request's timeout."""
+        return await self._guarded(self._reading(query, *arguments, **options))
+
+    async def request_change(self, change: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Change rows on a request's path, in a transaction that waits for locks no longer than that."""
+
+        async def work() -> T:
+            async with self.database.writing() as connection:
+                return await change(connection, *arguments, **options)
+
+        return await self._guarded(work)
+
+    async def rest(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Read for the REST API, after what waits to be stored: a look after a request sees what the request showed."""
+        return await self._after_writes(self._reading(query, *arguments, **options))
+
+    async def rest_change(self, change: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Change rows for the REST API in a transaction, after what waits to be stored."""
+        return await self._after_writes(self._writing(change, *arguments, **options))
+
+    async def task(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Read in the background; what waits to be stored is not seen yet."""
+        return await self._bounded(self._reading(query, *arguments, **options), TASK_SECONDS)
+
+    async def task_change(self, change: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Change rows in the background, in a transaction."""
+        return await self._bounded(self._writing(change, *arguments, **options), TASK_SECONDS)
+
+    async def before_start(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Read as a task does, also while the store is not started."""
+        return await self.guard.bounded(self._reading(query, *arguments, **options), TASK_SECONDS)
+
+    def _reading(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> Work[T]:
+        async def work() -> T:
+            async with self.database.reading() as connection:
+                return await query(connection, *arguments, **options)
+
+        return work
+
+    def _writing(self, change: Query[P, T], *arguments: P.args, **options: P.kwargs) -> Work[T]:
+        """Work in a transaction that waits some seconds for locks."""
+
+        async def work() -> T:
+            async with self.database.writing(patient=True) as connection:
+                return await change(connection, *arguments, **options)
+
+        return work
+
+    async def _guarded(self, work: Work[T], late: Callable[[T], Awaitable[object]] | None = None) -> T:
+        """Work on a request's path. `late`: see `Guard.call`."""
+        self._require_ready()
+        began = monotonic()
+        try:
+            while True:
+                try:
+                    return await self.guard.call(work, self.timeout, late)
+                except Queued:
+                    if monotonic() - began > QUEUE_SECONDS:
+                        raise
+        finally:
+            self._took(monotonic() - began)
+
+    async def _after_writes(self, work: Work[T]) -> T:
+        # Not through the breaker, which is there for requests: this may be slow while the database is well.
+        async def flush_first() -> T:
+            await self.writes.flush()
+            return await work()
+
+        return await self._bounded(flush_first, REST_SECONDS)
+
+    async def _bounded(self, work: Work[T], seconds: float) -> T:
+        self._require_ready()
+        return await self.guard.bounded(work, seconds)
+
+    def _require_ready(self) -> None:
+        if self.readiness.reason is not None:
+            raise StoreUnavailable(self.readiness.reason)
+
+    async def _ping(self) -> None:
+        async with self.database.reading() as connection:
+            await connection.execute(text("SELECT 1"))
+
+    # Leases: the theory is in `leases`. Each raises StoreUnavailable.
+
+    async def take_lease(
+        self,
+        tenant: str,
+        conversation_id: str,
+        wanted: ChunkRange,
+        chain: Collection[bytes],
+        holder: str,
+        most: int | None = None,
+    ) -> Lease | Busy | TooMany:
+        """Take the lease of a range; Busy if waiting is better than making the chunk; TooMany if `most` conversations
+        of the tenant are being compacted, by all processes."""
+
+        async def work() -> Lease | Busy | TooMany:
+            place = tenant, conversation_id, wanted, chain
+            # A crowd that has to wait should not queue for a write lock to hear it.
+            async with self.database.reading() as connection:
+                if busy := await leases.find_live(connection, *place, self.lease_ttl_ms):
+                    return busy
+            async with self.database.writing() as connection:
+                return await leases.acquire_lease(connection, *place, holder, self.lease_ttl_ms, most)
+
+        async def give_back(granted: Lease | Busy | TooMany) -> None:
+            # Its request has given up: others would wait for nothing.
+            if isinstance(granted, Lease):
+                await self.release_lease(granted)
+
+        try:
+            return await self._guarded(work, late=give_back)
+        except Contended:
+            # A crowd takes its turns, or a process was cut off in the middle of its own: either is over soon.
+            return Busy(conversation_id, self.timeout)
+
+    async def live_lease(
+        self, tenant: str, conversation_id: str, wanted: ChunkRange, chain: Collection[bytes]
+    ) -> Busy | None:
+        """The lease that `take_lease` would have to wait for; None if there is none."""
+        return await self.request(leases.find_live, tenant, conversation_id, wanted, chain, self.lease_ttl_ms)
+
+    async def lease_ended(
+        self, tenant: str, conversation_id: str, wanted: ChunkRange, chain: Collection[bytes], seconds: float
+    ) -> bool:
+        """Wait until `take_lease` would not have to wait; False if that takes longer than so many seconds.
+
+        Raises StoreUnavailable as soon as the database cannot be asked.
+        """
+        ends = monotonic() + seconds
+        while await self.live_lease(tenant, conversation_id, wanted, chain):
+            if (left := ends - monotonic()) <= 0:
+                return False
+            # Spread, as those of a crowd begin together.
+            await sleep(min(left, POLL_SECONDS * random.uniform(0.75, 1.25)))
+        return True
+
+    async def renew_lease(self, held: Lease) -> bool:
+        """Prolong a lease; False: it was taken over, and what is being made can no longer be committed."""
+        return await self.task_change(leases.renew_lease, held, self.lease_ttl_ms)
+
+    async def release_lease(self, held: Lease) -> None:
+        """Let others in: those who wait see it when they look next."""
+        await self.task_change(leases.release_lease, held)
+
+    async def keep_chunks(self, held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None:
+        """Store chunks and return them as stored; None if the lease was lost.
+
+        On SQLite it waits for its turn longer than a request may: summaries that are made side by side are often done
+        together, while others write, too, and behind one that is not stored no later one is of use.
+        """
+        is_patient = self.database.is_sqlite
+        seconds = COMMIT_TRY_SECONDS + (PATIENT_LOCK_SECONDS if is_patient else 0)
+
+        async def work() -> list[SummaryChunk] | None:
+            async with self.database.writing(patient=is_patient) as connection:
+                return await chunks.commit_chunks(connection, held, made)
+
+        began = monotonic()
+        for next_at in COMMIT_AT_SECONDS[1:]:
+            try:
+                return await self._bounded(work, seconds)
+            except StatementRefused:
+                raise
+            except StoreUnavailable as error:
+                log.warning("commit tried again", reason=error.reason)
+                await sleep(max(0.0, began + next_at - monotonic()))
+        return await self._bounded(work, seconds)
+
+    # Other calls of more than one query. Each raises StoreUnavailable.
+
+    async def heads(self, tenant: str, digests: Sequence[bytes]) -> list[Head]:
+        """The digests that some conversation was seen with, each with the newest such conversation."""
+        # Taken before the database is read: what is flushed in between is then seen twice rather than not at all.
+        unwritten = self.writes.heads(tenant, digests)
+        return await self.request(conversations.find_heads, tenant, digests, unwritten)
+
+    async def pins_in(
+        self, tenant: str, conversation_id: str, chain: Sequence[bytes], *, bind: bool = True
+    ) -> tuple[int, ...]:
+        """The positions of the conversation's pinned messages in this chain, ascending.
+
+        Pins that no request has shown yet are bound to it; a dry run only looks (`bind=False`).
+        """
+
+        async def work() -> tuple[int, ...]:
+            async with self.database.reading() as connection:
+                found = await conversations.find_pins(connection, tenant, conversation_id)
+            unbound = [pin.position for pin in found if pin.digest is None and pin.position + 1 < len(chain)]
+            fresh = {position: chain[position + 1] for position in unbound}
+            if fresh and bind:
+                async with self.database.writing() as connection:
+                    found = await conversations.bind_pins(connection, tenant, conversation_id, fresh)
+                fresh = {}
+            return tuple(pin.position for pin in found if pin.position in fresh or pin.holds_in(chain))
+
+        return await self._guarded(work)
+
+    async def history(self, tenant: str, conversation_id: str) -> StoredHistory | None:
+        """The history of the conversation's latest request, what this process has not written yet included; None where
+        none is kept."""
+        self.writes.histories.hasten(tenant, conversation_id)
+        return await self.rest(read_history, tenant, conversation_id)
+
+    async def flush(self) -> None:
+        """Store what was recorded, within five seconds; after an error the rest still waits."""
+        await self._bounded(self.writes.flush_all, FLUSH_SECONDS)
+
+    async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
+        """Delete a conversation; False if it was not there. A compaction that is under way can no longer commit."""
+        erase = self._writing(conversations.erase_conversation, tenant, conversation_id)
+        erased = await self._erase(Erased(tenant, conversation_id), erase)
+        if erased:
+            await self.empty_log()
+        return erased
+
+    async def erase_tenant(self, tenant: str) -> bool:
+        """Erase all of a tenant; False if there was nothing. No compaction that is under way can commit any more."""
+        await self.task_change(leases.revoke_leases, tenant)
+        erased = False
+        while await self.task_change(retention.erase_some, tenant, ERASED_ROWS):
+            erased = True
+        erased = await self._erase(Erased(tenant), self._writing(retention.erase_rest, tenant)) or erased
+        await self.empty_log()
+        return erased
+
+    async def _erase(self, what: Erased, erase: Work[bool]) -> bool:
+        return await self._bounded(lambda: self.writes.erase(what, erase), REST_SECONDS)
+
+    async def empty_log(self) -> None:
+        """Empty SQLite's log of changes (WAL), which holds what pages were before, so that it holds nothing of what was
+        deleted. Waits some seconds for those who read. Freed pages are overwritten (`secure_delete`)."""
+        if self.database.address.path is not None:
+            await self.task(retention.cut_log)
