@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 49_010,
+    "app": 48_555,
     "app/cli": 2_655,
     "app/compaction": 11_190,
     "app/conversation": 2_096,
@@ -25,7 +25,7 @@ LINES = {
     "app/api": 2_910,
     "app/runtime": 690,
     "app/settings": 2_110,
-    "app/store": 5_190,
+    "app/store": 4_754,
     "app/telemetry": 540,
     "app/tokens": 1_610,
     "app/formats": 7_510,
@@ -33,7 +33,7 @@ LINES = {
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""
-FILES = 267
+FILES = 248
 """Python files in `app`, at most."""
 SETTINGS = 75
 TABLES = 12
