@@ -40,11 +40,9 @@ from app.inspector.session import Sessions
 from app.inspector.visits import Inspector
 from app.providers.calibrations import Calibrations
 from app.providers.diagnosis import judge_upstream
-from app.providers.estimator import Estimator
 from app.providers.ledger import Ledger
 from app.providers.providers import Provider, Providers
 from app.providers.registry import tariff as list_tariff
-from app.providers.tokenizer import Tokenizer
 from app.providers.windows import Windows
 from app.proxy.caller_identity import Authenticator
 from app.proxy.conversations import Conversations
@@ -65,6 +63,8 @@ from app.settings.secret import server_secret
 from app.store import DatabaseUnusable, Store, StoreUnavailable
 from app.telemetry.metrics import CACHES, Metrics, Sampler
 from app.telemetry.spans import Tracer
+from app.tokens.estimator import Estimator
+from app.tokens.tokenizer import Tokenizer
 from app.tokens.usage import Tariff
 
 log = structlog.get_logger("steno")

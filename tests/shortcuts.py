@@ -12,7 +12,7 @@ import httpcore2
 import pytest
 import uvicorn.server
 
-from app.providers import token_tables, tokenizer
+from app.tokens import token_tables, tokenizer
 
 TABLES = Path(__file__).parents[1] / ".tables"
 

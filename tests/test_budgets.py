@@ -14,26 +14,26 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 48_555,
+    "app": 48_530,
     "app/cli": 2_655,
     "app/compaction": 11_190,
     "app/conversation": 2_096,
     "app/http": 3_210,
     "app/inspector": 3_050,
-    "app/providers": 2_380,
+    "app/providers": 1_820,
     "app/proxy": 3_385,
     "app/api": 2_910,
     "app/runtime": 690,
     "app/settings": 2_110,
     "app/store": 4_754,
     "app/telemetry": 540,
-    "app/tokens": 1_610,
+    "app/tokens": 2_130,
     "app/formats": 7_510,
     "tests": 64_251,
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""
-FILES = 248
+FILES = 245
 """Python files in `app`, at most."""
 SETTINGS = 75
 TABLES = 12

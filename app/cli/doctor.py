@@ -24,12 +24,12 @@ from app.providers.diagnosis import judge_upstream, suffix
 from app.providers.model_listings import ModelListing
 from app.providers.providers import Provider
 from app.providers.registry import day_of_list_prices, days_since
-from app.providers.tokenizer import Tokenizer
 from app.settings import ConfigurationError, Settings
 from app.settings.checks import SECRET_NOT_CHECKED, Finding, check_settings
 from app.settings.secret import existing_secret
 from app.store import Check, Store, StoreError, StoreUnavailable
 from app.store.schema import MADE_WITH_ANOTHER, WAYS_OUT
+from app.tokens.tokenizer import Tokenizer
 
 MOST_NAMES = 8
 CHAT = "/v1/chat/completions", "OPENAI_API_KEY"

@@ -446,7 +446,7 @@ def tables(
 ) -> None:
     """Fetch the tables that tokens are counted with; without them tokens are estimated from bytes."""
     settings = _settings(config)
-    from app.providers.token_tables import TablesUnavailable, fetch, missing_in
+    from app.tokens.token_tables import TablesUnavailable, fetch, missing_in
 
     place = folder or settings.tokenizer.folder
     try:

@@ -32,12 +32,12 @@ from app.cli.spent import Spent
 from app.cli.tools import ANTHROPIC_VARIABLES, KEY_VARIABLES, OPENAI_VARIABLES, prepared, variables_for
 from app.http.protocol import protocol_within
 from app.main import create_app
-from app.providers.tokenizer import Tokenizer
 from app.runtime.server import serve
 from app.settings import ConfigurationError, Settings, load
 from app.settings.sections.upstreams import ANTHROPIC
 from app.store.engine import read_url
 from app.tokens.rules import rules_for
+from app.tokens.tokenizer import Tokenizer
 
 HOST = "127.0.0.1"
 DRAIN_SECONDS = 5.0

@@ -22,11 +22,11 @@ from app.formats.format import WireFormat
 from app.formats.requests import WireRequest
 from app.formats.sse import EventShape
 from app.http.relayed import Headers
-from app.providers.estimator import Prompt
 from app.providers.providers import Provider
 from app.runtime.bounded import Lineage
 from app.settings.policies import AppliedPolicy
 from app.tokens.estimate import Cost, Count
+from app.tokens.estimator import Prompt
 from app.tokens.usage import DecisionRecord, Purpose
 
 T = TypeVar("T")

@@ -36,11 +36,11 @@ from app.formats.summaries import Manners, SummaryDialect, SummaryReader
 from app.http.credentials import for_anybody, keys_alone
 from app.http.relayed import for_summary, with_missing
 from app.http.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, UpstreamAnswer, read_into
-from app.providers.estimator import Estimator
 from app.providers.providers import Provider, Providers
 from app.runtime.bounded import Repeats
 from app.runtime.sightings import AnsweredTenants, Sightings
 from app.telemetry.spans import Tracer
+from app.tokens.estimator import Estimator
 
 log = structlog.get_logger("steno.summariser")
 PAUSED = Reason(Code.SUMMARISER_PAUSED)
@@ -416,7 +416,7 @@ class SummaryRouting:
         summary = rules.summary
         summariser, provider = summary.model or request.model, self._at(request, summary.upstream)
         format_ = provider.format_for(request.format, request.tenant)
-        formula = self.estimator.formula(self.base_model(summariser), format_.token_rules)
+        formula = self.estimator.formula(format_.token_rules(self.base_model(summariser)))
         line = provider.calibrations.of(request.tenant, summariser, formula, tools=False).line
         window = provider.windows.window_of(summariser, request.tenant)
         room = line.to_estimate(limit_of(window, budget.summary))

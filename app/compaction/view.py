@@ -39,7 +39,7 @@ from app.conversation.client_context import (
 from app.conversation.identity import Identity
 from app.conversation.lazy import lazy
 from app.conversation.messages import History, Kind, Message, Transcript
-from app.tokens.estimate import Cost
+from app.tokens.estimate import Cost, Costs
 
 
 class Verbatim(Struct, frozen=True):
@@ -119,17 +119,6 @@ class Pins(Struct, frozen=True):
     """Pinned messages, counted after the leading instructions, ascending."""
     note: Note | None = None
     """The operator's own text, after the copies."""
-
-
-class Costs(Struct, frozen=True):
-    """The uncalibrated estimate of a prompt, by its parts."""
-
-    messages: Sequence[int]
-    """Tokens of each message, the instructions first."""
-    fixed: int
-    """Tokens of all beside the messages: tools, response format, reply priming."""
-    question: int | None = None
-    """Tokens of the last user message without the results in it; None where it holds none."""
 
 
 class _Counted:

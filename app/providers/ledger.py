@@ -16,8 +16,23 @@ from app.store import UsageRecord
 from app.store.write_behind import WriteBehind
 from app.telemetry.metrics import Metrics
 from app.tokens.rules import LONGEST_MODEL
-from app.tokens.savings import EarlierRequest, PromptEstimate, earlier_request, saved_cost, uncompacted_usage
-from app.tokens.usage import UNBILLED, Bill, DecisionRecord, Price, Purpose, SummaryStats, Tariff, Tokens, charge, saved
+from app.tokens.usage import (
+    UNBILLED,
+    Bill,
+    DecisionRecord,
+    EarlierRequest,
+    Price,
+    PromptEstimate,
+    Purpose,
+    SummaryStats,
+    Tariff,
+    Tokens,
+    charge,
+    earlier_request,
+    saved,
+    saved_cost,
+    uncompacted_usage,
+)
 
 log = structlog.get_logger("steno.ledger")
 

@@ -22,11 +22,11 @@ from app.conversation.messages import Kind
 from app.conversation.recognition import heads_of
 from app.formats.reader import MessageReader
 from app.formats.requests import BOUNDS, BodyBounds, WireRequest, check_number
-from app.providers.estimator import Prompt
 from app.proxy.caller import Caller
 from app.proxy.naming import name_of
 from app.proxy.options import event_shape, wait_seconds, wants_compaction
 from app.proxy.services import Services
+from app.tokens.estimator import Prompt
 
 INLINE_BYTES = 32_768
 """Bytes of unread text up to which it is digested and counted in the event loop: about a millisecond's work."""
@@ -172,7 +172,7 @@ def _converse(services: Services, wire: WireRequest, caller: Caller, measured: M
 
 async def count(services: Services, tenant: str, conversation: Conversation, prompt: Prompt) -> None:
     """Count messages that were not counted yet; long text in a worker thread."""
-    if prompt.uncounted > INLINE_BYTES or not prompt.is_ready:
+    if prompt.uncounted > INLINE_BYTES or not prompt.count.is_ready:
         await services.work.do(tenant, conversation.count)
     else:
         conversation.count()
@@ -186,7 +186,7 @@ def count_meanwhile(services: Services, request: ChatRequest) -> asyncio.Task[No
     conversation, prompt = request.conversation, request.prompt
     if not (uncounted := prompt.uncounted):
         return None
-    if uncounted > INLINE_BYTES or not prompt.is_ready:
+    if uncounted > INLINE_BYTES or not prompt.count.is_ready:
         return asyncio.ensure_future(count(services, request.tenant, conversation, prompt))
     asyncio.get_running_loop().call_soon(conversation.count)
     return None

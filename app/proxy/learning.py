@@ -19,15 +19,14 @@ from app.formats.usage import Usage
 from app.http.upstream import LONGEST_REFUSAL, Headers
 from app.providers.ledger import NOT_REPORTED
 from app.providers.providers import Provider, StreamedUsage
-from app.providers.tokenizer import by_bytes
 from app.providers.windows import overflow_in
 from app.proxy.caller import Caller
 from app.proxy.peeking import PeekedAnswer
 from app.proxy.report import LONGEST_REASON
 from app.proxy.services import Services
 from app.tokens.calibration import Sample, picture_sample, pictures_of
-from app.tokens.savings import PromptEstimate
-from app.tokens.usage import UNBILLED, Tokens
+from app.tokens.tokenizer import by_bytes
+from app.tokens.usage import UNBILLED, PromptEstimate, Tokens
 
 log = structlog.get_logger("steno.observe")
 

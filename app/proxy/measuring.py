@@ -12,7 +12,6 @@ from app.compaction.request import Measure
 from app.formats.format import WireFormat
 from app.formats.requests import WireRequest
 from app.http import own_headers
-from app.providers.estimator import Estimator
 from app.providers.providers import Provider, Providers
 from app.providers.registry import cap_of
 from app.proxy.caller import Caller
@@ -20,6 +19,7 @@ from app.proxy.options import rules_of
 from app.runtime.bounded import BoundedMap
 from app.settings.policies import Policies
 from app.tokens.estimate import Count
+from app.tokens.estimator import Estimator
 from app.tokens.rules import LONGEST_MODEL
 
 log = structlog.get_logger("steno.windows")
@@ -68,11 +68,12 @@ class Measuring:
         """Measure a model's summaries without a request. Raises `UnknownUpstream` and `FormatNotSpoken`."""
         provider = self._providers.of(model, format_.name, tenant)
         counted_as = self._base_model(model)
-        formula = self._estimator.formula(counted_as, format_.token_rules)
+        token_rules = format_.token_rules(counted_as, provider.host)
+        formula = self._estimator.formula(token_rules)
         rules = self._policies.of(model)
         window = provider.windows.window_of(model, tenant, rules.guessed_window)
         line = provider.calibrations.of(tenant, model, formula, tools=False).line
-        count = self._estimator.counter(format_.token_rules(counted_as, provider.host))
+        count = self._estimator.counter(token_rules.encoding)
         shares = rules.shares.for_model(cap_of(counted_as, CAP))
         return count, budget_for(window, None, shares, line)
 
@@ -81,13 +82,12 @@ class Measuring:
 
     def _measure(self, provider: Provider, wire: WireRequest, caller: Caller) -> Measure:
         estimator, model, tenant = self._estimator, wire.model, caller.tenant
-        token_rules = caller.format.token_rules
         counted_as = self._base_model(model)
-        formula = estimator.formula(counted_as, token_rules)
-        hidden = wire.forbids_tools and token_rules(counted_as, provider.host).hides_tools
-        tools = wire.has_tools and not hidden
+        token_rules = caller.format.token_rules(counted_as, provider.host)
+        formula = estimator.formula(token_rules)
+        tools = wire.has_tools and not (wire.forbids_tools and token_rules.hides_tools)
         line = provider.calibrations.of(tenant, model, formula, tools).line
-        caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as, token_rules) else 1.0
+        caution = HEURISTIC_CAUTION if token_rules.encoding in estimator.heuristics else 1.0
         rules = rules_of(self._policies, wire, caller)
         asked = caller.window_asked
         window = provider.windows.window_of(model, tenant, rules.guessed_window, asked)

@@ -12,7 +12,6 @@ from app.conversation.secrets import Scrub
 from app.formats.format import WireFormat
 from app.formats.reader import MessageReader
 from app.http.admission import BytesInFlight
-from app.providers.estimator import Estimator
 from app.providers.ledger import Ledger
 from app.providers.providers import Providers
 from app.proxy.caller_identity import Authenticator
@@ -25,6 +24,7 @@ from app.settings import CalibrationSettings, EventSettings, LimitSettings
 from app.store import Store
 from app.telemetry.metrics import Sampler
 from app.telemetry.spans import Tracer
+from app.tokens.estimator import Estimator
 
 
 @dataclass(slots=True)

@@ -13,11 +13,11 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from app.conversation.messages import History, Kind, Message, ToolCall, own_message, tool_name, unit_starts
-from app.tokens import pictures
 from app.tokens.declarations import Declarations, ResponseFormat, Tool, comment_lines, functions_text
-from app.tokens.rules import CountingRules
+from app.tokens.rules import CountingRules, media_tokens
 
 Count = Callable[[str], int]
 """Tokens of a text in the model's encoding: never more than its bytes in UTF-8."""
@@ -43,6 +43,17 @@ LONGEST_COMPACTED = 200_000
 
 # Possessive, so that a long run of escapes is not backtracked.
 _ESCAPES = re.compile(r"(?:\\(?:u[0-9a-fA-F]{4}|.))++")
+
+
+class Costs(Struct, frozen=True):
+    """The uncalibrated estimate of a prompt, by its parts."""
+
+    messages: Sequence[int]
+    """Tokens of each message, the instructions first."""
+    fixed: int
+    """Tokens of all beside the messages: tools, response format, reply priming."""
+    question: int | None = None
+    """Tokens of the last user message without the results in it; None where it holds none."""
 
 
 def estimate(messages: Sequence[Message], declarations: Declarations, rules: CountingRules, count: Count) -> int:
@@ -89,7 +100,7 @@ def picture_tokens(messages: Iterable[Message], rules: CountingRules) -> int | N
     media = [media for message in messages for media in message.media]
     if not media or any(one.kind != "image" or not one.width or not one.height for one in media):
         return None
-    return sum(pictures.media_tokens(one, rules.pictures, rules.picture_scale) for one in media)
+    return sum(media_tokens(one, rules.pictures, rules.picture_scale) for one in media)
 
 
 def utf8_length(text: str) -> int:
@@ -255,7 +266,7 @@ def _message_tokens(message: Message, called: str, rules: CountingRules, count: 
 
 def _media_tokens(message: Message, rules: CountingRules, count: Count) -> int:
     rest = rules.pictures, rules.picture_scale, rules.files, count
-    return sum(pictures.media_tokens(media, *rest) for media in message.media)
+    return sum(media_tokens(media, *rest) for media in message.media)
 
 
 def _calls_tokens(message: Message, rules: CountingRules, count: Count) -> int:

@@ -30,11 +30,11 @@ from app.formats.raw_json import Unreadable
 from app.formats.reader import MessageReader
 from app.formats.registry import FORMATS
 from app.formats.requests import WireRequest
-from app.providers.estimator import Estimator
-from app.providers.tokenizer import Tokenizer
 from app.tokens.calibration import claude_version, prior_for
 from app.tokens.estimate import estimate
+from app.tokens.estimator import Estimator
 from app.tokens.rules import rules_for
+from app.tokens.tokenizer import Tokenizer
 
 IDENTITY = Identity(b"benchmark")
 KNOWN, SCHEMA, MEDIA = "known", "with a schema", "with pictures or files"
@@ -82,8 +82,8 @@ class Scorer:
         except Unreadable:
             return None
         rules = wire.token_rules(model, row["host"])
-        counted = estimate(messages, request.declarations(), rules, self._estimator.counter(rules))
-        prior = prior_for(model, self._estimator.formula(model, wire.token_rules), request.has_tools)
+        counted = estimate(messages, request.declarations(), rules, self._estimator.counter(rules.encoding))
+        prior = prior_for(model, self._estimator.formula(wire.token_rules(model)), request.has_tools)
         told = round(prior.offset + prior.ratio * counted)
         holds_media = any(message.media for message in messages)
         return Scored(family(model), sort_of(request, holds_media), told, row["expected_prompt_tokens"])

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.main import create_app
-from app.providers.tokenizer import Tokenizer
 from app.runtime.server import serve
 from app.settings import load
 from app.tokens.rules import rules_for
+from app.tokens.tokenizer import Tokenizer
 from lab.replay.recorder import Recorder
 from lab.simulator import Simulator
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from app.providers.tokenizer import Tokenizer
 from app.runtime.server import RunningServer, serve
 from app.tokens.estimate import Count
+from app.tokens.tokenizer import Tokenizer
 from lab.simulator.chat_completions.format import ChatCompletions
 from lab.simulator.connection import (
     Connection,

@@ -18,7 +18,6 @@ from app.compaction.view import (
     Altered,
     Carried,
     Conversation,
-    Costs,
     Note,
     Part,
     Pinned,
@@ -40,6 +39,7 @@ from app.formats.requests import BodyBounds, TooManyMessages
 from app.formats.sse import EVENT_SHAPES, EventShape, FrameSplitter, frames_in
 from app.formats.summaries import Manners, read_answer
 from app.settings.sections.summary import SAID_BY_STENO
+from app.tokens.estimate import Costs
 from app.tokens.usage import MOST_TOKENS, UNBILLED
 from tests.conformance.samples import Samples, samples_of
 from tests.unit.conversations import IDENTITY, chunk, count

@@ -87,7 +87,7 @@ class Forks:
 
 def _import_everything() -> None:
     import app  # noqa: PLC0415 - for the process that waits alone
-    from app.providers.tokenizer import Tokenizer  # noqa: PLC0415
+    from app.tokens.tokenizer import Tokenizer  # noqa: PLC0415
 
     for found in pkgutil.walk_packages(app.__path__, "app."):
         if not found.name.endswith("__main__"):

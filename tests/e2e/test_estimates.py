@@ -85,22 +85,22 @@ SERVING_THREAD = "uvicorn"
 
 
 class Watched:
-    """A text counter that notes in which thread it is asked, and may hold the answer back."""
+    """A count of texts that notes in which thread it is asked, and may hold the answer back."""
 
-    def __init__(self, counter: Count, hold: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, count: Count, hold: Callable[[], object]) -> None:
         self.threads: set[str] = set()
-        self._counter, self._hold = counter, hold
+        self._count, self._hold = count, hold
 
     def __call__(self, text: str) -> int:
         self.threads.add(threading.current_thread().name)
         self._hold()
-        return self._counter(text)
+        return self._count(text)
 
 
 def watch(steno: Steno, monkeypatch: pytest.MonkeyPatch, hold: Callable[[], object] = lambda: None) -> Watched:
-    estimator = steno.services.estimator
-    watched = Watched(estimator.counter(rules_for(MODEL)), hold)
-    monkeypatch.setattr(estimator, "counter", lambda _: watched)
+    counter = steno.services.estimator.counter(rules_for(MODEL).encoding)
+    watched = Watched(counter._count, hold)
+    monkeypatch.setattr(counter, "_count", watched)
     return watched
 
 

@@ -85,7 +85,7 @@ def test_the_wheel_has_all_of_the_code_what_it_reads_and_the_licences(wheel: Pat
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         metadata = Parser().parsestr(archive.read(f"steno-{__version__}.dist-info/METADATA").decode())
-    assert wanted | {"app/providers/tables.txt"} <= names
+    assert wanted | {"app/tokens/tables.txt"} <= names
     assert {name for name in names if not name.startswith(("app/", "lab/", "steno-"))} == set()
     assert metadata["Version"] == __version__
     assert metadata["License-Expression"] == "Apache-2.0"

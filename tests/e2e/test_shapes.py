@@ -15,8 +15,8 @@ from app.compaction.select import PlanningState
 from app.compaction.view import Conversation
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.reader import MessageReader
-from app.providers.estimator import Prompt
 from app.proxy import intake
+from app.tokens.estimator import Prompt
 from tests.e2e.histories import HELLO, chat, long_history
 from tests.e2e.raw import get, post
 from tests.e2e.running import StartSteno

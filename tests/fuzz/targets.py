@@ -18,7 +18,7 @@ import msgspec
 
 from app.api.pins import read_indexes
 from app.compaction.budget import Shares, Window, budget_for
-from app.compaction.view import Altered, Conversation, Costs, View, whole
+from app.compaction.view import Altered, Conversation, View, whole
 from app.conversation.identity import Identity
 from app.errors import InvalidRequest, LoopDetected
 from app.formats.chat_completions.answers import ChunkHead, CompletionEditor
@@ -42,6 +42,7 @@ from app.proxy.naming import encoded_name, name_in_header, name_in_json, name_in
 from app.proxy.options import read_preset
 from app.settings import Settings, load
 from app.telemetry.metrics import Metrics
+from app.tokens.estimate import Costs
 from app.tokens.usage import MOST_TOKENS
 from tests.conformance.chat_completions import SAMPLES
 from tests.unit.refusals import NEGATIVES, OVERFLOWS

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx2
 
-from app.providers.tokenizer import Tokenizer
+from app.tokens.tokenizer import Tokenizer
 from lab.simulator import Model, Record, ScriptedCall, Simulator
 from tests.e2e.running import start
 from tests.histories.items import requests_of_items

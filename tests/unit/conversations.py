@@ -19,11 +19,12 @@ from app.compaction.mask import Boundary, Masking, MaskPolicy
 from app.compaction.policy import Policy, SummaryBrief
 from app.compaction.select import Path, PlanningState
 from app.compaction.summarizer import SummaryWork, make_chunks
-from app.compaction.view import Conversation, Costs, View
+from app.compaction.view import Conversation, View
 from app.conversation.identity import Identity
 from app.conversation.messages import Kind, Message, ToolCall, Transcript
 from app.conversation.reasons import Code, because
 from app.formats.chat_completions.messages import KINDS
+from app.tokens.estimate import Costs
 
 T = TypeVar("T")
 

@@ -17,10 +17,10 @@ FORMULA = {"declared_tokens", "unit_tokens", "answer_tokens", "picture_tokens", 
 COUNT = "app.tokens.estimate.Count"
 COUNTING = {"tiktoken", "Tokenizer", "by_bytes", COUNT, "note_tokens", "media_tokens"} | FORMULA
 MAY_COUNT = {
-    "providers/tokenizer.py": {"tiktoken", "Tokenizer", "by_bytes"},
+    "tokens/tokenizer.py": {"tiktoken", "Tokenizer", "by_bytes"},
     "tokens/estimate.py": FORMULA | {"note_tokens", "media_tokens"},
-    "tokens/pictures.py": {"media_tokens"},
-    "providers/estimator.py": FORMULA | {COUNT, "by_bytes", "Tokenizer"},
+    "tokens/rules.py": {"media_tokens"},
+    "tokens/estimator.py": FORMULA | {"by_bytes", "Tokenizer"},
     # They make the tokenizer and hand it, or one of its counters, to the estimate.
     "main.py": {"Tokenizer"},
     "cli/run.py": {"Tokenizer"},
@@ -37,8 +37,8 @@ MAY_COUNT = {
     "proxy/measuring.py": {COUNT},
 }
 MAY_SCALE = {
-    "providers/tokenizer.py": {"BYTES_PER_TOKEN"},  # the heuristic without tables
-    "tokens/pictures.py": {"GLYPHS_PER_TOKEN"},  # what is written in a PDF, which nobody decodes to a text
+    "tokens/tokenizer.py": {"BYTES_PER_TOKEN"},  # the heuristic without tables
+    "tokens/rules.py": {"GLYPHS_PER_TOKEN"},  # what is written in a PDF, which nobody decodes to a text
     "compaction/summariser_client.py": {
         "len(prompt + wire.wishes.focus) // 2"
     },  # the room a summary call leaves beside its own prompt
@@ -154,7 +154,7 @@ def test_no_second_estimate_of_tokens(trees: Mapping[str, ast.AST], find: Find, 
         "def of(text): return len(text.encode()) / 3.3",
         "def of(size): return -(-size // 4)",
         "CHARS_PER_TOKEN = 4",
-        "from app.providers.tokenizer import Tokenizer as Other",
+        "from app.tokens.tokenizer import Tokenizer as Other",
         "from app.tokens import estimate\nestimate.unit_tokens(messages, rules, len)",
     ],
 )

@@ -18,12 +18,12 @@ from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.chat_completions.messages import read_message
 from app.formats.reader import MessageReader
 from app.main import create_app
-from app.providers.estimator import Estimator
-from app.providers.tokenizer import Tokenizer
 from app.runtime.caches import ENTRY_BYTES, MOST_AT_ONCE, Cache, Caches
 from app.settings import load
 from app.telemetry.metrics import CACHES
 from app.tokens.declarations import Declarations
+from app.tokens.estimator import Estimator
+from app.tokens.tokenizer import Tokenizer
 from tests.unit.conversations import IDENTITY
 
 

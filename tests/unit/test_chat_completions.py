@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.compaction.select import Path, build_view
-from app.compaction.view import Altered, Conversation, Costs, Verbatim, View, whole
+from app.compaction.view import Altered, Conversation, Verbatim, View, whole
 from app.conversation.messages import Media, ToolCall
 from app.errors import InvalidRequest
 from app.formats import reader as message_reading
@@ -24,6 +24,7 @@ from app.formats.reader import MESSAGE_BYTES, MessageReader
 from app.formats.refusals import LONGEST_COMPARED
 from app.formats.requests import BodyBounds, WireRequest
 from app.runtime.caches import ENTRY_BYTES, Caches
+from app.tokens.estimate import Costs
 from tests.unit.conversations import IDENTITY, chunk, count
 
 

@@ -18,7 +18,6 @@ from app.compaction.verify import coverage_of, problems
 from app.compaction.view import (
     Altered,
     Conversation,
-    Costs,
     Note,
     Part,
     Pins,
@@ -41,6 +40,7 @@ from app.conversation.client_context import (
 )
 from app.conversation.messages import Kind, Message
 from app.conversation.reasons import Code
+from app.tokens.estimate import Costs
 from tests.unit.conversations import IDENTITY, budget, chunk, conversation, cost, message, turns, words
 
 CLAUDE_CONTEXT = (

@@ -18,8 +18,6 @@ from msgspec.structs import replace
 
 from app.conversation.messages import History, Kind, Media, Message, ToolCall, unit_starts
 from app.formats.chat_completions.messages import KINDS
-from app.providers.token_tables import TABLES
-from app.providers.tokenizer import Tokenizer
 from app.tokens.declarations import Declarations, ResponseFormat, Tool
 from app.tokens.estimate import (
     LONGEST_COMPACTED,
@@ -45,6 +43,8 @@ from app.tokens.rules import (
     O_SERIES,
     CountingRules,
 )
+from app.tokens.token_tables import TABLES
+from app.tokens.tokenizer import Tokenizer
 
 NOTHING = Declarations()
 TOOL = Tool("look_up", "Look it up.", {})

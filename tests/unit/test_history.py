@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.compaction.view import Conversation, Costs
+from app.compaction.view import Conversation
 from app.conversation.messages import History, Kind, Media, Message
 from app.conversation.tool_results import ResultConfidence
+from app.tokens.estimate import Costs
 from tests.unit.conversations import IDENTITY, TENANT, message
 
 IDS = st.sampled_from(["a", "b", ""])

@@ -12,8 +12,7 @@ from app.providers.ledger import Ledger
 from app.settings import load
 from app.store import UsageRecord
 from app.telemetry.metrics import Metrics
-from app.tokens.savings import PromptEstimate
-from app.tokens.usage import Price, Spend, Tariff, Tokens, cost, saved, spends
+from app.tokens.usage import Price, PromptEstimate, Spend, Tariff, Tokens, cost, saved, spends
 
 PRICE = Price(prompt=15, completion=75)
 

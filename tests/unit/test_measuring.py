@@ -19,6 +19,7 @@ from app.proxy.measuring import MOST_GUESSED
 from app.proxy.services import Services
 from app.settings import load
 from app.tokens.calibration import Sample
+from app.tokens.rules import rules_for
 from tests.e2e import running
 
 TENANTS, SIZES = ("one", "two", "three"), (1_000, 8_000, 20_000, 70_000)
@@ -95,7 +96,7 @@ def learns(services: Services, random: Random) -> Callable[[], None]:
     """Something that answers and refusals teach."""
     provider, tenant = services.providers.default, random.choice(TENANTS)
     windows, size = provider.windows, random.choice(SIZES)
-    formula = services.estimator.formula("m")
+    formula = services.estimator.formula(rules_for("m"))
     sample = Sample(size, round(size * random.choice((0.9, 1.0, 1.2, 1.4))))
     return random.choice(
         [

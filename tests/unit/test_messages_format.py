@@ -13,7 +13,6 @@ from app.compaction.view import (
     Altered,
     Carried,
     Conversation,
-    Costs,
     Note,
     Part,
     Pinned,
@@ -32,6 +31,7 @@ from app.formats.messages.payload import OPENER
 from app.formats.raw_json import Unreadable
 from app.formats.reader import Beginnings, MessageReader
 from app.formats.requests import WireRequest
+from app.tokens.estimate import Costs
 from tests.conformance.messages import STREAM, WHOLE, delta, frame, start, text
 from tests.unit.conversations import IDENTITY, chunk, count, sure
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from app.compaction.view import Conversation, Costs, Note, Pruned, Verbatim, View
+from app.compaction.view import Conversation, Note, Pruned, Verbatim, View
 from app.formats.format import WireFormat
 from app.formats.messages.format import MESSAGES
 from app.formats.reader import MessageReader
+from app.tokens.estimate import Costs
 from tests.payloads import Judged
 from tests.unit.conversations import IDENTITY
 

@@ -3,7 +3,7 @@
 import pytest
 
 from app.conversation.messages import Media
-from app.tokens.pictures import Fit, Pages, Patches, Tiles, media_tokens
+from app.tokens.rules import Fit, Pages, Patches, Tiles, media_tokens
 
 TILES = Tiles(85, 170)
 PATCHES = Patches(162, 2, Fit(1_536, 2_048))

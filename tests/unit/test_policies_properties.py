@@ -29,12 +29,12 @@ from app.conversation.identity import Identity
 from app.conversation.messages import Kind
 from app.formats.chat_completions.messages import read_message, render
 from app.formats.reader import MessageReader
-from app.providers.estimator import Estimator, Prompt
-from app.providers.tokenizer import Tokenizer
 from app.settings import load
 from app.settings.policies import policy_of, shares_of
 from app.settings.presets import PRESET_NAMES, PresetName
 from app.tokens.declarations import Declarations
+from app.tokens.estimator import Estimator, Prompt
+from app.tokens.tokenizer import Tokenizer
 from tests.unit.conversations import SETTINGS, count, play
 from tests.unit.worlds import World
 

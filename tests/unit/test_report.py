@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from app.api import wire_schema
 from app.compaction.fallback import Decision
 from app.compaction.request import ChatRequest
-from app.compaction.view import Conversation, Costs
+from app.compaction.view import Conversation
 from app.conversation.messages import Kind, Message
 from app.conversation.reasons import Code, because
 from app.proxy.report import Context, closing, context_headers, context_members, context_of
 from app.tokens.calibration import Line
+from app.tokens.estimate import Costs
 from tests.unit.conversations import IDENTITY, TENANT
 
 UNTOUCHED = Decision(None)

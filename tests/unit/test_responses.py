@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.compaction.view import Altered, Carried, Conversation, Costs, Note, Pruned, Verbatim, View, whole
+from app.compaction.view import Altered, Carried, Conversation, Note, Pruned, Verbatim, View, whole
 from app.conversation.messages import Kind, Media, Message
 from app.conversation.reasons import Code
 from app.errors import UpstreamDisconnected
@@ -17,6 +17,7 @@ from app.formats.reader import MessageReader
 from app.formats.responses.format import RESPONSES
 from app.formats.sse import frames_in
 from app.formats.summaries import Manners
+from app.tokens.estimate import Costs
 from tests.conformance.responses import BEGINNING, SAMPLES, STREAM, ends, frame, response
 from tests.unit.conversations import IDENTITY
 

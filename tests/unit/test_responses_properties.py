@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from app.compaction.trim import fit, prune, truncations
 from app.compaction.verify import problems, repair
-from app.compaction.view import Conversation, Costs, View, whole
+from app.compaction.view import Conversation, View, whole
 from app.conversation.messages import Message
 from app.formats.reader import MessageReader
 from app.formats.responses.format import RESPONSES
+from app.tokens.estimate import Costs
 from lab.simulator.responses.items import OUTPUTS, PREFIXES, item_id, seal
 from lab.simulator.responses.judge import refusal_of
 from tests.unit.conversations import IDENTITY, count, words

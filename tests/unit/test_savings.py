@@ -5,8 +5,20 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.tokens.savings import EarlierRequest, PromptEstimate, earlier_request, saved_cost, uncompacted_usage
-from app.tokens.usage import UNBILLED, Bill, Charge, Price, Tariff, Tokens, charge
+from app.tokens.usage import (
+    UNBILLED,
+    Bill,
+    Charge,
+    EarlierRequest,
+    Price,
+    PromptEstimate,
+    Tariff,
+    Tokens,
+    charge,
+    earlier_request,
+    saved_cost,
+    uncompacted_usage,
+)
 from tests.unit.conversations import sure
 
 TARIFF = Tariff("model", "settings", ((0, Price(10, 50, cached=1, written=12.5)),))

@@ -16,8 +16,7 @@ from app.formats.responses import format as responses_format
 from app.tokens.calibration import prior_for, whole_ratio
 from app.tokens.declarations import Declarations, ResponseFormat, Tool, functions_text
 from app.tokens.estimate import byte_bound, estimate, unit_tokens
-from app.tokens.pictures import Area, Pages
-from app.tokens.rules import WHOLE, CountingRules, Encrypted, OneByOne, rules_for
+from app.tokens.rules import WHOLE, Area, CountingRules, Encrypted, OneByOne, Pages, rules_for
 
 items, blocks = responses_format.token_rules, messages_format.token_rules
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.providers import token_tables
-from app.providers.token_tables import TablesUnavailable, fetch, missing_in
+from app.tokens import token_tables
+from app.tokens.token_tables import TablesUnavailable, fetch, missing_in
 
 CONTENT = {"o200k_base": b"first table", "cl100k_base": b"second table"}
 INSTALLER = """

@@ -50,8 +50,7 @@ from app.formats.requests import (
 from app.formats.summaries import Collected, Json, SummaryDialect
 from app.tokens.calibration import claude_version, whole_ratio
 from app.tokens.declarations import Declarations, ResponseFormat
-from app.tokens.pictures import Area, Pages
-from app.tokens.rules import WHOLE, CountingRules, Encrypted, OneByOne, rules_for
+from app.tokens.rules import WHOLE, Area, CountingRules, Encrypted, OneByOne, Pages, rules_for
 
 NAME = "messages"
 PATH = b"/v1/messages"

@@ -54,8 +54,7 @@ from app.formats.responses.items import (
 )
 from app.formats.summaries import Collected, Json, SummaryDialect
 from app.tokens.declarations import Declarations
-from app.tokens.pictures import Pages
-from app.tokens.rules import GPT_5_TOOLS, WHOLE, CountingRules, Encrypted, rules_for
+from app.tokens.rules import GPT_5_TOOLS, WHOLE, CountingRules, Encrypted, Pages, rules_for
 
 NAME = "responses"
 PATH = b"/v1/responses"

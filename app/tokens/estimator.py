@@ -1,4 +1,4 @@
-"""The estimator: the core's formula with a memory, so that a turn counts only what is new in it."""
+"""The estimator: the formula of `estimate` with a memory, so that a turn counts only what is new in it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.view import Costs
 from app.conversation.messages import History, Message
-from app.providers.tokenizer import Tokenizer, by_bytes
 from app.runtime.bounded import BoundedMap
 from app.runtime.caches import Cache, Caches
 from app.tokens.declarations import Declarations
 from app.tokens.estimate import (
     FORMULA_VERSION,
-    Count,
+    Costs,
     answer_tokens,
     byte_bound,
     declared_tokens,
@@ -36,6 +34,7 @@ from app.tokens.estimate import (
     utf8_length,
 )
 from app.tokens.rules import CountingRules, rules_for
+from app.tokens.tokenizer import Counter, Tokenizer, by_bytes
 
 log = structlog.get_logger("steno.estimator")
 
@@ -61,13 +60,14 @@ class Estimator:
     """Counts every prompt, by whatever rules its model has. Safe to use from several threads."""
 
     def __init__(self, tokenizer: Tokenizer, caches: Caches | None = None) -> None:
-        self._tokenizer = tokenizer
+        self.counter = tokenizer.counter
+        """The counter of an encoding."""
+        self.heuristics = tokenizer.missing
+        """Encodings whose tables are missing."""
         self._remembered: Cache[Key, Tokens] = (caches or Caches()).cache(
             "tokens", lambda key, tokens: getsizeof(key) + getsizeof(tokens) + INTEGER_BYTES * len(tokens)
         )
         """Tokens of units of histories that are not in memory any more."""
-        self._loaded: dict[str, Count] = {}
-        """Tokenizers by encoding."""
         self._ways: dict[tuple[TokenRules, CountingRules], _Way] = {}
         self._asked: BoundedMap[tuple[str, str, float, TokenRules], _Way] = BoundedMap(MOST_MODELS)
         """How each model is counted, by model, host and rules."""
@@ -90,71 +90,36 @@ class Estimator:
         rest = history.rest
         place = 0 if history.instructions else history.first_instruction
         declares = _declared_digest(declared), history.holds_calls, history[place : place + 1]
-        declaration = _Declaration(way, declared, read, declares)
         kept: _Counted | None = rest.counted
         if kept is None or kept.way is not way:
             kept = _Counted(way, (), None, ())
         counted, units = _split(history.instructions, rest, kept.tokens)
-        beside = kept.beside if kept.declares == declares else self.recall([declaration.key])[0]
-        keys = [_key(way.tag, unit) for unit in units]
-        uncertain = list(zip(units, keys, self.recall(keys), strict=True)) if keys else []
-        return Prompt(way, history, counted, uncertain, declaration, beside)
+        beside = kept.beside if kept.declares == declares else way.remembered.use(_declared_key(way, declares))
+        keys = [_key(way, unit) for unit in units]
+        uncertain = list(zip(units, keys, map(way.remembered.use, keys), strict=True))
+        return Prompt(way, history, counted, uncertain, declared, read, declares, beside)
 
     def _found(self, model: str, host: str, picture_scale: float, token_rules: TokenRules) -> _Way:
         rules = replace(token_rules(model, host), picture_scale=picture_scale)
         with self._lock:
-            way = self._ways.setdefault((token_rules, rules), _Way(self, rules, len(self._ways)))
+            if (way := self._ways.get((token_rules, rules))) is None:
+                way = _Way(rules, self.counter(rules.encoding), self._remembered, len(self._ways))
+                self._ways[token_rules, rules] = way
             self._asked.keep((model, host, picture_scale, token_rules), way)
         return way
 
-    @property
-    def heuristics(self) -> Sequence[str]:
-        """Encodings whose tables are missing."""
-        return self._tokenizer.missing
-
-    def counter(self, rules: CountingRules) -> Count:
-        """Loads its table when it is asked for the first time: that takes a quarter of a second, and 40 MB that a
-        process which counts nothing does not need."""
-        encoding = rules.encoding
-        if (loaded := self._loaded.get(encoding)) is not None:
-            return loaded
-
-        def count(text: str) -> int:
-            return self._load(encoding)(text)
-
-        return count
-
-    def _load(self, encoding: str) -> Count:
-        counter = self._loaded.get(encoding)
-        if counter is None:
-            counter = self._loaded[encoding] = self._tokenizer.counter(encoding)
-        return counter
-
-    def has_loaded(self, encoding: str) -> bool:
-        return encoding in self._loaded
-
-    def formula(self, model: str, token_rules: TokenRules = rules_for) -> str:
+    def formula(self, rules: CountingRules) -> str:
         """Names what a model is counted with: what a calibration learnt holds for this alone."""
-        rules = token_rules(model, "")
-        encoding = "bytes" if self.heuristic(model, token_rules) else rules.encoding
+        encoding = "bytes" if rules.encoding in self.heuristics else rules.encoding
         return f"{FORMULA_VERSION}/{encoding}" + (f"/{rules.variant}" if rules.variant else "")
-
-    def heuristic(self, model: str, token_rules: TokenRules = rules_for) -> bool:
-        """Whether the model's table is missing, so that its tokens are only estimated by bytes."""
-        return token_rules(model, "").encoding in self.heuristics
-
-    def recall(self, keys: Sequence[Key]) -> list[Tokens | None]:
-        return list(map(self._remembered.use, keys))
-
-    def remember(self, key: Key, tokens: Tokens) -> None:
-        self._remembered.keep(key, tokens)
 
 
 class _Way(Struct, frozen=True, eq=False, dict=True, weakref=True):
     """A way of counting: the rules of a format's prompts for a model. There is one of each."""
 
-    estimator: Estimator
     rules: CountingRules
+    count: Counter
+    remembered: Cache[Key, Tokens]
     tag: int
     """Number of the rules: what is remembered holds for one."""
 
@@ -170,39 +135,6 @@ class _Counted(Struct, frozen=True):
     """Tokens of the declaration."""
 
 
-class _Declaration(Struct, frozen=True):
-    """A declaration beside the messages, and its costs: that depends on calls, and on the instructions before it."""
-
-    way: _Way
-    declared: bytes
-    read: Callable[[], Declarations]
-    declares: _Declares
-
-    @property
-    def key(self) -> Key:
-        digest, holds_calls, system = self.declares
-        return b"declared %b %b%d" % (_key(self.way.tag, system), digest, holds_calls)
-
-    @property
-    def work(self) -> int:
-        """Bytes of text that take as long to count as the declaration."""
-        return COSTLY if self.declared else 0
-
-    def count(self) -> Tokens:
-        """Tokens of all beside the messages, and what each answer costs more because of it."""
-        rules, estimator = self.way.rules, self.way.estimator
-        _, holds_calls, system = self.declares
-        try:
-            declarations, count = self.read(), estimator.counter(rules)
-            fixed = declared_tokens(declarations, system_text(system), holds_calls, rules, count)
-            tokens = (fixed, answer_tokens(declarations, rules, count))
-        except Exception:
-            log.exception("declarations were counted by bytes")
-            return by_bytes(len(self.declared)), 0
-        estimator.remember(self.key, tokens)
-        return tokens
-
-
 class Prompt(Struct, frozen=True):
     """One request's messages and declarations; what was not seen before is counted when that is needed."""
 
@@ -212,14 +144,16 @@ class Prompt(Struct, frozen=True):
     """Tokens of the messages that it begins with, which were counted as part of a shorter history."""
     units: Sequence[tuple[Sequence[Message], Key, Tokens | None]]
     """Units behind the counted messages, each with its key, and its tokens if they are known."""
-    declaration: _Declaration
+    declared: bytes
+    read: Callable[[], Declarations]
+    declares: _Declares
     beside: Tokens | None
-    """Tokens of the declaration, where they are known."""
+    """Tokens of all beside the messages, and what each answer costs more because of it, where they are known."""
 
     @property
-    def count(self) -> Count:
+    def count(self) -> Counter:
         """Tokens of a text."""
-        return self.way.estimator.counter(self.way.rules)
+        return self.way.count
 
     @property
     def bound(self) -> int | None:
@@ -227,9 +161,9 @@ class Prompt(Struct, frozen=True):
 
         None where tools or a schema were never counted: a few bytes of references can stand for a long text.
         """
-        if self.beside is None and self.declaration.work:
+        if self.beside is None and self.declared:
             return None
-        fixed, answer = self.beside or self.declaration.count()
+        fixed, answer = self.beside or self._count_declared()
         tokens, rules, history = fixed + sum(self.counted), self.way.rules, self.history
         for unit, _, known in self.units:
             tokens += byte_bound(unit, rules) if known is None else sum(known)
@@ -239,22 +173,13 @@ class Prompt(Struct, frozen=True):
         return tokens + answer * len(history) if answer else tokens
 
     @property
-    def is_ready(self) -> bool:
-        """Whether the model's table is in memory: loading one takes a quarter of a second."""
-        return self.way.estimator.has_loaded(self.way.rules.encoding)
-
-    @property
     def uncounted(self) -> int:
         """Bytes that `costs` has to count, or as much work."""
-        size = self.declaration.work if self.beside is None else 0
-        for unit, _, known in self.units:
-            if known is None:
-                for message in unit:
-                    size += len(message.raw)
-        return size
+        size = COSTLY if self.beside is None and self.declared else 0
+        return size + sum([len(message.raw) for unit, _, known in self.units if known is None for message in unit])
 
     def costs(self) -> Costs:
-        beside = self.beside or self.declaration.count()
+        beside = self.beside or self._count_declared()
         history, rules = self.history, self.way.rules
         new: list[int] = []
         for unit, key, known in self.units:
@@ -268,21 +193,10 @@ class Prompt(Struct, frozen=True):
             costs = (*costs[:latest], *map(add, costs[latest:], map(self._thoughts, history[latest:])))
         if answer:
             costs = tuple(tokens + answer * is_answer(message) for tokens, message in zip(costs, history, strict=True))
-        return Costs(costs, fixed, self._question())
-
-    def _question(self) -> int | None:
-        """Tokens of the last user message without its results; None for a message without results."""
-        rest = self.history.rest
-        message = rest[rest.user_places[-1]] if rest.user_places else None
-        return self.cost(message.without_results) if message is not None and message.result_places else None
-
-    def _keep(self, tokens: Tokens, beside: Tokens) -> None:
-        """Keep the counts for longer histories."""
-        rest, declares = self.history.rest, self.declaration.declares
-        rest.counted = _Counted(self.way, tokens, declares, beside)
-        if (shorter := rest.shorter) is not None:
-            sure = len(tokens) - len(rest) + _sure(rest, len(shorter))
-            shorter.counted = _Counted(self.way, tokens[:sure], declares, beside)
+        rest = history.rest
+        last = rest[rest.user_places[-1]] if rest.user_places else None
+        question = self.cost(last.without_results) if last is not None and last.result_places else None
+        return Costs(costs, fixed, question)
 
     def pictures(self) -> tuple[int, int] | None:
         """Tokens of all pictures by the family's rule, and scaled; None where that is not known of all media."""
@@ -293,27 +207,47 @@ class Prompt(Struct, frozen=True):
 
     def cost(self, message: Message) -> int:
         """Tokens of a message by itself."""
-        return sum(unit_tokens([message], self.way.rules, self.count))
+        return sum(unit_tokens([message], self.way.rules, self.way.count))
+
+    def _keep(self, tokens: Tokens, beside: Tokens) -> None:
+        """Keep the counts for longer histories."""
+        rest = self.history.rest
+        rest.counted = _Counted(self.way, tokens, self.declares, beside)
+        if (shorter := rest.shorter) is not None:
+            sure = len(tokens) - len(rest) + _sure(rest, len(shorter))
+            shorter.counted = _Counted(self.way, tokens[:sure], self.declares, beside)
 
     def _thoughts(self, message: Message) -> int:
         """Tokens of its reasoning, which are not remembered with it: in a later turn it costs nothing."""
         if not (message.thoughts or message.encrypted):
             return 0
-        key = b"%bthoughts" % _key(self.way.tag, [message])
-        (known,) = self.way.estimator.recall([key])
-        if known is None:
-            known = (turn_reasoning_tokens(message, self.way.rules, self.count),)
-            self.way.estimator.remember(key, known)
+        key = b"%bthoughts" % _key(self.way, [message])
+        if (known := self.way.remembered.use(key)) is None:
+            known = (turn_reasoning_tokens(message, self.way.rules, self.way.count),)
+            self.way.remembered.keep(key, known)
         return known[0]
 
     def _count(self, unit: Sequence[Message], key: Key) -> Tokens:
         try:
-            tokens = unit_tokens(unit, self.way.rules, self.count)
+            tokens = unit_tokens(unit, self.way.rules, self.way.count)
         except Exception:
             # Whatever a message holds, counting it fails no request.
             log.exception("messages were counted by bytes")
             return tuple(by_bytes(len(message.raw)) for message in unit)
-        self.way.estimator.remember(key, tokens)
+        self.way.remembered.keep(key, tokens)
+        return tokens
+
+    def _count_declared(self) -> Tokens:
+        rules, count = self.way.rules, self.way.count
+        _, holds_calls, system = self.declares
+        try:
+            declarations = self.read()
+            fixed = declared_tokens(declarations, system_text(system), holds_calls, rules, count)
+            tokens = (fixed, answer_tokens(declarations, rules, count))
+        except Exception:
+            log.exception("declarations were counted by bytes")
+            return by_bytes(len(self.declared)), 0
+        self.way.remembered.keep(_declared_key(self.way, self.declares), tokens)
         return tokens
 
 
@@ -342,8 +276,13 @@ def _declared_digest(declared: bytes) -> bytes:
     return blake2b(declared, digest_size=16, person=b"steno-declared").digest() if declared else b""
 
 
-def _key(tag: int, unit: Sequence[Message]) -> Key:
-    key = b"%d" % tag
+def _declared_key(way: _Way, declares: _Declares) -> Key:
+    digest, holds_calls, system = declares
+    return b"declared %b %b%d" % (_key(way, system), digest, holds_calls)
+
+
+def _key(way: _Way, unit: Sequence[Message]) -> Key:
+    key = b"%d" % way.tag
     for message in unit:  # With the sizes: a digest leaves out volatile text, which costs tokens nevertheless.
         key = b"%b %b%d" % (key, message.digest, len(message.raw))
     return key
