@@ -44,12 +44,12 @@ from app.providers.ledger import Ledger
 from app.providers.providers import Provider, Providers
 from app.providers.registry import tariff as list_tariff
 from app.providers.windows import Windows
-from app.proxy.caller_identity import Authenticator
-from app.proxy.conversations import Conversations
+from app.proxy.caller import Authenticator
+from app.proxy.conversation_ids import Conversations
 from app.proxy.counting import Counting
 from app.proxy.exchange import ChatEndpoint
 from app.proxy.gate import Gate
-from app.proxy.measuring import Measuring
+from app.proxy.model_limits import ModelLimits
 from app.proxy.passthrough import PassthroughEndpoint
 from app.proxy.services import Services
 from app.runtime.bounded import Repeats
@@ -158,7 +158,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     readers = {each.name: _reader(identity, each, settings.identity.ignore, caches) for each in FORMATS}
     return Services(
         providers=providers,
-        measuring=Measuring(providers, policies, estimator, settings.base_model),
+        model_limits=ModelLimits(providers, policies, estimator, settings.base_model),
         store=store,
         identity=identity,
         formats=FORMATS,

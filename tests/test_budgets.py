@@ -14,14 +14,14 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 48_530,
+    "app": 48_388,
     "app/cli": 2_655,
     "app/compaction": 11_190,
     "app/conversation": 2_096,
     "app/http": 3_210,
     "app/inspector": 3_050,
     "app/providers": 1_820,
-    "app/proxy": 3_385,
+    "app/proxy": 3_306,
     "app/api": 2_910,
     "app/runtime": 690,
     "app/settings": 2_110,
@@ -33,7 +33,7 @@ LINES = {
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""
-FILES = 245
+FILES = 242
 """Python files in `app`, at most."""
 SETTINGS = 75
 TABLES = 12

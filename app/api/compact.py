@@ -35,10 +35,10 @@ from app.errors import NothingToCompact
 from app.formats.format import WireFormat
 from app.http.own_headers import CONVERSATION_ID
 from app.proxy.caller import Caller
-from app.proxy.intake import count, read, take_in
-from app.proxy.naming import encoded_name
+from app.proxy.conversation_ids import encoded_name
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.report import context_of, latest_history, seen
+from app.proxy.request import count_messages, parse_request, split_body
 from app.proxy.services import Services
 from app.store.chunks import chunks_in
 
@@ -78,7 +78,7 @@ async def compact(request: Request, services: TheServices, tenant: Tenant, body:
     format_ = await format_of(services, tenant, body)
     caller = Caller(tenant, request.scope["headers"], format_, target=_target(request, format_))
     with readable(format_):
-        chat = await take_in(services, await read(services, caller, body), caller, record.request_id)
+        chat = await parse_request(services, await split_body(services, caller, body), caller, record.request_id)
     decision = await _prepare(services, chat, record)
     return _answer(await chat.beside(services.work.do, lambda: _compaction(chat, decision)))
 
@@ -104,9 +104,9 @@ async def compact_conversation(
     headers = [(CONVERSATION_ID, encoded_name(conversation_id)), *request.scope["headers"]]
     caller = Caller(tenant, headers, asked.format, target=_target(request, asked.format))
     with readable(asked.format):
-        chat = await take_in(services, asked.wire, caller, record.request_id)
+        chat = await parse_request(services, asked.wire, caller, record.request_id)
     check_history(asked, chat)
-    await count(services, tenant, chat.conversation, chat.prompt)
+    await count_messages(services, tenant, chat.conversation, chat.prompt)
     held = await _chunks(services, chat)
     through = None
     if (position := position_in(chat.conversation, asked)) is None:
@@ -132,7 +132,7 @@ async def _due_now(
     """Facts for the request as if a compaction were due for it."""
     threshold = await chat.beside(services.work.do, partial(_threshold, chat, held))
     with readable(asked.format):
-        chat = await take_in(services, asked.wire.asking(threshold=threshold), caller, record.request_id)
+        chat = await parse_request(services, asked.wire.asking(threshold=threshold), caller, record.request_id)
     # Masking alone would do for the numbers, but what was asked for is a summary.
     return replace(chat, policy=replace(chat.policy, mask=None))
 
@@ -185,7 +185,7 @@ async def _prepare(services: Services, chat: ChatRequest, record: RequestRecord)
     """Prepare as for a chat request, and remember what it showed, so that the next one is recognised."""
     began = monotonic()
     decision = await services.compactor.prepare(chat)
-    await count(services, chat.tenant, chat.conversation, chat.prompt)
+    await count_messages(services, chat.tenant, chat.conversation, chat.prompt)
     await _keep(services, chat, record, decision, began)
     return decision
 

@@ -17,8 +17,8 @@ from app.formats.raw_json import RawObject, Unreadable
 from app.http.asgi import peer_of, read_body
 from app.http.proxies import is_trusted
 from app.http.relayed import value_of
-from app.proxy.decoding import plain_body
-from app.proxy.naming import name_in_path
+from app.proxy.conversation_ids import name_in_path
+from app.proxy.request import plain_body
 from app.proxy.services import Services
 from app.store import Page, Paging, StoredConversation
 from app.store.conversations import find_conversation

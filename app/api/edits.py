@@ -60,7 +60,7 @@ async def edit_summary(
     members = _read_edit(body, services.scrub)
     old = await found_summary(services, tenant, conversation_id, summary_id)
     conversation = await known(services, tenant, conversation_id)
-    count, budget = services.measuring.summaries_of(conversation.model, tenant, services.format)
+    count, budget = services.model_limits.for_summaries(conversation.model, tenant, services.format)
     new = await services.work.do(tenant, lambda: corrected(old, conversation_id, count, **members))
     most = max(budget.summary, old.tokens)
     if new.tokens > most:

@@ -23,9 +23,9 @@ from app.api.plan_words import in_words
 from app.compaction.fallback import StepName
 from app.compaction.verify import coverage_of
 from app.proxy.caller import Caller
-from app.proxy.intake import count, read, take_in
 from app.proxy.record import REQUEST
 from app.proxy.report import context_of, plan_of
+from app.proxy.request import count_messages, parse_request, split_body
 
 
 class StepOut(BaseModel):
@@ -91,8 +91,10 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
     format_ = await format_of(services, tenant, body)
     caller, request_id = Caller(tenant, request.scope["headers"], format_), request.scope[REQUEST].request_id
     with readable(format_):
-        chat = await take_in(services, await read(services, caller, body), caller, request_id, remember=False)
-    await count(services, tenant, chat.conversation, chat.prompt)
+        chat = await parse_request(
+            services, await split_body(services, caller, body), caller, request_id, remember=False
+        )
+    await count_messages(services, tenant, chat.conversation, chat.prompt)
     decision = chat.with_output_limits(await services.compactor.simulate(chat, summaries=True))
     budget = chat.budget
     return PlanOut(

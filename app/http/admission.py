@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from urllib.parse import unquote_to_bytes
 
 from app.errors import HeadersTooLarge, InvalidRequest, TooManyBytesInFlight
@@ -68,30 +69,20 @@ class BytesInFlight:
         self.at_most = at_most
         self.held_bytes = 0
 
-    def counted(self) -> Counted:
-        return Counted(self)
+    @contextmanager
+    def counted(self) -> Iterator[Callable[[int], None]]:
+        """Count the bytes of one request until it is over, by the function that is given. That raises
+        `TooManyBytesInFlight`; the bytes are counted anyway."""
+        own = 0
 
+        def count(size: int) -> None:
+            nonlocal own
+            own += size
+            self.held_bytes += size
+            if self.held_bytes > self.at_most:
+                raise TooManyBytesInFlight("Too many request bytes are being served at once. Try again in a second.")
 
-class Counted:
-    """Bytes of one request, counted until the request is over."""
-
-    __slots__ = ("_all", "_own")
-
-    def __init__(self, everybodys: BytesInFlight) -> None:
-        self._all = everybodys
-        self._own = 0
-
-    def __enter__(self) -> Callable[[int], None]:
-        """Return a function that counts more bytes. The function raises `TooManyBytesInFlight`; the bytes are counted
-        anyway."""
-        return self._count
-
-    def __exit__(self, *_: object) -> None:
-        self._all.held_bytes -= self._own
-
-    def _count(self, size: int) -> None:
-        everybodys = self._all
-        self._own += size
-        everybodys.held_bytes += size
-        if everybodys.held_bytes > everybodys.at_most:
-            raise TooManyBytesInFlight("Too many request bytes are being served at once. Try again in a second.")
+        try:
+            yield count
+        finally:
+            self.held_bytes -= own

@@ -146,6 +146,11 @@ class Decoder:
         return piece
 
 
+def encodings_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Values of all `content-encoding` headers, as one list."""
+    return b",".join([value for name, value in headers if name == b"content-encoding"]).decode("latin-1")
+
+
 def decoders(encodings: str, at_most: int) -> list[Decoder] | None:
     """Decoders that undo a header's encodings, in their order; None where one is not known here. `at_most`: bytes that
     may come of each."""

@@ -23,7 +23,7 @@ from app.inspector.teeth import teeth_of
 from app.inspector.timeline import Fate, Fates
 from app.inspector.visits import NoSuchPage, PageRoute, TheVisit, Visit
 from app.inspector.why import explained, meanings
-from app.proxy.naming import name_in_path
+from app.proxy.conversation_ids import name_in_path
 from app.proxy.record import REQUEST
 from app.store import StoredConversation, StoredHistory, StoredMessage, UsagePage
 from app.store.chunks import chunks_named, find_summary, read_summaries

@@ -7,7 +7,7 @@ from shlex import quote
 
 from app.formats.format import WireFormat
 from app.http.own_headers import CONVERSATION_ID
-from app.proxy.naming import encoded_name
+from app.proxy.conversation_ids import encoded_name
 
 _BODY_ENDS = "STENO_BODY"
 _LIKE_THE_END = re.compile(f"{_BODY_ENDS}_*")

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from app.proxy.caller_identity import ANONYMOUS
+from app.proxy.caller import ANONYMOUS
 
 COOKIE = "steno_inspector"
 OPERATORS_COOKIE = "steno_operator"

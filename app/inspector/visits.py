@@ -24,7 +24,7 @@ from app.inspector.guesses import Guesses
 from app.inspector.live import Live
 from app.inspector.pages import HEADERS, Pages
 from app.inspector.session import COOKIE, LASTS_SECONDS, OPERATORS_COOKIE, OVER_TLS, Session, Sessions
-from app.proxy.caller_identity import ANONYMOUS
+from app.proxy.caller import ANONYMOUS
 from app.proxy.gate import LISTENER
 from app.proxy.record import REQUEST
 from app.proxy.services import Services

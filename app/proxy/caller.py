@@ -1,17 +1,31 @@
-"""Caller: the sender of a request, and everything that came with it beside its body."""
+"""Callers: which tenant a request belongs to, and what its head says beside its body.
+
+A caller is known, in this order, by
+
+1. the header in `clients.header`, from a peer in `server.trusted_proxies`: one tenant a value;
+2. `clients.tenant`: one tenant for all other callers;
+3. the credentials: one tenant a set of keys, or `anonymous` without any, where that is allowed.
+
+Where an upstream has a key of the operator's, the header is required of every request; only without `clients.header`,
+which starts on loopback alone, requests of this machine do without it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
+from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from app.conversation.identity import Identity as Digests
 from app.conversation.lazy import lazy
-from app.errors import InvalidRequest
+from app.errors import InvalidCredentials, InvalidRequest, MissingCredentials
 from app.formats.format import WireFormat
-from app.http import own_headers
+from app.http.credentials import keys_in
+from app.http.proxies import Network, client_of, is_from_this_machine, is_trusted
 from app.http.relayed import SUMMARY_CALL, Headers, forwarded
 from app.http.upstream import Upstream
 from app.http.writing import RequestHead
@@ -19,6 +33,11 @@ from app.http.writing import RequestHead
 SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 ANNOUNCED_TIMEOUTS = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeout"})
 """Headers that say how long a client waits, in seconds: openai-python's, and openai-node's, which is rounded down."""
+ANONYMOUS: Final = "anonymous"
+LONGEST_NAME = 500
+"""Bytes of the name that a proxy sends in `clients.header`."""
+
+AuthMethod = Literal["header", "key", "anonymous"]
 
 
 class Caller(Struct, frozen=True, eq=False, dict=True):
@@ -40,21 +59,15 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
         return dict(reversed(self.headers))
 
     @lazy
-    def query(self) -> bytes:
-        return self.target.partition(b"?")[2]
-
-    @lazy
     def asks_for_summary(self) -> bool:
         """True if the caller is Steno itself, here or elsewhere, with a call for a summary."""
         return self._first.get(SUMMARY_CALL[0]) == SUMMARY_CALL[1]
 
     @lazy
     def encodes_bodies(self) -> bool:
-        return bool(self.header(b"content-encoding"))
+        return bool(self._first.get(b"content-encoding"))
 
-    @lazy
-    def plain(self) -> Caller:
-        """The same caller with a body that is not encoded."""
+    def with_plain_body(self) -> Caller:
         return replace(self, headers=[header for header in self.headers if header[0] != b"content-encoding"])
 
     @lazy
@@ -62,26 +75,16 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
         """Window that its headers ask for; None if they do not."""
         return self.format.window_asked(self.headers)
 
-    @lazy
-    def allows_compaction(self) -> bool:
-        """False if its headers switch compactions off. Raises `InvalidRequest` for a header that says neither."""
-        return self._switch(own_headers.COMPACTION)
-
-    @lazy
-    def allows_recall(self) -> bool:
-        """False if its headers switch quotations off. Raises `InvalidRequest` for a header that says neither."""
-        return self._switch(own_headers.RECALL)
-
-    def _switch(self, name: bytes) -> bool:
+    def allows(self, name: bytes) -> bool:
+        """Read a header that switches something off. Raises `InvalidRequest` for a value that says neither."""
         given = (self.header(name) or "on").lower()
         if given not in SWITCHES:
             text = f"{name.decode()} must be one of {', '.join(SWITCHES)}; it is {given!r:.100}."
             raise InvalidRequest(text, name.decode())
         return SWITCHES[given]
 
-    @lazy
     def patience(self) -> float:
-        """Shortest timeout in seconds that its headers announce; infinite if they announce none."""
+        """Return the shortest timeout in seconds that its headers announce; infinite if they announce none."""
         if not self.sent_any(ANNOUNCED_TIMEOUTS):
             return inf
         announced = (announced_seconds(self.header(name)) for name in ANNOUNCED_TIMEOUTS)
@@ -108,3 +111,100 @@ def announced_seconds(text: str | None) -> float | None:
     except ValueError:
         return None
     return seconds if 0 <= seconds < inf else None
+
+
+class Identity(Struct, frozen=True):
+    """Identity of a caller."""
+
+    tenant: str
+    """Keyed digest of the header's value, of `clients.tenant` or of the keys; or `anonymous`."""
+    method: AuthMethod
+
+
+@dataclass(slots=True)
+class Authenticator:
+    """Identifies callers.
+
+    A key is the same in whichever header it is sent. A request with several keys belongs to the tenant of all of them
+    together: one alone may be a placeholder that many callers send, such as the key that an SDK insists on beside the
+    gateway's own.
+    """
+
+    digests: Digests
+    allow_unauthenticated: bool | Literal["loopback"]
+    trusted_proxies: Sequence[Network]
+    header: bytes | None = None
+    """Name of `clients.header`."""
+    tenant: str | None = None
+    """Value of `clients.tenant`."""
+    operator_pays: bool = False
+    """True if an upstream has a key of the operator's."""
+
+    def identify(self, headers: Iterable[tuple[bytes, bytes]], peer: str, query: bytes = b"") -> Identity:
+        """Identify the caller of a request that came from the address `peer`. Raises `MissingCredentials` and
+        `InvalidCredentials`."""
+        headers = list(headers)
+        if (name := self._name_in(headers, peer)) is not None:
+            return Identity(self.digests.person("header", name), "header")
+        if self.operator_pays:
+            self._require_this_machine(headers, peer)
+        keys = keys_in(headers, query)
+        if not keys:
+            self._require_anonymous(headers, peer)
+        method: AuthMethod = "key" if keys else ANONYMOUS
+        if self.tenant is not None:
+            return Identity(self.digests.person("single", self.tenant), method)
+        if not keys:
+            return Identity(ANONYMOUS, method)
+        # No header can hold a NUL; one in a query is not part of the caller's own key.
+        return Identity(self.digests.tenant(b"\0".join(key.replace(b"\0", b"") for key in keys)), method)
+
+    def is_local(self, headers: Iterable[tuple[bytes, bytes]], peer: str) -> bool:
+        """True if the request comes from this machine."""
+        return is_from_this_machine(headers, peer, self.trusted_proxies)
+
+    def client(self, headers: Iterable[tuple[bytes, bytes]], peer: str) -> str:
+        """Network address of the client: the peer's, or the one that a trusted proxy reports; of IPv6 the /64. Empty
+        if it is unknown."""
+        return client_of(headers, peer, self.trusted_proxies)
+
+    def _name_in(self, headers: Headers, peer: str) -> str | None:
+        """Value of `clients.header`; None without the setting, or a letter or digit. Raises `InvalidCredentials`."""
+        values = [value.strip() for key, value in headers if key == self.header]
+        if self.header is None or not values:
+            return None
+        shown = self.header.decode()
+        if not is_trusted(peer, self.trusted_proxies):
+            raise InvalidCredentials(f"{shown} is believed from the proxies in server.trusted_proxies only.", shown)
+        if len(values) > 1:
+            raise InvalidCredentials(f"{shown} was sent {len(values)} times: the proxy must send it once.", shown)
+        if len(values[0]) > LONGEST_NAME:
+            raise InvalidCredentials(f"{shown} has {len(values[0])} bytes; at most {LONGEST_NAME} are accepted.", shown)
+        name = values[0].decode("latin-1")
+        return name if any(map(str.isalnum, name)) else None
+
+    def _require_this_machine(self, headers: Headers, peer: str) -> None:
+        """Raises `MissingCredentials` for a request that may not spend the operator's key."""
+        if self.header is not None:
+            raise MissingCredentials(
+                f"The header {self.header.decode()} is missing, by which a proxy in server.trusted_proxies names the"
+                " caller. Steno adds the operator's key here, so every request must carry it.",
+                self.header.decode(),
+            )
+        if not self.is_local(headers, peer):
+            raise MissingCredentials(
+                "Steno adds the operator's key here and serves this machine alone. To serve others, the operator sets"
+                " clients.header and server.trusted_proxies."
+            )
+
+    def _require_anonymous(self, headers: Headers, peer: str) -> None:
+        """Raises `MissingCredentials` where callers without a key are refused."""
+        if self.allow_unauthenticated is False:
+            raise MissingCredentials(
+                "No API key was sent. Send an Authorization header: server.allow_unauthenticated is false here."
+            )
+        if self.allow_unauthenticated == "loopback" and not self.is_local(headers, peer):
+            raise MissingCredentials(
+                "No API key was sent. Send an Authorization header, or let the operator set"
+                " STENO_ALLOW_UNAUTHENTICATED=1 for requests from other machines."
+            )

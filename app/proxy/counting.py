@@ -9,8 +9,8 @@ from app.conversation.reasons import Code, Reason
 from app.formats.paths import uncompacted
 from app.proxy.exchange import Exchange
 from app.proxy.gate import counts_forwarded
-from app.proxy.intake import count
 from app.proxy.report import bypassed, context_headers, passing
+from app.proxy.request import count_messages
 
 
 class Counting(Exchange):
@@ -30,7 +30,7 @@ class Counting(Exchange):
 
     async def _serve(self, request: ChatRequest) -> None:
         decision = await self._decide(request, self.services.compactor.simulate(request, summaries=False))
-        await count(self.services, request.tenant, request.conversation, request.prompt)
+        await count_messages(self.services, request.tenant, request.conversation, request.prompt)
         self.own_headers = context_headers(request, decision)
         body = await request.beside(self.services.work.do, partial(request.payload, decision))
         answering = await self._forwarding.send(body, request.provider, request.model)

@@ -1,30 +1,18 @@
-"""Decoding: compressed bodies made plain before they are read. A client's body goes on as it came if it is not
-changed; a provider's answer is decoded that goes into a stream of ours."""
+"""Decoding of a provider's answer that goes into a stream of ours."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import AsyncIterator, Iterator
 
 from msgspec import Struct
 
-from app.errors import BodyTooLarge, UpstreamUnreadable
-from app.http.encodings import DecodedTooLarge, UndecodableBody, decoded, decoders, ended, fed
-from app.http.relayed import Headers
+from app.errors import UpstreamUnreadable
+from app.http.encodings import DecodedTooLarge, UndecodableBody, decoders, encodings_of, ended, fed
 from app.http.upstream import Headers as Received
 from app.http.upstream import UpstreamAnswer
 from app.proxy.caller import Caller
-from app.runtime.tasks import Work
 
-MOST_RATIO = 100
-"""Bytes that may come of one: ten times what the dullest histories have."""
-SMALL_BYTES = 8 << 20
-"""Bytes that may come of any body: as a plain one it would be served, too."""
-INLINE_BYTES = 262_144
-"""Bytes of a body up to which it is decoded in the event loop: less than a millisecond's work."""
-STEP_BYTES = 4 << 20
-"""Bytes decoded before they are counted, and others have their turn."""
 MOST_OF_ANSWER = 256 << 20
 """Bytes that may come of a compressed answer: several times what the longest stream has."""
 ENCODING = b"content-encoding"
@@ -38,62 +26,9 @@ class Encoded(Struct, frozen=True):
     plain: bytes
 
 
-async def plain_body(
-    body: bytes, headers: Headers, at_most: int, count: Callable[[int], None], work: Work, tenant: str
-) -> bytes | None:
-    """Return the body without its encodings; the same if it has none, None if they cannot be undone.
-
-    `count` is given the bytes that come of it, and may raise. Raises `BodyTooLarge`.
-    """
-    most = min(at_most, max(SMALL_BYTES, MOST_RATIO * len(body)))
-    if (by := decoders(_encodings(headers), most)) is None:
-        return None
-    if not by:
-        return body
-    pieces, found = decoded(body, by), list[bytes]()
-    try:
-        if len(body) <= INLINE_BYTES and len(by) == 1:
-            found.append(_taken(pieces, INLINE_BYTES))
-            count(len(found[0]))
-            if len(found[0]) < INLINE_BYTES:
-                return found[0]
-        while step := await work.do(tenant, partial(_taken, pieces, STEP_BYTES)):
-            count(len(step))
-            found.append(step)
-        return b"".join(found)
-    except UndecodableBody:
-        return None
-    except DecodedTooLarge as error:
-        raise BodyTooLarge(_too_large(len(body), at_most, most)) from error
-
-
-def _taken(pieces: Iterator[bytes], most: int) -> bytes:
-    """Take the next pieces together, until they are so many bytes; nothing at the end."""
-    taken, size = [], 0
-    for piece in pieces:
-        taken.append(piece)
-        size += len(piece)
-        if size >= most:
-            break
-    return b"".join(taken)
-
-
-def _too_large(sent: int, at_most: int, most: int) -> str:
-    if most == at_most:
-        return f"The request body has more than {at_most} bytes when decoded. Send less, or raise limits.body_bytes."
-    return (
-        f"The request body has {sent} bytes, and more than {most} when decoded: at most {MOST_RATIO} times as many may"
-        " come of it. Send it without content-encoding."
-    )
-
-
-def _encodings(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    return b",".join(value for name, value in headers if name == ENCODING).decode("latin-1")
-
-
 def plain_answer(answering: UpstreamAnswer) -> UpstreamAnswer:
     """Return a provider's answer without the encodings that it was asked not to use."""
-    encodings = _encodings(answering.headers)
+    encodings = encodings_of(answering.headers)
     return PlainAnswer(answering, encodings) if encodings.strip().lower() not in ("", "identity") else answering
 
 

@@ -17,6 +17,7 @@ from app.formats.requests import WireRequest
 from app.formats.sse import EarlyFrames, frames_in
 from app.http.relayed import EVENT_STREAM, Headers, media_type
 from app.http.upstream import LONGEST_REFUSAL, UpstreamAnswer, read_into
+from app.proxy.caller import Caller
 from app.proxy.decoding import WrappedAnswer, plain_answer
 from app.proxy.learning import Observation
 from app.proxy.milestones import Milestones
@@ -25,11 +26,23 @@ from app.proxy.report import announcement, closing, context_headers, editor_of, 
 
 T = TypeVar("T")
 
+SILENCE_SHARE = 1 / 3
+"""Share of the timeout a client announces for which a stream may be silent: one keep-alive may be late."""
+KEEP_ALIVE_SECONDS = 10.0
+"""Seconds between keep-alives for a client that announces no timeout: less than any proxy on the way waits."""
+LEAST_SILENCE = 1.0
+"""Seconds between keep-alives, whatever a client announces."""
 HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
+
+
+def keep_alive_seconds(caller: Caller) -> float:
+    """Seconds of silence after which a keep-alive is due: less than usual if the client announces that it waits for
+    less."""
+    return min(KEEP_ALIVE_SECONDS, max(LEAST_SILENCE, SILENCE_SHARE * caller.patience()))
 
 
 class EarlyStream(Struct, frozen=True):

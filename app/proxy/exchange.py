@@ -43,17 +43,16 @@ from app.http.relayed import EVENT_STREAM, Headers, media_type, value_of
 from app.http.upstream import UpstreamAnswer
 from app.providers.providers import Provider
 from app.proxy.caller import Caller
-from app.proxy.decoding import Encoded, plain_body
-from app.proxy.early import EarlyStream
+from app.proxy.decoding import Encoded
+from app.proxy.early import EarlyStream, keep_alive_seconds
 from app.proxy.forwarding import Forwarding
 from app.proxy.gate import CONVERSATION, FORMAT, TARGET, UPSTREAM
-from app.proxy.intake import count_meanwhile, model_of, read, take_in
 from app.proxy.learning import AnsweredCall, Observation, enter_unread
 from app.proxy.milestones import Milestones
-from app.proxy.options import keep_alive_seconds
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
 from app.proxy.report import bypassed, context_headers, editor_of, latest_history, log_bypass, seen, unless_told, unread
+from app.proxy.request import count_meanwhile, model_in, parse_request, plain_body, split_body
 from app.proxy.services import Services
 from app.telemetry.spans import Tracer
 
@@ -105,7 +104,7 @@ class ChatEndpoint:
                     plain = await plain_body(body, caller.headers, at_most, count, services.work, caller.tenant)
                     if plain is not None:
                         encoded = Encoded(caller, body, plain)
-                        caller, body = caller.plain, plain
+                        caller, body = caller.with_plain_body(), plain
                 exchange = self._exchange(services, answer, caller, record, body, encoded)
                 await until_disconnect(receive, answer, exchange.serve(), connection=connection)
             except ClientDisconnected:
@@ -195,12 +194,12 @@ class Exchange:
         return replace(request, compaction=False) if request.conversation.history.holds_signed_thinking else None
 
     def _take_in(self, wire: WireRequest) -> Coroutine[Any, Any, ChatRequest]:
-        return take_in(self.services, wire, self.caller, self.record.request_id, remember=self.remembers)
+        return parse_request(self.services, wire, self.caller, self.record.request_id, remember=self.remembers)
 
     def _read(self) -> Coroutine[Any, Any, WireRequest]:
         if self.caller.encodes_bodies:
             raise Unreadable("The body is encoded in a way that cannot be undone.")
-        return read(self.services, self.caller, self.body)
+        return split_body(self.services, self.caller, self.body)
 
     async def _bypass(self, reason: Reason, body: bytes) -> None:
         self._tell_bypass(reason)
@@ -432,7 +431,7 @@ class Exchange:
         """Relay a body unread, for the provider to judge, or another Steno's own call: nothing more is looked at."""
         self._note_headers(own)
         services, caller = self.services, self.caller
-        model = await model_of(services, caller, self.body)  # It may be readable where the rest is not.
+        model = await model_in(services, caller, self.body)  # It may be readable where the rest is not.
         provider = services.providers.of(model, caller.format.name, caller.tenant, caller.upstream)
         answering = await self._forwarding.send(body, provider)
         try:

@@ -23,7 +23,7 @@ from app.http.origins import AUTHORITY, Door, check_type, is_preflight, prefligh
 from app.http.own_headers import COUNT
 from app.http.relayed import Headers, value_of
 from app.providers.ledger import new_request_id
-from app.proxy.naming import IN_PATH, name_in_path
+from app.proxy.conversation_ids import IN_PATH, name_in_path
 from app.proxy.record import LONGEST_PATH, REQUEST, RequestRecord
 from app.runtime.bounded import Repeats
 from app.telemetry.metrics import Metrics

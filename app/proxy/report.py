@@ -25,7 +25,7 @@ from app.formats.paths import Uncompacted
 from app.formats.sse import EarlyFrames
 from app.http import own_headers
 from app.http.relayed import Headers, value_of
-from app.proxy.naming import encoded_name
+from app.proxy.conversation_ids import encoded_name
 from app.runtime.bounded import Repeats
 from app.store import ConversationSeen, LatestHistory
 

@@ -14,9 +14,9 @@ from app.formats.reader import MessageReader
 from app.http.admission import BytesInFlight
 from app.providers.ledger import Ledger
 from app.providers.providers import Providers
-from app.proxy.caller_identity import Authenticator
-from app.proxy.conversations import Conversations
-from app.proxy.measuring import Measuring
+from app.proxy.caller import Authenticator
+from app.proxy.conversation_ids import Conversations
+from app.proxy.model_limits import ModelLimits
 from app.runtime.bounded import Repeats
 from app.runtime.caches import Erased
 from app.runtime.tasks import OwnedTasks, Work
@@ -30,7 +30,7 @@ from app.tokens.estimator import Estimator
 @dataclass(slots=True)
 class Services:
     providers: Providers
-    measuring: Measuring
+    model_limits: ModelLimits
     store: Store
     identity: Identity
     formats: tuple[WireFormat, ...]

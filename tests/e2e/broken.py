@@ -13,7 +13,7 @@ from app.compaction.request import ChatRequest
 from app.formats.requests import WireRequest
 from app.proxy import exchange
 from app.proxy.caller import Caller
-from app.proxy.intake import take_in
+from app.proxy.request import parse_request
 from app.proxy.services import Services
 
 
@@ -22,7 +22,7 @@ async def _exploding(
 ) -> ChatRequest:
     said = request.body.decode()
     if "EXPLODE" not in said:
-        return await take_in(services, request, caller, request_id, **options)
+        return await parse_request(services, request, caller, request_id, **options)
     try:
         raise KeyError(said)
     except KeyError as error:
@@ -30,7 +30,7 @@ async def _exploding(
 
 
 def main() -> None:
-    vars(exchange)["take_in"] = vars(compact)["take_in"] = _exploding
+    vars(exchange)["parse_request"] = vars(compact)["parse_request"] = _exploding
     cli.main()
 
 

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from app.inspector.guesses import MOST_GUESSES
 from app.inspector.session import COOKIE, LASTS_SECONDS, Sessions
-from app.proxy.caller_identity import ANONYMOUS
+from app.proxy.caller import ANONYMOUS
 from app.store.write_behind import PAUSE_SECONDS
 from tests.e2e.histories import turns
 from tests.e2e.running import StartSteno, Steno

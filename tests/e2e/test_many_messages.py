@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.formats.requests import BodyBounds
-from app.proxy import intake
+from app.proxy import request
 from lab.simulator import Simulator
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import post
@@ -21,7 +21,7 @@ OTHER = b"authorization: Bearer sk-other"
 
 @pytest.fixture(autouse=True)
 def _fewer_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "BOUNDS", BodyBounds(messages=MOST))
+    monkeypatch.setattr(request, "BOUNDS", BodyBounds(messages=MOST))
 
 
 @pytest.fixture

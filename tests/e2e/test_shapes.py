@@ -15,7 +15,7 @@ from app.compaction.select import PlanningState
 from app.compaction.view import Conversation
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.reader import MessageReader
-from app.proxy import intake
+from app.proxy import request as proxy_request
 from app.tokens.estimator import Prompt
 from tests.e2e.histories import HELLO, chat, long_history
 from tests.e2e.raw import get, post
@@ -143,9 +143,9 @@ def test_others_are_answered_while_a_long_request_is_worked_on(
     steno: StartSteno, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Two at once, which is what one tenant may have; its others wait for these."""
-    for module in (request, intake):
+    for module in (request, proxy_request):
         monkeypatch.setattr(module, "MANY_MESSAGES", 100)
-    monkeypatch.setattr(intake, "INLINE_BODY", 100_000)
+    monkeypatch.setattr(proxy_request, "INLINE_BODY", 100_000)
     url = steno().url
     body = b"[" * 200_000 if step == "the model of a body that is not read" else chat(long_history(60))
     post(url, chat(), VICTIM)

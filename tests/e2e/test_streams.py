@@ -16,7 +16,7 @@ import pytest
 
 from app.errors import UpstreamUnreachable
 from app.formats.sse import EVENT_SHAPES
-from app.proxy import options
+from app.proxy import early
 from lab.simulator import Fault, ScriptedCall, Simulator
 from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns
 from tests.e2e.raw import arrival, connected, pieces, post, read_until, request_bytes, timed_body
@@ -233,7 +233,7 @@ def test_keep_alives_come_while_a_summary_is_made(
     scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
     """At frame boundaries, no faster than is due; also while the provider is silent after it."""
-    monkeypatch.setattr(options, "KEEP_ALIVE_SECONDS", 1.0)
+    monkeypatch.setattr(early, "KEEP_ALIVE_SECONDS", 1.0)
     steno = before_scripted()
     scripted.then(2.3, answer(SUMMARY)).then(1.3, stream_head() + chunked(FIRST + TEXT + FINISH + DONE) + LAST_CHUNK)
     with connected(steno.url) as connection:
@@ -252,7 +252,7 @@ def test_keep_alives_of_ours_do_not_prolong_the_providers_time(
     scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client is kept waiting, but no longer than the provider may be silent."""
-    monkeypatch.setattr(options, "KEEP_ALIVE_SECONDS", 1.0)
+    monkeypatch.setattr(early, "KEEP_ALIVE_SECONDS", 1.0)
     steno = before_scripted(upstream={"first_byte_seconds": 3.5})
     scripted.then(answer(SUMMARY)).then("hang")
     with connected(steno.url) as connection:
@@ -316,7 +316,7 @@ def completion(*messages: Any, **members: Any) -> bytes:
 def test_a_client_is_kept_alive_while_a_refused_request_waits_and_its_leaving_ends_it(
     scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(options, "KEEP_ALIVE_SECONDS", 1.0)
+    monkeypatch.setattr(early, "KEEP_ALIVE_SECONDS", 1.0)
     steno = before_scripted()
     scripted.then(answer(SUMMARY))
     scripted.default = (answer(b"{}", b"retry-after-ms: 1500", status=b"429 Too Many Requests"),)

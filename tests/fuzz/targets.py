@@ -37,9 +37,9 @@ from app.http.hops import check_hops, hops_in, with_hop
 from app.http.origins import Door
 from app.http.relayed import NOT_FORWARDED, for_summary, forwarded, media_type, returned
 from app.proxy.caller import ANNOUNCED_TIMEOUTS, announced_seconds
+from app.proxy.conversation_ids import encoded_name, name_in_header, name_in_json, name_in_path
 from app.proxy.gate import Gate
-from app.proxy.naming import encoded_name, name_in_header, name_in_json, name_in_path
-from app.proxy.options import read_preset
+from app.proxy.model_limits import read_preset
 from app.settings import Settings, load
 from app.telemetry.metrics import Metrics
 from app.tokens.estimate import Costs

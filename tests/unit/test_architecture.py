@@ -34,7 +34,7 @@ MAY_COUNT = {
     # They only pass the counter on.
     "compaction/request.py": {COUNT},
     "compaction/summarizer.py": {COUNT},
-    "proxy/measuring.py": {COUNT},
+    "proxy/model_limits.py": {COUNT},
 }
 MAY_SCALE = {
     "tokens/tokenizer.py": {"BYTES_PER_TOKEN"},  # the heuristic without tables
@@ -42,12 +42,12 @@ MAY_SCALE = {
     "compaction/summariser_client.py": {
         "len(prompt + wire.wishes.focus) // 2"
     },  # the room a summary call leaves beside its own prompt
-    "proxy/intake.py": {"len(said) // 2"},  # half of a history, in messages
+    "proxy/request.py": {"len(said) // 2"},  # half of a history, in messages
     "compaction/trim.py": {"CHARACTERS_PER_TOKEN"},  # how long a shortened text may be, and OpenClaw's fill of a window
     "compaction/chunk_builder.py": {
         "len(messages) // 3",  # the newest third, which is marked as recent
     },
-    "proxy/options.py": {"1 / 3"},  # of a client's patience
+    "proxy/early.py": {"1 / 3"},  # of a client's patience
     "formats/media.py": {"(len(data) - start) * 3 // 4"},  # bytes in base64
 }
 

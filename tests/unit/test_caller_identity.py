@@ -19,7 +19,7 @@ from app.http.credentials import (
     without_keys,
 )
 from app.http.proxies import client_of
-from app.proxy.caller_identity import ANONYMOUS, Authenticator, Identity
+from app.proxy.caller import ANONYMOUS, Authenticator, Identity
 
 DIGESTS = Digests(b"secret")
 

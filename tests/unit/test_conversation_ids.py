@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -17,7 +16,8 @@ from app.conversation.recognition import LONGEST_NAME
 from app.errors import InvalidRequest
 from app.formats.format import WireFormat
 from app.formats.registry import FORMATS
-from app.proxy.naming import encoded_name, name_in_header, name_in_json, name_in_path, name_of
+from app.proxy.caller import Caller
+from app.proxy.conversation_ids import encoded_name, find_name, name_in_header, name_in_json, name_in_path
 from app.runtime.bounded import Repeats
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=LONGEST_NAME)
@@ -117,10 +117,10 @@ def test_unusable_names_in_a_body_are_ignored_and_logged_once(format_: WireForma
     """Clients and other tools keep values of their own there. A usable name in a later place counts."""
     history = {format_.request.HISTORY: [{"role": "user", "content": "Hello."}], "model": "m"}
     repeats = Repeats()
-    caller: Any = SimpleNamespace(sent_any=lambda _: False, conversation=None, continues=None)
+    caller = Caller("t", [], format_)
 
     def named(**members: Any) -> str | None:
-        return name_of(repeats, format_.read(json.dumps({**history, **members}).encode()), caller)
+        return find_name(repeats, format_.read(json.dumps({**history, **members}).encode()), caller)
 
     everywhere = {"conversation_id": unusable, "session_id": unusable, "user_id": unusable}
     with capture_logs() as logged:
@@ -139,5 +139,5 @@ def test_unusable_names_in_a_body_are_ignored_and_logged_once(format_: WireForma
 @pytest.mark.parametrize("format_", FORMATS, ids=lambda format_: format_.name)
 def test_metadata_of_any_form_is_read(format_: WireFormat, metadata: Any) -> None:
     body = {"model": "m", format_.request.HISTORY: [{"role": "user", "content": "Hello."}], "metadata": metadata}
-    caller: Any = SimpleNamespace(sent_any=lambda _: False, conversation=None, continues=None)
-    assert name_of(Repeats(), format_.read(json.dumps(body).encode()), caller) is None
+    caller = Caller("t", [], format_)
+    assert find_name(Repeats(), format_.read(json.dumps(body).encode()), caller) is None

@@ -1,4 +1,4 @@
-"""Measuring: the provider of a request, and the limits of its prompt there."""
+"""Model limits: the provider of a request, and how large its prompt may be there."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import structlog
 
 from app.compaction.budget import CAP, HEURISTIC_CAUTION, Budget, Window, budget_for
 from app.compaction.request import Measure
+from app.errors import InvalidRequest
 from app.formats.format import WireFormat
 from app.formats.requests import WireRequest
 from app.http import own_headers
 from app.providers.providers import Provider, Providers
 from app.providers.registry import cap_of
 from app.proxy.caller import Caller
-from app.proxy.options import rules_of
 from app.runtime.bounded import BoundedMap
 from app.settings.policies import Policies
+from app.settings.presets import PRESET_NAMES, PresetName
 from app.tokens.estimate import Count
 from app.tokens.estimator import Estimator
 from app.tokens.rules import LONGEST_MODEL
@@ -33,7 +34,7 @@ SECONDS = 1.0
 """Seconds for which a measure is kept though nothing was learnt: a learnt limit ends by the clock."""
 
 
-class Measuring:
+class ModelLimits:
     def __init__(
         self, providers: Providers, policies: Policies, estimator: Estimator, base_model: Callable[[str], str]
     ) -> None:
@@ -45,7 +46,7 @@ class Measuring:
         """Measures, each with the provider's revision and the time until which it is used."""
         self._guessed: set[tuple[str, str]] = set()
 
-    async def of(self, wire: WireRequest, caller: Caller, *, remember: bool) -> Measure:
+    async def measure(self, wire: WireRequest, caller: Caller, *, remember: bool) -> Measure:
         """Measure a request. Waits a moment for the provider's windows if they are still asked for.
 
         `remember=False` is for a dry run, which has no provider asked. Raises `UnknownUpstream`, and `InvalidRequest`
@@ -55,7 +56,10 @@ class Measuring:
         known = None if key is None else self._measures.get(key)
         if known is not None and (known[1] != known[0].provider.revision or known[2] <= monotonic()):
             known = None  # It may even go elsewhere now.
-        provider = known[0].provider if known else self._provider(wire, caller)
+        if known is not None:
+            provider = known[0].provider
+        else:
+            provider = self._providers.of(wire.model, caller.format.name, caller.tenant, caller.upstream)
         await provider.windows.wait_for_listing(wire.model, caller.tenant, caller.headers if remember else ())
         if known is not None and known[1] == provider.revision:
             return known[0]
@@ -64,7 +68,7 @@ class Measuring:
             self._measures.keep(key, (measure, provider.revision, monotonic() + SECONDS))
         return measure
 
-    def summaries_of(self, model: str, tenant: str, format_: WireFormat) -> tuple[Count, Budget]:
+    def for_summaries(self, model: str, tenant: str, format_: WireFormat) -> tuple[Count, Budget]:
         """Measure a model's summaries without a request. Raises `UnknownUpstream` and `FormatNotSpoken`."""
         provider = self._providers.of(model, format_.name, tenant)
         counted_as = self._base_model(model)
@@ -77,9 +81,6 @@ class Measuring:
         shares = rules.shares.for_model(cap_of(counted_as, CAP))
         return count, budget_for(window, None, shares, line)
 
-    def _provider(self, wire: WireRequest, caller: Caller) -> Provider:
-        return self._providers.of(wire.model, caller.format.name, caller.tenant, caller.upstream)
-
     def _measure(self, provider: Provider, wire: WireRequest, caller: Caller) -> Measure:
         estimator, model, tenant = self._estimator, wire.model, caller.tenant
         counted_as = self._base_model(model)
@@ -88,11 +89,12 @@ class Measuring:
         tools = wire.has_tools and not (wire.forbids_tools and token_rules.hides_tools)
         line = provider.calibrations.of(tenant, model, formula, tools).line
         caution = HEURISTIC_CAUTION if token_rules.encoding in estimator.heuristics else 1.0
-        rules = rules_of(self._policies, wire, caller)
+        in_body, header = read_preset(wire.wishes.options.get("preset")), own_headers.PRESET
+        rules = self._policies.of(model, in_body or read_preset(caller.header(header), header.decode()))
         asked = caller.window_asked
         window = provider.windows.window_of(model, tenant, rules.guessed_window, asked)
         if window.source == "default":
-            self._say_guessed(provider, model, window)
+            self._log_guess(provider, model, window)
         shares = rules.shares.for_model(cap_of(counted_as, CAP))
         budget = budget_for(
             window,
@@ -108,8 +110,8 @@ class Measuring:
         pinned = rules.compaction.pinned_text
         return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, quiet, scale, pinned)
 
-    def _say_guessed(self, provider: Provider, model: str, window: Window) -> None:
-        """Report a guessed window, once for each model."""
+    def _log_guess(self, provider: Provider, model: str, window: Window) -> None:
+        """Log a guessed window, once for each model."""
         if (provider.name, model) not in self._guessed and len(self._guessed) < MOST_GUESSED:
             self._guessed.add((provider.name, model))
             log.warning(
@@ -121,8 +123,18 @@ class Measuring:
             )
 
 
+def read_preset(name: object, param: str = "context.preset") -> PresetName | None:
+    """Preset that a request names; None if it names none. Raises `InvalidRequest`, which says where (`param`)."""
+    if name is None:
+        return None
+    for known in PRESET_NAMES:
+        if name == known:
+            return known
+    raise InvalidRequest(f"There is no preset {name!r:.100}. Known: {', '.join(PRESET_NAMES)}.", param)
+
+
 def _key(wire: WireRequest, caller: Caller) -> Hashable | None:
-    """Key that is equal for requests that are measured alike. None for one that is like hardly any other."""
+    """Key that is equal for requests with the same limits. None for one that is like hardly any other."""
     if len(wire.model) > LONGEST_MODEL:
         return None
     preset = wire.wishes.options.get("preset") or caller.header(own_headers.PRESET)

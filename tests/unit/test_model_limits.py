@@ -14,8 +14,8 @@ from app.compaction.budget import Overflow
 from app.formats.registry import FORMATS
 from app.main import create_app
 from app.proxy.caller import Caller
-from app.proxy.intake import take_in
-from app.proxy.measuring import MOST_GUESSED
+from app.proxy.model_limits import MOST_GUESSED
+from app.proxy.request import parse_request
 from app.proxy.services import Services
 from app.settings import load
 from app.tokens.calibration import Sample
@@ -43,18 +43,18 @@ def asked(tenant: str, model: str = "m", more: str = "", header: tuple[bytes, by
     ("said", "allowed"), [("on", True), ("true", True), ("1", True), ("off", False), ("False", False), ("0", False)]
 )
 def test_a_header_switches_compactions_and_quotations(said: str, allowed: bool) -> None:
-    assert asked("one", header=(b"x-context-compaction", said.encode()))[1].allows_compaction is allowed
-    assert asked("one", header=(b"x-context-recall", said.encode()))[1].allows_recall is allowed
+    for name in (b"x-context-compaction", b"x-context-recall"):
+        assert asked("one", header=(name, said.encode()))[1].allows(name) is allowed
 
 
 @pytest.mark.parametrize(("said", "allowed"), [("true", True), ("false", False)])
 async def test_a_body_switches_quotations(services: Services, said: str, allowed: bool) -> None:
     wire, caller = asked("one", more=f',"context":{{"recall":{said}}}')
-    assert (await take_in(services, wire, caller, "req", remember=False)).recalls is allowed
+    assert (await parse_request(services, wire, caller, "req", remember=False)).recalls is allowed
 
 
 async def measured(services: Services, *request: Any) -> Any:
-    return await services.measuring.of(*request, remember=True)
+    return await services.model_limits.measure(*request, remember=True)
 
 
 async def test_requests_that_are_alike_are_measured_once(services: Services) -> None:
@@ -79,7 +79,7 @@ async def test_what_differs_is_measured_for_itself(services: Services, other: tu
     await measured(services, *other)
     told = await measured(services, *other)
     assert told is not first
-    assert told == services.measuring._measure(first.provider, *other)
+    assert told == services.model_limits._measure(first.provider, *other)
     assert await measured(services, *asked("one")) is first
 
 
@@ -117,7 +117,7 @@ async def test_nothing_that_is_learnt_is_missed(services: Services, seed: int) -
         for tenant in TENANTS:
             request, caller = asked(tenant)
             told = await measured(services, request, caller)
-            assert told == services.measuring._measure(told.provider, request, caller)
+            assert told == services.model_limits._measure(told.provider, request, caller)
     await asyncio.sleep(0)
 
 

@@ -1,0 +1,221 @@
+"""Conversation ids: the name a client gives, or the conversation that its history continues.
+
+A name is written as it is in JSON, and as percent-encoded UTF-8 in headers and paths.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from urllib.parse import quote, unquote_to_bytes
+from weakref import WeakValueDictionary
+
+import msgspec
+import structlog
+
+from app.compaction.view import Conversation
+from app.conversation.identity import Identity
+from app.conversation.recognition import (
+    LONGEST_NAME,
+    Head,
+    Heads,
+    Recognition,
+    goes_on,
+    possible_heads,
+    read_name,
+    recognise,
+)
+from app.errors import InvalidRequest
+from app.formats.raw_json import decoded
+from app.formats.requests import WireRequest
+from app.http.own_headers import CONVERSATION_ID
+from app.proxy.caller import Caller
+from app.runtime.bounded import Repeats
+from app.runtime.caches import Cache, Caches, Erased
+from app.store import Store, StoreUnavailable
+
+log = structlog.get_logger("steno.intake")
+
+RULE = (
+    f"A conversation id is UTF-8 text of at most {LONGEST_NAME} characters without control characters;"
+    " in headers and paths it is percent-encoded."
+)
+PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+"""Characters that a header holds as they are: visible ASCII and spaces."""
+IN_PATH = "/c/{id}/v1"
+HEADERS = (
+    CONVERSATION_ID,
+    b"x-conversation-id",
+    b"x-session-id",
+    b"x-session-affinity",
+    b"x-openwebui-chat-id",
+    b"x-litellm-session-id",
+    b"helicone-session-id",
+    b"x-opencode-session",
+    b"x-claude-code-session-id",
+    b"session-id",
+    b"session_id",
+)
+"""Headers that name the conversation, the first choice first: Steno's own, and the session headers of known tools."""
+HEAD_BYTES = 250
+"""Bytes of a head with its digest, and with its share of its owner."""
+_HEADER_SET = frozenset(HEADERS)
+_decode_name = msgspec.json.Decoder(str | None).decode
+
+
+def find_name(repeats: Repeats, wire: WireRequest, caller: Caller) -> str | None:
+    """Return the conversation's name from the first place of a request that has a usable one.
+
+    Raises `InvalidRequest` for an unusable one in `x-context-conversation-id`. Clients fill the other places for other
+    purposes, too: an unusable name is ignored there, and logged once for each place.
+    """
+    if not wire.names and caller.conversation is None and not caller.sent_any(_HEADER_SET):
+        return None
+    for read in _name_readers(wire, caller):
+        try:
+            if (name := read()) is not None:
+                return name
+        except InvalidRequest as error:
+            if error.param == CONVERSATION_ID.decode():
+                raise
+            if repeats.again(f"name in {error.param}") == 1:
+                log.warning("a conversation's id was ignored", reason=error.message)
+    return None
+
+
+def _name_readers(wire: WireRequest, caller: Caller) -> Iterator[Callable[[], str | None]]:
+    """Readers of the places for a name, the first choice first."""
+    for header in HEADERS:
+        if (value := caller.header(header)) is not None:
+            yield partial(name_in_header, header.decode(), value)
+    for member, given in wire.names:
+        yield partial(name_in_json, member, given)
+    yield lambda: caller.conversation
+
+
+def name_in_header(header: str, value: str) -> str | None:
+    """Read the name in a header, None if it is empty. Raises `InvalidRequest`, which names the header."""
+    return _unquoted(header, value.encode("latin-1"))
+
+
+def name_in_path(place: str, segment: bytes) -> str:
+    """Read the name in a path's segment. Raises `InvalidRequest`, also for an empty one."""
+    name = _unquoted(place, segment)
+    if name is None:
+        raise _refusal(place, "it is empty")
+    return name
+
+
+def name_in_json(member: str, raw: bytes) -> str | None:
+    """Read the name in a member of the body, None if it is null or empty. Raises `InvalidRequest`, which names it."""
+    try:
+        value = decoded(raw, _decode_name)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _refusal(member, "it is no text, or no UTF-8") from error
+    return None if value is None else _checked(member, value)
+
+
+def encoded_name(name: str) -> bytes:
+    """Encode the name for a header; `name_in_header` gives it back."""
+    # Nearly all names need no quoting, which takes longer than to see that.
+    is_plain = name.isascii() and name.replace("_", "").isalnum()
+    return name.encode() if is_plain else quote(name, safe=PLAIN).encode()
+
+
+def _unquoted(place: str, value: bytes) -> str | None:
+    try:
+        return _checked(place, unquote_to_bytes(value).decode())
+    except UnicodeDecodeError as error:
+        raise _refusal(place, "it is no UTF-8") from error
+
+
+def _checked(place: str, given: str) -> str | None:
+    try:
+        return read_name(given) or None
+    except ValueError as error:
+        raise _refusal(place, str(error)) from error
+
+
+def _refusal(place: str, why: str) -> InvalidRequest:
+    return InvalidRequest(f"{place} names no conversation: {why}. {RULE}", place)
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class _Owner:
+    """Conversation that some heads belong to."""
+
+    tenant: str
+    conversation_id: str
+    recognition: Recognition
+    """Recognition of a request by its history alone."""
+    tip: int = 0
+    """Turns begun at the deepest head that it is known to have reached."""
+
+
+class Conversations:
+    """Recognition with a memory, so that only the first request of a process asks the database."""
+
+    def __init__(self, store: Store, identity: Identity, caches: Caches) -> None:
+        self._store = store
+        self._identity = identity
+        self._heads: Cache[bytes, tuple[_Owner, int]] = caches.cache("heads", lambda *_: HEAD_BYTES)
+        """Owner of each head, and the turns begun there, by digest, which no two tenants share."""
+        self._owners: WeakValueDictionary[tuple[str, str], _Owner] = WeakValueDictionary()
+        """Owners, for as long as one of their heads is remembered."""
+
+    async def identify(
+        self, tenant: str, name: str | None, conversation: Conversation, heads: Heads | None
+    ) -> Recognition:
+        """Return the conversation of a request. `name`: the client's own for it; `heads`: those to remember it by from
+        here on, None for a dry run."""
+        owner: _Owner | None = None
+        if name is not None:
+            found = Recognition(name, by_name=True)
+        else:
+            found, owner = await self._recognise(tenant, conversation)
+        if heads is not None:
+            owner = owner or self._owner(tenant, found.conversation_id)
+            for digest, turn in heads:
+                self._heads.keep(digest, (owner, turn))
+                owner.tip = max(owner.tip, turn)
+        return found
+
+    async def knows(self, tenant: str, digests: Sequence[bytes]) -> bool:
+        """Return whether an earlier request of the tenant ended at one of these digests."""
+        return any(self._heads.get(digest) for digest in digests) or bool(await self._stored(tenant, digests))
+
+    def forget(self, erased: Erased) -> None:
+        """Forget what was erased: the next request with its history starts anew."""
+        self._heads.drop(lambda _, head: erased.covers(head[0].tenant, head[0].conversation_id))
+
+    async def _recognise(self, tenant: str, conversation: Conversation) -> tuple[Recognition, _Owner | None]:
+        """Return the conversation at the deepest known head, with its owner if it goes on there; else a fork of it, or
+        a new one."""
+        transcript, chain = conversation.transcript, conversation.chain
+        known: Sequence[Head] = ()
+        for digest in possible_heads(transcript, chain):
+            if (head := self._heads.get(digest)) is not None:
+                owner, turn = head
+                if goes_on(turn, owner.tip):
+                    return owner.recognition, owner
+                known = (Head(chain[len(transcript)], owner.conversation_id, turn, owner.tip),)
+                break
+        else:
+            if len(transcript) > 1:
+                known = await self._stored(tenant, tuple(possible_heads(transcript, chain)))
+        return recognise(transcript, chain, known, self._identity, partial(secrets.token_bytes, 8)), None
+
+    async def _stored(self, tenant: str, digests: Sequence[bytes]) -> Sequence[Head]:
+        try:
+            return await self._store.heads(tenant, digests)
+        except StoreUnavailable:
+            return ()
+
+    def _owner(self, tenant: str, conversation_id: str) -> _Owner:
+        if (owner := self._owners.get((tenant, conversation_id))) is None:
+            owner = self._owners[tenant, conversation_id] = _Owner(
+                tenant, conversation_id, Recognition(conversation_id)
+            )
+        return owner

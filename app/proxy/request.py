@@ -1,0 +1,254 @@
+"""Chat requests on their way in: from the bytes of a body to the request that is decided upon.
+
+`plain_body` undoes encodings, `split_body` reads the members, `parse_request` does the rest: the provider and its
+limits, the digests of the messages, and the conversation that they continue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from hashlib import blake2b
+from itertools import dropwhile
+
+from msgspec.structs import replace
+
+from app.compaction.request import MANY_MESSAGES, ChatRequest
+from app.compaction.view import Conversation, turn_digest
+from app.conversation.identity import Identity
+from app.conversation.messages import Kind
+from app.conversation.recognition import heads_of
+from app.errors import BodyTooLarge, InvalidRequest
+from app.formats.reader import MessageReader
+from app.formats.requests import BOUNDS, BodyBounds, WireRequest, check_number
+from app.formats.sse import EVENT_SHAPES, EventShape
+from app.http import own_headers
+from app.http.encodings import DecodedTooLarge, UndecodableBody, decoded, decoders, encodings_of
+from app.http.relayed import Headers
+from app.proxy.caller import Caller
+from app.proxy.conversation_ids import find_name
+from app.proxy.services import Services
+from app.runtime.tasks import Work
+from app.tokens.estimator import Prompt
+
+MOST_RATIO = 100
+"""Bytes that may come of one when a body is decoded: ten times what the dullest histories have."""
+SMALL_BYTES = 8 << 20
+"""Bytes that may come of any body: as a plain one it would be served, too."""
+INLINE_ENCODED = 262_144
+"""Bytes of a body up to which it is decoded in the event loop: less than a millisecond's work."""
+STEP_BYTES = 4 << 20
+"""Bytes decoded before they are counted, and others have their turn."""
+INLINE_BODY = 1 << 20
+"""Unread bytes of a body up to which it is read in the event loop: four milliseconds' work."""
+INLINE_BYTES = 32_768
+"""Bytes of unread text up to which it is digested and counted in the event loop: about a millisecond's work."""
+PATIENCE_SHARE = 0.8
+"""Share of the timeout a client announces that a compaction may use."""
+_ALL_MESSAGES = BodyBounds(messages=BOUNDS.values)
+"""Bounds of a body before it is known how many of its messages are new."""
+
+
+async def plain_body(
+    body: bytes, headers: Headers, at_most: int, count: Callable[[int], None], work: Work, tenant: str
+) -> bytes | None:
+    """Return the body without its encodings; the same if it has none, None if they cannot be undone.
+
+    `count` is given the bytes that come of it, and may raise. Raises `BodyTooLarge`.
+    """
+    most = min(at_most, max(SMALL_BYTES, MOST_RATIO * len(body)))
+    if (by := decoders(encodings_of(headers), most)) is None:
+        return None
+    if not by:
+        return body
+    pieces, found = decoded(body, by), list[bytes]()
+    try:
+        if len(body) <= INLINE_ENCODED and len(by) == 1:
+            found.append(_take(pieces, INLINE_ENCODED))
+            count(len(found[0]))
+            if len(found[0]) < INLINE_ENCODED:
+                return found[0]
+        while step := await work.do(tenant, partial(_take, pieces, STEP_BYTES)):
+            count(len(step))
+            found.append(step)
+        return b"".join(found)
+    except UndecodableBody:
+        return None
+    except DecodedTooLarge as error:
+        if most == at_most:
+            text = f"has more than {at_most} bytes when decoded. Send less, or raise limits.body_bytes."
+        else:
+            text = (
+                f"has {len(body)} bytes, and more than {most} when decoded: at most {MOST_RATIO} times as many may come"
+                " of it. Send it without content-encoding."
+            )
+        raise BodyTooLarge(f"The request body {text}") from error
+
+
+def _take(pieces: Iterator[bytes], most: int) -> bytes:
+    """Take the next pieces together, until they are so many bytes; nothing at the end."""
+    taken, size = [], 0
+    for piece in pieces:
+        taken.append(piece)
+        size += len(piece)
+        if size >= most:
+            break
+    return b"".join(taken)
+
+
+async def split_body(services: Services, caller: Caller, body: bytes) -> WireRequest:
+    """Read the members of a body. Raises `Unreadable` and `InvalidRequest`."""
+    format_ = caller.format
+    beginnings = services.readers[format_.name].beginnings
+    reading = partial(format_.read, body, _ALL_MESSAGES, beginnings)
+    if len(body) > INLINE_BODY and beginnings.unread_bytes(body) > INLINE_BODY:
+        wire = await services.work.do(caller.tenant, reading)
+    else:
+        wire = reading()
+    if len(wire.raw_messages) > BOUNDS.messages and not await _continues_known(services, caller, wire.raw_messages):
+        check_number(len(wire.raw_messages), BOUNDS)
+    return wire
+
+
+async def _continues_known(services: Services, caller: Caller, raw_messages: Sequence[bytes]) -> bool:
+    """Return whether a request with too many messages continues one that was served and had half of them. Raises
+    `Unreadable`."""
+    reader, most = services.readers[caller.format.name], BOUNDS.messages
+    finding = partial(_latest_ends, services.identity, reader, caller.tenant, raw_messages, most)
+    return await services.conversations.knows(caller.tenant, await services.work.do(caller.tenant, finding))
+
+
+def _latest_ends(
+    identity: Identity, reader: MessageReader, tenant: str, raw_messages: Sequence[bytes], most: int
+) -> list[bytes]:
+    """Return the digests where an earlier request may have ended that had half of this history, with at most so many
+    messages behind them. Each message is read and let go: so many are not held for an unknown client."""
+    said = [*dropwhile(lambda each: each[0] is Kind.INSTRUCTIONS, reader.digests(raw_messages))]
+    chain = identity.chain(tenant, (digest for _, digest in said))
+    latest = range(max(1, len(said) // 2, len(said) - most) - 1, len(said))
+    return [chain[index + 1] for index in latest if said[index][0] is not Kind.ASSISTANT]
+
+
+async def model_in(services: Services, caller: Caller, body: bytes) -> str:
+    """Return the model named in a body that cannot be read, as far as that can be known."""
+    reading = partial(caller.format.model_in, body)
+    return await services.work.do(caller.tenant, reading) if len(body) > INLINE_BODY else reading()
+
+
+async def parse_request(
+    services: Services, wire: WireRequest, caller: Caller, request_id: str, *, remember: bool = True
+) -> ChatRequest:
+    """Collect what is known of a request. `request_id`: Steno's own, for log and ledger. `remember=False` is for a
+    dry run, which leaves no trace.
+
+    Raises `Unreadable` where an element of the history is no message, `UnknownUpstream`, and `InvalidRequest`.
+    """
+    tenant, format_, wishes = caller.tenant, caller.format, wire.wishes
+    measure = await services.model_limits.measure(wire, caller, remember=remember)
+    provider, rules = measure.provider, measure.rules
+    name = find_name(services.repeats, wire, caller)
+    events = event_shape(wire, caller, services.events.stream)
+    reader = services.readers[format_.name]
+
+    def digest() -> tuple[Conversation, Prompt]:
+        messages = reader.read(wire.raw_messages)
+        prompt = services.estimator.prompt(
+            measure.counted_as,
+            messages,
+            wire.declared,
+            wire.declarations,
+            provider.host,
+            measure.picture_scale,
+            format_.token_rules,
+        )
+        return Conversation(messages, services.identity, tenant, prompt.costs, prompt.bound), prompt
+
+    # Of many messages, all of which were read, another thread may still be working out what follows from them.
+    is_short = len(wire.raw_messages) <= MANY_MESSAGES and (
+        len(wire.body) <= INLINE_BYTES or reader.unread_bytes(wire.raw_messages) <= INLINE_BYTES
+    )
+    conversation, prompt = digest() if is_short else await services.work.do(tenant, digest)
+    if not (is_left_alone := measure.surely_leaves_alone(conversation)):
+        await count_messages(services, tenant, conversation, prompt)
+        conversation = conversation.with_newest_instructions(measure.budget.limit)
+    heads = heads_of(conversation.transcript, conversation.chain)
+    recognised = await services.conversations.identify(tenant, name, conversation, heads if remember else None)
+    policy = rules.policy
+    if provider.demands_alternation(format_.name, wire.model, tenant):
+        policy = replace(policy, alternates=True)
+    series: str = policy.strategy
+    if wishes.focus:  # Summaries with a focus are of no use with another one, or with none.
+        focus = blake2b(wishes.focus.encode("utf-8", "surrogatepass"), digest_size=8, person=b"steno-focus")
+        series = f"{series}:{focus.hexdigest()}"
+    wait = rules.compaction.wait_seconds  # Without keep-alives less than the client says it will wait.
+    wants_compaction = caller.allows(own_headers.COMPACTION) and wishes.options.get("compaction") is not False
+    wants_recall = caller.allows(own_headers.RECALL) and wishes.options.get("recall") is not False
+    skipped = len(conversation.instructions)
+    refused_thinking = partial(provider.thinking_from, tenant, format_.name, wire.model)
+    return ChatRequest(
+        tenant=tenant,
+        conversation_id=recognised.conversation_id,
+        named=recognised.by_name,
+        conversation=conversation,
+        policy=policy,
+        budget=measure.budget,
+        model=wire.model,
+        series=series,
+        count=prompt.count,
+        cost=prompt.cost,
+        compaction=rules.compaction.enabled and wants_compaction,
+        recalls=wants_recall,
+        pins=tuple([pin - skipped for pin in wishes.pins if pin >= skipped]) if wishes.pins else (),
+        pinned_text=measure.pinned_text,
+        thinking_from=refused_thinking(turn_digest(conversation)),
+        binds_thinking=refused_thinking(b"") > 0,
+        request_id=request_id,
+        format=format_,
+        wire=wire,
+        measure=measure,
+        prompt=prompt,
+        headers=caller.headers,
+        query=caller.target.partition(b"?")[2],
+        is_left_alone=is_left_alone,
+        recognised=recognised,
+        heads=heads,
+        events=events,
+        wait_seconds=wait if events != "off" else min(wait, PATIENCE_SHARE * caller.patience()),
+    )
+
+
+def event_shape(wire: WireRequest, caller: Caller, usual: EventShape) -> EventShape:
+    """Shape in which a stream announces a compaction before the answer; `off`: not at all. Raises `InvalidRequest` for
+    a header that names none."""
+    asked = caller.header(own_headers.EVENTS)
+    shape = usual if asked is None else next((shape for shape in EVENT_SHAPES if shape == asked.lower()), None)
+    if shape is None:
+        name = own_headers.EVENTS.decode()
+        raise InvalidRequest(f"{name} must be one of {', '.join(EVENT_SHAPES)}; it is {asked!r:.100}.", name)
+    # With several choices nothing may be sent early: a role chunk of ours would belong to one of them only.
+    if not wire.answer.stream or wire.answer.choices != 1:
+        return "off"
+    return shape
+
+
+async def count_messages(services: Services, tenant: str, conversation: Conversation, prompt: Prompt) -> None:
+    """Count messages that were not counted yet; long text in a worker thread."""
+    if prompt.uncounted > INLINE_BYTES or not prompt.count.is_ready:
+        await services.work.do(tenant, conversation.count)
+    else:
+        conversation.count()
+
+
+def count_meanwhile(services: Services, request: ChatRequest) -> asyncio.Task[None] | None:
+    """Count new messages beside something else: long text in a thread, short text when the loop is free.
+
+    A task is to be waited for before the count is needed; short text is counted then, where the loop was never free.
+    """
+    conversation, prompt = request.conversation, request.prompt
+    if not (uncounted := prompt.uncounted):
+        return None
+    if uncounted > INLINE_BYTES or not prompt.count.is_ready:
+        return asyncio.ensure_future(count_messages(services, request.tenant, conversation, prompt))
+    asyncio.get_running_loop().call_soon(conversation.count)
+    return None
