@@ -56,10 +56,9 @@ from app.runtime.bounded import Repeats
 from app.runtime.caches import Caches
 from app.runtime.tasks import OwnedTasks, Work, keep_heap_small, return_freed_memory
 from app.settings import ConfigurationError, Settings, UpstreamSettings, problems_in
-from app.settings.checks import SECRET_NOT_CHECKED, Finding, check_settings, install_command
+from app.settings.checks import SECRET_NOT_CHECKED, Finding, check_settings, install_command, server_secret
 from app.settings.policies import Policies
 from app.settings.presets import PRESETS
-from app.settings.secret import server_secret
 from app.store import DatabaseUnusable, Store, StoreUnavailable
 from app.telemetry.metrics import CACHES, Metrics, Sampler
 from app.telemetry.spans import Tracer

@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 48_388,
+    "app": 48_339,
     "app/cli": 2_655,
     "app/compaction": 11_190,
     "app/conversation": 2_096,
@@ -23,8 +23,8 @@ LINES = {
     "app/providers": 1_820,
     "app/proxy": 3_306,
     "app/api": 2_910,
-    "app/runtime": 690,
-    "app/settings": 2_110,
+    "app/runtime": 689,
+    "app/settings": 2_043,
     "app/store": 4_754,
     "app/telemetry": 540,
     "app/tokens": 2_130,
@@ -33,7 +33,7 @@ LINES = {
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""
-FILES = 242
+FILES = 231
 """Python files in `app`, at most."""
 SETTINGS = 75
 TABLES = 12

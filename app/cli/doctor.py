@@ -25,8 +25,7 @@ from app.providers.model_listings import ModelListing
 from app.providers.providers import Provider
 from app.providers.registry import day_of_list_prices, days_since
 from app.settings import ConfigurationError, Settings
-from app.settings.checks import SECRET_NOT_CHECKED, Finding, check_settings
-from app.settings.secret import existing_secret
+from app.settings.checks import SECRET_NOT_CHECKED, Finding, check_settings, existing_secret
 from app.store import Check, Store, StoreError, StoreUnavailable
 from app.store.schema import MADE_WITH_ANOTHER, WAYS_OUT
 from app.tokens.tokenizer import Tokenizer

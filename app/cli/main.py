@@ -220,9 +220,8 @@ def migrate(
     _silence_log()
     from app.main import open_store
     from app.settings import ConfigurationError
-    from app.settings.checks import check_secret
-    from app.settings.places import home
-    from app.settings.secret import server_secret
+    from app.settings.checks import check_secret, server_secret
+    from app.settings.server import home
     from app.store import StoreError, StoreUnavailable
     from app.store.release_0_1 import Decryption, Export, keys_of
 

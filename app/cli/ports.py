@@ -12,7 +12,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
-from app.settings.sections.server import ServerSettings
+from app.settings.server import ServerSettings
 
 SPREADS = sys.platform == "linux"
 """True if the kernel spreads connections over all sockets that listen at one address.

@@ -34,7 +34,7 @@ from app.http.protocol import protocol_within
 from app.main import create_app
 from app.runtime.server import serve
 from app.settings import ConfigurationError, Settings, load
-from app.settings.sections.upstreams import ANTHROPIC
+from app.settings.upstreams import ANTHROPIC
 from app.store.engine import read_url
 from app.tokens.rules import rules_for
 from app.tokens.tokenizer import Tokenizer

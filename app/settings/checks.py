@@ -1,4 +1,4 @@
-"""Checks: what is wrong with the settings, as far as it can be known without asking anybody.
+"""Checks: what is wrong with the settings, as far as it can be known without asking anybody, and the server's secret.
 
 `doctor` prints the same findings that `serve` acts on.
 """
@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import json
+import os
+import secrets
 import shlex
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, distribution
@@ -17,12 +19,60 @@ from urllib.request import url2pathname
 from msgspec import Struct
 
 import app
-from app.settings.addresses import is_loopback
-from app.settings.secret import secret_beside
 from app.settings.settings import Settings
+from app.settings.types import ConfigurationError
+from app.settings.upstreams import is_loopback
 from app.store import DatabaseURLError
 from app.store.engine import read_url
-from app.store.schema import obstacle
+from app.store.schema import make_folder, obstacle
+
+SECRET_BYTES = 32
+_OF_THIS_PROCESS = secrets.token_bytes(SECRET_BYTES)
+"""Secret for a database in memory, which is one process' own as well."""
+
+
+def server_secret(settings: Settings) -> bytes:
+    """Key of all digests: as set, or made once beside the SQLite file. Raises `ConfigurationError`."""
+    if settings.secret is not None:
+        return settings.secret.get_secret_value().encode()
+    address = read_url(settings.storage.address)
+    return _kept_secret(secret_beside(address.path)) if address.path else _OF_THIS_PROCESS
+
+
+def existing_secret(settings: Settings) -> bytes:
+    """Key of all digests, without making one: empty if it is missing or cannot be read."""
+    path = read_url(settings.storage.address).path
+    if settings.secret is not None or path is None:
+        return server_secret(settings)
+    try:
+        return secret_beside(path).read_bytes().strip()
+    except OSError:
+        return b""
+
+
+def secret_beside(database: Path) -> Path:
+    """File beside a SQLite file that keeps its secret."""
+    return database.with_suffix(".secret")
+
+
+def _kept_secret(path: Path) -> bytes:
+    """Read the secret; make it first where it is missing, readable by the owner only. Of two processes that start
+    together one makes it."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        make_folder(path.parent)
+        with open(fresh, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(secrets.token_hex(SECRET_BYTES))
+        try:
+            os.link(fresh, path)  # Fails if it is there already: never overwritten, never seen half written.
+        except FileExistsError:
+            pass
+        finally:
+            fresh.unlink()
+        return path.read_bytes().strip()
+    except OSError as error:
+        raise ConfigurationError(f"The server secret {path} cannot be made or read: {error.strerror}.") from error
+
 
 SHORTEST_SECRET = 16
 POINT_AT_PROVIDER = "Make it the provider's address, such as https://api.openai.com/v1."

@@ -11,28 +11,32 @@ from pydantic import SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from app.formats.paths import FormatName
-from app.settings.addresses import leads_to
-from app.settings.old_keys import refuse_removed
-from app.settings.sections.clients import ClientSettings, EventSettings, IdentitySettings
-from app.settings.sections.compaction import CompactionSettings
-from app.settings.sections.models import CalibrationSettings, ModelSettings, PriceSettings, TokenizerSettings, entry_of
-from app.settings.sections.server import (
+from app.settings.compaction import CompactionSettings, SummarySettings
+from app.settings.server import (
+    ClientSettings,
+    EventSettings,
+    IdentitySettings,
     InspectorSettings,
     LimitSettings,
     LogSettings,
     ServerSettings,
+    StorageSettings,
     TelemetrySettings,
 )
-from app.settings.sections.storage import StorageSettings
-from app.settings.sections.summary import SummarySettings
-from app.settings.sections.upstreams import (
+from app.settings.sources import PresetSource, aliases, read_file, refuse_removed
+from app.settings.upstreams import (
     DEFAULT_UPSTREAM,
     OPENAI,
     VENDORS_OWN,
+    CalibrationSettings,
+    ModelSettings,
     NamedUpstreamSettings,
+    PriceSettings,
+    TokenizerSettings,
     UpstreamSettings,
+    entry_of,
+    leads_to,
 )
-from app.settings.sources import PresetSource, aliases, read_file
 from app.tokens.usage import Tariff
 
 _UPSTREAM = re.compile(r"[a-z0-9_-]{1,64}")

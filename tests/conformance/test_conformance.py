@@ -38,7 +38,7 @@ from app.formats.registry import FORMATS
 from app.formats.requests import BodyBounds, TooManyMessages
 from app.formats.sse import EVENT_SHAPES, EventShape, FrameSplitter, frames_in
 from app.formats.summaries import Manners, read_answer
-from app.settings.sections.summary import SAID_BY_STENO
+from app.settings.compaction import SAID_BY_STENO
 from app.tokens.estimate import Costs
 from app.tokens.usage import MOST_TOKENS, UNBILLED
 from tests.conformance.samples import Samples, samples_of

@@ -16,8 +16,7 @@ from app.cli.doctor import check_admin, check_port, examine, is_healthy, show
 from app.providers import model_listings
 from app.runtime.server import RunningServer
 from app.settings import load
-from app.settings.checks import Finding
-from app.settings.secret import server_secret
+from app.settings.checks import Finding, server_secret
 from app.store import Store
 from app.store.calibrations import learn_window
 from app.store.engine import Database

@@ -20,9 +20,9 @@ from app.compaction.policy import Policy
 from app.compaction.recall import RecallPolicy
 from app.settings import ConfigurationError, Settings, every_setting, load
 from app.settings.checks import check_settings
-from app.settings.old_keys import REMOVED
 from app.settings.policies import Policies, policy_of, shares_of
 from app.settings.presets import LIBRECHAT_UPDATE_PROMPT, PRESET_NAMES, PRESETS, PresetName
+from app.settings.sources import REMOVED
 from app.settings.types import Section
 from app.store.engine import read_url
 from scripts.generate_settings import owner
@@ -363,7 +363,7 @@ def test_a_name_that_leads_to_steno_is_a_circle_at_its_port_alone(
         asked.append(host)
         return [(None, None, None, "", (address, 0))]
 
-    monkeypatch.setattr("app.settings.addresses.socket.getaddrinfo", look_up)
+    monkeypatch.setattr("app.settings.upstreams.socket.getaddrinfo", look_up)
     for host in ("127.0.0.1", "0.0.0.0"):  # noqa: S104
         assert load(server={"host": host}, upstream={"base_url": "http://my-laptop:8080/v1"}).circular == circular
     assert set(asked) == {"my-laptop"}

@@ -1,18 +1,42 @@
-"""Compaction: what happens to a history, and how much of it stays as it is.
+"""Compaction: when it is due, what happens to a history, how much of it stays as it is, and who writes summaries.
 
-What core decides by has its default there: a setting takes it over, so that no number stands twice.
+What the package `compaction` decides by has its default there: a setting takes it over, so that no number stands twice.
 """
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
-from app.compaction.budget import Shares
+from app.compaction.budget import MIN_SUMMARY, Shares
+from app.compaction.prompts import SUMMARY_PROMPT
 from app.compaction.recall import RecallPolicy
-from app.settings.sections.trigger import TriggerSettings
+from app.formats.registry import FORMATS
 from app.settings.types import Preset, Ratio, Seconds, Section
+from app.tokens.usage import MOST_TOKENS
+
+
+class TriggerSettings(Section):
+    """Size of the prompt over which a compaction is due; one of them is enough.
+
+    One of a model replaces that of `compaction`.
+    """
+
+    token_ratio: Ratio | None = Shares().trigger
+    """Share of the limit that the estimate of the prompt exceeds; null: the limit itself.
+
+    The limit is the window less the request's output cap, of which at most a quarter of the window counts. Without a
+    cap 5 % of the window are kept free, at most 8,192 tokens. Above 0.9 the provider may refuse before Steno acts:
+    estimates are off by some percent.
+    """
+    tokens: int | None = Field(None, ge=0, le=MOST_TOKENS)
+    """Tokens over which a compaction is due however large the window is; 0: no such cap.
+
+    Target and tail are shares of at most that. Null: 160,000; [more for a few models](policies.md#default), and less
+    where the list price rises.
+    """
+
 
 _SHARES, _RECALL = Shares(), RecallPolicy()
 
@@ -148,3 +172,82 @@ class CompactionSettings(Section):
         if self.preset == "sliding-window" and self.window.turns is None:
             raise ValueError("preset sliding-window needs window.turns: how much is kept")
         return self
+
+
+SAID_BY_STENO = frozenset[str]().union(*(format_.summaries.own_members for format_ in FORMATS))
+"""Members of a summary call, in some format, that are not the operator's to set."""
+
+
+class FallbackSettings(Section):
+    """Another summariser."""
+
+    model: str | None = Field(None, min_length=1)
+    """Model that is asked; null means the conversation's own, not `summary.model`."""
+    upstream: str | None = None
+    """Upstream that is asked; null means the conversation's own."""
+
+    @model_validator(mode="after")
+    def _is_another(self) -> Self:
+        if self.model is None and self.upstream is None:
+            raise ValueError("a model is needed, or an upstream, or both")
+        return self
+
+
+class SummarySettings(Section):
+    """Models that write summaries, and what they are asked."""
+
+    model: str | None = None
+    """Model that writes the summaries; null means the conversation's own.
+
+    It is called with the caller's key, which must be allowed to use it, unless its upstream has a key of its own.
+    """
+    upstream: str | None = None
+    """Upstream that is asked for summaries; null means the conversation's own, `default` the one under `upstream`.
+
+    Conversations then go to that provider too: set a `summary.model` that it serves, and its own `api_key_env`.
+    """
+    fallbacks: tuple[FallbackSettings, ...] = Field((), max_length=5)
+    """Other models, or the same at other upstreams, that are asked in turn if the first gives no answer.
+
+    At most 5; each names a model, an upstream or both. All calls for one summary together take at most twice
+    `summary.timeout_seconds`. For example:
+
+        - {model: "gpt-4o-mini"}
+        - {model: "llama-3.3-70b", upstream: "local"}
+    """
+    max_tokens: int = Field(Shares().max_summary_tokens, ge=MIN_SUMMARY)
+    """Tokens of the largest summary; less in small windows (0.06 of the limit, at least 256)."""
+    timeout_seconds: Seconds = 120.0
+    """Seconds for one summary call.
+
+    Above `compaction.wait_seconds` the summary serves the next request.
+    """
+    style: Literal["auto", "transcript", "prefix"] = "auto"
+    """Text that the summariser reads: a transcript, or the prefix that its provider may have in its cache.
+
+    `transcript`: the messages as quoted text. `prefix`: the conversation itself with its tools, and the task as the
+    last user message, for the conversation's own model. `auto`: prefix where that has the conversation in its cache.
+    [What the summariser reads](summaries.md#what-the-summariser-reads) says more.
+    """
+    prompt: str = SUMMARY_PROMPT
+    """Instructions for the summariser. The transcript follows as quoted data, then the instructions again.
+
+    Where an earlier summary is updated (full, checkpoint, rolling), a note that says so follows them; preset
+    `librechat` has instructions for that, which give way to yours, too. Stored summaries stay as they are.
+    """
+    parameters: dict[str, JsonValue] = Field({}, max_length=20)
+    """Further members of each summary call, such as `temperature`; one that a provider refuses is left out.
+
+    At most 20, and not what Steno decides itself, such as `model` and `max_tokens`. For example:
+
+        {temperature: 0, seed: 7}
+    """
+
+    @field_validator("parameters")
+    @classmethod
+    def _are_not_stenos_own(cls, given: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        if taken := sorted(given.keys() & SAID_BY_STENO):
+            raise ValueError(
+                f"{', '.join(taken)} cannot be set there: Steno decides it (summary.model, summary.max_tokens)"
+            )
+        return given

@@ -1,12 +1,18 @@
-"""The listener, its clients and their limits."""
+"""The listener, its clients and their limits, what is stored of them, and what the operator sees."""
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import quote
 
 from pydantic import BeforeValidator, Field, IPvAnyNetwork, SecretStr, field_validator
 
+from app.conversation.secrets import Scrub, without_secrets
+from app.formats.sse import EventShape
+from app.http.credentials import CREDENTIALS
 from app.runtime.caches import CACHE_BYTES
 from app.settings.types import Seconds, Section, switch
 
@@ -190,3 +196,146 @@ class LogSettings(Section):
 
 IN_FLIGHT_BODIES = 4
 """Largest bodies that may be served at once."""
+
+
+_NO_NAMES = CREDENTIALS | {b"host", b"cookie", b"forwarded", b"x-forwarded-for", b"content-type", b"content-length"}
+_HEADER = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,100}")
+
+
+class ClientSettings(Section):
+    """[How a caller is identified](security.md#who-a-caller-is); without these settings, by the key that it sends."""
+
+    header: str | None = None
+    """Header in which a proxy in `server.trusted_proxies` names the caller, such as `x-forwarded-user`.
+
+    From any other address a request with it gets 401. The proxy must remove what callers send under this name. Where an
+    upstream has `api_key_env`, every request needs the header ([who pays](security.md#who-pays)).
+    """
+    tenant: str | None = Field(None, min_length=1, max_length=200)
+    """Name of one tenant for all callers, whatever key they send: each can read what the others stored.
+
+    Right for one person whose token is refreshed, or for a team that shares everything.
+    """
+
+    @field_validator("header")
+    @classmethod
+    def _is_a_name(cls, name: str | None) -> str | None:
+        if name is None:
+            return None
+        if not _HEADER.fullmatch(name := name.lower()) or name.encode() in _NO_NAMES:
+            raise ValueError(f"{name!r:.100} cannot be a header that says who calls, such as x-forwarded-user")
+        return name
+
+
+class IdentitySettings(Section):
+    """Names of conversations: [how one is recognised](rest.md#names-of-conversations)."""
+
+    ignore: tuple[str, ...] = ()
+    """Regular expressions of volatile text, such as an injected date, that is left out of digests.
+
+    Messages that differ only in such text count as the same. After a change, summaries of conversations with it are not
+    found any more.
+    """
+
+    @field_validator("ignore")
+    @classmethod
+    def _compiles(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        return patterns
+
+
+class EventSettings(Section):
+    """Additions to answers."""
+
+    stream: EventShape = "chunk"
+    """Shape of compaction events on streams: chunk, start, comment or off; named crashes most SDKs.
+
+    [Shapes](rest.md#shapes) has the frames of each. Every client of a format takes `chunk`; more clients show `start`.
+    `named` is for readers of raw server-sent events: the usual loop over `chunk.choices[0]` crashes on it. A client
+    chooses with `x-context-events`.
+    """
+    body: bool = True
+    """Add `context_status` and `context` to answers; the headers are always there."""
+
+
+FILE = "steno.db"
+
+
+def home() -> Path:
+    """Steno's own folder: `STENO_HOME`, else one in the user's data folder (XDG)."""
+    if named := os.environ.get("STENO_HOME"):
+        return Path(named).expanduser().absolute()
+    data = Path(os.environ.get("XDG_DATA_HOME", ""))
+    if not data.is_absolute():  # As the XDG specification has it.
+        try:
+            data = Path.home() / ".local" / "share"
+        except RuntimeError:  # A user without a home; nothing can be written there, and the check says so.
+            data = Path("/.local/share")
+    return data / "steno"
+
+
+def sqlite_url(path: Path) -> str:
+    return f"sqlite:///{quote(str(path))}"
+
+
+def default_database() -> Path:
+    return home() / FILE
+
+
+class StorageSettings(Section):
+    """The database, and how long what is in it is kept."""
+
+    url: SecretStr | None = None
+    """PostgreSQL or SQLite URL, or `memory`; null means `steno.db` in Steno's folder. DATABASE_URL sets it, too.
+
+    As `postgresql://user:password@host/name` or `sqlite:///path/steno.db`; an absolute path has four slashes, any other
+    starts at the working directory. Write `@ : / ?` in a password as `%40 %3A %2F %3F`, and set the URL by the
+    environment: everybody on the machine can see a command line. PostgreSQL needs `STENO_SECRET`.
+    Behind PgBouncer in transaction mode add `?prepared_statement_cache_size=0`.
+
+    Steno's folder is `$STENO_HOME`, else `$XDG_DATA_HOME/steno`, else `~/.local/share/steno`; `make run` and `make
+    doctor` use `.run/` of the checkout. A SQLite file's secret lies beside it as `steno.secret`: back up both.
+    """
+    timeout_seconds: Seconds = 0.25
+    """Seconds that a request waits for one database call before it goes on without stored summaries.
+
+    Time in which the process itself is busy does not count.
+    """
+    retention_days: int | None = Field(30, ge=1, le=36_500)
+    """Days without use after which stored data is deleted; null keeps it for ever.
+
+    Conversations count by their last request, with pins, masks and stored messages; summaries by the last payload
+    that they stood in; other records by their age.
+    """
+    messages: bool = False
+    """Keep the [history](archive.md) of each conversation's latest request as it was sent.
+
+    They are plain text in the database, pictures and files too. What was kept stays when this is switched off again,
+    until it is deleted or too old.
+    """
+    secrets: Literal["remove", "keep"] = "remove"
+    """Whether keys, tokens, passwords and private keys stay in summaries and stored messages.
+
+    `[secret removed]` stands in their place, in transcripts for the summariser, too. What the model gets is whole, and
+    what a summariser reads as `prefix` (`summary.style`).
+    """
+    encryption: tuple[str, ...] = Field((), max_length=10)
+    """Read by `steno migrate` alone, and by this release alone: the keys of texts that the previous release encrypted.
+
+    Steno does not encrypt texts any more and does not start with this setting: [remove it](operations.md#encryption)
+    once the database is migrated.
+    """
+
+    @property
+    def scrub(self) -> Scrub:
+        """Function from a text to what is stored of it."""
+        return without_secrets if self.secrets == "remove" else str
+
+    @property
+    def address(self) -> str:
+        """The URL of the database in use; it may hold a password."""
+        return self.url.get_secret_value() if self.url else sqlite_url(default_database())

@@ -1,1 +1,0 @@
-"""The sections of the settings, by subject. Each field says in a sentence what it is for."""

@@ -1,0 +1,317 @@
+"""Upstreams: where providers are, which models are sent there, and how each model is sized, counted and charged."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from app.formats.paths import FORMAT_NAMES, FormatName
+from app.settings.compaction import TriggerSettings
+from app.settings.server import home
+from app.settings.types import Preset, Rate, Seconds, Section, fits
+from app.tokens.usage import MOST_TOKENS, Price
+
+VISIBLE = re.compile(r"[!-~]+")
+"""ASCII without spaces and control characters: what a URL and a header's value may hold."""
+
+
+def is_address(url: str) -> bool:
+    """True for a URL of a server and a path alone: what else one may hold is often secret, and this one is shown."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    return (
+        parts.scheme in ("http", "https")
+        and bool(parts.hostname)
+        and port != 0
+        and not set(parts.netloc) & {"@", "\\"}
+        and not set(url) & {"?", "#"}
+        and VISIBLE.fullmatch(url) is not None
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """True for a host that is this machine by its name."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def leads_to(url: str, host: str, port: int) -> bool:
+    """True where a URL leads to a server on this machine that listens there; a name at that port is looked up."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or (parts.port or 80) != port:  # Steno itself speaks no TLS.
+        return False
+    asked = (parts.hostname or "").lower()
+    return asked == host.lower() or any(_reaches(to, at) for to in _addresses(asked) for at in _addresses(host.lower()))
+
+
+def _addresses(host: str) -> list[IPv4Address | IPv6Address]:
+    """IP addresses of a host as this machine finds them; none where it finds none."""
+    if host == "localhost":
+        return [IPv4Address("127.0.0.1"), IPv6Address("::1")]
+    try:
+        return [ip_address(host)]
+    except ValueError:
+        pass
+    try:
+        found = {str(address[0]).partition("%")[0] for *_, address in socket.getaddrinfo(host, None)}
+    except (OSError, UnicodeError):
+        return []
+    return [ip_address(address) for address in found]
+
+
+def _reaches(to: IPv4Address | IPv6Address, at: IPv4Address | IPv6Address) -> bool:
+    """True where a call to one address reaches a listener at the other: 0.0.0.0 and :: are every address to a listener,
+    and the machine itself to a caller."""
+    if to.version != at.version:
+        return False
+    return to == at or (to.is_unspecified and at.is_loopback) or (at.is_unspecified and _is_ours(to))
+
+
+def _is_ours(address: IPv4Address | IPv6Address) -> bool:
+    """True for an address of this machine, which a socket can be bound to."""
+    if address.is_loopback:
+        return True
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family) as probe:
+            probe.bind((str(address), 0))
+    except OSError:
+        return False
+    return True
+
+
+DEFAULT_UPSTREAM = "default"
+"""Name of the upstream under `upstream`."""
+OPENAI = "api.openai.com"
+ANTHROPIC = "api.anthropic.com"
+SPOKEN_AT: Mapping[str, tuple[FormatName, ...]] = {
+    OPENAI: ("chat_completions", "responses"),
+    ANTHROPIC: ("messages",),
+}
+"""Formats that known hosts speak."""
+REQUEST_PATHS = ("/chat/completions", "/messages", "/responses")
+"""Paths of requests, below the address of an API."""
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
+
+
+class UpstreamSettings(Section):
+    """The provider that requests go to; see [upstreams](upstreams.md)."""
+
+    base_url: str = "https://api.openai.com/v1"
+    """Address of the provider; its path takes the place of the client's `/v1`.
+
+    Most providers want the path: `https://api.openai.com/v1`, not `https://api.openai.com`. The start and `steno
+    doctor` name the right one if they find it.
+    """
+    first_byte_seconds: Seconds = 600.0
+    """Seconds until the provider's status arrives; a reasoning model may think for minutes before it."""
+    between_bytes_seconds: Seconds = 120.0
+    """Seconds between two pieces of an answer; any byte restarts the wait, even a comment's."""
+    discover_windows: bool = True
+    """Ask the provider for its models and their windows, at the start and every hour.
+
+    LiteLLM, Gemini, LM Studio, TabbyAPI, llama.cpp and Ollama are asked on paths of their own. A model that Ollama has
+    not loaded counts as having 4,096 tokens: with `OLLAMA_CONTEXT_LENGTH` set, name the window under `models`.
+    """
+    alternating_roles: bool = False
+    """Merge summaries into the next user message, because the provider refuses two user messages in a row.
+
+    Steno learns that from a refusal, too, for each model and for a day: it then sends the payload once more, merged.
+    Summaries are then asked for from a transcript where the conversation does not end with an answer.
+    """
+    formats: tuple[FormatName, ...] | None = Field(None, min_length=1)
+    """Wire formats that it speaks: chat_completions, messages, responses; null: all, or those its host is known for.
+
+    api.openai.com speaks Chat Completions and Responses, api.anthropic.com Messages. If `upstream` is api.openai.com
+    and no upstream is set that speaks Messages, Steno adds one called `anthropic`.
+    """
+    api_key_env: str | None = None
+    """Environment variable with the provider's key, which is sent in place of the client's own.
+
+    In capitals, not beginning with `STENO_`. On loopback every program of this machine spends this key; any other
+    address needs `clients.header` ([who pays](security.md#who-pays)).
+    """
+
+    @property
+    def api_key(self) -> SecretStr | None:
+        """The key in the variable that `api_key_env` names."""
+        return SecretStr(os.environ[self.api_key_env].strip()) if self.api_key_env else None
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_http(cls, value: str) -> str:
+        if not is_address(value):
+            # Without a word of it: there may be a password in what looks like a port.
+            raise ValueError(
+                "an http(s) URL without credentials, query or fragment is needed, such as https://api.openai.com/v1;"
+                " a key belongs into the variable that api_key_env names"
+            )
+        value = value.rstrip("/")
+        base = next((value.removesuffix(path) for path in REQUEST_PATHS if value.endswith(path)), value)
+        address = urlsplit(base)
+        if address.hostname in SPOKEN_AT and not address.path:
+            base += "/v1"
+        if base != value:
+            raise ValueError(f"the address of the whole API is needed, which is {base}")
+        return value
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.base_url).hostname or ""
+
+    @property
+    def is_vendors(self) -> bool:
+        """Whether the upstream is the one of the vendor who made its API."""
+        return self.host in SPOKEN_AT
+
+    @property
+    def speaks(self) -> frozenset[FormatName]:
+        """Formats in which the upstream may be asked."""
+        return frozenset(self.formats or SPOKEN_AT.get(self.host, FORMAT_NAMES))
+
+    @property
+    def is_meant_for(self) -> frozenset[FormatName]:
+        """Formats for which the upstream serves all models, also those that no setting names."""
+        return self.speaks if self.formats or self.is_vendors else frozenset()
+
+    @model_validator(mode="after")
+    def _has_its_key(self) -> Self:
+        # Not a field's own validator: an error there quotes the value, which may be the key itself.
+        name = self.api_key_env
+        if name is None:
+            return self
+        if not _VARIABLE.fullmatch(name):
+            raise ValueError(
+                "api_key_env must be the name of an environment variable, in capitals (A-Z, 0-9 and _),"
+                " such as PROVIDER_API_KEY, and never the key itself"
+            )
+        key = os.environ.get(name, "").strip()
+        if not key:
+            raise ValueError(f"api_key_env names {name}, an environment variable that is not set; put the key there")
+        if not VISIBLE.fullmatch(key):
+            raise ValueError(f"api_key_env names {name}, whose value no header may hold: visible ASCII without spaces")
+        return self
+
+
+class NamedUpstreamSettings(UpstreamSettings):
+    """A further provider."""
+
+    models: tuple[str, ...] = ()
+    """Models that are sent there, as names or globs such as `llama-*`; if empty, only a base URL chooses it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_an_address(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and "base_url" not in given:
+            raise ValueError("base_url is needed, the provider's address, such as https://api.openai.com/v1")
+        return given
+
+    def fits(self, model: str) -> bool:
+        return any(fits(model, glob) for glob in self.models)
+
+
+VENDORS_OWN: Mapping[str, NamedUpstreamSettings] = {
+    "anthropic": NamedUpstreamSettings(base_url=f"https://{ANTHROPIC}/v1"),
+}
+"""Upstreams that Steno adds beside OpenAI, if no other one speaks their formats."""
+
+
+class ModelSettings(Section):
+    """Window of a model, and what else is decided by it."""
+
+    match: str
+    """Model name, or a glob such as `gpt-4o*`."""
+    context_window: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    """Tokens that the model accepts, prompt and completion together."""
+    max_input_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    """Tokens that the prompt may have, if that is less than the window."""
+    base_model: str | None = Field(None, min_length=1)
+    """Model that it is counted and sized as, such as gpt-4o for an Azure deployment called chat-prod."""
+    preset: Preset | None = None
+    """Preset of requests for the model; null means compaction.preset."""
+    trigger: TriggerSettings | None = None
+    """Trigger of requests for the model; null means compaction.trigger."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> ModelSettings:
+        if not (self.context_window or self.base_model or self.preset or self.trigger):
+            raise ValueError(
+                "context_window is needed, or base_model, the model whose window it has, or a preset or a trigger"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _input_fits_the_window(self) -> ModelSettings:
+        if self.max_input_tokens and self.context_window and self.max_input_tokens > self.context_window:
+            raise ValueError(
+                f"max_input_tokens ({self.max_input_tokens}) is more than context_window ({self.context_window}),"
+                " which counts prompt and completion together"
+            )
+        return self
+
+    def fits(self, model: str) -> bool:
+        return fits(model, self.match)
+
+
+def entry_of(model: str, entries: Iterable[ModelSettings]) -> ModelSettings | None:
+    """First entry that fits the model; None if none does."""
+    return next((entry for entry in entries if entry.fits(model)), None)
+
+
+class PriceSettings(Section):
+    """Price of a model."""
+
+    match: str
+    """Model name, or a glob such as `gpt-4o*`."""
+    prompt: Rate
+    """Price of a million prompt tokens."""
+    completion: Rate
+    """Price of a million completion tokens."""
+    cached: Rate | None = None
+    """Price of a million prompt tokens read from the provider's cache; null: that of other prompt tokens."""
+    written: Rate | None = None
+    """Price of a million prompt tokens written to that cache; null: that of other prompt tokens."""
+
+    @property
+    def price(self) -> Price:
+        return Price(self.prompt, self.completion, self.cached, self.written)
+
+    def fits(self, model: str) -> bool:
+        return fits(model, self.match)
+
+
+class CalibrationSettings(Section):
+    """[Calibration](calibration.md) of estimates by what providers report."""
+
+    enabled: bool = True
+    """Learn from the usage that providers report how their tokens differ from Steno's estimate."""
+
+
+class TokenizerSettings(Section):
+    """Tables that tokens are counted with."""
+
+    directory: Path | None = None
+    """Folder with the tokenizer tables; null means `tables` in Steno's folder. The usual places are searched next.
+
+    [`steno tables`](install.md#the-token-tables) puts them there; the usual places are `TIKTOKEN_CACHE_DIR`,
+    `DATA_GYM_CACHE_DIR`, `.tables` beside the code and two Python packages. If a folder is named and a table is in none
+    of these places, Steno does not start; otherwise it estimates by bytes.
+    """
+
+    @property
+    def folder(self) -> Path:
+        """Folder into which `steno tables` puts the tables."""
+        return self.directory or home() / "tables"
