@@ -19,11 +19,10 @@ from app.api.error_handlers import add_error_handlers
 from app.api.health import health_router, metrics_router
 from app.api.routes import ROUTERS
 from app.api.schema import schema_of
-from app.compaction.background import Background, BackgroundLimits, BackgroundRoom, RequestRates
+from app.compaction.background import Background, BackgroundLimits, BackgroundRoom, Quotas, RequestRates
 from app.compaction.compactor import Compactor
-from app.compaction.lease import CompactionRunner, LeasedCompaction, Quotas
+from app.compaction.lease import LeasedCompaction
 from app.compaction.memory import ChunkMemory, RecallIndexCache
-from app.compaction.parts import DryRun, LiveParts
 from app.compaction.summariser_client import Summariser, SummaryRouting
 from app.conversation.identity import Identity
 from app.formats.format import WireFormat
@@ -150,9 +149,9 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     routing = SummaryRouting(providers, estimator, settings.base_model, settings.storage.scrub)
     memory = ChunkMemory(caches)
     quotas = Quotas(limits.compactions_per_tenant)
-    runner = CompactionRunner(summariser, routing, tasks, work, ledger, quotas, metrics, rates, memory)
-    parts = store, runner, room, LeasedCompaction(store, runner, secrets.token_hex(8)), RecallIndexCache(work, caches)
-    compactor = Compactor(LiveParts(*parts), DryRun(*parts))
+    holder = secrets.token_hex(8)
+    leased = LeasedCompaction(store, summariser, routing, tasks, work, ledger, metrics, rates, memory, quotas, holder)
+    compactor = Compactor(leased, room, RecallIndexCache(work, caches))
     in_flight = BytesInFlight(limits.in_flight_bytes)
     readers = {each.name: _reader(identity, each, settings.identity.ignore, caches) for each in FORMATS}
     return Services(

@@ -14,9 +14,9 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 48_339,
+    "app": 48_092,
     "app/cli": 2_655,
-    "app/compaction": 11_190,
+    "app/compaction": 10_938,
     "app/conversation": 2_096,
     "app/http": 3_210,
     "app/inspector": 3_050,
@@ -33,7 +33,7 @@ LINES = {
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""
-FILES = 231
+FILES = 230
 """Python files in `app`, at most."""
 SETTINGS = 75
 TABLES = 12

@@ -144,7 +144,7 @@ async def _up_to(services: Services, chat: ChatRequest, record: RequestRecord, p
     began = monotonic()
     if not chat.policy.summarises or not chat.compaction:
         return Decision(None, why=because(Code.COMPACTION_OFF)), 0
-    decision = await services.compactor.compact(chat, position)
+    decision = await services.compactor.for_request(chat).compact(position)
     if decision.view is None and any(reason.code is Code.NOTHING_TO_SUMMARISE for reason in decision.why):
         raise NothingToCompact(_no_cut(chat.conversation, position), "through")
     await _keep(services, chat, record, decision, began)
@@ -184,7 +184,7 @@ async def _chunks(services: Services, chat: ChatRequest) -> dict[str, SummaryChu
 async def _prepare(services: Services, chat: ChatRequest, record: RequestRecord) -> Decision:
     """Prepare as for a chat request, and remember what it showed, so that the next one is recognised."""
     began = monotonic()
-    decision = await services.compactor.prepare(chat)
+    decision = await services.compactor.for_request(chat).prepare()
     await count_messages(services, chat.tenant, chat.conversation, chat.prompt)
     await _keep(services, chat, record, decision, began)
     return decision

@@ -1,4 +1,5 @@
-"""Background compaction: a summary is made after an answer, from the answered request, before a request waits for it.
+"""Compactions under way, and those in the background: a summary is made after an answer, from the answered request,
+before a request waits for it.
 
 `background_budget` has a trigger that fires earlier and a smaller target; the summary is made that would be due if
 these were the request's own limits. A request uses it once its own trigger fires. There is no queue: where too many
@@ -7,8 +8,10 @@ compactions are under way none begins, and the next answer of the conversation t
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from math import inf
 from time import monotonic
@@ -27,6 +30,97 @@ from app.runtime.caches import Erased
 from app.runtime.tasks import OwnedTasks
 from app.settings import BackgroundSettings
 
+
+class Quotas:
+    """Compactions that each tenant has under way in this process; those of all processes are counted by leases."""
+
+    def __init__(self, compactions: int | None = None) -> None:
+        """`compactions`: the most conversations of one tenant; None for any number."""
+        self.compactions = compactions
+        self._under_way: dict[str, Counter[str]] = {}
+        """Number of compactions under way, by tenant and conversation."""
+
+    def begin(self, tenant: str, conversation_id: str) -> bool:
+        """Begin a compaction, to be followed by `end`; False if it may not begin. A crowd of requests of one
+        conversation counts once: most of them only wait for the one that makes the summary."""
+        own = self._under_way.get(tenant, Counter())
+        if self.compactions is not None and conversation_id not in own and len(own) >= self.compactions:
+            return False
+        own[conversation_id] += 1
+        self._under_way[tenant] = own
+        return True
+
+    def end(self, tenant: str, conversation_id: str) -> None:
+        own = self._under_way[tenant]
+        own[conversation_id] -= 1
+        if not own[conversation_id]:
+            del own[conversation_id]
+        if not own:
+            del self._under_way[tenant]
+
+
+class Running(Struct, frozen=True, eq=False):
+    messages: int
+    """Number of messages that it summarises."""
+    ahead: bool
+    """True if it is made for requests to come: nobody waits for it."""
+    began: float
+    """Start by the clock of `RunningCompactions`, in seconds."""
+
+
+class RunningCompactions:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._running: dict[Place, list[Running]] = {}
+        self._watching: dict[Place, list[asyncio.Event]] = {}
+
+    @contextmanager
+    def during(self, place: Place, messages: int, *, ahead: bool) -> Iterator[None]:
+        """Show a compaction from its start to its end, whatever comes of it."""
+        running = Running(messages, ahead, self._clock())
+        self._running.setdefault(place, []).append(running)
+        self._wake(place)
+        try:
+            yield
+        finally:
+            left = [each for each in self._running[place] if each is not running]
+            if left:
+                self._running[place] = left
+            else:
+                del self._running[place]
+            self._wake(place)
+
+    def at(self, place: Place) -> tuple[Running, ...]:
+        """Return the compactions of a conversation, the oldest first."""
+        return tuple(self._running.get(place, ()))
+
+    def told(self, place: Place) -> tuple[int, float, bool] | None:
+        """Return what the inspector shows: how many messages are being summarised, and of the oldest compaction for how
+        many seconds, and whether it is made ahead. None if there is none."""
+        if not (running := self.at(place)):
+            return None
+        first, messages = running[0], sum(each.messages for each in running)
+        return messages, round(self._clock() - first.began, 1), first.ahead
+
+    @contextmanager
+    def watched(self, place: Place) -> Iterator[asyncio.Event]:
+        """Yield an event that is set whenever a compaction begins or ends there; the watcher clears it."""
+        event = asyncio.Event()
+        self._watching.setdefault(place, []).append(event)
+        try:
+            yield event
+        finally:
+            left = [each for each in self._watching[place] if each is not event]
+            if left:
+                self._watching[place] = left
+            else:
+                del self._watching[place]
+
+    def _wake(self, place: Place) -> None:
+        for event in self._watching.get(place, ()):
+            event.set()
+
+
 REMEMBERED_SECONDS = 24 * 3_600.0
 LATEST_REQUESTS = 8
 LATEST_SUMMARIES = 4
@@ -37,11 +131,9 @@ FIRST_SUMMARY_SECONDS = 20.0
 LEAST_SECONDS = 0.001
 """Seconds that pass at least between two requests, for a rate."""
 HOUR = 3_600.0
-
 LIKELY_REQUESTS = 3
 LIKELY_TOKENS_PER_HOUR = 10_000
 """Requests, and prompt tokens an hour, from which on a conversation is likely to continue."""
-
 PLANNED_GROWTH = 0.05
 """Share of the room by which a history has to grow before a compaction of it is planned again: each plan reads the
 store. Not where the summary has to begin now."""

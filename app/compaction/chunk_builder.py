@@ -34,6 +34,7 @@ from app.compaction.plan import (
     replaced_tokens,
     shown_size,
     summary_tokens,
+    words_room,
 )
 from app.compaction.policy import SummaryBrief
 from app.compaction.prompts import SummaryRequest
@@ -126,6 +127,8 @@ def _whole(part: Part, stop: int) -> Part:
 
 
 class ChunkBuilder(Struct, frozen=True):
+    """Material of one compaction, and how its chunks are drafted of it."""
+
     conversation: Conversation
     conversation_id: str
     plan: Plan
@@ -138,6 +141,15 @@ class ChunkBuilder(Struct, frozen=True):
     """The user's words in the plan's spans, with the positions of the messages."""
     words_room: int = 0
     """Most tokens of the user's words in all chunks."""
+
+    def with_words(self) -> ChunkBuilder:
+        """A copy with the user's words of the plan's spans."""
+        plan, conversation = self.plan, self.conversation
+        if not self.settings.user_words:
+            return self
+        said = own_entries(conversation.transcript, plan.spans[0].start, plan.spans[-1].stop) if plan.spans else ()
+        room = words_room(conversation, plan.base, plan.spans, self.budget, self.settings)
+        return replace(self, said=said, words_room=room)
 
     def of_messages(self, span: Span) -> Draft:
         """A level 0 chunk, made from messages."""

@@ -231,6 +231,7 @@ class Outcome(Enum):
     NOT_BEGUN = auto()
 
 
+_ENDS = frozenset({Outcome.MADE, Outcome.FAILED, Outcome.LEASE_LOST, Outcome.DELETED, Outcome.STORE_AWAY})
 _CODES: Mapping[Outcome, Code] = {
     Outcome.LEASE_LOST: Code.LEASE_LOST,
     Outcome.DELETED: Code.CONVERSATION_DELETED,
@@ -262,6 +263,11 @@ class Compaction(Struct, frozen=True):
     @property
     def is_whole(self) -> bool:
         return self.outcome is Outcome.MADE
+
+    @property
+    def has_ended(self) -> bool:
+        """True if it was begun for this request, and came to an end in time."""
+        return self.outcome in _ENDS
 
     @property
     def reasons(self) -> Reasons:

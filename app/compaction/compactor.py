@@ -7,31 +7,42 @@
     choose the first view that holds; quote recalled passages; leave out the thinking of finished turns
 
 The other methods are the same steps in another order: a dry run, a request that its provider refused, a compaction that
-a client asks for, and one made ahead. Steps over a whole history run off the event loop where it is long (`compute`).
+a client asks for, and one made ahead. Steps over a whole history run off the event loop where it is long (`_compute`).
 If the store is away, the chunks that this process remembers are used, and no summary is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from app.compaction.background import BackgroundRoom
 from app.compaction.budget import most_without_summary
-from app.compaction.chunks import Compaction, Outcome, SummaryChunk
+from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
+from app.compaction.chunks import Compaction, FirstChunk, Outcome, SummaryAnswer, SummaryChunk
 from app.compaction.fallback import Decision, Status, Step, merge_roles, settle, step_down
 from app.compaction.fallback import untouched as needs_nothing
-from app.compaction.lease import CompactionJob, CompactionStart, OnStart, ignore_start
+from app.compaction.lease import CompactionJob, LeasedCompaction
 from app.compaction.mask import Boundary
-from app.compaction.parts import DryRun, Lately, LiveParts, Parts
-from app.compaction.plan import Plan, calls_of_plan, change_of_mask, change_of_plan, cut_at, plan_asked, plan_compaction
+from app.compaction.memory import CompactionBackoff, HistoryBreaker, RecallIndexCache
+from app.compaction.plan import (
+    Plan,
+    Prices,
+    cut_at,
+    mask_costs_too_much,
+    plan_asked,
+    plan_compaction,
+    plan_costs_too_much,
+)
 from app.compaction.policy import SummaryBrief
-from app.compaction.request import ChatRequest, Request
+from app.compaction.request import ChatRequest
 from app.compaction.select import (
     Path,
     PlanningState,
@@ -42,21 +53,25 @@ from app.compaction.select import (
     successions,
     without_summary,
 )
-from app.compaction.summarizer import SummaryWork
-from app.compaction.view import View, current_turn, without_thinking
+from app.compaction.summarizer import make_chunks
+from app.compaction.view import current_turn, without_thinking
 from app.conversation.reasons import Code, Reason, Reasons, because
 from app.conversation.recognition import possible_heads
 from app.runtime.caches import Erased
+from app.runtime.tasks import SharedWork, Work
 from app.store import StoreUnavailable
-from app.tokens.cost_gate import CostGate, is_worth
+from app.store.chunks import chunks_in, keep_mask, masks_in, recent_first_chunks
+from app.tokens.cost_gate import COMMON_PRICE, rates_of
 
 T = TypeVar("T")
 
 ROUNDS = 3
 """Compactions that one request begins at most: after a lost lease, or one that did not suffice, it plans again."""
+REWRITTEN_WITHIN_SECONDS = 3_600.0
+"""Age of the first chunks by which a history is recognised that changes with every turn."""
 
 
-def untouched(request: Request) -> Decision | None:
+def untouched(request: ChatRequest) -> Decision | None:
     """The decision that needs neither the store nor a summary; None if more is to be decided."""
     early = needs_nothing(request.conversation, request.policy, request.budget, request.model)
     if early is not None or request.compaction:
@@ -64,75 +79,181 @@ def untouched(request: Request) -> Decision | None:
     return Decision(None, why=because(Code.COMPACTION_OFF))
 
 
+class Stored(Struct, frozen=True):
+    """Rows that the store has of a conversation's history."""
+
+    pins: tuple[int, ...] = ()
+    chunks: tuple[SummaryChunk, ...] = ()
+    boundaries: tuple[Boundary, ...] = ()
+
+
+class Lately(Struct, frozen=True):
+    """Reasons for and against a planned compaction that this process knows of."""
+
+    stopping: bool = False
+    """True if the server is shutting down."""
+    blocked: Code | None = None
+    """Reason why the history is left alone for now."""
+    paused: Reasons | None = None
+    """Reasons of the last failure, if the same compaction failed too often to be tried now."""
+    failed_last: bool = False
+    """True if the same compaction failed when it was tried last."""
+    comes_back: bool = False
+    """True if another request is expected soon, so that a summary is worth making in the background."""
+    has_room: bool = False
+    """True if a compaction would find room in the background, or is under way there."""
+
+
+class CompactionStart(Struct, frozen=True):
+    """A compaction that is announced to the client."""
+
+    id: str
+    messages: int
+
+
+OnStart = Callable[[CompactionStart], None]
+
+
+def ignore_start(_: CompactionStart) -> None:
+    """Announce nothing."""
+
+
 class Compactor:
-    def __init__(self, parts: LiveParts, dry_run: DryRun) -> None:
-        self._parts = parts
-        self._dry_run = dry_run
-        self.running = parts.running
+    """The store, the summariser and the memory of this process. What reaches the database raises `StoreUnavailable`."""
 
-    async def prepare(
+    is_dry_run = False
+
+    def __init__(self, leased: LeasedCompaction, room: BackgroundRoom, recall: RecallIndexCache) -> None:
+        self._leased = leased
+        self._store = leased.store
+        self._room = room
+        self._recall = recall
+        self._refused_shapes = CompactionBackoff(tolerated=0)
+        self._breaker = HistoryBreaker()
+        self._reading: SharedWork[Stored] = SharedWork()
+        self.running = leased.running
+        self.work = leased.work
+        self.recall = recall.recalled
+
+    def for_request(
         self, request: ChatRequest, on_start: OnStart = ignore_start, *, may_postpone: bool = False
-    ) -> Decision:
-        """Choose the payload for an answer. `on_start` is called when a summary is made for it. With `may_postpone` a
-        summary may be left to the background where the request can be sent without."""
-        decision = await self._preparation(request, on_start, may_postpone=may_postpone).prepare()
-        self._parts.metrics.reused(_reused(decision))
-        return decision
+    ) -> Preparation:
+        """`on_start` is called when a summary is made for the request. With `may_postpone` a summary may be left to the
+        background where the request can be sent without."""
+        return Preparation(request, self, on_start, monotonic() + request.wait_seconds, may_postpone)
 
-    async def simulate(self, request: ChatRequest, *, summaries: bool) -> Decision:
-        """Decide as a dry run, which makes and keeps nothing. With `summaries` those that are due are imagined, which
-        raises `StoreUnavailable` without the database."""
-        return await Preparation(request, self._dry_run).simulate(summaries=summaries)
-
-    async def recover(self, request: ChatRequest, on_start: OnStart) -> Decision:
-        """Decide again after a refusal for the size, by the request's corrected budget: without a summary where that
-        reaches it, and with nothing recalled."""
-        return await self._preparation(request, on_start).recover()
-
-    async def step_down(self, request: ChatRequest, refused: Decision, said: str) -> Decision:
-        """Decide again after a refusal of a view's shape: one step lower; the refused decision if nothing is better.
-        `said`: the provider's words."""
-        return await self._preparation(request).step_down(refused, said)
-
-    async def merge_roles(self, request: ChatRequest, refused: Decision, said: str) -> Decision:
-        """Decide again after a refusal of two messages of one role in a row: the same view with alternating roles; one
-        step lower where that cannot be."""
-        return await self._preparation(request).merge_roles(refused, said)
-
-    async def compact(self, request: ChatRequest, position: int) -> Decision:
-        """Summarise everything before a position because a client asks for it, whatever that frees. Raises
-        `StoreUnavailable`."""
-        return await self._preparation(request).compact(position)
+    def dry_run(self, request: ChatRequest) -> Preparation:
+        return Preparation(request, DryRun(self._leased, self._room, self._recall), may_postpone=True)
 
     async def make_ahead(self, request: ChatRequest, target: int) -> None:
-        """Make the summary that requests to come need. `target`: tokens that a mask has to reach then."""
-        await self._preparation(request).make_ahead(target)
+        await self.for_request(request).make_ahead(target)
+
+    async def read_prefix(self, request: ChatRequest, *, bind: bool = True) -> Stored:
+        mask, last = request.policy.mask, request.conversation.chain.digests[-1]
+        what = request.place, request.series, request.policy.summarises, mask.key if mask else None, last, bind
+        # Once for a crowd, such as one that was woken together: they would wait for each other at the database.
+        stored = await self._reading.do(what, lambda: self._find(request, bind=bind))
+        self._leased.memory.keep(request.place, request.series, stored.chunks)
+        return stored
+
+    async def _find(self, request: ChatRequest, *, bind: bool) -> Stored:
+        conversation, policy, tenant = request.conversation, request.policy, request.tenant
+        chain, cuts, mask = conversation.chain, conversation.cut_digests, policy.mask
+        pins = await self._store.pins_in(tenant, request.conversation_id, chain.digests, bind=bind)
+        chunks = await self._store.request(chunks_in, tenant, request.series, cuts) if policy.summarises else ()
+        # Only results are masked, and media.
+        history = conversation.history
+        masks = mask is not None and (history.holds_answers or history.holds_media)
+        found = await self._store.request(masks_in, tenant, mask.key, cuts) if mask is not None and masks else ()
+        boundaries = (Boundary(chain.positions[digest], chain.positions[start]) for digest, start in found)
+        return Stored(pins, tuple(chunks), tuple(boundaries))
+
+    async def keep_mask(self, request: ChatRequest, boundary: Boundary) -> None:
+        if (mask := request.policy.mask) is not None:
+            chain = request.conversation.chain
+            place = chain[boundary.position], chain[boundary.start]
+            await self._store.request_change(keep_mask, request.tenant, mask.key, *place, request.conversation_id)
+
+    async def read_first_chunks(self, request: ChatRequest) -> Sequence[FirstChunk]:
+        """The first chunks that were made lately of histories with messages of this one."""
+        digests = [message.digest for message in request.conversation.transcript.messages]
+        return await self._store.request(
+            recent_first_chunks, request.tenant, request.series, digests, REWRITTEN_WITHIN_SECONDS
+        )
+
+    async def read_heads(self, request: ChatRequest, digests: Sequence[bytes]) -> Collection[bytes]:
+        """The digests, of these, that a conversation was seen with."""
+        return [head.digest for head in await self._store.heads(request.tenant, tuple(digests))]
+
+    def remembered(self, request: ChatRequest) -> Sequence[SummaryChunk]:
+        """The chunks that this process has seen lately, for want of the store."""
+        return self._leased.memory.chunks_in(request.place, request.series, request.conversation.cut_digests)
+
+    def summary_options(self, request: ChatRequest) -> SummaryBrief:
+        return self._leased.routing.brief(request, warm=self._is_warm(request))
+
+    def prices(self, request: ChatRequest, summariser: str | None = None) -> Prices:
+        price_of = self._leased.ledger.price_of
+        price, price_there = price_of(request.model), summariser and price_of(summariser)
+        if price is None or (summariser and price_there is None):
+            # One of them alone would be in another currency.
+            price, price_there = COMMON_PRICE, summariser and COMMON_PRICE
+        is_own = self._leased.routing.is_by_own_model(request)
+        return Prices(rates_of(price, warm=self._is_warm(request)), price_there or None, is_own)
+
+    def _is_warm(self, request: ChatRequest) -> bool:
+        return self._leased.ledger.is_warm(request.tenant, request.conversation_id, request.model)
+
+    def lately(self, request: ChatRequest, plan: Plan) -> Lately:
+        leased, place, key = self._leased, request.place, request.compaction_key(plan)
+        is_enabled = request.measure.rules.compaction.background.enabled
+        return Lately(
+            stopping=leased.tasks.draining,
+            blocked=self._breaker.blocks(request.history(), request.conversation.tokens, request.budget.room),
+            paused=leased.backoff.pauses(key),
+            failed_last=leased.backoff.failed_last(key),
+            comes_back=is_enabled and leased.rates.of(place).is_likely_to_continue,
+            has_room=self._room.is_taken(place) or self._room.is_free(request.tenant, request.size),
+        )
 
     def shape_refused(self, request: ChatRequest, status: Status, why: Reasons) -> None:
         """Remember that views of this status are refused for their shape: the step below was answered."""
-        self._parts.shape_refused(request, status, why)
+        self._refused_shapes.failed(request.history(status), why)
+
+    def shape_refusals(self, request: ChatRequest, status: Status) -> Reasons | None:
+        """Why views of this status were refused for their shape a moment ago."""
+        return self._refused_shapes.pauses(request.history(status))
+
+    def freed(self, request: ChatRequest, before: int, after: int) -> None:
+        """Remember what the request's own compactions made of it, in tokens of the widest view: after too little, the
+        history is left alone for a while."""
+        self._breaker.finished(request.history(), request.conversation.tokens, before, after, request.budget.room)
+
+    def reused(self, decision: Decision) -> None:
+        """Count the summaries of a payload that were there before its request."""
+        made = {chunk.id for chunk in decision.made}
+        chunks = decision.view.chunks if decision.view else ()
+        self._leased.metrics.reused(sum(chunk.id not in made for chunk in chunks))
+
+    async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction:
+        return await self._leased.make(request, job)
 
     def forget(self, erased: Erased) -> None:
         """Forget what was erased."""
-        self._parts.forget(erased)
+        for memory in (self._recall, self._leased.memory, self._leased.rates):
+            memory.forget(erased)
 
     def forget_summaries(self, tenant: str, ids: Sequence[str]) -> None:
         """Forget summaries that were edited or deleted. Other processes do when they read the conversation next."""
-        self._parts.forget_summaries(tenant, ids)
-
-    def _preparation(
-        self, request: ChatRequest, on_start: OnStart = ignore_start, *, may_postpone: bool = False
-    ) -> Preparation:
-        deadline = monotonic() + request.wait_seconds
-        return Preparation(request, self._parts, on_start, deadline, may_postpone=may_postpone)
+        self._leased.memory.forget_chunks(tenant, ids)
 
 
 @dataclass(slots=True, eq=False)
 class Preparation:
     """One request's way through the compactor, and what was read, tried and made on it."""
 
-    request: Request
-    parts: Parts
+    request: ChatRequest
+    parts: Compactor
     on_start: OnStart = ignore_start
     deadline: float = 0.0
     """Time by the monotonic clock, in seconds, until which a compaction may hold the request."""
@@ -141,12 +262,6 @@ class Preparation:
     """False if another process's compaction is not waited for: no request needs it yet."""
     announced: CompactionStart | None = None
     """Compaction that was announced to the client: the first one alone is."""
-    has_waited: bool = False
-    """True once this request has waited for another request's compaction."""
-    own: list[Compaction] = field(default_factory=list)
-    """Compactions of its own that came to an end in time."""
-    latest: Compaction | None = None
-    """Result of the latest compaction that was due; None before any was."""
     _state: PlanningState | None = None
     _stored: PlanningState | None = None
     """State as the store said first; None if it did not answer."""
@@ -163,59 +278,84 @@ class Preparation:
 
     # The ways
 
-    async def prepare(self, *, recalls: bool = True) -> Decision:
+    async def prepare(self) -> Decision:
         """Choose the payload for an answer. Due masks are set and due summaries made before."""
+        decision = await self._decide()
+        self.parts.reused(decision)
+        return decision
+
+    async def _decide(self, *, recalls: bool = True) -> Decision:
         if (early := untouched(self.request)) is not None:
             return await self._without_due_thinking(early)
         if (lower := await self._decide_after_refusal()) is not None:
             return lower
-        await self._make_what_is_due()
+        try:
+            await self._read()
+            await self._mask()
+            while not self.state.is_settled or self._is_unfinished():
+                compaction = await self._compact_if_worth_it()
+                self._tried.append(compaction)
+                if not _should_replan(compaction):
+                    break
+                await self._read()
+                await self._mask()
+        except StoreUnavailable:
+            self._tried.append(Compaction((), Outcome.STORE_AWAY))
+        if self.is_without_store:
+            self._state = await self._compute(self._remembered)
         await self._report_savings()
-        decision = await self._settle()
+        decision = await self._compute(self._choose)
         if recalls:
             decision = await self._recall(decision)
         return await self._without_due_thinking(decision)
 
     async def simulate(self, *, summaries: bool) -> Decision:
-        """Look at the store once, and imagine what would be made."""
-        self.may_postpone = True
+        """Decide as a dry run, by one look at the store. With `summaries` those that are due are imagined, which raises
+        `StoreUnavailable` without the database."""
         if (early := untouched(self.request)) is not None:
             return await self._without_due_thinking(early)
         try:
             await self._read()
             await self._mask()
             if summaries and not self.state.is_settled:
-                self._came_to(await self._compact_if_worth_it())
+                self._tried.append(await self._compact_if_worth_it())
         except StoreUnavailable:
             if summaries:
                 raise
             return Decision(None, why=because(Code.STORAGE))
-        return await self._without_due_thinking(await self._recall(await self._settle()))
+        return await self._without_due_thinking(await self._recall(await self._compute(self._choose)))
 
     async def recover(self) -> Decision:
+        """Decide again after a refusal for the size, by the request's corrected budget: without a summary where that
+        reaches it, and with nothing recalled."""
         store_away = False
         try:
             await self._read()
         except StoreUnavailable:
             store_away = True
         if self.request.policy.summarises and not await self._compute(lambda: self.state.can_do_without_summary):
-            return await self.prepare(recalls=False)
+            return await self._decide(recalls=False)
         if store_away:
-            self._came_to(Compaction((), Outcome.STORE_AWAY))
-        return await self._without_due_thinking(await self._settle())
+            self._tried.append(Compaction((), Outcome.STORE_AWAY))
+        return await self._without_due_thinking(await self._compute(self._choose))
 
     async def step_down(self, refused: Decision, said: str) -> Decision:
+        """Decide again after a refusal of a view's shape: one step lower; the refused decision if nothing is better.
+        `said`: the provider's words."""
         lower = await self._decide_below(refused.status, because(Code.PAYLOAD_REFUSED, said))
         return refused if lower is None else lower
 
     async def merge_roles(self, refused: Decision, said: str) -> Decision:
+        """Decide again after a refusal of two messages of one role in a row: the same view with alternating roles; one
+        step lower where that cannot be."""
         state = await self._begin()
         if (merged := await self._compute(lambda: merge_roles(state, refused))) is not None:
             return await self._without_due_thinking(merged)
         return await self.step_down(refused, said)
 
     async def compact(self, position: int) -> Decision:
-        """Make everything up to a position, until it is there. Raises `StoreUnavailable`."""
+        """Summarise everything before a position because a client asks for it, whatever that frees. Raises
+        `StoreUnavailable`."""
         request = self.request
         while True:
             await self._read()
@@ -230,28 +370,28 @@ class Preparation:
                 return Decision(None, why=why)
             if self.parts.lately(request, plan).stopping:
                 return Decision(None, why=because(Code.STOPPING))
-            self.latest = await self._make(plan)
-            if not _should_replan(self.latest):
+            self._tried.append(await self._make(plan))
+            if not _should_replan(self._tried[-1]):
                 if self.is_without_store:
                     raise StoreUnavailable("the database went away while the summary was made")
-                return Decision(None, why=self.why)
+                return Decision(None, why=self._tried[-1].reasons)
 
     async def make_ahead(self, target: int) -> None:
-        """Make the one compaction that will be due, unless something is against it. What failed is not tried again
-        before a request that needs it has."""
+        """Make the one compaction that will be due for requests to come, unless something is against it. What failed is
+        not tried again before a request that needs it has. `target`: tokens that a mask has to reach then."""
         self.waits = False
         with suppress(StoreUnavailable):
             await self._read()
             if self.state.is_settled or await self._will_be_masked(target):
                 return
-            plan = await self._due_plan()
-            if plan is None:
+            plan, costs_too_much = await self._due_plan()
+            if plan is None or costs_too_much:
                 return
             lately = self.parts.lately(self.request, plan)
-            if lately.failed_last or await self._costs_too_much(plan):
+            if lately.failed_last:
                 return
             if not await self._objections(lately):
-                self.latest = await self._make(plan)
+                self._tried.append(await self._make(plan))
             await self._report_savings()
 
     # What is known so far
@@ -263,27 +403,23 @@ class Preparation:
         return self._state
 
     @property
+    def own(self) -> list[Compaction]:
+        """Compactions of its own that came to an end in time."""
+        return [compaction for compaction in self._tried if compaction.has_ended]
+
+    @property
     def made(self) -> tuple[SummaryChunk, ...]:
         return tuple(chunk for compaction in self.own for chunk in compaction.made)
 
     @property
-    def why(self) -> Reasons:
-        """Reasons why no compaction brought the view under the trigger."""
-        return self.latest.reasons if self.latest else ()
-
-    @property
     def is_without_store(self) -> bool:
-        return self.latest is not None and self.latest.outcome is Outcome.STORE_AWAY
+        return bool(self._tried) and self._tried[-1].outcome is Outcome.STORE_AWAY
 
     def _announce(self, plan: Plan) -> None:
         """Announce a compaction to the client; the first one alone is."""
         if self.announced is None:
-            self.announced = CompactionStart.of(plan)
+            self.announced = CompactionStart(f"cmp_{plan.range.through_digest.hex()[:24]}", plan.messages)
             self.on_start(self.announced)
-
-    def _came_to(self, compaction: Compaction) -> None:
-        self._tried.append(compaction)
-        self.latest = compaction
 
     def _steps(self) -> Iterator[Step]:
         """Steps that were looked at and made."""
@@ -304,7 +440,7 @@ class Preparation:
 
     async def _compute(self, step: Callable[[], T]) -> T:
         """Run a step over the whole history: off the event loop where that is long."""
-        return await self.parts.compute(self.request, step)
+        return await self.request.beside(self.parts.work.do, step)
 
     async def _begin(self) -> PlanningState:
         if self._state is None:
@@ -326,6 +462,7 @@ class Preparation:
         self._stored = self._stored or self._state
 
     async def _mask(self) -> None:
+        """Set the mask that is due, unless it costs too much. Raises `StoreUnavailable`."""
         state = self.state
         boundary = await self._compute(lambda: due_mask(state))
         self._mask_is_put_off = boundary is not None and await self._mask_costs_too_much(state, boundary)
@@ -341,25 +478,17 @@ class Preparation:
         self._state = masked
         await self._compute(lambda: masked.is_settled)
 
-    # Making what is due
+    async def _mask_costs_too_much(self, state: PlanningState, boundary: Boundary) -> bool:
+        if self.request.policy.cost_gate is None:
+            return False
+        rates = self.parts.prices(self.request).rates
+        return await self._compute(lambda: mask_costs_too_much(state, boundary, rates))
 
-    async def _make_what_is_due(self) -> None:
-        """Make the compactions that are due, and read again after each. While the store is away, use the chunks of this
-        process, and mask where even that is too large."""
-        try:
-            while True:
-                await self._read()
-                await self._mask()
-                if self.state.is_settled and not self._is_unfinished():
-                    break
-                compaction = await self._compact_if_worth_it()
-                self._came_to(compaction)
-                if not _should_replan(compaction):
-                    break
-        except StoreUnavailable:
-            self._came_to(Compaction((), Outcome.STORE_AWAY))
-        if self.is_without_store:
-            self._state = await self._compute(self._remembered)
+    async def _will_be_masked(self, target: int) -> bool:
+        """True if a mask will do. It is set by the request that needs it: that takes no time."""
+        then = replace(self.state, budget=replace(self.state.budget, target=target))
+        boundary = await self._compute(lambda: due_mask(then))
+        return boundary is not None and not await self._mask_costs_too_much(then, boundary)
 
     def _remembered(self) -> PlanningState:
         """The state with the chunks that this process remembers, masked where it is too large without a summary."""
@@ -368,54 +497,42 @@ class Preparation:
             state = state.with_boundaries([boundary])
         return state
 
+    # Making what is due
+
     async def _compact_if_worth_it(self) -> Compaction:
         """Make the due compaction, or wait for the process that makes it. None is made in place of a mask that would
         do."""
         if self._mask_is_put_off:
             return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
-        plan = await self._due_plan()
+        plan, costs_too_much = await self._due_plan()
         if plan is None:
             return Compaction((), Outcome.NOTHING_TO_SUMMARISE)
-        if not self.own and await self._costs_too_much(plan):
+        if costs_too_much:
             return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
         lately = self.parts.lately(self.request, plan)
         if why := await self._objections(lately):
             return Compaction((), Outcome.NOT_BEGUN, why)
-        if not lately.failed_last and (state := await self._state_without_summary()) is not None:
-            self._postponed = await self.parts.postpone(self.request, await self._job(plan))
+        if not lately.failed_last and (state := await self._state_without_summary(lately)) is not None:
+            if self.parts.is_dry_run:
+                self._postponed = (await self.parts.make(self.request, await self._job(plan))).made
             await self._keep_masks(state)
             return Compaction((), Outcome.IN_BACKGROUND)
         return await self._make(plan)
 
-    async def _make(self, plan: Plan) -> Compaction:
-        """Make a compaction under its lease, or wait for the result of the process that holds it."""
-        job = await self._job(plan)
-        compaction = await self.parts.make(self.request, job)
-        if compaction is not None:
-            await self._take(compaction)
-            return compaction
-        if not self.waits:
-            return Compaction((), Outcome.TAKES_TOO_LONG)
-        self.has_waited = True
-        ended = await self.parts.wait(self.request, job)
-        return Compaction((), Outcome.AWAITED if ended else Outcome.TAKES_TOO_LONG)
+    async def _due_plan(self) -> tuple[Plan | None, bool]:
+        """The compaction that is due, and whether it costs too much. What a request has begun is not put off half
+        way."""
+        state, options, series, prices = self.state, self._summary_options(), self.request.series, Prices()
+        if state.policy.cost_gate is not None and not self.own:
+            prices = self.parts.prices(self.request, options.model)
 
-    async def _take(self, compaction: Compaction) -> None:
-        """Go on with the chunks of a compaction of its own, if that came to an end."""
-        if compaction.outcome in (Outcome.NOT_BEGUN, Outcome.TAKES_TOO_LONG, Outcome.AWAITED):
-            return
-        state = self.state
-        self._before = self._before or state
-        self.own.append(compaction)
-        self._state = state.with_chunks(compaction.made)
-
-    async def _due_plan(self) -> Plan | None:
-        state, options, series = self.state, self._summary_options(), self.request.series
-
-        def plan() -> Plan | None:
-            return plan_compaction(
-                state.conversation, state.widest_path, state.budget, options, series, state.masked_before, state.chunks
-            )
+        def plan() -> tuple[Plan | None, bool]:
+            path, masked_before = state.widest_path, state.masked_before
+            due = plan_compaction(state.conversation, path, state.budget, options, series, masked_before, state.chunks)
+            if due is None:
+                return None, False
+            _ = state.can_do_without_summary
+            return due, plan_costs_too_much(state, due, options, prices)
 
         return await self._compute(plan)
 
@@ -436,43 +553,13 @@ class Preparation:
             self._options = self.parts.summary_options(self.request)
         return self._options
 
-    async def _job(self, plan: Plan) -> CompactionJob:
-        request, state, options = self.request, self.state, self._summary_options()
-        talk, cached = state.conversation, await self._cached_view(plan)
-        work = SummaryWork(talk, request.conversation_id, plan, request.budget, options, request.count, cached)
-        announce = partial(self._announce, plan)
-        return CompactionJob(work, tuple(state.chunks), self.has_waited, announce, self.deadline)
-
-    async def _cached_view(self, plan: Plan) -> View | None:
-        """The view that the provider has in its cache, if the summariser is to read that."""
-        state = self.state
-        if self._summary_options().style != "prefix" or plan.base != state.widest_path:
-            return None
-        return (await self._recall(Decision(state.widest_view))).view
-
-    async def _state_without_summary(self) -> PlanningState | None:
-        """The state that is sent without this compaction, which is then made in the background; None: it waits.
-
-        It is not shortened for a compaction that would find no room there.
-        """
-        if not self.may_postpone or self.announced is not None:
-            return None
-        there = self.parts.background(self.request)
-        if not there.comes_back:
-            return None
-        state, most = self.state, most_without_summary(self.request.budget)
-        return await self._compute(lambda: without_summary(state, most, shortens=there.has_room))
-
-    # What is against a compaction
-
     async def _objections(self, lately: Lately) -> Reasons:
         """Reasons why the due compaction is not begun."""
-        state = self.state
         if lately.stopping:
             return because(Code.STOPPING)
         if lately.blocked is not None:
             return because(lately.blocked)
-        can_do_without = await self._compute(lambda: state.can_do_without_summary)
+        can_do_without = self.state.can_do_without_summary
         if lately.paused is not None and (can_do_without or self.request.policy.prune):
             return (*lately.paused, Reason(Code.SUMMARY_FAILED_LATELY))
         if can_do_without and await self._changes_every_turn():
@@ -490,78 +577,67 @@ class Preparation:
 
     def _no_more_rounds(self) -> Reasons:
         """Reasons why the request begins no further compaction; none if it may."""
-        last = self.own[-1] if self.own else None
-        if last is None or (len(self.own) < ROUNDS and last.outcome is not Outcome.DELETED):
+        own = self.own
+        if not own or (len(own) < ROUNDS and own[-1].outcome is not Outcome.DELETED):
             return ()
-        return last.reasons or because(Code.SUMMARIES_NOT_ENOUGH)
+        return own[-1].reasons or because(Code.SUMMARIES_NOT_ENOUGH)
 
     def _is_unfinished(self) -> bool:
         """True if its last compaction took in as much as one does, and the rest is for the next one. What is made so
         far may be under the trigger, but it is not what was planned, and would be too large again soon."""
-        if not self.own or not self.own[-1].is_whole or len(self.own) >= ROUNDS:
+        own = self.own
+        if not own or not own[-1].is_whole or len(own) >= ROUNDS:
             return False
         path = self.state.widest_path
         return bool(path.chunks) and path.chunks[-1].continued
 
+    async def _state_without_summary(self, lately: Lately) -> PlanningState | None:
+        """The state that is sent without this compaction, which is then made in the background; None: it waits.
+
+        It is not shortened for a compaction that would find no room there.
+        """
+        if not self.may_postpone or self.announced is not None or not lately.comes_back:
+            return None
+        state, most = self.state, most_without_summary(self.request.budget)
+        return await self._compute(lambda: without_summary(state, most, shortens=lately.has_room))
+
+    async def _make(self, plan: Plan) -> Compaction:
+        """Make a compaction under its lease, or wait for the process that holds it, and go on with what was made."""
+        state, compaction = self.state, await self.parts.make(self.request, await self._job(plan))
+        if compaction.has_ended:
+            self._before = self._before or state
+            self._state = state.with_chunks(compaction.made)
+        return compaction
+
+    async def _job(self, plan: Plan) -> CompactionJob:
+        request, state, options, cached = self.request, self.state, self._summary_options(), None
+        if options.style == "prefix" and plan.base == state.widest_path:
+            # What the provider has in its cache, if the summariser is to read that.
+            cached = (await self._recall(Decision(state.widest_view))).view
+        conversation, id_ = state.conversation, request.conversation_id
+        builder = ChunkBuilder(conversation, id_, plan, request.budget, options, request.count, cached)
+        is_again = any(compaction.outcome is Outcome.AWAITED for compaction in self._tried)
+        announce = partial(self._announce, plan)
+        return CompactionJob(builder, tuple(state.chunks), announce, self.deadline, is_again, self.waits)
+
     async def _report_savings(self) -> None:
-        """Tell the breaker what the request's own compactions freed: after too little, the history is left alone for a
-        while."""
+        """Tell the breaker what the request's own compactions freed."""
         before, after = self._before, self.state
         if before is not None and not self.is_without_store and self.made and self.own[-1].is_whole:
             freed = await self._compute(lambda: (before.widest_view.tokens, after.widest_view.tokens))
             self.parts.freed(self.request, *freed)
 
-    async def _costs_too_much(self, plan: Plan) -> bool:
-        """True if a compaction is to wait for its price. One that only folds costs little, and is due for its size."""
-        state, gate = self.state, await self._cost_gate(self.state)
-        if gate is None or not plan.spans:
-            return False
-        options = self._summary_options()
-        prices = self.parts.prices(self.request, options.model)
-        rates, price = prices.rates, prices.summariser
-        if rates is None or price is None:
-            return False
-        read_at = rates if prices.reads_warm else None
-
-        def is_worth_it() -> bool:
-            calls = calls_of_plan(state.conversation, plan, state.budget, options, price, read_at)
-            return is_worth(change_of_plan(state, plan, options), rates, gate, calls)
-
-        return not await self._compute(is_worth_it)
-
-    async def _mask_costs_too_much(self, state: PlanningState, boundary: Boundary) -> bool:
-        gate, masking = await self._cost_gate(state), state.masking
-        if gate is None or masking is None or (rates := self.parts.prices(self.request).rates) is None:
-            return False
-        return not await self._compute(lambda: is_worth(change_of_mask(state, masking, boundary), rates, gate))
-
-    async def _cost_gate(self, state: PlanningState) -> CostGate | None:
-        """The cost gate; None if nothing may be put off: there is none, or there is no room."""
-        gate = state.policy.cost_gate
-        if gate is None or await self._compute(lambda: state.widest_view.tokens > state.budget.cost_gate_limit):
-            return None
-        return gate
-
-    async def _will_be_masked(self, target: int) -> bool:
-        """True if a mask will do. It is set by the request that needs it: that takes no time."""
-        state = self.state
-        then = replace(state, budget=replace(state.budget, target=target))
-        boundary = await self._compute(lambda: due_mask(then))
-        return boundary is not None and not await self._mask_costs_too_much(then, boundary)
-
     # Choosing the view
 
-    async def _settle(self) -> Decision:
+    def _choose(self) -> Decision:
         """Choose the payload by what is known now."""
-        state, in_vain = self.state, self.announced is not None and not self.made
-
-        def choose() -> Decision:
-            settled = settle(state, self.why, in_vain=in_vain)
-            steps, made = (*self._steps(), *settled.steps), (*self.made, *self._postponed)
-            why = settled.why or (because(Code.STORAGE) if self.is_without_store else ())
-            return replace(settled, steps=steps, budget=state.budget, made=made, why=why)
-
-        return await self._compute(choose)
+        state, made = self.state, self.made
+        # Reasons why no compaction brought the view under the trigger.
+        why = self._tried[-1].reasons if self._tried else ()
+        settled = settle(state, why, in_vain=self.announced is not None and not made)
+        why = settled.why or (because(Code.STORAGE) if self.is_without_store else ())
+        steps = (*self._steps(), *settled.steps)
+        return replace(settled, steps=steps, budget=state.budget, made=(*made, *self._postponed), why=why)
 
     async def _decide_after_refusal(self) -> Decision | None:
         """Choose the payload where the provider refused a view of this history for its shape lately; else None."""
@@ -605,7 +681,7 @@ class Preparation:
         return decision if view is None or view is decision.view else replace(decision, view=view, actions=view.actions)
 
 
-def _initial_state(request: Request) -> PlanningState:
+def _initial_state(request: ChatRequest) -> PlanningState:
     """State that a request begins with, before anything is looked up."""
     conversation = request.conversation
     _ = conversation.cut_digests  # The event loop asks for them next.
@@ -624,7 +700,45 @@ def _should_replan(compaction: Compaction) -> bool:
             return False
 
 
-def _reused(decision: Decision) -> int:
-    """Count the summaries that were there before the request."""
-    made = {chunk.id for chunk in decision.made}
-    return sum(chunk.id not in made for chunk in decision.view.chunks) if decision.view else 0
+class DryRun(Compactor):
+    """The same for a dry run: it stores nothing, waits for nothing, and imagines the summaries."""
+
+    is_dry_run = True
+
+    async def read_prefix(self, request: ChatRequest, *, bind: bool = False) -> Stored:
+        return await super().read_prefix(request, bind=bind)
+
+    async def keep_mask(self, request: ChatRequest, boundary: Boundary) -> None:
+        """Keep nothing."""
+
+    async def read_first_chunks(self, request: ChatRequest) -> Sequence[FirstChunk]:  # noqa: ARG002
+        return ()
+
+    def lately(self, request: ChatRequest, plan: Plan) -> Lately:
+        """Says what a compaction would bring, whatever is against it now."""
+        return replace(super().lately(request, plan), stopping=False, blocked=None, paused=None)
+
+    async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction:
+        return await make_chunks(job.builder, _ImaginedCalls(request, self.work))
+
+
+class _ImaginedCalls(Struct):
+    """Calls of a dry run: every summary is as long as it may be, and is kept nowhere."""
+
+    request: ChatRequest
+    work: Work
+
+    async def compute(self, step: Callable[[], T]) -> T:
+        return await self.request.beside(self.work.do, step)
+
+    async def ask(self, call: SummaryCall) -> SummaryAnswer:
+        return SummaryAnswer(" a" * (call.request.max_tokens // 2))
+
+    async def keep(self, chunk: SummaryChunk, _: SummaryAnswer) -> SummaryChunk:
+        return chunk
+
+    def reject(self, _: SummaryAnswer) -> None:
+        """Record nothing."""
+
+    async def side_by_side(self, parts: Sequence[Callable[[], Awaitable[Compaction]]]) -> list[Compaction]:
+        return [await part() for part in parts]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from app.compaction.chunks import Compaction, Outcome, SummaryChunk, was_refused
 from app.compaction.recall import RecallPolicy, Recollection, with_recalled
-from app.compaction.request import Place, Request
+from app.compaction.request import ChatRequest, Place
 from app.compaction.verify import problems
 from app.compaction.view import View
 from app.conversation.reasons import Code, Reasons
@@ -100,7 +100,7 @@ class RecallIndexCache:
         """Indexes by conversation and model: notes have other sizes for each. One that is pushed out is read anew:
         some seconds of work for a million tokens."""
 
-    async def recalled(self, request: Request, view: View, policy: RecallPolicy) -> View:
+    async def recalled(self, request: ChatRequest, view: View, policy: RecallPolicy) -> View:
         """Add quotations of what the current message is about, from messages that the view leaves out."""
         place = request.place, request.model
         known = self._held.use(place)
@@ -112,7 +112,7 @@ class RecallIndexCache:
         self._held.drop(lambda key, _: erased.covers(*key[0]))
 
 
-def _look(request: Request, view: View, policy: RecallPolicy, known: _Held | None) -> tuple[View, _Held]:
+def _look(request: ChatRequest, view: View, policy: RecallPolicy, known: _Held | None) -> tuple[View, _Held]:
     conversation, budget = request.conversation, request.budget
     with known.lock if known else nullcontext():
         held = known if known and known.recollection.is_of(conversation) else _Held(Recollection(conversation))

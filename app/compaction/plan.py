@@ -17,7 +17,7 @@ from app.compaction.select import Path, PlanningState, build_view, pinned_tokens
 from app.compaction.user_words import SHARE, WIDE_SHARE, chunk_room, held_tokens
 from app.compaction.view import Conversation
 from app.conversation.messages import Kind, Transcript
-from app.tokens.cost_gate import Change, Rates
+from app.tokens.cost_gate import Change, CostGate, Rates, is_worth
 from app.tokens.estimate import is_answer
 from app.tokens.usage import Price
 
@@ -544,6 +544,36 @@ def calls_of_plan(
         read += rules * price.prompt
         written += min(budget.summary, _aimed(conversation, plan, span)) * price.completion
     return (read + written) * brief.ratio
+
+
+class Prices(Struct, frozen=True):
+    rates: Rates | None = None
+    """Rates of the request's own model; None if they are not known."""
+    summariser: Price | None = None
+    reads_warm: bool = False
+    """True if the summariser is the conversation's own model, whose provider has just read it."""
+
+
+def plan_costs_too_much(state: PlanningState, plan: Plan, brief: SummaryBrief, prices: Prices) -> bool:
+    """Whether a compaction is to wait for its price. One that only folds costs little, and is due for its size."""
+    gate, rates, price = _gate(state), prices.rates, prices.summariser
+    if gate is None or rates is None or price is None or not plan.spans:
+        return False
+    calls = calls_of_plan(state.conversation, plan, state.budget, brief, price, rates if prices.reads_warm else None)
+    return not is_worth(change_of_plan(state, plan, brief), rates, gate, calls)
+
+
+def mask_costs_too_much(state: PlanningState, boundary: Boundary, rates: Rates | None) -> bool:
+    gate, masking = _gate(state), state.masking
+    if gate is None or masking is None or rates is None:
+        return False
+    return not is_worth(change_of_mask(state, masking, boundary), rates, gate)
+
+
+def _gate(state: PlanningState) -> CostGate | None:
+    """The cost gate; None if nothing may be put off: there is none, or there is no room."""
+    gate = state.policy.cost_gate
+    return None if gate is None or state.widest_view.tokens > state.budget.cost_gate_limit else gate
 
 
 def _aimed(conversation: Conversation, plan: Plan, span: Span) -> int:

@@ -10,49 +10,26 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.budget import Budget
 from app.compaction.chunk_builder import ChunkBuilder, Draft, SummaryCall
 from app.compaction.chunks import Compaction, Failure, Outcome, SummaryAnswer, SummaryChunk, was_refused
 from app.compaction.plan import (
     FOLD_MINIMUM,
-    Plan,
     Span,
     fold_weight,
     folds_in,
     halves,
     released_tokens,
     summary_tokens,
-    words_room,
 )
-from app.compaction.policy import SummaryBrief
-from app.compaction.user_words import own_entries
-from app.compaction.view import Conversation, View
 from app.conversation.reasons import Reasons
-from app.tokens.estimate import Count
 
 T = TypeVar("T")
 
 MAX_HALVINGS = 3
 
 
-class SummaryWork(Struct, frozen=True):
-    """Material of one compaction."""
-
-    conversation: Conversation
-    conversation_id: str
-    plan: Plan
-    budget: Budget
-    options: SummaryBrief
-    count: Count
-    cached: View | None = None
-    """View over the plan's base that the provider has in its cache, if the summariser is to read that."""
-
-
 class SummaryCalls(Protocol):
     """Calls to the summariser, and the store of chunks."""
-
-    def announce(self) -> None:
-        """Tell the client that a summary is about to be made."""
 
     async def ask(self, call: SummaryCall) -> SummaryAnswer | Failure: ...
     async def keep(self, chunk: SummaryChunk, answer: SummaryAnswer) -> SummaryChunk | None:
@@ -66,18 +43,17 @@ class SummaryCalls(Protocol):
         """Run a step over the whole history: off the event loop where that is long."""
 
 
-async def make_chunks(work: SummaryWork, calls: SummaryCalls) -> Compaction:
+async def make_chunks(builder: ChunkBuilder, calls: SummaryCalls) -> Compaction:
     """Make the planned chunks, one call each. Where they exceed their share with a new one, that takes the others in,
     in the same call; where one call cannot, all but the newest are folded afterwards.
 
     Where a summary stands for the whole history, each call goes on from the chunk before it.
     """
-    plan, budget, options, transcript = work.plan, work.budget, work.options, work.conversation.transcript
-    summarizer = Summarizer(await calls.compute(lambda: _builder(work)), calls)
-    calls.announce()
+    plan, budget, options, transcript = builder.plan, builder.budget, builder.settings, builder.conversation.transcript
+    summarizer = Summarizer(await calls.compute(builder.with_words), calls)
     if options.cumulative:
         return await summarizer.go_on()
-    if folds_in(work.conversation, plan, budget, options):
+    if folds_in(builder.conversation, plan, budget, options):
         folded_in = await summarizer.update(plan.spans[0], plan.base.chunks)
         if not isinstance(folded_in, Failure):
             return Compaction((folded_in,))
@@ -91,16 +67,6 @@ async def make_chunks(work: SummaryWork, calls: SummaryCalls) -> Compaction:
         return summarised
     folded = await summarizer.fold(path[:-1])
     return replace(folded, made=(*summarised.made, *folded.made))
-
-
-def _builder(work: SummaryWork) -> ChunkBuilder:
-    plan, budget, options, conversation = work.plan, work.budget, work.options, work.conversation
-    builder = ChunkBuilder(conversation, work.conversation_id, plan, budget, options, work.count, work.cached)
-    if not options.user_words:
-        return builder
-    said = own_entries(conversation.transcript, plan.spans[0].start, plan.spans[-1].stop) if plan.spans else ()
-    room = words_room(conversation, plan.base, plan.spans, budget, options)
-    return replace(builder, said=said, words_room=room)
 
 
 class Summarizer(Struct, frozen=True):

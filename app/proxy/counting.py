@@ -29,7 +29,7 @@ class Counting(Exchange):
         await self._relay_unread(bypassed(reason), self.body)
 
     async def _serve(self, request: ChatRequest) -> None:
-        decision = await self._decide(request, self.services.compactor.simulate(request, summaries=False))
+        decision = await self._decide(request, self.services.compactor.dry_run(request).simulate(summaries=False))
         await count_messages(self.services, request.tenant, request.conversation, request.prompt)
         self.own_headers = context_headers(request, decision)
         body = await request.beside(self.services.work.do, partial(request.payload, decision))

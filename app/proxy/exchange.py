@@ -259,7 +259,7 @@ class Exchange:
         """Decide and send, and once more if the provider refuses the request for its size, or for its shape."""
         began = monotonic()
         self.services.store.writes.catch_up()
-        preparing = self.services.compactor.prepare(request, milestones.on_start, may_postpone=True)
+        preparing = self.services.compactor.for_request(request, milestones.on_start, may_postpone=True).prepare()
         decision = await self._decide(request, preparing)
         observed = self._decided(request, decision, began, milestones)
         answering = await self._ask(observed, milestones)
@@ -337,7 +337,9 @@ class Exchange:
             # the same model.
             # What was thought in this turn would be bound to what is now made smaller, and this try is the last one.
             smaller = replace(request, budget=recovery.budget, thinking_from=len(request.conversation.transcript))
-            decision = await self._decide(request, self.services.compactor.recover(smaller, milestones.on_start))
+            decision = await self._decide(
+                request, self.services.compactor.for_request(smaller, milestones.on_start).recover()
+            )
             if decision.view is None or decision.view.tokens >= observed.sent:
                 milestones.decide(observed.decision)
                 return observed, answering
@@ -365,14 +367,15 @@ class Exchange:
         else the refusal there is. `said`: the provider's words. Only an answer shows that the refused view was at
         fault: what is wrong with the client's own messages is refused on every step."""
         request, refused = observed.request, observed.decision
-        compactor = self.services.compactor
-        decide = compactor.step_down
+        merges = False
         if demands_alternation(said) and not request.policy.alternates:
             request.provider.learn_alternation(request.format.name, request.model, request.tenant)
             request = replace(request, policy=replace(request.policy, alternates=True))
-            decide = compactor.merge_roles
+            merges = True
         milestones.reopen()
-        decision = await self._decide(request, decide(request, refused, said))
+        preparation = self.services.compactor.for_request(request)
+        decide = preparation.merge_roles if merges else preparation.step_down
+        decision = await self._decide(request, decide(refused, said))
         if decision is refused:
             milestones.decide(refused)
             return observed, answering

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
+from app.compaction.compactor import CompactionStart
 from app.compaction.fallback import Decision
-from app.compaction.lease import CompactionStart
 from app.http.upstream import UpstreamAnswer
 from app.proxy.learning import Observation
 

@@ -13,8 +13,8 @@ import msgspec
 import structlog
 from msgspec import UNSET, UnsetType
 
+from app.compaction.compactor import CompactionStart
 from app.compaction.fallback import Decision, account_of
-from app.compaction.lease import CompactionStart
 from app.compaction.request import ChatRequest
 from app.compaction.verify import coverage_of
 from app.compaction.view import Note, Recalled

@@ -13,12 +13,12 @@ from app.compaction import mask as masks
 from app.compaction import plan
 from app.compaction import select as reading
 from app.compaction.budget import Budget, Trigger
-from app.compaction.chunk_builder import SummaryCall
+from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Compaction, Failure, SummaryAnswer, SummaryChunk
 from app.compaction.mask import Boundary, Masking, MaskPolicy
 from app.compaction.policy import Policy, SummaryBrief
 from app.compaction.select import Path, PlanningState
-from app.compaction.summarizer import SummaryWork, make_chunks
+from app.compaction.summarizer import make_chunks
 from app.compaction.view import Conversation, View
 from app.conversation.identity import Identity
 from app.conversation.messages import Kind, Message, ToolCall, Transcript
@@ -223,10 +223,6 @@ def chunk(conversation: Conversation, start: int, stop: int, **changes: Any) -> 
     return replace(made, **changes)
 
 
-class Announce(Struct, frozen=True):
-    """The announcement of a compaction."""
-
-
 class Kept(Struct, frozen=True):
     chunk: SummaryChunk
 
@@ -235,7 +231,7 @@ class SideBySide(Struct, frozen=True):
     parts: int
 
 
-Effect = Announce | SummaryCall | Kept | SideBySide
+Effect = SummaryCall | Kept | SideBySide
 
 
 class PreparedCalls:
@@ -245,9 +241,6 @@ class PreparedCalls:
         self.effects: list[Effect] = []
         self._answers = iter(answers)
         self._keeps = keeps
-
-    def announce(self) -> None:
-        self.effects.append(Announce())
 
     async def ask(self, call: SummaryCall) -> SummaryAnswer | Failure:
         self.effects.append(call)
@@ -268,7 +261,7 @@ class PreparedCalls:
         return step()
 
 
-def play(work: SummaryWork, *answers: SummaryAnswer | Failure, keep: bool = True) -> tuple[list[Effect], Compaction]:
+def play(work: ChunkBuilder, *answers: SummaryAnswer | Failure, keep: bool = True) -> tuple[list[Effect], Compaction]:
     """Makes a compaction with prepared answers."""
     calls = PreparedCalls(answers, keep)
     making = make_chunks(work, calls)
@@ -283,7 +276,7 @@ def notes(size: int = 30) -> SummaryAnswer:
     return SummaryAnswer(words(size, "note"))
 
 
-def drive(work: SummaryWork, *answers: Any) -> list[str]:
+def drive(work: ChunkBuilder, *answers: Any) -> list[str]:
     """The names of the effects, in order."""
     effects, _ = play(work, *answers)
     return [type(effect).__name__ for effect in effects]

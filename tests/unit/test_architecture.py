@@ -33,7 +33,6 @@ MAY_COUNT = {
     "compaction/chunk_builder.py": {COUNT, "note_tokens"},
     # They only pass the counter on.
     "compaction/request.py": {COUNT},
-    "compaction/summarizer.py": {COUNT},
     "proxy/model_limits.py": {COUNT},
 }
 MAY_SCALE = {

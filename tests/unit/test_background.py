@@ -22,8 +22,9 @@ from app.compaction.background import (
     RequestRates,
 )
 from app.compaction.chunks import Compaction, SummaryChunk
+from app.compaction.compactor import Lately, Stored
 from app.compaction.fallback import Decision
-from app.compaction.parts import BackgroundChance, Prices, Stored
+from app.compaction.plan import Prices
 from app.compaction.policy import Policy
 from app.conversation.messages import Message
 from app.conversation.reasons import Code, because
@@ -263,13 +264,13 @@ class Course(Background):
             self._world(self._summarise).ask(request, methodcaller("make_ahead", target))
 
     def _world(self, make: Any) -> World:
-        goes_on = BackgroundChance(comes_back=True, has_room=True)
-        world = World({"background": goes_on, "prices": DEAR, "make": make})
+        goes_on = Lately(comes_back=True, has_room=True)
+        world = World({"lately": goes_on, "prices": DEAR, "make": make})
         world.stored = Stored(chunks=self._stored)
         return world
 
     def _summarise(self, call: Any) -> Compaction:
-        _, compaction = play(call.job.work, *[notes(200)] * 20)
+        _, compaction = play(call.job.builder, *[notes(200)] * 20)
         self.summaries += 1
         self._making, self._ready_at = compaction.made, self.clock.now + self._summary_seconds
         self._rates.summarised(("upstream", "m"), self._summary_seconds)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.compaction.chunk_builder import SummaryCall
+from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import SummaryChunk, UserWords
 from app.compaction.exact_values import kept_share
 from app.compaction.policy import Strategy, SummaryBrief
@@ -17,7 +17,6 @@ from app.compaction.records import (
     merge_ranked,
     parse_record,
 )
-from app.compaction.summarizer import SummaryWork
 from app.compaction.view import Conversation
 from app.tokens.estimate import note_tokens
 from tests.unit.conversations import (
@@ -85,7 +84,7 @@ def entries(turn: int, *said: str) -> tuple[UserWords, ...]:
 
 def folded(talk: Conversation, stored: list[SummaryChunk], settings: SummaryBrief = KEEPING) -> SummaryChunk:
     plan = sure(plan_compaction(talk, stored, BUDGET, settings, "additive"))
-    _, done = play(SummaryWork(talk, "conv", plan, BUDGET, settings, count), *[notes(30)] * 9)
+    _, done = play(ChunkBuilder(talk, "conv", plan, BUDGET, settings, count), *[notes(30)] * 9)
     return next(made for made in done.made if made.level)
 
 
@@ -111,7 +110,7 @@ def test_a_chunk_of_messages_holds_their_values_within_its_share_and_its_cap() -
     said = [message("user", " ".join(f"ORD-{turn}{n}" for n in range(40)) + f" {turn}") for turn in range(20)]
     talk = conversation(*said, message("user", "and now?"))
     plan = sure(plan_compaction(talk, (), BUDGET, KEEPING, "additive"))
-    effects, done = play(SummaryWork(talk, "conv", plan, BUDGET, KEEPING, count), *[notes(30)] * 9)
+    effects, done = play(ChunkBuilder(talk, "conv", plan, BUDGET, KEEPING, count), *[notes(30)] * 9)
     asked = [effect for effect in effects if isinstance(effect, SummaryCall)]
     assert [effect.values for effect in asked] == [made.values for made in done.made]
     for made, effect in zip(done.made, asked, strict=True):
@@ -119,7 +118,7 @@ def test_a_chunk_of_messages_holds_their_values_within_its_share_and_its_cap() -
         assert made.tokens == note_tokens(chunk_text(made), count)
         assert effect.request.max_tokens + count(chunk_beside(replace(made, user_words=()))) <= BUDGET.summary
     without = replace(KEEPING, values_share=0.0)
-    _, done = play(SummaryWork(talk, "conv", plan, BUDGET, without, count), *[notes(30)] * 9)
+    _, done = play(ChunkBuilder(talk, "conv", plan, BUDGET, without, count), *[notes(30)] * 9)
     assert {made.values for made in done.made} == {()}
 
 
@@ -130,7 +129,7 @@ def test_a_summary_that_goes_on_holds_the_values_of_the_one_before_and_of_what_f
     settings, limits = replace(KEEPING, strategy=strategy), budget(1_000, summary=200)
     before = chunk(talk, 0, 4, series=strategy, tokens=60, values=("OLD-1",), user_words=entries(1, "Never push."))
     plan = sure(plan_compaction(talk, [before], limits, settings, strategy))
-    _, done = play(SummaryWork(talk, "conv", plan, limits, settings, count), *[notes(30)] * 9)
+    _, done = play(ChunkBuilder(talk, "conv", plan, limits, settings, count), *[notes(30)] * 9)
     made = done.made[-1]
     assert {"OLD-1", "identifier ORD-5"} <= {*made.values}
     assert "Never push." in {said.text for said in made.user_words}

@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from app.compaction.chunks import Compaction, FirstChunk, Outcome
-from app.compaction.compactor import ROUNDS, Preparation, untouched
+from app.compaction.compactor import ROUNDS, Lately, Preparation, Stored, untouched
 from app.compaction.fallback import UNTOUCHED, Decision
 from app.compaction.mask import MaskPolicy
-from app.compaction.parts import BackgroundChance, Lately, Prices, Stored
+from app.compaction.plan import Prices
 from app.compaction.policy import Policy
 from app.compaction.recall import RecallPolicy
 from app.compaction.request import MANY_BYTES, MANY_MESSAGES
@@ -215,7 +215,7 @@ def test_a_history_that_is_rewritten_every_turn_is_not_summarised_again() -> Non
 def test_whoever_makes_it_already_is_waited_for_and_then_the_store_is_read_again() -> None:
     world: World = World({"make": lambda _: setattr(world, "stored", Stored(chunks=(STORED,)))})
     decision = world.decide(asked(LONG))
-    assert world.names == [*MADE[:7], "wait", "read_prefix"]
+    assert world.names == [*MADE[:7], "read_prefix"]
     assert (decision.status, decision.made) == ("summarized", ())
 
 
@@ -227,7 +227,7 @@ def test_who_waited_in_vain_tries_it_and_says_that_it_is_again() -> None:
 
 
 def test_where_waiting_takes_too_long_the_request_goes_on_without() -> None:
-    decision = World({"make": None, "wait": False}).decide(asked(LONG))
+    decision = World({"make": Compaction((), Outcome.TAKES_TOO_LONG)}).decide(asked(LONG))
     assert decision.why == because(Code.SUMMARY_TAKES_TOO_LONG)
 
 
@@ -262,7 +262,7 @@ def test_what_one_compaction_leaves_over_is_summarised_at_once_though_the_view_f
     def make(call: Any) -> Compaction:
         if ends and world.stored.chunks:
             return FAILED
-        _, compaction = play(call.job.work, *[notes(25)] * 100)
+        _, compaction = play(call.job.builder, *[notes(25)] * 100)
         world.stored = replace(world.stored, chunks=(*world.stored.chunks, *compaction.made))
         return compaction
 
@@ -288,37 +288,36 @@ def test_where_three_do_not_suffice_the_reason_says_so() -> None:
 # The background
 
 
-COMES_BACK = BackgroundChance(comes_back=True, has_room=True)
+COMES_BACK = Lately(comes_back=True, has_room=True)
 
 
 def test_a_request_that_fits_well_leaves_its_summary_to_the_background() -> None:
-    world = World({"background": COMES_BACK})
+    world = World({"lately": COMES_BACK})
     decision = world.decide(asked(LONG), may_postpone=True)
-    assert world.names == [*LOOKED, "read_first_chunks", "background", "postpone"]
+    assert world.names == [*LOOKED, "read_first_chunks"]
     assert decision.why == because(Code.SUMMARY_IN_BACKGROUND)
 
 
 def test_the_mask_by_which_it_goes_on_is_kept() -> None:
     talk = conversation(*tools().history[:-1], *turns(4, size=60), QUESTION)
-    world = World({"background": COMES_BACK})
+    world = World({"lately": COMES_BACK})
     decision = world.decide(asked(talk, policy=MASKS, budget=budget(1_300, trigger=700, target=300)), may_postpone=True)
     assert decision.why[-1:] == because(Code.SUMMARY_IN_BACKGROUND)
-    assert world.names[-2:] == ["postpone", "keep_mask"]
+    assert world.names[-1] == "keep_mask"
 
 
 @pytest.mark.parametrize(
     ("may_postpone", "replies"),
     [
-        (False, {"background": COMES_BACK}),
-        (True, {"background": replace(COMES_BACK, comes_back=False)}),
-        (True, {"background": COMES_BACK, "lately": Lately(failed_last=True)}),
+        (False, {"lately": COMES_BACK}),
+        (True, {"lately": replace(COMES_BACK, comes_back=False)}),
+        (True, {"lately": replace(COMES_BACK, failed_last=True)}),
     ],
 )
 def test_without_that_it_waits(may_postpone: bool, replies: Any) -> None:
     world = World(replies)
     world.decide(asked(LONG), may_postpone=may_postpone)
     assert "make" in world.names
-    assert "postpone" not in world.names
 
 
 def test_after_an_announcement_it_waits() -> None:
@@ -329,10 +328,9 @@ def test_after_an_announcement_it_waits() -> None:
         world.stored = Stored()
         return Compaction((), Outcome.LEASE_LOST)
 
-    world: World = World({"background": Then(BackgroundChance(), COMES_BACK), "make": Then(lost, World().succeed)})
+    world: World = World({"lately": Then(Lately(), COMES_BACK), "make": Then(lost, World().succeed)})
     world.decide(asked(LONG), may_postpone=True)
     assert world.names.count("make") == 2
-    assert "postpone" not in world.names
 
 
 # The price
@@ -375,10 +373,10 @@ def test_what_one_request_has_begun_is_not_put_off_half_way() -> None:
     assert world.names.count("make") == ROUNDS
 
 
-def test_without_room_nobody_asks_for_the_price() -> None:
+def test_without_room_nothing_is_put_off_for_its_price() -> None:
     world = World({"prices": DEAR})
     world.decide(asked(LONG, policy=GATED, budget=budget(cost_gate_limit=100)))
-    assert "prices" not in world.names
+    assert "make" in world.names
 
 
 def test_a_mask_is_put_off_likewise_and_no_summary_is_made_in_its_place() -> None:
@@ -480,9 +478,9 @@ def test_what_does_not_fit_without_the_store_is_trimmed() -> None:
 
 
 def test_a_store_that_goes_away_while_others_are_waited_for_is_done_without() -> None:
-    world = World({"make": None, "wait": AWAY})
+    world = World({"make": AWAY})
     decision = world.decide(asked(LONG))
-    assert world.names[-2:] == ["wait", "remembered"]
+    assert world.names[-2:] == ["make", "remembered"]
     assert decision.why == because(Code.STORAGE)
 
 
@@ -492,13 +490,13 @@ def test_a_store_that_goes_away_while_others_are_waited_for_is_done_without() ->
 def test_a_dry_run_says_what_would_be_made_by_one_look_at_the_store() -> None:
     world = World()
     decision = world.decide(asked(LONG), SIMULATED)
-    assert world.names == ["read_prefix", "summary_options", "lately", "read_first_chunks", "background", "make"]
+    assert world.names == ["read_prefix", "summary_options", "lately", "read_first_chunks", "make"]
     assert (decision.status, len(decision.made)) == ("summarized", 1)
 
 
 def test_a_dry_run_tells_the_summary_that_the_background_would_make() -> None:
-    world = World({"background": COMES_BACK, "postpone": (STORED,)})
-    decision = world.decide(asked(LONG), SIMULATED)
+    world = World({"lately": COMES_BACK, "make": Compaction((STORED,))}, is_dry_run=True)
+    decision = world.decide(asked(LONG), SIMULATED, may_postpone=True)
     assert (decision.made, decision.why) == ((STORED,), because(Code.SUMMARY_IN_BACKGROUND))
 
 
@@ -575,9 +573,9 @@ def test_what_will_be_due_is_made_ahead_and_judged() -> None:
 
 
 def test_another_s_compaction_is_not_waited_for_by_what_nobody_needs_yet() -> None:
-    world = World({"make": None})
+    world = World()
     world.decide(asked(LONG), AHEAD)
-    assert world.names[-1] == "make"
+    assert [call.job.waits for call in world.calls if call.name == "make"] == [False]
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,9 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.compaction.chunk_builder import corrected
+from app.compaction.chunk_builder import ChunkBuilder, corrected
 from app.compaction.chunks import SummaryChunk
 from app.compaction.select import build_view
-from app.compaction.summarizer import SummaryWork
 from app.compaction.verify import problems
 from app.compaction.view import Conversation, Summary, View, whole
 from app.conversation.messages import Message
@@ -41,7 +40,7 @@ class Chunks:
     def view(self, talk: Conversation) -> View:
         found = least_view(talk, self.stored.values(), BUDGET.trigger)
         if found is None and (plan := plan_compaction(talk, self.stored.values(), BUDGET, IN_PARTS, "s")) is not None:
-            _, compaction = play(SummaryWork(talk, "c", plan, BUDGET, IN_PARTS, count), *[notes()] * 100)
+            _, compaction = play(ChunkBuilder(talk, "c", plan, BUDGET, IN_PARTS, count), *[notes()] * 100)
             for chunk in compaction.made:
                 self.stored.setdefault(place(chunk), chunk)
                 self.gone.discard(chunk.id)  # A model wrote the same text again.

@@ -11,12 +11,11 @@ from unicodedata import category, normalize
 import pytest
 from msgspec.structs import replace
 
-from app.compaction.chunk_builder import SummaryCall
+from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Ending, UserWords
 from app.compaction.policy import Strategy, SummaryBrief
 from app.compaction.prompts import SummaryRequest, chunk_text, failed_results, quote_chunks, quote_messages
 from app.compaction.select import Path, build_view
-from app.compaction.summarizer import SummaryWork
 from app.compaction.trim import prune
 from app.compaction.view import Conversation, Note, Verbatim, View
 from app.conversation.messages import Media, Message, ToolCall
@@ -232,7 +231,7 @@ def requests(talk: Conversation, settings: SummaryBrief, *stored_texts: str) -> 
     )
     limits = budget()
     plan = sure(plan_compaction(talk, stored, limits, settings, settings.strategy))
-    effects, _ = play(SummaryWork(talk, "conv", plan, limits, settings, count), *[notes()] * 4)
+    effects, _ = play(ChunkBuilder(talk, "conv", plan, limits, settings, count), *[notes()] * 4)
     return [effect.request for effect in effects if isinstance(effect, SummaryCall)]
 
 
@@ -328,7 +327,7 @@ def test_what_a_provider_gives_as_its_reason_to_stop_is_one_word_of_the_next_rul
     talk = talk_with(BENIGN)
     plan = sure(plan_compaction(talk, (), budget(), SETTINGS, "additive"))
     answers = replace(notes(), ending=Ending.OTHER, word=f"odd).\n{ORDER}" + "x" * 100_000), notes()
-    effects, _ = play(SummaryWork(talk, "conv", plan, budget(), SETTINGS, count), *answers)
+    effects, _ = play(ChunkBuilder(talk, "conv", plan, budget(), SETTINGS, count), *answers)
     again = [effect.request for effect in effects if isinstance(effect, SummaryCall)][1].instructions
     assert ORDER not in again
     assert "(summary_not_finished:odd" in again

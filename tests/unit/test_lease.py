@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from app.compaction.lease import LeasedCompaction
+from app.compaction.background import Quotas
+from app.compaction.chunks import Outcome
+from app.compaction.lease import CompactionJob, LeasedCompaction
+from app.store.leases import Busy
+
+REQUEST: Any = SimpleNamespace(place=("t", "c"), conversation=SimpleNamespace(chain=SimpleNamespace(positions={})))
+BUILDER: Any = SimpleNamespace(plan=SimpleNamespace(range=None))
 
 
-@pytest.mark.parametrize(("seconds", "ended"), [(1.0, True), (0.0, False)])
-async def test_it_is_waited_for_as_long_as_there_is_time_and_the_wait_is_measured(seconds: float, ended: bool) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "waits", "outcome"),
+    [(9.0, True, Outcome.AWAITED), (0.0, True, Outcome.TAKES_TOO_LONG), (9.0, False, Outcome.TAKES_TOO_LONG)],
+)
+async def test_it_is_waited_for_as_long_as_there_is_time_and_the_wait_is_measured(
+    seconds: float, waits: bool, outcome: Outcome
+) -> None:
+    async def is_busy(*_: object) -> Busy:
+        return Busy("c", 1.0)
+
     async def is_ended(*_: object) -> bool:
         return True
 
-    waits: list[float] = []
-    metrics = SimpleNamespace(lease_waits=SimpleNamespace(observe=waits.append))
-    store: Any = SimpleNamespace(leases=SimpleNamespace(ended=is_ended))
-    request: Any = SimpleNamespace(place=("t", "c"), conversation=SimpleNamespace(chain=SimpleNamespace(positions={})))
-    job: Any = SimpleNamespace(plan=SimpleNamespace(range=None), announce=lambda: None, seconds_left=seconds)
-    runner: Any = SimpleNamespace(metrics=metrics)
-    assert await LeasedCompaction(store, runner, "me").wait(request, job) is ended
-    [waited] = waits
-    assert 0 <= waited < 60
+    measured: list[float] = []
+    announced: list[bool] = []
+    nothing: Any = None
+    metrics: Any = SimpleNamespace(lease_waits=SimpleNamespace(observe=measured.append))
+    store: Any = SimpleNamespace(take_lease=is_busy, lease_ended=is_ended)
+    leased = LeasedCompaction(
+        store, nothing, nothing, nothing, nothing, nothing, metrics, nothing, nothing, Quotas(1), "me"
+    )
+    job = CompactionJob(BUILDER, (), lambda: announced.append(True), monotonic() + seconds, waits=waits)
+    compaction = await leased.make(REQUEST, job)
+    assert (compaction.outcome, bool(announced), len(measured)) == (outcome, waits, int(waits))
+    assert all(0 <= waited < 60 for waited in measured)
+    assert leased.quotas.begin("t", "another")

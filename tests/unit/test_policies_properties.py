@@ -17,12 +17,11 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Budget, Window, budget_for
 from app.compaction.chunks import Compaction, SummaryAnswer, SummaryChunk
+from app.compaction.compactor import Stored
 from app.compaction.fallback import Decision
 from app.compaction.mask import Boundary
-from app.compaction.parts import Stored
 from app.compaction.policy import Policy
 from app.compaction.recall import RecallPolicy, Recollection, with_recalled
-from app.compaction.request import Request
 from app.compaction.verify import problems
 from app.compaction.view import Conversation, Pruned, Summary, View
 from app.conversation.identity import Identity
@@ -37,6 +36,7 @@ from app.tokens.estimator import Estimator, Prompt
 from app.tokens.tokenizer import Tokenizer
 from tests.unit.conversations import SETTINGS, count, play
 from tests.unit.worlds import World
+from tests.unit.worlds import asked as request_of
 
 IDENTITY = Identity(b"a secret for the properties")
 EXAMPLES = (100_000 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 150) // len(PRESET_NAMES)
@@ -90,14 +90,12 @@ class Steno(World):
 
     def decided(self, asked: Asked) -> Decision:
         self.calls.clear()
-        self.request = Request(
+        self.request = request_of(
+            asked.talk,
             tenant="t",
             conversation_id="c",
-            named=True,
-            conversation=asked.talk,
             policy=self.policy,
             budget=self.budget,
-            model="m",
             series=self.policy.strategy,
             count=count,
             cost=asked.prompt.cost,
@@ -127,7 +125,7 @@ class Steno(World):
 
     def _made(self, call: Any) -> Compaction:
         note = SummaryAnswer(" ".join(["note"] * 25))
-        _, compaction = play(call.job.work, *[note] * 200)
+        _, compaction = play(call.job.builder, *[note] * 200)
         self.summary_calls += 1
         self.chunks |= {chunk.id: chunk for chunk in compaction.made}
         return compaction

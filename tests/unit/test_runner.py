@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.compaction.lease import Quotas, RunningCompactions
+from app.compaction.background import Quotas, RunningCompactions
 
 
 def test_so_many_conversations_of_a_tenant_are_compacted_at_once() -> None:

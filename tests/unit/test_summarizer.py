@@ -6,21 +6,19 @@ import pytest
 from msgspec.structs import replace
 
 from app.compaction.budget import Budget
-from app.compaction.chunk_builder import SummaryCall
+from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Compaction, Ending, Failure, Outcome, SummaryAnswer, SummaryChunk
 from app.compaction.plan import MOST_PARTS, Plan, Span, longest_within, plan_asked, quoted_tokens, released_by
 from app.compaction.plan import plan_compaction as plan_whole
 from app.compaction.policy import Strategy, SummaryBrief
 from app.compaction.prompts import LATER_NOTE, SummaryRequest
 from app.compaction.select import Path
-from app.compaction.summarizer import SummaryWork
 from app.compaction.view import Altered, Conversation, Part, Pruned, Recalled, Verbatim, View
 from app.conversation.reasons import Code, because, joined
 from tests.unit.conversations import (
     SETTINGS,
     TOO_LARGE,
     WHY,
-    Announce,
     Effect,
     Kept,
     SideBySide,
@@ -53,11 +51,11 @@ def flow(
     stored: tuple[SummaryChunk, ...] = (),
     settings: SummaryBrief = SETTINGS,
     **changes: int,
-) -> SummaryWork:
+) -> ChunkBuilder:
     limits = budget(**changes)
     plan = plan_compaction(talk, stored, limits, settings, "additive")
     assert plan is not None
-    return SummaryWork(talk, "conv", plan, limits, settings, count)
+    return ChunkBuilder(talk, "conv", plan, limits, settings, count)
 
 
 def test_the_chunk_is_addressed_by_its_range_and_text() -> None:
@@ -80,13 +78,12 @@ def test_a_lost_lease_ends_the_compaction() -> None:
 
 def test_a_history_far_larger_than_the_summarisers_window_is_read_in_parts() -> None:
     settings = replace(SETTINGS, input_tokens=300, part_tokens=200)
-    effects, compaction = play(
+    _, compaction = play(
         flow(settings=settings, limit=4_000, trigger=500, target=400, tail=200, summary=40), *[notes()] * 4
     )
     assert drive(
         flow(settings=settings, limit=4_000, trigger=500, target=400, tail=200, summary=40), *[notes()] * 4
     ) == [
-        "Announce",
         "SideBySide",
         *["SummaryCall", "Kept"] * 4,
     ]
@@ -95,7 +92,6 @@ def test_a_history_far_larger_than_the_summarisers_window_is_read_in_parts() -> 
         earlier.through_digest == later.from_digest
         for earlier, later in zip(compaction.made, compaction.made[1:], strict=False)
     )
-    assert isinstance(effects[0], Announce)
 
 
 def test_what_was_made_beside_a_failure_stays() -> None:
@@ -112,9 +108,9 @@ SEVERAL = replace(SETTINGS, input_tokens=300, part_tokens=200)
 ROOMY = {"limit": 4_000, "trigger": 500, "target": 400, "tail": 200, "summary": 40}
 
 
-def in_parts(*stored: SummaryChunk) -> SummaryWork:
+def in_parts(*stored: SummaryChunk) -> ChunkBuilder:
     """Of four parts."""
-    return SummaryWork(TALK, "conv", of_parts(TALK, stored), budget(**ROOMY), SEVERAL, count)
+    return ChunkBuilder(TALK, "conv", of_parts(TALK, stored), budget(**ROOMY), SEVERAL, count)
 
 
 def of_parts(talk: Conversation, stored: Sequence[SummaryChunk], **changes: int) -> Plan:
@@ -146,9 +142,9 @@ def test_a_part_of_a_few_words_does_not_keep_the_others_from_use() -> None:
     little, rest = Span(0, 1), Span(1, plan.spans[-1].stop)
     several, alone = replace(plan, spans=(little, rest)), replace(plan, spans=(little,))
     size = round(0.9 * quoted_tokens(TALK.transcript, 0, 1))
-    _, compaction = play(SummaryWork(TALK, "conv", several, budget(**ROOMY), SEVERAL, count), notes(size), notes())
+    _, compaction = play(ChunkBuilder(TALK, "conv", several, budget(**ROOMY), SEVERAL, count), notes(size), notes())
     assert compaction.is_whole
-    _, compaction = play(SummaryWork(TALK, "conv", alone, budget(**ROOMY), SEVERAL, count), *[notes(size)] * 2)
+    _, compaction = play(ChunkBuilder(TALK, "conv", alone, budget(**ROOMY), SEVERAL, count), *[notes(size)] * 2)
     assert joined(compaction.why) == "summary_not_smaller"
 
 
@@ -157,7 +153,7 @@ def test_what_was_made_behind_a_failure_is_taken_after_the_history_grew() -> Non
     stored = parts_made()
     plan = of_parts(grown, stored)
     assert (plan.missing, plan.made) == ((Span(4, 8), Span(16, 20), Span(20, 24)), tuple(stored[1:]))
-    effects, compaction = play(SummaryWork(grown, "conv", plan, budget(**ROOMY), SEVERAL, count), *[notes()] * 3)
+    effects, compaction = play(ChunkBuilder(grown, "conv", plan, budget(**ROOMY), SEVERAL, count), *[notes()] * 3)
     assert len(requests(effects)) == 3
     path = widest_path(grown, [*stored, *compaction.made])
     assert [each.first_index for each in path.chunks] == [0, 4, 8, 12, 16, 20]
@@ -196,7 +192,7 @@ def test_a_compaction_that_is_asked_for_takes_the_parts_that_are_there() -> None
 def test_folded_are_the_chunks_that_were_there_too() -> None:
     stored = parts_made()
     plan, limits = of_parts(TALK, stored, fold=60), budget(**{**ROOMY, "fold": 60})
-    effects, compaction = play(SummaryWork(TALK, "conv", plan, limits, SEVERAL, count), notes(), notes())
+    effects, compaction = play(ChunkBuilder(TALK, "conv", plan, limits, SEVERAL, count), notes(), notes())
     made, fold = compaction.made
     assert fold.children == (stored[0].id, made.id, stored[1].id)
     assert len(requests(effects)) == 2
@@ -257,7 +253,7 @@ def test_a_range_whose_notes_stay_too_long_is_halved_too() -> None:
 def test_a_range_whose_second_notes_fail_for_another_reason_than_their_length_is_not_halved() -> None:
     cut_off = SummaryAnswer(notes(70).text, Ending.CUT_OFF, "length")
     effects, compaction = play(flow(), cut_off, SummaryAnswer(""), notes(), notes())
-    assert [type(effect) for effect in effects] == [Announce, SummaryCall, SummaryCall]
+    assert [type(effect) for effect in effects] == [SummaryCall, SummaryCall]
     assert compaction == Compaction((), Outcome.FAILED, because(Code.SUMMARY_EMPTY))
 
 
@@ -268,7 +264,7 @@ FULL = replace(SETTINGS, strategy="full", input_tokens=300, part_tokens=200)
 def test_of_a_summary_of_everything_that_is_made_in_parts_only_the_last_is_kept(strategy: Strategy) -> None:
     """A shorter one would be used for as long as it fits, and leave more verbatim than was planned."""
     effects, compaction = play(flow(settings=replace(FULL, strategy=strategy)), *[notes()] * 3)
-    assert [type(effect) for effect in effects] == [Announce, *[SummaryCall] * 3, Kept]
+    assert [type(effect) for effect in effects] == [*[SummaryCall] * 3, Kept]
     assert [(made.first_index, made.last_index) for made in compaction.made] == [(0, 13)]
     asked = [effect.request for effect in effects if isinstance(effect, SummaryCall)]
     assert all("note note" in request.transcript for request in asked[1:])
@@ -318,7 +314,7 @@ def test_it_is_shown_as_the_provider_has_it_with_what_was_quoted_and_without_mas
     sent = View((Verbatim(0, 3), masked, note, Verbatim(4, len(TALK.transcript)), note), 500)
     plan = plan_compaction(TALK, (), BUDGET, PREFIX, "additive")
     assert plan is not None
-    effects, _ = play(SummaryWork(TALK, "conv", plan, BUDGET, PREFIX, count, sent), notes())
+    effects, _ = play(ChunkBuilder(TALK, "conv", plan, BUDGET, PREFIX, count, sent), notes())
     (request,) = requests(effects)
     assert shown(request) == (Verbatim(0, 3), Verbatim(3, 4), note, Verbatim(4, 14))
     assert request.shown is not None
@@ -343,7 +339,7 @@ def test_it_is_shown_with_its_masks_where_only_so_one_call_reads_it() -> None:
     sent = View((Verbatim(0, 3), Altered(3, ("short",), 2, "masked"), note, Verbatim(4, 13), masked, note), 500)
     plan = masked_plan()
     assert (plan.masked, plan.spans) == (True, (Span(0, 14),))
-    effects, compaction = play(SummaryWork(TALK, "conv", plan, BUDGET, ADDING, count, sent), notes())
+    effects, compaction = play(ChunkBuilder(TALK, "conv", plan, BUDGET, ADDING, count, sent), notes())
     (request,) = requests(effects)
     assert shown(request) == (Verbatim(0, 3), sent.parts[1], note, Verbatim(4, 13), masked)
     assert request.shown is not None
@@ -354,7 +350,9 @@ def test_it_is_shown_with_its_masks_where_only_so_one_call_reads_it() -> None:
 def test_what_was_shown_with_its_masks_is_quoted_with_them_where_the_first_answer_is_refused() -> None:
     masked = Altered(13, ("shortened by a mask",), 2, "masked")
     sent = View((Verbatim(0, 13), masked), 500)
-    effects, compaction = play(SummaryWork(TALK, "conv", masked_plan(), BUDGET, ADDING, count, sent), notes(2), notes())
+    effects, compaction = play(
+        ChunkBuilder(TALK, "conv", masked_plan(), BUDGET, ADDING, count, sent), notes(2), notes()
+    )
     first, second = requests(effects)
     assert (first.shown is not None, second.shown) == (True, None)
     assert "shortened by a mask" in second.transcript
@@ -372,7 +370,7 @@ def test_what_is_quoted_with_masks_is_cut_only_where_it_is_too_long_with_them(mi
     assert plan.spans == (Span(0, 14),)
     fitting = quoted_tokens(transcript, 0, 14) - transcript.tokens_of(13) + 2
     settings = replace(ADDING, shown_tokens=fitting, input_tokens=fitting - missing)
-    effects, _ = play(SummaryWork(long, "conv", plan, BUDGET, settings, count, sent), notes(2), notes())
+    effects, _ = play(ChunkBuilder(long, "conv", plan, BUDGET, settings, count, sent), notes(2), notes())
     _, second = requests(effects)
     assert ("characters in all" in second.transcript) == is_cut
 
@@ -387,7 +385,7 @@ def test_only_the_longest_texts_are_cut(lengths: list[int], room: int, longest: 
 
 
 def test_without_the_view_that_was_sent_it_is_quoted_in_one_call_shortened() -> None:
-    effects, _ = play(SummaryWork(TALK, "conv", masked_plan(), BUDGET, ADDING, count), notes())
+    effects, _ = play(ChunkBuilder(TALK, "conv", masked_plan(), BUDGET, ADDING, count), notes())
     (request,) = requests(effects)
     assert request.shown is None
     assert request.transcript
@@ -405,8 +403,8 @@ def test_earlier_notes_that_are_shown_are_not_to_be_written_again(stored: tuple[
 def test_one_call_that_is_shown_masks_folds_as_well() -> None:
     stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
     plan = masked_plan(stored)
-    effects, _ = play(SummaryWork(TALK, "conv", plan, BUDGET, ADDING, count), notes(40))
-    assert [type(effect) for effect in effects] == [Announce, SummaryCall, Kept]
+    effects, _ = play(ChunkBuilder(TALK, "conv", plan, BUDGET, ADDING, count), notes(40))
+    assert [type(effect) for effect in effects] == [SummaryCall, Kept]
 
 
 def test_what_a_client_left_unpaired_is_not_shown() -> None:
@@ -435,7 +433,7 @@ def test_a_single_message_too_large_for_one_call_is_shown_shortened() -> None:
 def test_a_summary_that_makes_a_fold_due_takes_the_older_ones_in_with_one_call() -> None:
     stored = tuple(chunk(TALK, n, n + 2, tokens=100, carried=(0,)) for n in (0, 2, 4))
     effects, compaction = play(flow(stored=stored), notes(40))
-    assert [type(effect) for effect in effects] == [Announce, SummaryCall, Kept]
+    assert [type(effect) for effect in effects] == [SummaryCall, Kept]
     asked = next(effect.request for effect in effects if isinstance(effect, SummaryCall))
     messages = TALK.transcript.messages
     read = (*(each.text for each in stored), *(each.text for each in (messages[2], *messages[6:14])))
@@ -472,7 +470,7 @@ def test_what_is_too_long_for_one_answer_is_summarised_and_folded_afterwards() -
 def test_chunks_over_their_share_are_folded_all_but_the_newest() -> None:
     stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
     effects, compaction = play(flow(stored=stored, settings=APART), notes(), notes(20))
-    assert [type(effect) for effect in effects] == [Announce, SummaryCall, Kept, SummaryCall, Kept]
+    assert [type(effect) for effect in effects] == [SummaryCall, Kept, SummaryCall, Kept]
     new, fold = compaction.made
     assert (new.first_index, new.last_index, new.level) == (6, 13, 0)
     assert (fold.first_index, fold.last_index, fold.level) == (0, 5, 1)
@@ -557,7 +555,6 @@ def test_a_fold_stands_for_no_more_than_another_summary() -> None:
     stored = tuple(chunk(talk, n, n + 2, tokens=100) for n in range(0, 18, 2))
     effects, compaction = play(flow(talk, stored, replace(SETTINGS, source_tokens=400)), *[notes(20)] * 4)
     assert [type(effect) for effect in effects if not isinstance(effect, SummaryCall | Kept)] == [
-        Announce,
         SideBySide,
     ]
     assert [(made.level, made.first_index, made.last_index) for made in compaction.made] == [
@@ -591,7 +588,7 @@ def test_a_leftover_chunk_is_not_folded_alone() -> None:
     plan = plan_compaction(talk, stored, BUDGET, replace(settings, input_tokens=1_000), "additive")
     assert plan is not None
     _, compaction = play(
-        SummaryWork(talk, "conv", plan, budget(fold=250), settings, count), notes(), notes(20), notes(20), notes(20)
+        ChunkBuilder(talk, "conv", plan, budget(fold=250), settings, count), notes(), notes(20), notes(20), notes(20)
     )
     assert [(made.level, made.first_index, made.last_index) for made in compaction.made][:3] == [
         (0, 10, 21),
@@ -604,13 +601,13 @@ def test_a_plan_without_spans_only_folds() -> None:
     talk = conversation(*turns(4), QUESTION)
     stored = tuple(chunk(talk, n, n + 2, tokens=120) for n in (0, 2, 4, 6))
     effects, compaction = play(flow(talk, stored), notes(20))
-    assert [type(effect) for effect in effects] == [Announce, SummaryCall, Kept]
+    assert [type(effect) for effect in effects] == [SummaryCall, Kept]
     assert [made.level for made in compaction.made] == [1]
 
 
 def test_one_large_old_chunk_is_not_folded_by_itself() -> None:
     effects, compaction = play(flow(stored=(chunk(TALK, 0, 2, tokens=300),)), notes())
-    assert [type(effect) for effect in effects] == [Announce, SummaryCall, Kept]
+    assert [type(effect) for effect in effects] == [SummaryCall, Kept]
     assert compaction.is_whole
 
 
@@ -621,7 +618,7 @@ def test_one_compaction_asks_for_so_many_summaries_at_most() -> None:
     limits = budget(100_000, summary=40, fold=90_000)
     plan = plan_compaction(talk, [], limits, settings, "additive")
     assert plan is not None
-    effects, compaction = play(SummaryWork(talk, "conv", plan, limits, settings, count), *[notes(25)] * 1_000)
+    effects, compaction = play(ChunkBuilder(talk, "conv", plan, limits, settings, count), *[notes(25)] * 1_000)
     assert compaction.is_whole
     assert sum(isinstance(effect, SummaryCall) for effect in effects) == len(compaction.made) == MOST_PARTS
 
@@ -631,8 +628,8 @@ def test_a_summary_that_was_asked_for_may_be_as_short_or_long_as_little_text_nee
     plan = plan_asked(talk, Path(), SETTINGS, "additive", 4)
     assert plan is not None
     for length in (1, 40):
-        _, compaction = play(SummaryWork(talk, "conv", plan, BUDGET, SETTINGS, count), SummaryAnswer(words(length)))
+        _, compaction = play(ChunkBuilder(talk, "conv", plan, BUDGET, SETTINGS, count), SummaryAnswer(words(length)))
         assert compaction.is_whole, compaction.reasons
         assert (compaction.made[0].first_index, compaction.made[0].last_index) == (0, 3)
-    empty = play(SummaryWork(talk, "conv", plan, BUDGET, SETTINGS, count), SummaryAnswer(""), SummaryAnswer(""))[1]
+    empty = play(ChunkBuilder(talk, "conv", plan, BUDGET, SETTINGS, count), SummaryAnswer(""), SummaryAnswer(""))[1]
     assert [reason.code for reason in empty.reasons] == [Code.SUMMARY_EMPTY]

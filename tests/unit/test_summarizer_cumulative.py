@@ -8,17 +8,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.compaction.chunk_builder import SummaryCall
+from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Ending, SummaryAnswer, SummaryChunk
 from app.compaction.policy import Strategy, SummaryBrief
 from app.compaction.prompts import SummaryRequest
-from app.compaction.summarizer import SummaryWork
 from app.compaction.view import Conversation, Summary, Verbatim, View
 from app.conversation.messages import Message
 from app.conversation.quoting import fence_of
 from tests.unit.conversations import (
     SETTINGS,
-    Announce,
     Effect,
     budget,
     chunk,
@@ -43,11 +41,11 @@ SMALL_CALLS: Any = {"limit": 4_000, "trigger": 500, "target": 400, "tail": 200, 
 
 def flow(
     talk: Conversation = TALK, stored: tuple[SummaryChunk, ...] = (), settings: SummaryBrief = SETTINGS, **changes: int
-) -> SummaryWork:
+) -> ChunkBuilder:
     limits = budget(**changes)
     plan = plan_compaction(talk, stored, limits, settings, "s")
     assert plan is not None
-    return SummaryWork(talk, "conv", plan, limits, settings, count)
+    return ChunkBuilder(talk, "conv", plan, limits, settings, count)
 
 
 def asked(effects: Sequence[Effect]) -> list[SummaryRequest]:
@@ -63,7 +61,6 @@ def test_the_next_one_is_made_from_the_last_and_what_came_after_it(settings: Sum
     stored = chunk(TALK, 0, 8)
     effects, compaction = play(flow(stored=(stored,), settings=replace(settings, update_prompt="Renew.")), notes())
     [request], [made] = asked(effects), compaction.made
-    assert effects[0] == Announce()
     assert request.instructions.startswith("Renew.\nThere are notes so far")
     assert stored.text in request.transcript
     assert holds(request.transcript, *TALK.transcript.messages[:14]) == [False] * 8 + [True] * 6
@@ -74,7 +71,6 @@ def test_a_full_summary_reads_the_originals_again() -> None:
     stored = chunk(TALK, 0, 8)
     effects, compaction = play(flow(stored=(stored,), settings=FULL), notes())
     [request] = asked(effects)
-    assert effects[0] == Announce()
     assert request.instructions.startswith("Summarise.\nThere are notes so far")
     assert stored.text in request.transcript
     assert all(holds(request.transcript, *TALK.transcript.messages[:14]))

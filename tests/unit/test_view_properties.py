@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.compaction.budget import Budget, Shares, Trigger, Window, background_budget, budget_for, most_without_summary
+from app.compaction.chunk_builder import ChunkBuilder
 from app.compaction.chunks import SummaryChunk
 from app.compaction.select import build_view, paths
-from app.compaction.summarizer import SummaryWork
 from app.compaction.verify import problems
 from app.compaction.view import Carried, Conversation, Summary, Verbatim, View, whole
 from app.conversation.messages import Message
@@ -62,7 +62,7 @@ class Shelf:
         """What Steno would send: the least view, after a compaction where that is due."""
         found = least_view(talk, self.chunks, budget.trigger)
         if found is None and (plan := plan_compaction(talk, self.chunks, budget, IN_PARTS, "s")) is not None:
-            _, compaction = play(SummaryWork(talk, "c", plan, budget, IN_PARTS, count), *[notes()] * 100)
+            _, compaction = play(ChunkBuilder(talk, "c", plan, budget, IN_PARTS, count), *[notes()] * 100)
             assert compaction.is_whole
             self.chunks += compaction.made
             self.compactions += 1
@@ -95,7 +95,7 @@ class ShelfAhead(Shelf):
         if self.making or view.tokens <= trigger.tokens or least_view(talk, self.chunks, trigger) is not None:
             return
         if (plan := plan_compaction(talk, self.chunks, budget, IN_PARTS, "s")) is not None:
-            _, compaction = play(SummaryWork(talk, "c", plan, budget, IN_PARTS, count), *[notes()] * 100)
+            _, compaction = play(ChunkBuilder(talk, "c", plan, budget, IN_PARTS, count), *[notes()] * 100)
             self.making, self.ready_in = list(compaction.made), self.delay
             self.compactions += 1
 

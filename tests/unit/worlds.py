@@ -9,12 +9,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from app.compaction.chunks import Compaction
-from app.compaction.compactor import Preparation
+from app.compaction.chunks import Compaction, Outcome
+from app.compaction.compactor import Lately, Preparation, Stored
 from app.compaction.fallback import Decision
-from app.compaction.parts import BackgroundChance, Lately, Prices, Stored
+from app.compaction.plan import Prices
 from app.compaction.policy import Policy
-from app.compaction.request import Request
+from app.compaction.request import ChatRequest
 from app.compaction.view import Conversation
 from app.store import StoreUnavailable
 from tests.unit.conversations import SETTINGS, TENANT, budget, cost, count, notes, play
@@ -25,8 +25,16 @@ Ask = Callable[[Preparation], Any]
 """What is asked of a preparation, such as `Preparation.prepare`."""
 
 
-def asked(talk: Conversation, **changes: Any) -> Request:
+NO_BREAKPOINTS = SimpleNamespace(breakpoints=SimpleNamespace(may_be_set=lambda _: False))
+
+
+def asked(talk: Conversation, **changes: Any) -> ChatRequest:
+    unused = ("measure", "prompt", "headers", "query", "is_left_alone", "recognised", "heads", "events", "wait_seconds")
     given: dict[str, Any] = {
+        **dict.fromkeys(unused),
+        "request_id": "req_1",
+        "format": NO_BREAKPOINTS,
+        "wire": SimpleNamespace(source=b""),
         "tenant": TENANT,
         "conversation_id": "conv",
         "named": True,
@@ -38,7 +46,7 @@ def asked(talk: Conversation, **changes: Any) -> Request:
         "count": count,
         "cost": cost,
     }
-    return Request(**(given | changes))
+    return ChatRequest(**(given | changes))
 
 
 class Then:
@@ -54,7 +62,10 @@ class Then:
 class World:
     """Replies by the name of the part: a value, an error to be raised, a function of the call, or `Then` more."""
 
-    def __init__(self, replies: Mapping[str, Any] | None = None) -> None:
+    work = SimpleNamespace(do=None)
+
+    def __init__(self, replies: Mapping[str, Any] | None = None, *, is_dry_run: bool = False) -> None:
+        self.is_dry_run = is_dry_run
         self.stored = Stored()
         self.calls: list[SimpleNamespace] = []
         usual: dict[str, Any] = {
@@ -66,21 +77,19 @@ class World:
             "summary_options": SETTINGS,
             "prices": Prices(),
             "lately": Lately(),
-            "background": BackgroundChance(),
             "shape_refusals": None,
             "freed": None,
             "make": self.succeed,
-            "wait": True,
-            "postpone": (),
             "recall": lambda call: call.view,
         }
         self._replies = {**usual, **(replies or {})}
 
-    def ask(self, request: Request, ask: Ask = Preparation.prepare, **settings: Any) -> Any:
+    def ask(self, request: ChatRequest, ask: Ask = Preparation.prepare, **settings: Any) -> Any:
         """Ask a preparation for what it decides."""
-        return asyncio.run(ask(Preparation(request, self, **settings)))
+        parts: Any = self
+        return asyncio.run(ask(Preparation(request, parts, **settings)))
 
-    def decide(self, request: Request, ask: Ask = Preparation.prepare, **settings: Any) -> Decision:
+    def decide(self, request: ChatRequest, ask: Ask = Preparation.prepare, **settings: Any) -> Decision:
         decision: Decision = self.ask(request, ask, **settings)
         return decision
 
@@ -91,7 +100,7 @@ class World:
 
     def succeed(self, call: SimpleNamespace) -> Compaction:
         """Make a compaction whose summaries all succeed, and store it."""
-        _, compaction = play(call.job.work, *[notes()] * 20)
+        _, compaction = play(call.job.builder, *[notes()] * 20)
         call.job.announce()
         self.stored = replace(self.stored, chunks=(*self.stored.chunks, *compaction.made))
         return compaction
@@ -133,26 +142,17 @@ class World:
     def lately(self, _: Any, plan: Any) -> Any:
         return self._reply("lately", plan=plan)
 
-    def background(self, _: Any) -> Any:
-        return self._reply("background")
-
     def shape_refusals(self, _: Any, status: Any) -> Any:
         return self._reply("shape_refusals", status=status)
 
     def freed(self, _: Any, before: int, after: int) -> None:
         self._reply("freed", before=before, after=after)
 
+    def reused(self, decision: Decision) -> None:
+        """Count nothing."""
+
     async def make(self, _: Any, job: Any) -> Any:
-        return self._reply("make", job=job)
-
-    async def wait(self, _: Any, job: Any) -> Any:
-        return self._reply("wait", job=job)
-
-    async def postpone(self, _: Any, job: Any) -> Any:
-        return self._reply("postpone", job=job)
+        return self._reply("make", job=job) or Compaction((), Outcome.AWAITED)
 
     async def recall(self, _: Any, view: Any, policy: Any) -> Any:
         return self._reply("recall", view=view, policy=policy)
-
-    async def compute(self, _: Any, step: Callable[[], Any]) -> Any:
-        return step()
