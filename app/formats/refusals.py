@@ -8,14 +8,14 @@
 4. Echo (`echoes`): a number in an error may be the client's own, because the error quotes the request. Numbers are
    compared by value, however they are written. The words beside a number are looked for too: it may be changed.
 
-The tables are the whole data; `PATTERNS` changes with those of overflow.
+The wordings are in `refusals.toml`; `PATTERNS` changes with those of overflow.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import islice
@@ -24,16 +24,44 @@ from typing import Any
 import msgspec
 
 from app.compaction.budget import MIN_LIMIT, Overflow
-from app.formats.raw_json import decoded
+from app.conversation.wordings import read_wordings
+from app.formats.raw_json import as_text, decoded
 from app.tokens.usage import MOST_TOKENS
 
 PATTERNS = 4
-"""Version of the tables."""
+"""Version of the wordings."""
+OVERFLOW_STATUSES = frozenset({400, 413, 422, 429, 500, 502, 503})
+"""Statuses with which a prompt that is too large is refused: some servers fail where they meet it."""
+SHAPE_STATUSES = frozenset({400, 422, 500, 502, 503})
+"""Where a chat template refuses the order, llama.cpp answers 500, and proxies wrap that."""
+MISSING_PATH_STATUSES = frozenset({404, 405, 501})
+_REASONLESS_STATUSES = frozenset({400, 413})
+_OTHER_REASONS = frozenset({401, 402, 403, 404})
+"""Statuses that a body names where the answer itself has another one."""
+CUT_WORDS = (b'length"', b'"max_tokens"', b'"incomplete"', b"context")
+"""Words of answers that ended at a bound; without any of these an answer need not be looked into."""
 
-DEEPEST = 4
-"""Depth to which JSON inside a string is looked into."""
+_WORDINGS = read_wordings(__package__, "refusals.toml")
+_MEMBERS = _WORDINGS["body"]
+_PATTERNS = {name: re.compile("|".join(words), re.DOTALL) for name, words in _WORDINGS["patterns"].items()}
+_NUMBERS = {name: tuple(map(re.compile, patterns)) for name, patterns in _WORDINGS["numbers"].items()}
+_SENTENCES = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002\uff1b])")
+_BUCKET = re.compile(r"limit:? ([0-9]{1,9})\b.{0,60}?requested:? ([0-9]{1,9})\b")
+_PER_TIME = re.compile(r"\btp[mhd]\b|tokens? per|per.(?:minute|hour|day)\b")
+_BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(bytes?\b|[km]i?b\b)")
+_UNITS = {"b": 1, "k": 1_000, "m": 1_000_000}
+_QUOTES = re.compile(r"[\\`'\"\u2018\u2019\u201c\u201d]")
+DEEPEST, _DEEPEST_BODY = 4, 8
+"""Depth to which JSON inside a string, and objects in a body, are looked into."""
 LONGEST_TEXT = 20_000
 """Characters of a message that are read."""
+_LONGEST_CODE, _LONGEST_SHAPE, _LONGEST_PATH = 100, 8_000, 1_000
+"""Characters that are read of a code, and of a refusal of a shape or a path."""
+
+
+def _says(name: str, text: str) -> bool:
+    """Whether one of the patterns of that name is in a text."""
+    return _PATTERNS[name].search(text) is not None
 
 
 def decoded_body(body: bytes) -> object:
@@ -60,26 +88,33 @@ def classify(status: int, body: object, *, first_frame: bool = False) -> Overflo
     if status not in OVERFLOW_STATUSES or said.status in _OTHER_REASONS:
         return None
     text = _plain(said.message)
-    if (bucket := _bucket(text)) is not None or status == HTTPStatus.TOO_MANY_REQUESTS:
-        return bucket if bucket and _over(bucket) else None
+    bucket = _BUCKET.search(text) if _PER_TIME.search(text) else None  # Tokens per minute, hour or day.
+    if bucket is not None or status == HTTPStatus.TOO_MANY_REQUESTS:
+        limit, requested = (int(bucket[1]), int(bucket[2])) if bucket else (0, 0)
+        # A request that fits the empty bucket only has to wait.
+        return Overflow("request_too_large", limit, None, requested) if requested > limit >= MIN_LIMIT else None
     codes = " ".join(said.codes)
-    if _vetoed(text, codes, said.param):
-        return _payload(text, codes, said.fields) if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE else None
+    is_too_large = status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    if (
+        (said.param and not _says("prompt_params", said.param.lower()))
+        or _says("veto_codes", codes)
+        or _says("veto_words", text)
+        or (_says("other_measures", text) and not _says("tokens", text))
+    ):
+        return _payload(text, codes, said.fields) if is_too_large else None
     found = _measured(text, said.fields)
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not (_CODE.search(codes) or _is_excess(text, found)):
-        return None
-    if not (_speaks_of_overflow(text) or _CODE.search(codes) or _passes_context(text, found)):
-        if (
-            status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-            and (payload := _payload(text, codes, said.fields)) is not None
-        ):
+    is_over = found.limit is not None and found.requested is not None and found.requested > found.limit
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not _says("overflow_codes", codes):
+        # A server that failed has to say that tokens were too many, and no trouble of its own.
+        is_excess = is_over or (_says("tokens", text) and _says("excess", text))
+        if not is_excess or _says("server_trouble", text):
+            return None
+    if not (_speaks_of_overflow(text) or _says("overflow_codes", codes) or (is_over and _says("context_size", text))):
+        if is_too_large and (payload := _payload(text, codes, said.fields)) is not None:
             return payload
-        no_reason = status in _REASONLESS_STATUSES and not said.fields and _REASONLESS.fullmatch(text)
+        no_reason = status in _REASONLESS_STATUSES and not said.fields and _PATTERNS["reasonless"].fullmatch(text)
         return Overflow("context_window", needs_pressure=True) if no_reason else None
     return None if found.limit is not None and found.limit < MIN_LIMIT else found
-
-
-# What the provider says
 
 
 @dataclass(slots=True)
@@ -92,27 +127,6 @@ class _Said:
     """The HTTP status that an error frame names."""
     fields: dict[str, int] = field(default_factory=dict)
     """Whole numbers beside the message."""
-
-
-_MESSAGE_KEYS = (
-    "message",
-    "detail",
-    "details",
-    "error",
-    "errors",
-    "error_message",
-    "error_msg",
-    "error_description",
-    "description",
-    "msg",
-    "status_msg",
-    "raw",
-)
-_AROUND = ("response", "base_resp", "status")
-"""Objects that hold the error where nothing beside them says anything."""
-_CODE_KEYS = ("code", "type", "error_type", "error_code", "status")
-_DEEPEST_BODY = 8
-_LONGEST_CODE = 100
 
 
 def is_error(body: object) -> bool:
@@ -142,13 +156,13 @@ def _said(body: object, depth: int = 0) -> _Said:
     body = {str(key).lower(): value for key, value in body.items()}
     said = _inner(body, depth)
     _add_reason(said, body)
-    said.param = said.param or _word(body.get("param"))
-    for key in _CODE_KEYS:
+    said.param = said.param or as_text(body.get("param"))
+    for key in _MEMBERS["codes"]:
         value = body.get(key)
         if isinstance(value, str):
             said.codes.append(re.sub(r"[\s-]+", "_", value[:_LONGEST_CODE].lower()))
-        if key != "type" and said.status is None:
-            said.status = _http_status(value)
+        if key != "type" and said.status is None and re.fullmatch(r"[45][0-9][0-9]", str(value)):
+            said.status = int(str(value))
     for key, value in body.items():
         if isinstance(value, int) and not isinstance(value, bool):
             said.fields.setdefault(key, value)
@@ -160,7 +174,7 @@ def _add_reason(said: _Said, body: Mapping[str, Any]) -> None:
     numbers."""
     metadata = body.get("metadata")
     for holder in (body, metadata if isinstance(metadata, Mapping) else {}):
-        reason = _word(holder.get("reason"))[:LONGEST_TEXT]
+        reason = as_text(holder.get("reason"))[:LONGEST_TEXT]
         if " " in reason:
             said.message = f"{said.message.rstrip('.')}. {reason}" if said.message else reason
         elif reason:
@@ -169,11 +183,11 @@ def _add_reason(said: _Said, body: Mapping[str, Any]) -> None:
 
 def _inner(body: Mapping[Any, Any], depth: int) -> _Said:
     """Text of the first member that says something; an `error` object goes before all."""
-    keys: Iterable[str] = _MESSAGE_KEYS
+    keys: Iterable[str] = _MEMBERS["messages"]
     if isinstance(body.get("error"), Mapping):
-        keys = dict.fromkeys(("error", *_MESSAGE_KEYS))  # Each once: twice at every depth would be often.
+        keys = dict.fromkeys(("error", *_MEMBERS["messages"]))  # Each once: twice at every depth would be often.
     found = [_said(body[key], depth + 1) for key in keys if body.get(key)]
-    found += [_said(body[key], depth + 1) for key in _AROUND if isinstance(body.get(key), Mapping)]
+    found += [_said(body[key], depth + 1) for key in _MEMBERS["around"] if isinstance(body.get(key), Mapping)]
     metadata = body.get("metadata")
     if isinstance(metadata, Mapping) and isinstance(metadata.get("raw"), str):
         found.insert(0, _said(metadata["raw"], depth + 1))  # A router quotes the provider behind it.
@@ -193,370 +207,55 @@ def _in_string(text: str, depth: int) -> _Said:
     return _Said(message=text)
 
 
-def _word(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _http_status(value: object) -> int | None:
-    number = str(value)
-    return int(number) if re.fullmatch(r"[45][0-9][0-9]", number) else None
-
-
 def _plain(message: str) -> str:
     """Lower case, on one line, without addresses and thousands separators."""
     text = re.sub(r"https?://\S+|<[^<>]{1,200}>", " ", message.lower())
     text = re.sub(r"(?<=[0-9])[,_'](?=[0-9]{3}(?![0-9]))", "", text)
-    return _SERVERS_PREFIX.sub("", " ".join(text.replace("\u2019", "'").split()).strip(" .:!"))
-
-
-# Vetoes and verdicts
-
-OVERFLOW_STATUSES = frozenset({400, 413, 422, 429, 500, 502, 503})
-"""Statuses with which a prompt that is too large is refused: some servers fail where they meet it."""
-CUT_WORDS = (b'length"', b'"max_tokens"', b'"incomplete"', b"context")
-"""Words of answers that ended at a bound; without any of these an answer need not be looked into."""
-_OTHER_REASONS = frozenset({401, 402, 403, 404})
-"""Statuses that a body names where the answer itself has another one."""
-_SERVERS_PREFIX = re.compile(r"\b(?:input validation error: |invalid input argument\b)")
-"""Beginning of every complaint of some servers, be it about the input or not."""
-_EXCESS = re.compile(
-    r"too (?:long|large|many|big)|exceed|longer|larger|greater|overflow|surpass|(?:not|n't) fit\b|[0-9] > [0-9]"
-)
-_SERVER_TROUBLE = re.compile(r"timed? ?out|\bmemory\b|connection|\bcapacity\b")
-"""Words of servers that failed for a reason of their own."""
-_REASONLESS_STATUSES = frozenset({400, 413})
-_REASONLESS = re.compile(
-    r"(?:error|http|status|code|4[0-9][0-9]|bad request|invalid request|payload too large|request entity too large|"
-    r"content too large|provider returned error|upstream error|no body|nginx(?:/[0-9.]++)?+|[\s:().,/-])*+"
-)
-"""Possessive: a version could be read in several ways, and many of them one after another in all their combinations."""
-_CODE = re.compile(
-    r"(?:context|prompt|input|token)s?_?\w*(?:exceed|too_(?:long|large)|overflow|limit_reached)|"
-    r"exceed\w*_(?:context|prompt|input|token)|contextwindowexceeded"
-)
-_ALLOWED_PARAM = re.compile(r"message|input|prompt|token|context|content")
-_VETOED_CODES = re.compile(
-    r"(?:string|array)_(?:above|below)|quota|credit|auth|api_key|permission|content_(?:filter|policy)|not_found|throttl|"
-    r"max_tokens_per_request"
-)
-# In Chinese: rate, frequency, quota, balance, arrears, concurrency, sensitive, picture; then characters and bytes; then
-# context; then output; then input, context, conversation.
-_VETOES = re.compile(
-    r"\b(?:string|array) too (?:long|short)|maxlength|rate.?limit|requests per|per.(?:minute|hour|day)|per min\b|"
-    r"\bquota\b|to increase,? visit|paid account|free.tier|\b[rt]p[mhd]\b|"
-    r"your (?:account|subscription|workspace|organi[sz]ation|team|plan)\b|\boverloaded\b|retry later|\bin flight\b|"
-    r"\b(?:hourly|daily|weekly|monthly)\b|array length|(?<!physical )\bbatch(?:es)?\b|^malformed\b|"
-    r"\u901f\u7387|\u9891\u7387|\u989d\u5ea6|\u4f59\u989d|\u6b20\u8d39|\u5e76\u53d1|\u654f\u611f|\u56fe[\u7247\u50cf]|"
-    r"\bcredits?\b|\bbilling\b|api.key|unauthori[sz]ed|authenti|permission|content.(?:filter|management|policy)|safety|"
-    r"minimum (?:token|number|cache)|start caching|throttl|too many requests|please wait|try again (?:in|later)|"
-    r"\binput should be (?:an?\b|one of|finite|none|'|\"|(?:greater|less) than (?:or equal to )?-?[0-9.]+(?! ?tokens))|"
-    r"too many inputs\b|number of (?:inputs|items|texts|documents|prompts|requests|images|tools)\b|inputs per request|"
-    r"[0-9] (?:inputs|items|texts|documents|prompts)\b(?! tokens)|"
-    r"truncate_prompt_tokens|context (?:deadline|cancel)|"
-    r"does not exist|not found|^(?:invalid (?:value|type|schema|json)\b|unknown |unrecogni[sz]ed |unsupported )"
-)
-_NO_TOKENS = re.compile(
-    r"\bbytes?\b|\bcharacters?\b|\bchars\b|\b[kmg]i?b\b|megabytes?|\bseconds?\b|\bminutes?\b|\bpixels?\b|\bpages?\b|"
-    r"\u5b57\u7b26|\u5b57\u8282|\u4e2a\u5b57"
-)
-_TOKENS = re.compile(r"token|context|n_ctx|max_seq_len|max_model_len|\u4e0a\u4e0b\u6587")
-_OUTPUT = re.compile(
-    r"max_?(?:(?:completion|output|new)_?)?tokens|(?:output|completion|new|generated) tokens?\b|max(?:imum)? output|"
-    r"max(?:imum)? tokens (?:you requested|value|must)|tokens of output|\u8f93\u51fa"
-)
-_NAMES_OUTPUT = re.compile(rf"{_OUTPUT.pattern}|\bcompletions?\b|\boutputs?\b")
-_INPUT_BESIDE_OUTPUT = re.compile(
-    r"\bprompt|\binputs?\b|\binput_tokens|\bmessages\b|in the messages|\u8f93\u5165|\u4e0a\u4e0b\u6587|\u5bf9\u8bdd"
-)
-_INPUT = re.compile(
-    r"\bprompts?\b|\b(?:prompt|input)_tokens|\binputs?\b|\bmessages\b|message (?:size|length)|\bcontexts?\b|context_|"
-    r"\bconversation\b|token (?:count|limit)|total tokens|number of tokens|tokens? in\b|\bsequence\b|n_ctx|"
-    r"max_seq_len|max_model_len"
-)
-_REQUEST = re.compile(r"\brequest(?:ed|s|'s)?\b")
-"""Input only where the measure is tokens: requests have other limits of length too."""
-_OVERSIZE = re.compile(
-    r"too (?:long|large|many|big)|exceed|longer|larger|greater|bigger|\bmax(?:imum)?\b|max_|\blimit|range|at most|"
-    r"less than|no more than|cannot be more|only supports|must be <=|overflow|n_ctx|surpass|\b(?:over|above|beyond)\b|"
-    r"(?:not|n't) fit\b"
-)
-_MEASURE = re.compile(
-    r"tokens?\b|\bcontext\b|context_|\bwindow\b|\blength\b|n_ctx|max_seq_len|max_model_len|"
-    r"for (?:the |this )?(?:requested )?model"
-)
-# In Chinese: prompt, input, context, conversation, message, tokens; what is too long, or over a length, context, limit,
-# window, bound.
-_CHINESE_INPUT = (
-    r"(?:prompt|messages|(?<!max_)(?<!max)\btokens?|"
-    r"\u63d0\u793a\u8bcd|\u8f93\u5165|\u4e0a\u4e0b\u6587|\u5bf9\u8bdd|\u6d88\u606f)"
-)
-_TOO_LONG = re.compile(
-    r"\btoo many (?:input |prompt )?tokens\b|"
-    rf"{_CHINESE_INPUT}[^\u3002\uff1b]{{0,30}}?(?:[\u8d85\u8fc7\u592a]\u957f|\u8d85\u9650)|"
-    rf"{_CHINESE_INPUT}[^\u3002\uff1b]{{0,30}}?\u8d85[\u8fc7\u51fa][^\u3002\uff1b]{{0,30}}?"
-    r"(?:\u957f\u5ea6|\u4e0a\u4e0b\u6587|\u9650\u5236|\u7a97\u53e3|\u4e0a\u9650|token)|"
-    r"\b(?:prompt|input|messages|context|conversation)\b[^.]{0,40}?\btoo (?:long|large|big)|"
-    r"context (?:window|length|size) (?:is|of) [0-9]+k? tokens?,? (?:but|however|and|you)\b|"
-    r"\b(?:prompt|input|request|messages|conversation)\b[^.]{0,40}?[0-9]k? tokens?\b[^.]{0,40}?"
-    r"\bcontext (?:window|length|size|limit)\b[^.]{0,12}[0-9]|"
-    r"(?:reduce|shorten) (?:the )?(?:length|size) of (?:the |your )?(?:input )?(?:messages|prompt|input|conversation)"
-)
-_NEGATIVE_OUTPUT = re.compile(
-    r"default_max_tokens\W{1,5}-[0-9]|max_(?:completion_|output_|new_)?tokens`?"
-    r"(?: must be (?:at least|greater than) [0-9]+, got -(?!1\b)[0-9]| \(-[0-9]+\) must be greater than 0)"
-)
-"""vLLM and TensorRT-LLM subtract the prompt from the window before they look at what is left. -1 is the client's own:
-elsewhere it means that there is no limit."""
-_CONTEXT_SIZE = re.compile(r"\bcontext (?:window|length|size|limit)\b")
-_SENTENCES = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002\uff1b])")
-
-
-_PAYLOAD = re.compile(
-    r"(?:payload|body|entity|content|request)(?: (?:size|length))?(?: is)?[ _](?:too[ _](?:large|big|long)|exceed)|"
-    r"(?:max(?:imum)?|allowed) (?:allowed )?(?:request |payload |body )?(?:size|bytes)\b"
-)
-_BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(bytes?\b|[km]i?b\b)")
-_UNITS = {"b": 1, "k": 1_000, "m": 1_000_000}
+    return _PATTERNS["prefix"].sub("", " ".join(text.replace("\u2019", "'").split()).strip(" .:!"))
 
 
 def _payload(text: str, codes: str, fields: Mapping[str, int]) -> Overflow | None:
     """A limit of bytes, with the lowest number of them that is named."""
-    if _VETOES.search(text) or _VETOED_CODES.search(codes):
-        return None
-    if not (_PAYLOAD.search(text) or _PAYLOAD.search(codes)):
+    is_vetoed = _says("veto_words", text) or _says("veto_codes", codes)
+    if is_vetoed or not (_says("payload", text) or _says("payload", codes)):
         return None
     sizes = [int(float(number) * _UNITS[unit[0]]) for number, unit in _BYTES.findall(text)]
     return Overflow("payload", limit_bytes=fields.get("limit") or min(sizes, default=None))
 
 
-def _is_excess(text: str, found: Overflow) -> bool:
-    """Whether a server that failed says that tokens were too many, and no trouble of its own."""
-    says_so = bool(_TOKENS.search(text) and _EXCESS.search(text)) or _is_over(found)
-    return says_so and not _SERVER_TROUBLE.search(text)
-
-
-def _is_over(found: Overflow) -> bool:
-    return found.limit is not None and found.requested is not None and found.requested > found.limit
-
-
-def _vetoed(text: str, codes: str, param: str) -> bool:
-    if param and not _ALLOWED_PARAM.search(param.lower()):
-        return True
-    if _VETOED_CODES.search(codes) or _VETOES.search(text):
-        return True
-    return bool(_NO_TOKENS.search(text) and not _TOKENS.search(text))
-
-
 def _speaks_of_overflow(text: str) -> bool:
-    if _NEGATIVE_OUTPUT.search(text):
-        return True
-    return any(
-        _TOO_LONG.search(sentence)
-        or (_names_input(sentence) and _OVERSIZE.search(sentence) and _MEASURE.search(sentence))
-        for sentence in _SENTENCES.split(text)
-        if not (_OUTPUT.search(sentence) and not _INPUT_BESIDE_OUTPUT.search(sentence))
-    )
+    """Whether a sentence says it: by itself, or with a subject that is input, that it is over, and a measure."""
 
+    def says_so(sentence: str) -> bool:
+        if _says("output", sentence) and not _says("input_beside_output", sentence):
+            return False
+        is_input = _says("input", sentence) or (_says("request", sentence) and _says("tokens", sentence))
+        return _says("too_long", sentence) or (is_input and _says("oversize", sentence) and _says("measure", sentence))
 
-def _passes_context(text: str, found: Overflow) -> bool:
-    """Whether two sentences together say it: how large a context is, and that more was sent."""
-    return _is_over(found) and bool(_CONTEXT_SIZE.search(text))
-
-
-def _names_input(sentence: str) -> bool:
-    return bool(_INPUT.search(sentence) or (_REQUEST.search(sentence) and _TOKENS.search(sentence)))
-
-
-_BUCKET = re.compile(r"limit:? ([0-9]{1,9})\b.{0,60}?requested:? ([0-9]{1,9})\b")
-_PER_TIME = re.compile(r"\btp[mhd]\b|tokens? per|per.(?:minute|hour|day)\b")
-
-
-def _bucket(text: str) -> Overflow | None:
-    """A bucket of tokens per minute, hour or day, with what was asked of it."""
-    found = _BUCKET.search(text) if _PER_TIME.search(text) else None
-    return Overflow("request_too_large", int(found[1]), None, int(found[2])) if found else None
-
-
-def _over(bucket: Overflow) -> bool:
-    """A request that fits the empty bucket only has to wait."""
-    limit, requested = bucket.limit or 0, bucket.requested or 0
-    return requested > limit >= MIN_LIMIT
-
-
-# Numbers
-
-_N = r"(?<![0-9])([0-9]{1,9})\b(?! ?(?:bytes|char|[kmg]i?b\b|seconds|pixels|pages))"
-_LIMIT_FIELDS = ("n_ctx", "max_context_length", "max_model_len", "context_length", "context_window", "max_input_tokens")
-_PROMPT_FIELDS = ("n_prompt_tokens", "prompt_tokens", "input_tokens", "num_prompt_tokens", "num_input_tokens")
-
-
-def _patterns(*sources: str) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(source.replace("{N}", _N)) for source in sources)
-
-
-_BEYOND = r"(?:exceeds?|exceeded|(?:larger|longer|greater|more) than|over|above|beyond)(?: (?!by )[a-z_'-]{1,30}){1,6}?"
-_LIMITS = _patterns(
-    r"n_ctx\W{1,3}{N}",
-    r"\bmax_(?!(?:(?:completion|output|new|total)_)?tokens?\b)\w{1,40}\W{1,3}{N}",
-    r"=> [0-9]+ >=? {N}",
-    r"range[^0-9]{0,60}\[\s*[0-9]+\s*,\s*{N}\s*\]",
-    r"[0-9] \+ [0-9]+ > {N}",
-    r"context (?:length|size|window|limit)(?: limit)?(?: is)?(?: of)?(?: only)?(?: of)?[:\s(]+{N}",
-    r"max(?:imum)? context(?: tokens)?(?: is)?(?: of)?[:\s(]+{N}",
-    r"[(,;] ?context: {N}",
-    r"context (?:length|size|window|limit) (?:of|for) \S{1,200} is {N}",
-    r"max(?:imum)? (?:allowed |supported )?(?:(?:model|prompt|input|sequence) )?(?:length|size|window)(?: is)?"
-    r"(?: only| just)?(?: of)?[:\s(]+{N}",
-    r"max(?:imum)? (?:input|prompt) tokens(?: is)?(?: of)?[:\s(=]+{N}",
-    r"limit for (?:this|the) model is {N}",
-    r"maximum number of (?:input |total |prompt )?tokens(?: allowed)?(?: for (?:this|the) model)?(?: is)?(?: of)?"
-    r"[:\s(]+{N}",
-    r"maximum allowed \({N}",
-    r"token limit(?: is)?(?: of)?[:\s(]+{N}",
-    r"tokens limit(?: is)?(?: of)?[:\s(]+{N}",
-    r"supports? (?:at most|up to) {N}",
-    r"only supports? {N}",
-    r"limited to {N}",
-    r"(?:limit|maximum|max|max size|max length|maximum length)(?: allowed)?(?: is)?(?: of)?:? {N}",
-    r"\bthe (?:limit|maximum) \({N}",
-    r"> {N} (?:maximum|max|limit)",
-    r"(?:cannot exceed|must not exceed|exceeds?|exceeding|exceeded|at most|up to|no more than|less than|<=|>=?|"
-    r"larger than|longer than|greater than)(?: the| a| its)?(?: model's| model)?(?: maximum| max| limit)?(?: of)? {N}",
-    r"{N}[- ]token (?:context|limit|window|maximum)",
-    r"{N} tokens? (?:maximum|max|limit|allowed)",
-    r"{N} (?:maximum|max) (?:context|input|prompt)",
-    r"[0-9] > {N}",
-    rf"{_BEYOND}:? {{N}}",
-    rf"{_BEYOND} \({{N}}(?= tokens)",  # A number alone in brackets may be a code.
-    r"(?:\u6700\u5927|\u4e0a\u9650|\u9650\u5236)[^0-9\u3002]{0,20}{N}",  # at most, limit
-)
-_TOTALS = _patterns(
-    r"requested (?:about |a total of |up to )?{N}",
-    r"requested:? {N}",
-    r"requested tokens \({N}",
-    r"(?:will|would) take {N} tokens",
-    r"max_total_tokens \({N}",
-    r"input and (?:maximum )?output tokens \(?{N}",
-    r"\bsum of [^0-9.]{1,60}?\bis {N}",
-    r"{N} tokens context requested",
-)
-_PROMPTS = _patterns(
-    r"(?:messages|prompt|input)s?(?: tokens)? (?:resulted in|contains?|requires?|has|have|is|are|was|were|used|of)"
-    r"(?: about)? {N}",
-    r"(?:prompt|input) token count(?: of| is)?[:\s(]+{N}",
-    r"{N} tokens? (?:in|of|from) (?:the |your )?(?:text |input )?(?:messages|prompt|inputs?)",
-    r"{N} (?:in|of|from) (?:the |your )?(?:text |input )?(?:messages|prompt|inputs?)",
-    r"{N} `?(?:inputs?|prompt|text)`? tokens?",
-    r"{N} `inputs`",
-    r"(?:prompt|input|request)(?: length)? ?\((?:length )?{N}",
-    r"(?:prompt|input|context) (?:is )?too (?:long|large)[:\s(]+{N}",
-    r"(?:prompt|input|current) (?:token )?length(?: is| of)?:? {N}",
-    r"[(,;] ?(?:prompt|input): {N}",
-    r"number of (?:input|prompt) tokens(?: is)?[:\s(]+{N}",
-    r"(?:(?:input|prompt) tokens:?|prompt) \(?{N}",
-    r"sequence length[:\s(]+{N}",
-    r"n_keep\W{1,3}{N}",
-    r"keep the first {N} tokens",
-    r"prompt_(?:len|tokens)\W{1,3}{N}",
-    r"=> {N} >",
-    r"{N} \+ [0-9]",
-    r"{N}(?: tokens?)? > [0-9]",
-)
-_UNSPLIT = _patterns(
-    r"request(?: has| contains| is| of|ed)? {N} tokens",
-    r"request (?:needs|requires|uses) {N}",
-    r"(?:token count|number of tokens|total tokens)(?: of| is)?[:\s(]+{N}",
-    r"(?:received|got|given|actual|but was|supplied|provided|sent)[:=]? ?{N}",
-)
-_OUTPUTS = _patterns(
-    r"{N}(?: tokens?)? (?:in|for|of) (?:the )?(?:completion|output)",
-    r"{N} [`']?(?:output|completion|max_new_tokens|max_tokens|new)[`']?(?: tokens)?",
-    r"(?:\+|and) max_(?:completion_|output_|new_)?tokens`?[\s(]+{N}",
-    r"[0-9] \+ {N}",
-    r"\+ (?:completion|output)(?: tokens)? {N}",
-    r"max_(?:completion_|output_|new_)?tokens'? is too large: {N}",
-)
+    return _says("negative_output", text) or any(map(says_so, _SENTENCES.split(text)))
 
 
 def _measured(text: str, fields: Mapping[str, int]) -> Overflow:
-    limit = _named(_LIMIT_FIELDS, fields) or _first(_LIMITS, text)
-    prompt = _named(_PROMPT_FIELDS, fields) or _first(_PROMPTS, text, limit)
-    output = _first(_OUTPUTS, text)
-    total = _first(_TOTALS, text, limit)
+    """The numbers of an overflow, as far as they are told apart."""
+
+    def number(name: str, other_than: int | None = None) -> int | None:
+        """The first number; `other_than` is one with a role of its own."""
+        beside = (fields[field] for field in _MEMBERS.get(name, ()) if 0 < fields.get(field, 0) <= MOST_TOKENS)
+        if (told := next(beside, None)) is not None:
+            return told
+        found = (int(match[1]) for pattern in _NUMBERS[name] for match in pattern.finditer(text))
+        return next((each for each in found if each <= MOST_TOKENS and each != other_than), None)
+
+    limit = number("limits")
+    prompt, output, total = number("prompts", limit), number("outputs"), number("totals", limit)
     if total is None and prompt is None:
-        total = _first(_UNSPLIT, text, limit)
+        total = number("unsplit", limit)
     if total is not None and prompt is not None and total < prompt + (output or 0):
         total = None  # What was requested is the output.
     if total is None and prompt is not None:
         total = prompt + (output or 0)
-    return Overflow("context_window", limit, prompt, total, names_output=bool(_NAMES_OUTPUT.search(text)))
-
-
-def _named(names: Sequence[str], fields: Mapping[str, int]) -> int | None:
-    return next((fields[name] for name in names if 0 < fields.get(name, 0) <= MOST_TOKENS), None)
-
-
-def _first(patterns: Sequence[re.Pattern[str]], text: str, other_than: int | None = None) -> int | None:
-    """The first number that a pattern finds; `other_than` is a number with a role of its own."""
-    return next((number for number in _numbers(patterns, text) if number != other_than), None)
-
-
-def _numbers(patterns: Sequence[re.Pattern[str]], text: str) -> Iterator[int]:
-    for pattern in patterns:
-        yield from (number for found in pattern.finditer(text) if (number := int(found[1])) <= MOST_TOKENS)
-
-
-_SHAPE_STATUSES = frozenset({400, 422, 500, 502, 503})
-"""Statuses of such refusals: where a chat template refuses the order, llama.cpp answers 500, and proxies wrap that."""
-LONGEST_ERROR = 8_000
-"""Characters of a refusal that are read."""
-_QUOTES = re.compile(r"[\\`'\"\u2018\u2019\u201c\u201d]")
-_ROLES = re.compile(
-    r"(?:roles?|user|assistant|messages|requests|turns?)\b.{0,40}\balternat(?:e|es|ed|ing|ion)\b"
-    r"|\balternat(?:e|es|ed|ing|ion)\b.{0,40}\b(?:roles?|user|assistant)\b"
-    r"|(?:consecutive|successive) (?:user|assistant|messages?)\b"
-    r"|unexpected role [\w.]{1,20} after role"
-    r"|first message must use the user role"
-    r"|conversation must start with a user message"
-)
-"""Refusals of two messages of one role in a row, or of the assistant's at the beginning."""
-_SHAPES = re.compile(
-    # Calls and their results
-    r"tool_use ids were found without tool_result blocks"
-    r"|unexpected tool_use_id found in \w{1,40} blocks"
-    r"|each tool_use must have a single result"
-    r"|tool_use ids must be unique"
-    r"|was found without a corresponding \w{1,60} block"
-    r"|messages? with role tool must be a response to a prece?eding message"
-    r"|tool_calls must be followed by tool messages"
-    r"|tool_call_ids did not have response messages"
-    r"|insufficient tool messages following tool_calls"
-    r"|no tool output found for [\w ]{1,40} call"
-    r"|no tool call found for [\w ]{1,40} call output"
-    r"|not the same number of function calls and responses"
-    r"|function call turn comes immediately after"
-    r"|number of function response parts is equal to the number of function call parts"
-    r"|number of toolresult blocks at \S{1,80} exceeds the number of tooluse blocks"
-    r"|expected toolresult blocks at"
-    # Their order
-    r"|expected last role"
-    r"|conversation must end with a user message"
-    r"|at least one message is required"
-    r"|a system message must (?:directly follow|be last|be at the)"
-    r"|system message must be at the beginning"
-    # What they hold
-    r"|text content blocks must (?:be non-empty|contain non-whitespace)"
-    r"|all messages must have non-empty content"
-    r"|final assistant content cannot end with trailing whitespace"
-    r"|a maximum of \d{1,2} blocks with cache_control may be provided"
-    r"|cache_control block must not come after a ttl"
-    # Thoughts
-    r"|thinking or redacted_thinking blocks in the latest assistant message cannot be modified"
-    r"|expected thinking or redacted_thinking, but found"
-    r"|final block in an assistant message cannot be thinking"
-    r"|provided without its required [\w ]{1,40} item"
-    r"|duplicate item found with id"
-)
+    names_output = _says("output", text) or _says("names_output", text)
+    return Overflow("context_window", limit, prompt, total, names_output=names_output)
 
 
 def refused_shape(status: int, body: bytes, *, first_frame: bool = False) -> str | None:
@@ -564,32 +263,18 @@ def refused_shape(status: int, body: bytes, *, first_frame: bool = False) -> str
 
     `first_frame`: the error came as the first frame of a stream that began with status 200.
     """
-    if status not in _SHAPE_STATUSES and not first_frame:
+    if status not in SHAPE_STATUSES and not first_frame:
         return None
     content = decoded_body(body)
     text = content if isinstance(content, str) else body.decode("utf-8", "replace")
-    words = " ".join(_QUOTES.sub("", text[:LONGEST_ERROR].lower()).split())
-    found = _ROLES.search(words) or _SHAPES.search(words)
+    words = " ".join(_QUOTES.sub("", text[:_LONGEST_SHAPE].lower()).split())
+    found = _PATTERNS["roles"].search(words) or _PATTERNS["shapes"].search(words)
     return found[0] if found else None
 
 
 def demands_alternation(said: str) -> bool:
     """Whether these words of a refusal, as `refused_shape` returns them, demand that roles alternate."""
-    return _ROLES.fullmatch(said) is not None
-
-
-MISSING_PATH_STATUSES = frozenset({404, 405, 501})
-_NO_PATH = re.compile(
-    r"(the )?(requested )?(\d{3} )?(page|file|path|route|url|uri|endpoint|resource)?( was)? ?not found\.?"
-    r"|method not allowed|not implemented"
-    r"|.*\b(invalid|unknown|unrecognized|unsupported|unexpected)( request| api)? (url|path|route|endpoint)\b.*"
-    r"|.*\bno (such )?(url|path|route|endpoint|handler)\b.*"
-    r"|.*\bcannot post /.*"
-    r"|.*\b(url|path|route|endpoint)\b.*\b(not found|does not exist|is not supported|not supported)\b.*",
-    re.IGNORECASE | re.DOTALL,
-)
-"""Answers of servers about a path they do not have. All else names something: a model, a deployment, an answer's id."""
-LONGEST_MESSAGE = 1_000
+    return _PATTERNS["roles"].fullmatch(said) is not None
 
 
 def says_no_such_path(status: int, body: bytes) -> bool:
@@ -599,16 +284,12 @@ def says_no_such_path(status: int, body: bytes) -> bool:
     content = decoded_body(body)
     if isinstance(content, str):
         return "model" not in content.lower()  # A web server's own page.
-    return (
-        isinstance(content, dict) and _NO_PATH.fullmatch(_path_message(content)[:LONGEST_MESSAGE].strip()) is not None
-    )
-
-
-def _path_message(content: dict[str, Any]) -> str:
+    if not isinstance(content, dict):
+        return False
     error = content.get("error")
     inner = error if isinstance(error, dict) else content
-    said = inner.get("message") or inner.get("detail") or error
-    return said if isinstance(said, str) else ""
+    message = as_text(inner.get("message") or inner.get("detail") or error)[:_LONGEST_PATH].strip().lower()
+    return _PATTERNS["missing_path"].fullmatch(message) is not None
 
 
 WORDS = 3
