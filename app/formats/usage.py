@@ -1,32 +1,47 @@
-"""Usage: what a provider says a call took, in the shapes that are seen."""
+"""Usage: what a provider says a call took, in the shapes that are seen.
+
+`MEMBERS` has the names; a new or a renamed one goes there. Nothing is read that cannot be: a part larger than its whole
+is not known, nor a number beyond all prompts.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
 
-from app.formats.raw_json import RawObject, objects_in
+from app.formats.raw_json import RawObject, as_text, object_of, objects_in
 from app.tokens.rules import LONGEST_MODEL
 from app.tokens.usage import MOST_TOKENS, UNBILLED, Bill, Tokens
 
-Members = dict[Any, Any]
-
 CACHE_PARTS = ("cache_read_input_tokens", "cache_creation_input_tokens")
 """Anthropic's own counts: tokens beside `input_tokens`, not among them."""
-CACHED = ("prompt_cache_hit_tokens", CACHE_PARTS[0], "cached_tokens")
-WRITTEN = (CACHE_PARTS[1],)
-COMPLETION = ("completion_tokens", "output_tokens")
-INPUT_DETAILS = ("prompt_tokens_details", "input_tokens_details")
-CACHED_DETAILS = ("cached_tokens",)
-WRITTEN_DETAILS = ("cache_write_tokens", "cache_creation_tokens")
-"""Names of the tokens written to the cache, among the details of the input: OpenAI's and OpenRouter's name, and
-LiteLLM's."""
-OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details")
-REASONING = ("reasoning_tokens", "thinking_tokens")
-SOUND = ("audio_tokens",)
+_INPUT, _OUTPUT = (
+    ("prompt_tokens_details", "input_tokens_details"),
+    ("completion_tokens_details", "output_tokens_details"),
+)
+MEMBERS: dict[str, tuple[tuple[str, str], ...]] = {
+    "prompt": (("", "prompt_tokens"),),
+    "completion": (("", "completion_tokens"), ("", "output_tokens")),
+    "cached": (
+        *((details, "cached_tokens") for details in _INPUT),
+        *(("", name) for name in ("prompt_cache_hit_tokens", CACHE_PARTS[0], "cached_tokens")),
+    ),
+    # OpenAI's and OpenRouter's name, LiteLLM's, Anthropic's.
+    "written": (
+        *((details, name) for name in ("cache_write_tokens", "cache_creation_tokens") for details in _INPUT),
+        ("", CACHE_PARTS[1]),
+    ),
+    "written_hour": (("cache_creation", "ephemeral_1h_input_tokens"),),
+    "reasoning": tuple(
+        (details, name) for name in ("reasoning_tokens", "thinking_tokens") for details in (*_OUTPUT, "")
+    ),
+    "audio": tuple((details, "audio_tokens") for details in _INPUT),
+    "speech": tuple((details, "audio_tokens") for details in _OUTPUT),
+    "searches": (("server_tool_use", "web_search_requests"),),
+}
+"""Members that may hold each number, with the object that they stand in; the first that is given counts."""
 _THINKS_BESIDE = re.compile(r"gemini", re.IGNORECASE)
 """Models whose thoughts are in the total alone, where nothing else says how many they are."""
 _WINDOW_FULL = re.compile(r"context\w*(exceed|overflow|limit|reached|full)|model_length$", re.IGNORECASE)
@@ -61,51 +76,41 @@ def usage_of(said: object, model: str = "", tier: str = "", searches: int = 0) -
     """
     if not said:
         return None
-    prompt, bill = prompt_tokens(said), bill_of(said, model, tier, searches)
-    if not isinstance(said, dict) or "iterations" not in said:
-        return Usage(_read(said, prompt, model), prompt, bill)
-    calls = _iterations(said)
+    calls = objects_in(object_of(said).get("iterations"))
+    prompt = prompt_tokens(said) if len(calls) <= 1 else None
+    tokens = read_usage(said, model)
     if any(call.get("type") == "compaction" for call in calls):
-        # What it says of the whole is the last call's alone.
-        return Usage(_sum([read_usage(call) for call in calls]), None, bill)
-    return Usage(_read(said, prompt, model), prompt if len(calls) <= 1 else None, bill)
+        # What it says of the whole is the last call's alone; a number that no call reports is not known.
+        prompt, each = None, [read_usage(call) for call in calls]
+        reported = {
+            name: [n for call in each if (n := getattr(call, name)) is not None] for name in Tokens.__annotations__
+        }
+        tokens = Tokens(**{name: sum(numbers) if numbers else None for name, numbers in reported.items()})
+    return Usage(tokens, prompt, bill_of(said, model, tier, searches))
 
 
 def bill_of(usage: object, model: str = "", tier: str = "", searches: int = 0) -> Bill:
-    """The price in an answer, beside its tokens."""
-    said = usage if isinstance(usage, dict) else {}
-    searched = said.get("server_tool_use")
-    searches += _told(searched.get("web_search_requests")) or 0 if isinstance(searched, dict) else 0
-    tier = "fast" if said.get("speed") == "fast" else _word(said.get("service_tier")) or _word(tier)
-    return Bill(model[:LONGEST_MODEL], tier, _word(said.get("inference_geo")), searches, _charged(said))
+    """The price in an answer, beside its tokens.
 
-
-def text_of(answer: RawObject, name: str) -> str:
-    """A short text among an answer's members; empty where it has none."""
-    text = answer.value(name) if 0 < len(answer.raw(name) or b"") <= 2 * LONGEST_MODEL else None
-    return text if isinstance(text, str) else ""
-
-
-def _word(said: object) -> str:
-    return said.lower() if isinstance(said, str) and len(said) <= LONGEST_WORD else ""
-
-
-def _charged(usage: Members) -> float | None:
-    """The provider's charge, in US dollars. With a key of the caller's own at another provider that is not all: what
-    that one charged is added, and where it is not said nobody knows the sum."""
-    if (ticks := _amount(usage.get("cost_in_usd_ticks"), MOST_CHARGED * TICKS)) is not None:
-        return ticks / TICKS
-    cost = usage.get("cost", usage.get("estimated_cost"))
+    With a key of the caller's own at another provider the charge is not all: what that one charged is added, and where
+    it is not said nobody knows the sum.
+    """
+    said = object_of(usage)
+    cost = said.get("cost", said.get("estimated_cost"))
     cost = _amount(cost.get("total_cost") if isinstance(cost, dict) else cost)
-    if cost is None:
-        return None
-    details, own_key = usage.get("cost_details"), usage.get("is_byok")
-    upstream = _amount(details.get("upstream_inference_cost")) if isinstance(details, dict) else None
-    if own_key is None:
-        own_key = upstream is not None and upstream > cost
-    if not own_key:
-        return cost
-    return None if upstream is None else cost + upstream
+    if (ticks := _amount(said.get("cost_in_usd_ticks"), MOST_CHARGED * TICKS)) is not None:
+        cost = ticks / TICKS
+    elif cost is not None:
+        upstream = _amount(object_of(said.get("cost_details")).get("upstream_inference_cost"))
+        own_key = said.get("is_byok")
+        if own_key is None:
+            own_key = upstream is not None and upstream > cost
+        if own_key:
+            cost = None if upstream is None else cost + upstream
+    words = (as_text(said.get("service_tier")), tier, as_text(said.get("inference_geo")))
+    given, beside, region = (word.lower() if len(word) <= LONGEST_WORD else "" for word in words)
+    tier = "fast" if said.get("speed") == "fast" else given or beside
+    return Bill(model[:LONGEST_MODEL], tier, region, searches + (_number(said, "searches") or 0), cost)
 
 
 def _amount(said: object, most: float = MOST_CHARGED) -> float | None:
@@ -117,17 +122,9 @@ def _amount(said: object, most: float = MOST_CHARGED) -> float | None:
     return amount if 0 <= amount <= most else None
 
 
-def _iterations(said: Members) -> list[Members]:
-    """The calls that the provider made of one."""
-    return objects_in(said["iterations"])
-
-
-def _sum(calls: Iterable[Tokens]) -> Tokens:
-    """Sum of what each reports; a number that none of them reports is not known."""
-    reported = {
-        name: [n for call in calls if (n := getattr(call, name)) is not None] for name in Tokens.__annotations__
-    }
-    return Tokens(**{name: sum(numbers) if numbers else None for name, numbers in reported.items()})
+def text_of(answer: RawObject, name: str) -> str:
+    """A short text among an answer's members; empty where it has none."""
+    return as_text(answer.value(name)) if len(answer.raw(name) or b"") <= 2 * LONGEST_MODEL else ""
 
 
 def says_window_full(finish: object) -> bool:
@@ -139,32 +136,29 @@ def read_usage(usage: object, model: str = "") -> Tokens:
     """Tokens that the provider reported, for the ledger: nothing that it did not say, and nothing that cannot be.
 
     Beside `prompt_tokens` the cache parts of another shape are among them, unless they are more than there is room for.
+    Some providers tell the completion without its reasoning: then that is more than it, or the total is the sum of all
+    three. `model`: the one that answered.
     """
-    return _read(usage, prompt_tokens(usage), model)
-
-
-def _read(usage: object, prompt: int | None, model: str = "") -> Tokens:
-    """`prompt`: where that is said clearly; `model`: the one that answered."""
     if not isinstance(usage, dict):
         return Tokens()
-    if prompt is None and (reported := _told(usage.get("prompt_tokens"))) is not None:
+    prompt = prompt_tokens(usage)
+    if prompt is None and (reported := _number(usage, "prompt")) is not None:
         parts = sum(_count(usage.get(part)) for part in CACHE_PARTS)
-        prompt = _told(reported + parts if parts > reported else reported)
-    inputs, outputs, itself = _details(usage, INPUT_DETAILS), _details(usage, OUTPUT_DETAILS), (usage,)
-    cached = _first(inputs, CACHED_DETAILS)
-    if cached is None:
-        cached = _first(itself, CACHED)
-    written = _first(inputs, WRITTEN_DETAILS)
-    if written is None:
-        written = _first(itself, WRITTEN)
-    if written is None and "cache_creation" in usage:
-        written = _written_by_age(usage["cache_creation"])
-    cached = _part_of(prompt, cached)
+        prompt = reported + parts if parts > reported else reported
+        prompt = prompt if prompt <= MOST_TOKENS else None
+    cached = _part_of(prompt, _number(usage, "cached"))
+    written = _number(usage, "written")
+    if written is None and (ages := object_of(usage.get("cache_creation"))):
+        written = sum(number for number in map(_count, ages.values()) if number <= MOST_TOKENS)
     written = _part_of(None if prompt is None else prompt - (cached or 0), written)
-    completion, reasoning = _with_reasoning(
-        prompt, _first(itself, COMPLETION), _first((*outputs, *itself), REASONING), usage.get("total_tokens"), model
-    )
-    sound = None if prompt is None else prompt - (cached or 0) - (written or 0)
+    completion, reasoning = _number(usage, "completion"), _number(usage, "reasoning")
+    if completion is not None:
+        total = usage.get("total_tokens")
+        rest = total - prompt - completion if type(total) is int and prompt is not None else 0
+        if reasoning and (reasoning > completion or rest == reasoning):
+            completion += reasoning
+        elif reasoning is None and 0 < rest <= MOST_TOKENS and _THINKS_BESIDE.search(model):
+            completion, reasoning = completion + rest, rest
     return Tokens(
         prompt,
         completion,
@@ -172,26 +166,10 @@ def _read(usage: object, prompt: int | None, model: str = "") -> Tokens:
         reasoning,
         written,
         # Nearly every answer says that these are 0, and few that they are not.
-        _part_of(written, _kept_for_an_hour(usage.get("cache_creation"))) or None,
-        _part_of(sound, _first(inputs, SOUND)) or None,
-        _part_of(completion, _first(outputs, SOUND)) or None,
+        _part_of(written, _number(usage, "written_hour")) or None,
+        _part_of(None if prompt is None else prompt - (cached or 0) - (written or 0), _number(usage, "audio")) or None,
+        _part_of(completion, _number(usage, "speech")) or None,
     )
-
-
-def _with_reasoning(
-    prompt: int | None, completion: int | None, reasoning: int | None, total: object, model: str
-) -> tuple[int | None, int | None]:
-    """The completion with the tokens of its reasoning, and those. Some providers tell it without them: then they are
-    more than it, or the total is the sum of all three."""
-    if completion is None:
-        return None, reasoning
-    rest = total - prompt - completion if type(total) is int and prompt is not None else 0
-    if reasoning:
-        beside = reasoning > completion or rest == reasoning
-        return (completion + reasoning if beside else completion), reasoning
-    if reasoning is None and 0 < rest <= MOST_TOKENS and _THINKS_BESIDE.search(model):
-        return completion + rest, rest
-    return completion, reasoning
 
 
 def prompt_tokens(usage: object) -> int | None:
@@ -203,10 +181,7 @@ def prompt_tokens(usage: object) -> int | None:
     """
     if not isinstance(usage, dict):
         return None
-    cached = 0
-    for part in CACHE_PARTS:
-        if part in usage:
-            cached += _count(usage[part])
+    cached = sum(_count(usage.get(part)) for part in CACHE_PARTS)
     if "prompt_tokens" in usage:
         tokens = 0 if cached else _count(usage["prompt_tokens"])
     else:
@@ -219,38 +194,15 @@ def _part_of(whole: int | None, part: int | None) -> int | None:
     return None if whole is None or part is None or part > whole else part
 
 
-def _written_by_age(parts: object) -> int | None:
-    """Anthropic's writes, separated by how long they are kept."""
-    numbers = [_told(value) for value in parts.values()] if isinstance(parts, dict) else []
-    return sum(number or 0 for number in numbers) if numbers else None
-
-
-def _kept_for_an_hour(parts: object) -> int | None:
-    return _told(parts.get("ephemeral_1h_input_tokens")) if isinstance(parts, dict) else None
-
-
 def _count(value: object) -> int:
     return value if type(value) is int and value > 0 else 0
 
 
-def _details(usage: Members, places: tuple[str, ...]) -> tuple[Members, ...]:
-    details: tuple[Members, ...] = ()
-    for place in places:
-        if isinstance(detail := usage.get(place), dict):
-            details = (*details, detail)
-    return details
-
-
-def _told(value: object) -> int | None:
-    """A number of tokens, 0 too."""
-    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
-
-
-def _first(members: Iterable[Members], names: tuple[str, ...]) -> int | None:
-    """The first number of tokens that is given in some members, the first name first."""
-    for name in names:
-        for said in members:
-            number = said.get(name)
-            if type(number) is int and 0 <= number <= MOST_TOKENS:
-                return number
+def _number(usage: dict[str, Any], name: str) -> int | None:
+    """The first of a number's `MEMBERS` that is given, 0 too."""
+    for holder, member in MEMBERS[name]:
+        held = usage.get(holder) if holder else usage
+        number = held.get(member) if isinstance(held, dict) else None
+        if type(number) is int and 0 <= number <= MOST_TOKENS:
+            return number
     return None
