@@ -15,87 +15,35 @@ from msgspec.structs import replace
 
 from app.compaction.chunks import Ending, SummaryAnswer
 from app.compaction.prompts import SummaryRequest
-from app.formats.raw_json import holds_more_values, text_at
+from app.formats.raw_json import holds_more_values, object_of, text_at
 from app.formats.refusals import decoded_body
 from app.formats.sse import MOST_VALUES, FrameSplitter
 from app.formats.usage import bill_of, read_usage, says_window_full
 
 Json = Mapping[str, Any]
 
-DONE = b"[DONE]"
 STRING_BYTES = 50
 """Bytes that Python needs for a text beside its characters."""
 WORD = re.compile(r"[A-Za-z0-9_-]{1,60}")
 """A reason to finish. It goes into a header where there is no summary because of it."""
+_TOO_LARGE = re.compile(rb"too (?:large|high|big)|at most|exceed|less than")
 _SPACE = b" \t\r\n"
 
 
-class Collected:
-    """One answer's parts, as far as they have come. A format says what its frames mean."""
+class SummaryReader:
+    """A summary call's answer: chunks in, the answer out, be it a stream or, from some gateways, one piece of JSON.
 
-    endings: ClassVar[Mapping[str, Ending]]
+    A format says what its frames mean.
+    """
+
+    ENDINGS: ClassVar[Mapping[str, Ending]]
     """Endings by the reasons to finish; any other reason is `Ending.OTHER`."""
-    cut_off: ClassVar[str]
+    CUT_OFF: ClassVar[str]
     """The reason to finish of an answer that reached its bound."""
+    DONE_ENDS: ClassVar[bool] = False
+    """Whether `[DONE]` ends an answer that gave no reason to finish."""
 
     def __init__(self) -> None:
-        self.begun = False
-        """Whether anything of an answer came."""
-        self.size = 0
-        """Bytes that the texts take, roughly."""
-        self.length = 0
-        """Characters of the texts."""
-        self._texts: list[str] = []
-        self._word = ""
-        """The reason to finish."""
-        self._calls = False
-        self._refused = False
-        self._usage: Any = None
-        self._named: tuple[str, str] = ("", "")
-        """Model and service tier, as the answer gives them."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether it has come to an end of its own."""
-        return bool(self._word)
-
-    def take(self, said: Json) -> None:
-        """Take what a frame says."""
-        raise NotImplementedError
-
-    def take_whole(self, said: Json) -> bool:
-        """Take what an answer in one piece says. False if it is none."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Take that `[DONE]` came, which means nothing in most formats."""
-
-    def answer(self) -> SummaryAnswer:
-        """The answer out of these parts."""
-        word = "refusal" if self._refused else self._word
-        word = self.cut_off if says_window_full(word) else word
-        ending = Ending.CALLED if self._calls else self.endings.get(word, Ending.OTHER)
-        word = "" if ending is Ending.FINISHED else word
-        usage = read_usage(self._usage, self._named[0])
-        return SummaryAnswer("".join(self._texts), ending, word, usage, bill_of(self._usage, *self._named))
-
-    def _add(self, text: str) -> None:
-        if text:
-            self._texts.append(text)
-            self.length += len(text)
-            self.size += STRING_BYTES + len(text)
-
-    def _take_reason(self, reason: object) -> None:
-        self._word = reason if isinstance(reason, str) and WORD.fullmatch(reason) else "other"
-
-    def _take_names(self, said: Json) -> None:
-        self._named = text_at(said, "model"), text_at(said, "service_tier")
-
-
-class SummaryReader:
-    """A summary call's answer: chunks in, the answer out, be it a stream or, from some gateways, one piece of JSON."""
-
-    def __init__(self, collected: Collected) -> None:
         self.error: object = None
         """The body, as parsed JSON, that says what went wrong where the provider sent an error with status 200."""
         self.error_is_first = False
@@ -104,28 +52,42 @@ class SummaryReader:
         """Whether what came is no answer."""
         self.done = False
         """Whether there is nothing more to come."""
-        self._collected = collected
+        self.length = 0
+        """Characters of the answer's text."""
+        self._texts: list[str] = []
+        self._begun = False
+        """Whether anything of an answer came."""
+        self._ended = False
+        """Whether the answer came to an end of its own."""
+        self._failed = False
+        self._word = ""
+        """The reason to finish."""
+        self._calls = False
+        self._refused = False
+        self._usage: Any = None
+        self._model = self._tier = ""
         self._start: bytes | None = b""
         """Bytes that came before the shape was known."""
         self._json: bytearray | None = None
         self._splitter = FrameSplitter()
         self._incomplete = 0
-        self._failed = False
 
     @property
     def answer(self) -> SummaryAnswer | None:
         """The answer, once it has come to an end of its own."""
-        return self._collected.answer() if self._collected.ended and not self._failed else None
+        if self._failed or not self._ended:
+            return None
+        word = "refusal" if self._refused else self._word
+        word = self.CUT_OFF if says_window_full(word) else word
+        ending = Ending.CALLED if self._calls else self.ENDINGS.get(word, Ending.OTHER)
+        word = "" if ending is Ending.FINISHED else word
+        usage = read_usage(self._usage, self._model)
+        return SummaryAnswer("".join(self._texts), ending, word, usage, bill_of(self._usage, self._model, self._tier))
 
     @property
     def held(self) -> int:
         """Bytes that are kept, roughly: reasoning, which can be long, is not."""
-        return self._incomplete + self._collected.size + len(self._json or b"")
-
-    @property
-    def length(self) -> int:
-        """Characters of the answer's text."""
-        return self._collected.length
+        return self._incomplete + STRING_BYTES * len(self._texts) + self.length + len(self._json or b"")
 
     def feed(self, chunk: bytes) -> None:
         """Read the next bytes of the answer."""
@@ -140,65 +102,67 @@ class SummaryReader:
         self._incomplete += len(chunk)
         for frame in self._splitter.feed(chunk):
             self._incomplete -= len(frame)
-            if not self.done:
-                self._read_frame(frame)
+            self._read_frame(frame)
 
     def end(self) -> None:
         """Note that the answer's bytes are complete."""
         if self._json is not None:
-            self._read_whole(bytes(self._json))
-        elif not self.done:
-            self._read_frame(self._splitter.flush(), whole=False)
+            self._read(bytes(self._json), in_one_piece=True)
+        else:
+            self._read_frame(self._splitter.flush(), is_complete=False)
 
-    def _read_frame(self, frame: bytes, *, whole: bool = True) -> None:
-        data = _data_of(frame)
-        if data.startswith(DONE):
+    def _read_frame(self, frame: bytes, *, is_complete: bool = True) -> None:
+        lines = (line.removeprefix(b"data:") for line in frame.splitlines() if line.startswith(b"data:"))
+        data = b"\n".join(line.removeprefix(b" ") for line in lines)
+        if data.startswith(b"[DONE]"):
             self.done = True
-            self._collected.close()
-            return
-        if not data:
-            return
+            self._ended = self._ended or self.DONE_ENDS
+        elif data and not self.done:
+            self._read(data, is_complete=is_complete)
+
+    def _read(self, data: bytes, *, in_one_piece: bool = False, is_complete: bool = True) -> None:
         said = None if holds_more_values(data, MOST_VALUES) else decoded_body(data)
-        if isinstance(said, dict) and not is_error(said):
-            self._collected.take(said)
-        elif isinstance(said, dict):
-            self._fail(said)
-        elif whole:  # Half a frame at the end spoils nothing: what came before it may be a whole answer.
+        if isinstance(said, dict):
+            if said.get("error") or object_of(said.get("response")).get("error") or said.get("type") == "error":
+                self._fail(said)
+            elif not in_one_piece:
+                self._take(said)
+            elif self._take_whole(said):
+                self.done = True
+            else:
+                self._fail(None)
+        elif is_complete:  # Half a frame at the end spoils nothing: what came before it may be a whole answer.
             self._fail(None)
 
     def _fail(self, error: object) -> None:
         self._failed = self.done = True
         self.error, self.unreadable = error, error is None
-        self.error_is_first = not self._collected.begun
+        self.error_is_first = not self._begun
 
-    def _read_whole(self, body: bytes) -> None:
-        said = None if holds_more_values(body, MOST_VALUES) else decoded_body(body)
-        if not isinstance(said, dict):
-            self._fail(None)
-        elif is_error(said):
-            self._fail(said)
-        elif self._collected.take_whole(said):
-            self.done = True
-        else:
-            self._fail(None)
+    def _take(self, said: Json) -> None:
+        """Take what a frame says."""
+        raise NotImplementedError
 
+    def _take_whole(self, said: Json) -> bool:
+        """Take what an answer in one piece says. False if it is none."""
+        raise NotImplementedError
 
-def is_error(said: Json) -> bool:
-    """Whether JSON is an error, or holds one as a response that failed."""
-    held = said.get("response")
-    inside = isinstance(held, dict) and held.get("error")
-    return bool(said.get("error") or inside) or said.get("type") == "error"
+    def _add(self, text: str) -> None:
+        if text:
+            self._texts.append(text)
+            self.length += len(text)
+
+    def _finish(self, reason: object) -> None:
+        self._ended = True
+        self._word = reason if isinstance(reason, str) and WORD.fullmatch(reason) else "other"
+
+    def _take_names(self, said: Json) -> None:
+        self._model, self._tier = text_at(said, "model"), text_at(said, "service_tier")
 
 
 def member_named(members: Iterable[str], refusal: bytes) -> str | None:
     """The first of these members that a refusal names."""
     return next((name for name in members if re.search(rf"(?<!\w){re.escape(name)}(?!\w)".encode(), refusal)), None)
-
-
-def _data_of(frame: bytes) -> bytes:
-    """A frame's data: its data lines, joined as the standard says."""
-    lines = (line.removeprefix(b"data:") for line in frame.splitlines() if line.startswith(b"data:"))
-    return b"\n".join(line.removeprefix(b" ") for line in lines)
 
 
 class Manners(Struct, frozen=True):
@@ -223,6 +187,8 @@ class SummaryDialect:
     """Members that a call says by itself, or leaves out on purpose; an operator may add others."""
     optional: tuple[str, ...]
     """Members that a call can do without, beside those that the operator adds."""
+    otherwise_named: ClassVar[Mapping[str, Pattern[bytes]]] = {}
+    """Patterns of refusals that name an optional member and are about something else."""
     caps: tuple[str, str]
     """Names of the member that bounds the answer: for most models, and for those that reason first."""
     least_output = 0
@@ -233,26 +199,36 @@ class SummaryDialect:
     """Members by which a model that reasons first is asked to reason little."""
     said: ClassVar[Mapping[str, Any]] = {"stream": True}
     """Members of every call, among them that the answer is to be streamed."""
-    collected: type[Collected]
-    """The collector of an answer's parts."""
+    reader: type[SummaryReader]
+    """The reader of one answer."""
 
     def cap(self, model: str) -> str:
         """The member that bounds this model's answers, as far as nothing was learnt."""
-        return self.caps[self._reasons(model)]
+        return self.caps[self.reasoning.search(model) is not None]
 
     def options(
         self, manners: Manners, model: str, most: int, allowance: int, parameters: Mapping[str, Any]
     ) -> dict[str, Any]:
         """The members that a call depends on manners for: the cap of `most` tokens, with an `allowance` for a model
         that reasons first, the operator's parameters, and that the answer is to be streamed."""
-        reasons = self._reasons(model)
+        reasons = self.reasoning.search(model) is not None
         bound = max(self.least_output, most + (allowance if reasons else 0))
         wanted = {manners.cap: bound, **(self.restrained if reasons else {}), **parameters, **self.said}
-        return {name: value for name, value in wanted.items() if name not in self._left_out(manners)}
+        # Without a stream there is nothing for its options to say.
+        left_out = {*manners.without, *(("stream_options",) if "stream" in manners.without else ())}
+        return {name: value for name, value in wanted.items() if name not in left_out}
 
     def taught(self, manners: Manners, refusal: bytes, sent: Mapping[str, Any]) -> Manners | None:
         """The manners to ask again with, or None if nothing is learnt from this refusal. `sent`: the options."""
-        refused = member_named(self._known(refusal, sent), refusal) or member_named(self._added(sent), refusal)
+        elsewhere = {name for name, pattern in self.otherwise_named.items() if pattern.search(refusal)}
+        meant = (name for name in self.optional if name in sent and name not in elsewhere)
+        if (refused := member_named(meant, refusal)) is None:
+            # A cap that is too large would be so under the other name, too.
+            if self.caps[1].encode() in refusal and not _TOO_LARGE.search(refusal):
+                cap = self.caps[b"'%b'" % self.caps[0].encode() in refusal]
+                if cap != manners.cap:
+                    return replace(manners, cap=cap)
+            refused = member_named((name for name in sent if name not in self.own_members), refusal)
         return replace(manners, without=manners.without | {refused}) if refused else None
 
     def quoting(self, request: SummaryRequest, model: str, options: Mapping[str, Any]) -> bytes:
@@ -270,24 +246,6 @@ class SummaryDialect:
         """The body that continues the conversation itself, so that the provider finds the prompt in its cache: its raw
         messages and `WireRequest.cached`, which have to be of this format."""
         raise NotImplementedError
-
-    def reader(self) -> SummaryReader:
-        """A reader of one answer."""
-        return SummaryReader(self.collected())
-
-    def _reasons(self, model: str) -> bool:
-        return self.reasoning.search(model) is not None
-
-    def _left_out(self, manners: Manners) -> frozenset[str]:
-        return manners.without
-
-    def _known(self, refusal: bytes, sent: Mapping[str, Any]) -> Iterable[str]:  # noqa: ARG002 - a format may look into it
-        """Optional members that were sent, as far as the refusal may be about them."""
-        return (name for name in self.optional if name in sent)
-
-    def _added(self, sent: Mapping[str, Any]) -> Iterable[str]:
-        """Members that the operator added."""
-        return (name for name in sent if name not in self.own_members)
 
 
 def read_answer(dialect: SummaryDialect, body: bytes) -> SummaryAnswer | None:

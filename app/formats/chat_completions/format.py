@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
-from msgspec.structs import replace
 
 from app.compaction.chunks import Ending
 from app.compaction.prompts import SummaryRequest
@@ -15,7 +13,7 @@ from app.errors import InvalidRequest
 from app.formats.chat_completions.answers import ChatAnswers
 from app.formats.chat_completions.messages import BREAKPOINTS, read_message, render
 from app.formats.format import WireFormat
-from app.formats.raw_json import RawObject, Unreadable, object_of, text_at
+from app.formats.raw_json import RawObject, Unreadable, object_of, objects_in, text_at
 from app.formats.requests import (
     Body,
     WireRequest,
@@ -27,7 +25,7 @@ from app.formats.requests import (
     tool_of,
     unread,
 )
-from app.formats.summaries import Collected, Json, Manners, SummaryDialect, member_named
+from app.formats.summaries import Json, SummaryDialect, SummaryReader
 from app.tokens.declarations import Declarations, ResponseFormat
 from app.tokens.usage import MOST_TOKENS
 
@@ -137,7 +135,6 @@ def _response_format(value: object) -> ResponseFormat | None:
 
 
 STREAMED: Json = {"stream": True, "stream_options": {"include_usage": True}}
-_TOO_LARGE = re.compile(rb"too (?:large|high|big)|at most|exceed|less than")
 ENDINGS = {
     **dict.fromkeys(("", "stop", "end_turn", "eos"), Ending.FINISHED),
     "length": Ending.CUT_OFF,
@@ -146,46 +143,37 @@ ENDINGS = {
 """Endings by reasons to finish; one that is absent where the answer is over is the usual one."""
 
 
-class _Answer(Collected):
-    """The first choice's message, as far as it has come."""
+class _Answer(SummaryReader):
+    """The first choice's message."""
 
-    endings = ENDINGS
-    cut_off = "length"
+    ENDINGS = ENDINGS
+    CUT_OFF = "length"
+    DONE_ENDS = True
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._closed = False
+    def _take(self, said: Json) -> None:
+        self._take_choice(said)
 
-    @property
-    def ended(self) -> bool:
-        """Whether a reason to finish came, or `[DONE]`."""
-        return bool(self._word) or self._closed
+    def _take_whole(self, said: Json) -> bool:
+        self._ended = self._take_choice(said)
+        return self._ended
 
-    def close(self) -> None:
-        self._closed = True
-
-    def take_whole(self, said: Json) -> bool:
-        self._closed = self._take(said)
-        return self._closed
-
-    def take(self, said: Json) -> None:
-        self._take(said)
-
-    def _take(self, chunk: Json) -> bool:
+    def _take_choice(self, chunk: Json) -> bool:
         """Add what a chunk, or a whole completion, says. False if it says nothing about the first choice."""
-        self.begun = True
+        self._begun = True
         if isinstance(usage := chunk.get("usage"), dict):
             self._usage = usage
             self._take_names(chunk)
-        choices = chunk.get("choices")
-        first = next((choice for choice in choices if _is_first(choice)), None) if isinstance(choices, list) else None
+        first = next((choice for choice in objects_in(chunk.get("choices")) if not choice.get("index")), None)
         said = (first.get("delta") or first.get("message")) if first else None
         if first and (finish := first.get("finish_reason")):
-            self._take_reason(finish)
+            self._finish(finish)
         if not isinstance(said, dict):
             return False
-        for text in _texts(said.get("content")):
-            self._add(text)
+        content = said.get("content")
+        for part in [{"text": content}] if isinstance(content, str) else objects_in(content):
+            # Some providers send reasoning as parts of another type.
+            if part.get("type") in ("text", None):
+                self._add(text_at(part, "text"))
         self._calls = self._calls or bool(said.get("tool_calls") or said.get("function_call"))
         self._refused = self._refused or bool(said.get("refusal"))
         return True
@@ -204,13 +192,7 @@ class ChatSummaries(SummaryDialect):
     caps = ("max_tokens", "max_completion_tokens")
     restrained: ClassVar[Json] = {"reasoning_effort": "low"}
     said = STREAMED
-    collected = _Answer
-
-    def taught(self, manners: Manners, refusal: bytes, sent: Mapping[str, Any]) -> Manners | None:
-        other = self._other_cap(refusal)
-        if other in (None, manners.cap) or member_named(self._known(refusal, sent), refusal):
-            return super().taught(manners, refusal, sent)
-        return replace(manners, cap=other)
+    reader = _Answer
 
     def quoting(self, request: SummaryRequest, model: str, options: Json) -> bytes:
         messages = [
@@ -230,33 +212,6 @@ class ChatSummaries(SummaryDialect):
             if cached.get(declaring, b"null") != b"null":
                 members[choice] = "none"
         return msgspec.json.encode({**members, **options})
-
-    def _left_out(self, manners: Manners) -> frozenset[str]:
-        # Without a stream there is nothing for its options to say.
-        return manners.without | {"stream_options"} if "stream" in manners.without else manners.without
-
-    def _other_cap(self, refusal: bytes) -> str | None:
-        """The cap to use instead, where the provider refused the one that was sent."""
-        # One that is too large would be so under the other name, too.
-        if b"max_completion_tokens" not in refusal or _TOO_LARGE.search(refusal):
-            return None
-        return self.caps[1] if b"'max_tokens'" in refusal else self.caps[0]
-
-
-def _is_first(choice: object) -> bool:
-    return isinstance(choice, dict) and choice.get("index", 0) in (0, None)
-
-
-def _texts(content: object) -> list[str]:
-    if isinstance(content, str):
-        return [content] if content else []
-    parts = content if isinstance(content, list) else []
-    return [part["text"] for part in parts if _is_answer_text(part) and part["text"]]
-
-
-def _is_answer_text(part: object) -> bool:
-    """Whether a part is text, and no reasoning, which some providers send as parts of another type."""
-    return isinstance(part, dict) and part.get("type") in ("text", None) and isinstance(part.get("text"), str)
 
 
 class ChatCompletions(WireFormat):

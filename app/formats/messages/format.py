@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from re import Pattern
 from typing import Any, ClassVar
 
 import msgspec
@@ -47,7 +48,7 @@ from app.formats.requests import (
     tool_of,
     unread,
 )
-from app.formats.summaries import Collected, Json, SummaryDialect
+from app.formats.summaries import Json, SummaryDialect, SummaryReader
 from app.tokens.calibration import claude_version, whole_ratio
 from app.tokens.declarations import Declarations, ResponseFormat
 from app.tokens.rules import WHOLE, Area, CountingRules, Encrypted, OneByOne, Pages, rules_for
@@ -300,62 +301,56 @@ def _response_format(source: RawObject) -> ResponseFormat | None:
 
 
 CAP = "max_tokens"
-_OF_A_BLOCK = re.compile(rb"thinking\W{0,3}blocks?")
-"""A complaint about the history, and not about the member."""
 
 
-class _Answer(Collected):
-    """A message, as far as it has come."""
+class _Answer(SummaryReader):
+    """A message's texts."""
 
-    endings: ClassVar[Mapping[str, Ending]] = {
+    ENDINGS: ClassVar[Mapping[str, Ending]] = {
         **dict.fromkeys(("end_turn", "stop_sequence"), Ending.FINISHED),
         "max_tokens": Ending.CUT_OFF,
         "refusal": Ending.REFUSED,
     }
-    cut_off = "max_tokens"
+    CUT_OFF = "max_tokens"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._usage: dict[str, Any] = {}
-
-    def take(self, said: Json) -> None:
+    def _take(self, said: Json) -> None:
         match said:
             case {"type": "message_start", "message": dict(message)}:
-                self.begun = True
                 self._take_usage(message)
-            case {"type": "content_block_start", "content_block": dict(block)}:
-                self._take_block(block)
-            case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str(text)}}:
-                self._add(text)
+            case {"type": "content_block_start"}:
+                self._take_block(object_of(said.get("content_block")))
+            case {"type": "content_block_delta"}:
+                delta = object_of(said.get("delta"))
+                if delta.get("type") == "text_delta":
+                    self._add(text_at(delta, "text"))
             case {"type": "message_delta"}:
                 self._take_usage(said)
-                delta = said.get("delta")
-                self._take_reason(delta.get("stop_reason") if isinstance(delta, dict) else None)
-        self.begun = self.begun or said.get("type") in ("content_block_start", "content_block_delta", "message_delta")
+                if reason := object_of(said.get("delta")).get("stop_reason"):
+                    self._finish(reason)
+            case _:
+                return
+        self._begun = True
 
-    def take_whole(self, said: Json) -> bool:
+    def _take_whole(self, said: Json) -> bool:
         if not isinstance(said.get("content"), list):
             return False
-        self.begun = True
-        for block in blocks_of(said["content"]):
+        self._begun = True
+        for block in objects_in(said["content"]):
             self._take_block(block)
         self._take_usage(said)
-        self._take_reason(said.get("stop_reason") or "end_turn")
+        self._finish(said.get("stop_reason") or "end_turn")
         return True
 
     def _take_block(self, block: Json) -> None:
         self._calls = self._calls or block.get("type") == "tool_use"
-        if block.get("type") == "text" and isinstance(text := block.get("text"), str):
-            self._add(text)
-
-    def _take_reason(self, reason: object) -> None:
-        if reason:
-            super()._take_reason(reason)
+        if block.get("type") == "text":
+            self._add(text_at(block, "text"))
 
     def _take_usage(self, said: Json) -> None:
-        self._named = text_at(said, "model") or self._named[0], ""
-        if isinstance(usage := said.get("usage"), dict):
-            self._usage.update((name, value) for name, value in usage.items() if value is not None)
+        """A stream gives it twice, and the second time counts."""
+        self._model = text_at(said, "model") or self._model
+        given = object_of(said.get("usage"))
+        self._usage = {**(self._usage or {}), **{name: value for name, value in given.items() if value is not None}}
 
 
 class MessagesSummaries(SummaryDialect):
@@ -366,10 +361,11 @@ class MessagesSummaries(SummaryDialect):
     headers = ((b"anthropic-version", b"2023-06-01"),)
     own_members = frozenset({"model", "messages", SYSTEM, CAP, "stream", "tools", "tool_choice", "thinking"})
     optional = ("thinking", "stream")
+    otherwise_named: ClassVar[Mapping[str, Pattern[bytes]]] = {"thinking": re.compile(rb"thinking\W{0,3}blocks?")}
     caps = (CAP, CAP)
     reasoning = re.compile(r"(^|[/.])(o\d|gpt-5)|claude-[a-z]+-([5-9]|\d\d)(?!\d)")
     restrained: ClassVar[Json] = {"thinking": {"type": "disabled"}}
-    collected = _Answer
+    reader = _Answer
 
     def quoting(self, request: SummaryRequest, model: str, options: Json) -> bytes:
         messages = [{"role": "user", "content": request.transcript}]
@@ -386,10 +382,6 @@ class MessagesSummaries(SummaryDialect):
             before[SYSTEM] = msgspec.Raw(messages[0])
         history = msgspec.Raw(b"[%b]" % b",".join((*among, last)))
         return msgspec.json.encode({"model": model, **before, "messages": history, **options})
-
-    def _known(self, refusal: bytes, sent: Mapping[str, Any]) -> Iterable[str]:
-        known = super()._known(refusal, sent)
-        return (name for name in known if not (name == "thinking" and _OF_A_BLOCK.search(refusal)))
 
 
 REPLY, MESSAGE = 3, 3

@@ -52,7 +52,7 @@ from app.formats.responses.items import (
     stands_beside,
     type_of,
 )
-from app.formats.summaries import Collected, Json, SummaryDialect
+from app.formats.summaries import Json, SummaryDialect, SummaryReader
 from app.tokens.declarations import Declarations
 from app.tokens.rules import GPT_5_TOOLS, WHOLE, CountingRules, Encrypted, Pages, rules_for
 
@@ -216,63 +216,53 @@ def read_declarations(source: RawObject) -> Declarations:
 
 CAP = "max_output_tokens"
 SAID: Json = {"stream": True, "store": False}
-ENDS = ("response.completed", "response.incomplete")
-_CALL_TYPE = re.compile(r"_call$")
 
 
-class _Answer(Collected):
-    """The answer's messages, as far as they have come. Its reason to finish is a response's status, or the reason that
-    it gives for another one."""
+class _Answer(SummaryReader):
+    """The texts of a response's messages. Its reason to finish is its status, or the reason that it gives for another
+    one."""
 
-    endings: ClassVar[Mapping[str, Ending]] = {
+    ENDINGS: ClassVar[Mapping[str, Ending]] = {
         "completed": Ending.FINISHED,
         CAP: Ending.CUT_OFF,
         **dict.fromkeys(("content_filter", "refusal"), Ending.REFUSED),
     }
-    cut_off = CAP
+    CUT_OFF = CAP
 
-    def take(self, said: Json) -> None:
-        type_ = said.get("type")
+    def _take(self, said: Json) -> None:
         match said:
             case {"type": "response.output_text.delta", "delta": str(text)}:
-                self._begin(text)
+                self._add(text)
             case {"type": "response.refusal.delta" | "response.refusal.done"}:
-                self.begun = self._refused = True
+                self._refused = True
             case {"type": "response.output_item.added", "item": {"type": str(item)}}:
-                self.begun = True
-                self._calls = self._calls or _CALL_TYPE.search(item) is not None
-            case {"response": dict(response)} if type_ in ENDS:
+                self._calls = self._calls or item.endswith("_call")
+            case {"type": "response.completed" | "response.incomplete", "response": dict(response)}:
                 # Some servers say all of it at the end only.
-                if self._texts or not self.take_whole(response):
-                    self._read_end(response)
+                if self._texts or not self._take_whole(response):
+                    self._take_end(response)
+            case _:
+                return
+        self._begun = True
 
-    def take_whole(self, said: Json) -> bool:
-        output = said.get("output")
-        if not isinstance(output, list):
+    def _take_whole(self, said: Json) -> bool:
+        if not isinstance(said.get("output"), list):
             return False
-        for item in output:
-            if not isinstance(item, dict):
-                continue
-            self._calls = self._calls or _CALL_TYPE.search(str(item.get("type"))) is not None
-            content = item.get("content")
-            for part in content if item.get("type") == "message" and isinstance(content, list) else ():
-                if isinstance(part, dict) and isinstance(text := part.get("text"), str):
-                    self._begin(text)
-                self._refused = self._refused or (isinstance(part, dict) and part.get("type") == "refusal")
-        self._read_end(said)
+        for item in objects_in(said["output"]):
+            self._calls = self._calls or str(item.get("type")).endswith("_call")
+            for part in objects_in(item.get("content")) if item.get("type") == "message" else ():
+                self._add(text_at(part, "text"))
+                self._refused = self._refused or part.get("type") == "refusal"
+        self._take_end(said)
+        self._begun = True
         return True
 
-    def _begin(self, text: str) -> None:
-        self.begun = True
-        self._add(text)
-
-    def _read_end(self, response: Json) -> None:
-        details, status = response.get("incomplete_details"), response.get("status", "completed")
-        word = details.get("reason") if isinstance(details, dict) and status != "completed" else status
-        self._take_reason(word)
+    def _take_end(self, response: Json) -> None:
+        status = response.get("status", "completed")
+        details = response.get("incomplete_details")
+        self._finish(details.get("reason") if isinstance(details, dict) and status != "completed" else status)
         self._usage = response.get("usage")
         self._take_names(response)
-        self.begun = True
 
 
 class ResponsesSummaries(SummaryDialect):
@@ -288,7 +278,7 @@ class ResponsesSummaries(SummaryDialect):
     least_output = 16
     restrained: ClassVar[Json] = {"reasoning": {"effort": "low"}}
     said = SAID
-    collected = _Answer
+    reader = _Answer
 
     def quoting(self, request: SummaryRequest, model: str, options: Json) -> bytes:
         said = {"model": model, "instructions": request.instructions, "input": request.transcript}
