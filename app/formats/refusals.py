@@ -33,7 +33,7 @@ PATTERNS = 4
 OVERFLOW_STATUSES = frozenset({400, 413, 422, 429, 500, 502, 503})
 """Statuses with which a prompt that is too large is refused: some servers fail where they meet it."""
 SHAPE_STATUSES = frozenset({400, 422, 500, 502, 503})
-"""Where a chat template refuses the order, llama.cpp answers 500, and proxies wrap that."""
+"""Statuses of refused shapes: llama.cpp answers 500 where a chat template refuses the order, and proxies wrap that."""
 MISSING_PATH_STATUSES = frozenset({404, 405, 501})
 _REASONLESS_STATUSES = frozenset({400, 413})
 _OTHER_REASONS = frozenset({401, 402, 403, 404})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
@@ -212,10 +211,6 @@ class WireRequest(Struct, frozen=True):
 
 
 R = TypeVar("R", bound=WireRequest)
-
-_NAMES_MODELS = re.compile(r"models?|preset|\w*fallbacks?", re.IGNORECASE)
-"""Members by which routers take other models: OpenRouter's and LiteLLM's; and `model` in other cases, which parsers in
-Go take for it."""
 
 
 def source_of(body: bytes, bounds: BodyBounds, beginnings: Beginnings | None) -> tuple[RawObject, Beginning | None]:
