@@ -146,7 +146,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     summariser = Summariser(summary.timeout_seconds, summary.parameters, tracer=tracer)
     policies, estimator, rates = policies_of(settings), Estimator(tokenizer, caches), RequestRates()
     room = BackgroundRoom(BackgroundLimits())
-    routing = SummaryRouting(providers, estimator, settings.base_model, settings.storage.scrub)
+    routing = SummaryRouting(providers, estimator, settings.base_model)
     memory = ChunkMemory(caches)
     quotas = Quotas(limits.compactions_per_tenant)
     holder = secrets.token_hex(8)
@@ -177,7 +177,6 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         calibration=settings.calibration,
         base_model=settings.base_model,
         keeps_messages=settings.storage.messages,
-        scrub=settings.storage.scrub,
         tracer=tracer,
         sampler=sampler_of(metrics, store, summariser, in_flight, caches),
     )
@@ -267,7 +266,6 @@ def open_store(
         storage.address,
         timeout=storage.timeout_seconds,
         retention_days=storage.retention_days,
-        scrub=storage.scrub,
         largest_history=settings.limits.largest_body,
         took=took,
         secret=secret,

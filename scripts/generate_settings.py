@@ -45,9 +45,16 @@ REFERENCE_HEAD = """\
 
 Flags win over the environment, the environment over the YAML file, the file over the defaults.
 
-Usually these are enough: [`upstream.base_url`](#upstreambase_url), [`models`](#models) where `steno models` shows a
-guess, [`compaction.preset`](#compactionpreset), [`summary.model`](#summarymodel) and [`storage.url`](#storageurl).
-Before others can reach Steno, read [security](security.md#when-others-can-reach-it).
+Start with these six:
+
+- [`upstream.base_url`](#upstreambase_url): the provider
+- [`models`](#models): windows, where `steno models` shows a guess
+- [`compaction.preset`](#compactionpreset): what becomes of long histories
+- [`summary.model`](#summarymodel): who writes summaries
+- [`storage.url`](#storageurl): the database
+- [`server.host`](#serverhost): who can reach Steno; first read [security](security.md#when-others-can-reach-it)
+
+How they are set:
 
 - **File**: `--config` or `STENO_CONFIG` names it; [config/steno.yaml](../config/steno.yaml) holds every default.
 - **Environment**: `STENO_` and the key, with `__` between its parts, as `{variable}`.

@@ -15,7 +15,7 @@ from app.api.dependencies import Body, ConversationId, Tenant, TheServices, know
 from app.api.summaries import SummaryOut, found_summary, no_summary, summary_out
 from app.compaction.chunk_builder import corrected
 from app.compaction.chunks import UserWords
-from app.conversation.secrets import Scrub
+from app.conversation.secrets import without_secrets
 from app.errors import InvalidRequest
 from app.store.chunks import delete_chunk, replace_chunk
 
@@ -57,7 +57,7 @@ async def edit_summary(
 ) -> SummaryOut:
     """Replaces the summary: a new one with this text stands for its messages, under an id of its own, from the next
     request on. Every fold that stood for it is deleted."""
-    members = _read_edit(body, services.scrub)
+    members = _read_edit(body)
     old = await found_summary(services, tenant, conversation_id, summary_id)
     conversation = await known(services, tenant, conversation_id)
     count, budget = services.model_limits.for_summaries(conversation.model, tenant, services.format)
@@ -92,7 +92,7 @@ async def delete_summary(
     return SummariesDeletedOut(conversation_id=conversation_id, data=deleted)
 
 
-def _read_edit(body: bytes, scrub: Scrub) -> dict[str, Any]:
+def _read_edit(body: bytes) -> dict[str, Any]:
     """Text, values and user's words that replace the summary's own, without secrets. Raises `InvalidRequest`."""
     if len(body) > LONGEST_BODY:
         raise InvalidRequest(f"The body has {len(body)} bytes; a summary fits into {LONGEST_BODY}.", "text")
@@ -110,7 +110,7 @@ def _read_edit(body: bytes, scrub: Scrub) -> dict[str, Any]:
         if any(not line.strip() or (name == "values" and len(line.splitlines()) > 1) for line in lines):
             raise InvalidRequest(f"{name} holds a text that is empty, or not one line.", name)
     if "values" in given:
-        given["values"] = [*map(scrub, given["values"])]
+        given["values"] = [*map(without_secrets, given["values"])]
     if "user_words" in given:
-        given["user_words"] = [replace(words, text=scrub(words.text)) for words in given["user_words"]]
-    return given | ({"text": scrub(given["text"])} if "text" in given else {})
+        given["user_words"] = [replace(words, text=without_secrets(words.text)) for words in given["user_words"]]
+    return given | ({"text": without_secrets(given["text"])} if "text" in given else {})

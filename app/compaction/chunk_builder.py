@@ -45,7 +45,7 @@ from app.compaction.verify import repair
 from app.compaction.view import Altered, Conversation, Part, Recalled, Verbatim, View, message_of
 from app.conversation.quoting import fence_of
 from app.conversation.reasons import Reason, Reasons
-from app.conversation.secrets import REMOVED
+from app.conversation.secrets import REMOVED, without_secrets
 from app.tokens.estimate import Count, note_tokens
 
 WORDS_SHARE = 0.5
@@ -360,7 +360,7 @@ class ChunkBuilder(Struct, frozen=True):
         elif len(self.plan.spans) > 1 and replaces - held < LEAST_PART:
             replaces, least = LEAST_PART + held, 1
         aim = max(MINIMUM_TOKENS, self._cap(chunk, replaces - chunk.user_words_tokens) - values)
-        prompt, quoted = prompt or self.settings.prompt, self.settings.scrub(quoted)
+        prompt, quoted = prompt or self.settings.prompt, without_secrets(quoted)
         return Draft(chunk, quoted, stands_for, prompt, notes, shown, beside, aim, replaces - held, least)
 
     def call(self, draft: Draft, shown: View | None, refused: Reasons) -> SummaryCall:
@@ -403,10 +403,9 @@ class ChunkBuilder(Struct, frozen=True):
         return (prompts.focus_note(focus),) if focus else ()
 
     def _finished(self, chunk: SummaryChunk) -> SummaryChunk:
-        scrub = self.settings.scrub
-        values = (line for line in map(scrub, chunk.values) if line != REMOVED)
-        said = tuple(replace(entry, text=scrub(entry.text)) for entry in chunk.user_words)
-        chunk = replace(chunk, text=scrub(chunk.text), values=tuple(values), user_words=said)
+        values = (line for line in map(without_secrets, chunk.values) if line != REMOVED)
+        said = tuple(replace(entry, text=without_secrets(entry.text)) for entry in chunk.user_words)
+        chunk = replace(chunk, text=without_secrets(chunk.text), values=tuple(values), user_words=said)
         tokens = note_tokens(prompts.chunk_text(chunk), self.count)
         return addressed(replace(chunk, tokens=tokens))
 

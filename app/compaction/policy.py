@@ -11,7 +11,6 @@ from app.compaction.mask import MaskPolicy, exceeds
 from app.compaction.recall import RecallPolicy
 from app.compaction.trim import FADE_AT, SessionPruning, is_quiet
 from app.compaction.view import Conversation
-from app.conversation.secrets import Scrub, without_secrets
 from app.tokens.cost_gate import CostGate
 
 Strategy = Literal["additive", "full", "checkpoint", "rolling", "window", "none"]
@@ -111,9 +110,6 @@ class SummaryBrief(Struct, frozen=True):
     """Whether the user's words stand beside a summary."""
     failed_results: int = 0
     """Failed tool calls that are appended to a summary as they are, because models leave them out; at most so many."""
-
-    scrub: Scrub = without_secrets
-    """Function from a text that a summariser is quoted, or that is stored, to what is left of it."""
 
     @property
     def cumulative(self) -> bool:

@@ -27,7 +27,6 @@ from app.compaction.prompts import SummaryRequest
 from app.compaction.request import ChatRequest
 from app.compaction.view import View
 from app.conversation.reasons import Code, Reason, Reasons, because, hint_for, joined
-from app.conversation.secrets import Scrub
 from app.errors import StenoError, UpstreamTimedOut, UpstreamUnreachable
 from app.formats.provider_errors import named_pause
 from app.formats.raw_json import replaced
@@ -407,7 +406,6 @@ class SummaryRouting:
     estimator: Estimator
     base_model: Callable[[str], str]
     """Function from a model to the one that it is counted as."""
-    scrub: Scrub
     _routes: WeakKeyDictionary[ChatRequest, tuple[Route, ...]] = field(default_factory=WeakKeyDictionary)
 
     def brief(self, request: ChatRequest, *, warm: bool) -> SummaryBrief:
@@ -448,7 +446,6 @@ class SummaryRouting:
             user_words=rules.policy.user_words,
             folds_in=rules.policy.folds_in,
             failed_results=rules.policy.failed_results,
-            scrub=self.scrub,
         )
 
     def routes(self, request: ChatRequest) -> tuple[Route, ...]:

@@ -7,12 +7,11 @@ only its name makes a secret must look random, too: what a program calls its var
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import log2
 
 from app.conversation.wordings import read_wordings
 
-Scrub = Callable[[str], str]
 """Function from a text to what is stored of it."""
 
 REMOVED = "[secret removed]"

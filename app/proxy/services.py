@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from app.compaction.background import Background
 from app.compaction.compactor import Compactor
 from app.conversation.identity import Identity
-from app.conversation.secrets import Scrub
 from app.formats.format import WireFormat
 from app.formats.reader import MessageReader
 from app.http.admission import BytesInFlight
@@ -54,7 +53,6 @@ class Services:
     base_model: Callable[[str], str]
     """Function from a model to the one that it is counted and sized as."""
     keeps_messages: bool
-    scrub: Scrub
     """Function from a text to what is stored of it."""
     sampler: Sampler
     tracer: Tracer | None

@@ -13,15 +13,13 @@ from app.compaction.budget import MIN_SUMMARY, Shares
 from app.compaction.prompts import SUMMARY_PROMPT
 from app.compaction.recall import RecallPolicy
 from app.formats.registry import FORMATS
+from app.settings.presets import PRESETS
 from app.settings.types import Preset, Ratio, Seconds, Section
 from app.tokens.usage import MOST_TOKENS
 
 
 class TriggerSettings(Section):
-    """Size of the prompt over which a compaction is due; one of them is enough.
-
-    One of a model replaces that of `compaction`.
-    """
+    """Size of the prompt over which a compaction is due; one of them is enough."""
 
     token_ratio: Ratio | None = Shares().trigger
     """Share of the limit that the estimate of the prompt exceeds; null: the limit itself.
@@ -44,8 +42,10 @@ _SHARES, _RECALL = Shares(), RecallPolicy()
 class TailSettings(Section):
     """The latest messages, which stay verbatim."""
 
-    turns: int = Field(_SHARES.tail_turns, ge=0, le=100)
+    turns: int = Field(_SHARES.tail_turns, ge=0, le=100_000)
     """Whole turns before the current one that stay verbatim with it; fewer if they do not fit.
+
+    Preset `sliding-window` leaves out older ones of every request, however small.
 
     [A turn](policies.md#what-a-turn-is) is a user message and everything until the next one.
     """
@@ -62,16 +62,6 @@ class MaskSettings(Section):
     """
     deny: tuple[str, ...] = ()
     """Tools whose results are never masked or pruned, as globs such as `search_*`."""
-
-
-class WindowSettings(Section):
-    """The bound of preset `sliding-window`; with other presets it is refused."""
-
-    turns: int | None = Field(None, ge=0, le=100_000)
-    """Whole turns before the current one that are sent with it; only with preset `sliding-window`.
-
-    Older ones are left out of every request, however small. Instructions and pinned messages stay.
-    """
 
 
 class PruneSettings(Section):
@@ -117,28 +107,17 @@ class CompactionSettings(Section):
     What is set anywhere wins over the preset, value by value.
     """
 
-    enabled: bool = True
-    """Compact at all. Off, everything passes through, and the headers still carry the estimate.
-
-    A client switches it off for one request with `x-context-compaction: off`.
-    """
     preset: Preset = "default"
-    """Bundle of settings to begin with; settings next to it win. In YAML, put "off" into quotes.
+    """Bundle of settings to begin with; settings next to it win. `off`: everything passes through.
 
     [Policies](policies.md) describes the presets. A request may choose another preset (`context.preset`,
-    `x-context-preset`), else its model, else its upstream. Such a preset keeps of this section only `enabled`,
-    `background`, `pinned_text` and `wait_seconds`, and of `summary` only `model`, `upstream`, `fallbacks`,
-    `timeout_seconds` and `parameters`. With `off` here no request can choose another one.
+    `x-context-preset`), else its model, else its upstream. Such a preset keeps of this section only `background`,
+    `pinned_text` and `wait_seconds`, and of `summary` only `model`, `upstream`, `fallbacks`, `timeout_seconds` and
+    `parameters`. With `off` here no request can choose another one, and the headers still carry the estimate. A client
+    switches compaction off for one request with `x-context-compaction: off`.
     """
     trigger: TriggerSettings = TriggerSettings()
-    target_ratio: Ratio = _SHARES.target
-    """Largest share of the limit that the prompt takes after a compaction; the tail shrinks until it does.
-
-    It must lie below the trigger's `token_ratio`; close below, compactions come often, and each costs a summary
-    and the provider's prompt cache.
-    """
     tail: TailSettings = TailSettings()
-    window: WindowSettings = WindowSettings()
     mask: MaskSettings = MaskSettings()
     prune: PruneSettings = PruneSettings()
     pinned_text: str = Field("", max_length=20_000)
@@ -155,22 +134,18 @@ class CompactionSettings(Section):
     announces its timeout (`x-stainless-read-timeout`) waits at most 80 % of it, unless its stream is kept alive.
     """
 
-    @model_validator(mode="after")
-    def _target_is_below_trigger(self) -> Self:
-        ratio = self.trigger.token_ratio
-        if ratio is not None and self.target_ratio >= ratio:
-            raise ValueError(
-                f"target_ratio ({self.target_ratio}) must be below trigger.token_ratio ({ratio}),"
-                " or every turn would be compacted"
-            )
-        return self
+    @property
+    def enabled(self) -> bool:
+        return self.preset != "off"
 
     @model_validator(mode="after")
-    def _window_has_its_preset(self) -> Self:
-        if self.preset != "sliding-window" and self.window.turns is not None:
-            raise ValueError(f"window.turns ({self.window.turns}) is only for preset sliding-window, not {self.preset}")
-        if self.preset == "sliding-window" and self.window.turns is None:
-            raise ValueError("preset sliding-window needs window.turns: how much is kept")
+    def _trigger_is_above_target(self) -> Self:
+        ratio, target = self.trigger.token_ratio, PRESETS[self.preset].shares.get("target", _SHARES.target)
+        if ratio is not None and ratio <= target:
+            raise ValueError(
+                f"trigger.token_ratio ({ratio}) must be above {target:g}, the share that a compaction leaves,"
+                " or every turn would be compacted"
+            )
         return self
 
 

@@ -13,11 +13,10 @@ from app.settings import (
     CompactionSettings,
     Settings,
     SummarySettings,
-    TriggerSettings,
 )
 from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
 
-OPERATIONAL = ("enabled", "pinned_text", "wait_seconds")
+OPERATIONAL = ("pinned_text", "wait_seconds")
 """Settings of `compaction` that hold whatever the preset is."""
 REACHED_BY = ("model", "upstream", "fallbacks", "timeout_seconds", "parameters")
 """Settings of `summary` that hold whatever the preset is: which models write summaries, and how they are asked."""
@@ -31,6 +30,10 @@ class AppliedPolicy(Struct, frozen=True, dict=True):
     summary: SummarySettings
     policy: Policy
     shares: Shares
+
+    @classmethod
+    def of(cls, compaction: CompactionSettings, summary: SummarySettings) -> AppliedPolicy:
+        return cls(compaction.preset, compaction, summary, policy_of(compaction), shares_of(compaction, summary))
 
     @property
     def source_tokens(self) -> int | None:
@@ -56,16 +59,16 @@ class Policies:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         chosen = settings.compaction.preset
-        self._presets = {name: self._sections(name) for name in PRESET_NAMES}
-        self._presets[chosen] = (settings.compaction, settings.summary)
-        self._rules = {name: self._rules_of(name, None) for name in PRESET_NAMES}
+        own = AppliedPolicy.of(settings.compaction, settings.summary)
+        # Where the operator chose `off`, no request can choose another preset.
+        self._policies = {
+            name: own if chosen in (name, "off") else AppliedPolicy.of(*self._sections(name)) for name in PRESET_NAMES
+        }
 
     def of(self, model: str, preset: PresetName | None = None) -> AppliedPolicy:
         """Policy of a request by its own choice, else its model's, else the operator's."""
         of_model = self._settings.of_model(model)
-        name = preset or (of_model and of_model.preset) or self._settings.compaction.preset
-        trigger = of_model.trigger if of_model and preset is None else None
-        return self._rules[name] if trigger is None else self._rules_of(name, trigger)
+        return self._policies[preset or (of_model and of_model.preset) or self._settings.compaction.preset]
 
     def _sections(self, name: PresetName) -> tuple[CompactionSettings, SummarySettings]:
         """Settings of the preset, except those that hold for all presets."""
@@ -74,19 +77,11 @@ class Policies:
         held = {key: getattr(compaction, key) for key in OPERATIONAL}
         # What a preset never does stays undone; where it may be done, the operator says how.
         held["background"] = given.compaction.get("background", compaction.background.model_dump())
-        if not compaction.enabled or name == "off":
-            held["enabled"] = False
         reached = {key: getattr(summary, key) for key in REACHED_BY}
         return (
             CompactionSettings.model_validate({**given.compaction, **held, "preset": name}),
             SummarySettings.model_validate({**given.summary, **reached}),
         )
-
-    def _rules_of(self, name: PresetName, trigger: TriggerSettings | None) -> AppliedPolicy:
-        compaction, summary = self._presets[name]
-        if trigger is not None:
-            compaction = compaction.model_copy(update={"trigger": trigger})
-        return AppliedPolicy(name, compaction, summary, policy_of(compaction), shares_of(compaction, summary))
 
 
 def policy_of(compaction: CompactionSettings) -> Policy:
@@ -98,7 +93,7 @@ def policy_of(compaction: CompactionSettings) -> Policy:
         fixed["session_pruning"] = replace(pruning, deny=mask.deny)
     return Policy(
         mask=MaskPolicy(deny=mask.deny, **preset.mask) if mask.enabled else None,
-        window_turns=compaction.window.turns,
+        window_turns=compaction.tail.turns if fixed.get("strategy") == "window" else None,
         prune=compaction.prune.enabled,
         recall=RecallPolicy(ratio) if ratio else None,
         **fixed,
@@ -107,11 +102,10 @@ def policy_of(compaction: CompactionSettings) -> Policy:
 
 def shares_of(compaction: CompactionSettings, summary: SummarySettings) -> Shares:
     """Trigger, target and tail, by the settings and the constants of their preset."""
-    return Shares(
-        trigger=compaction.trigger.token_ratio,
-        cap=CAP if compaction.trigger.tokens is None else compaction.trigger.tokens or None,
-        target=compaction.target_ratio,
-        tail_turns=compaction.tail.turns,
-        max_summary_tokens=summary.max_tokens,
-        **PRESETS[compaction.preset].shares,
-    )
+    settings = {
+        "trigger": compaction.trigger.token_ratio,
+        "cap": CAP if compaction.trigger.tokens is None else compaction.trigger.tokens or None,
+        "tail_turns": compaction.tail.turns,
+        "max_summary_tokens": summary.max_tokens,
+    }
+    return Shares(**{**settings, **PRESETS[compaction.preset].shares})

@@ -147,11 +147,10 @@ PRESETS: Mapping[PresetName, Preset] = {
         compaction={
             **_AS_ITS_MODEL,
             "trigger": _AT_THE_LIMIT,
-            "target_ratio": 0.80,
         },
         policy={**_UNGATED, "strategy": "none", "fade": True, "fit": False, "stub": False},
         mask=_LIBRECHAT_MASK,
-        shares={**_NO_FLOOR, "reserve": _LIBRECHAT_RESERVE},
+        shares={**_NO_FLOOR, "target": 0.80, "reserve": _LIBRECHAT_RESERVE},
     ),
     "librechat-checkpoint": Preset(
         choose_for="the smallest prompts, for long chats with short questions",
@@ -186,11 +185,11 @@ PRESETS: Mapping[PresetName, Preset] = {
         compaction={
             **_AS_ITS_MODEL,
             "trigger": _AT_THE_LIMIT,
-            "window": {"turns": 20},
+            "tail": {"turns": 20},
             "mask": _NO_MASKS,
         },
         policy={**_UNGATED, "strategy": "window", "stub": False},
-        shares=_NO_FLOOR,
+        shares={**_NO_FLOOR, "tail_turns": 3},
     ),
     "rolling": Preset(
         choose_for="an endless conversation of which the gist is enough",
@@ -202,6 +201,5 @@ PRESETS: Mapping[PresetName, Preset] = {
     "off": Preset(
         choose_for="measuring, or a model that must see every byte",
         not_for="conversations that can outgrow the window",
-        compaction={"enabled": False},
     ),
 }

@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 from pydantic import BeforeValidator, Field, IPvAnyNetwork, SecretStr, field_validator
 
-from app.conversation.secrets import Scrub, without_secrets
 from app.formats.sse import EventShape
 from app.http.credentials import CREDENTIALS
 from app.runtime.caches import CACHE_BYTES
@@ -312,16 +311,10 @@ class StorageSettings(Section):
     that they stood in; other records by their age.
     """
     messages: bool = False
-    """Keep the [history](archive.md) of each conversation's latest request as it was sent.
+    """Keep the [history](archive.md) of each conversation's latest request as it was sent, but for secrets.
 
     They are plain text in the database, pictures and files too. What was kept stays when this is switched off again,
     until it is deleted or too old.
-    """
-    secrets: Literal["remove", "keep"] = "remove"
-    """Whether keys, tokens, passwords and private keys stay in summaries and stored messages.
-
-    `[secret removed]` stands in their place, in transcripts for the summariser, too. What the model gets is whole, and
-    what a summariser reads as `prefix` (`summary.style`).
     """
     encryption: tuple[str, ...] = Field((), max_length=10)
     """Read by `steno migrate` alone, and by this release alone: the keys of texts that the previous release encrypted.
@@ -329,11 +322,6 @@ class StorageSettings(Section):
     Steno does not encrypt texts any more and does not start with this setting: [remove it](operations.md#encryption)
     once the database is migrated.
     """
-
-    @property
-    def scrub(self) -> Scrub:
-        """Function from a text to what is stored of it."""
-        return without_secrets if self.secrets == "remove" else str
 
     @property
     def address(self) -> str:

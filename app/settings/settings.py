@@ -68,7 +68,7 @@ class Settings(BaseSettings):
     """Windows of models, in tokens, before what the provider announces and what Steno knows; the first match wins.
 
     `match` is compared with and without the part before the last slash (`openai/gpt-4o`): `gpt-4*` before `gpt-4o*`
-    hides it. Each entry needs `context_window`, `base_model`, `preset` or `trigger`, and applies to all upstreams. If a
+    hides it. Each entry needs `context_window`, `base_model` or `preset`, and applies to all upstreams. If a
     window is too large, Steno compacts too late and the provider refuses. For example:
 
         - {match: "my-model*", context_window: 32768, max_input_tokens: 30000}

@@ -97,16 +97,17 @@ REMOVED: Mapping[str, str] = {
     "upstream.native_compaction": _NATIVE,
     "upstreams.*.native_compaction": _NATIVE,
     **{
-        f"{section}.trigger.{name}": "The trigger is a share of the limit (token_ratio) and a cap (tokens)."
-        for section in ("compaction", "models.*")
+        f"compaction.trigger.{name}": "The trigger is a share of the limit (token_ratio) and a cap (tokens)."
         for name in ("since_checkpoint_ratio", "of", "remaining_tokens", "overflow", "turns", "messages", "any")
     },
     "compaction.trigger.body_bytes": "Pictures and files give way at 0.8 of what the provider takes.",
-    "upstreams.*.trigger": "Set compaction.trigger, or the trigger of an entry in models.",
+    "upstreams.*.trigger": "Set compaction.trigger.",
+    "models.*.trigger": "Set compaction.trigger, or the preset of the entry.",
     **dict.fromkeys(
         (
             "compaction.strategy",
             "compaction.floor_tokens",
+            "compaction.target_ratio",
             "compaction.tail.fill_ratio",
             "compaction.tail.max_ratio",
             "compaction.session_pruning",
@@ -114,7 +115,9 @@ REMOVED: Mapping[str, str] = {
         ),
         "The preset decides it: choose another in compaction.preset.",
     ),
-    "compaction.window.tokens": "Set compaction.window.turns, or compaction.trigger.tokens.",
+    "compaction.enabled": "Set compaction.preset to off, or take the key away.",
+    "compaction.window.turns": "Set compaction.tail.turns.",
+    "compaction.window.tokens": "Set compaction.tail.turns, or compaction.trigger.tokens.",
     "compaction.mask.allow": "Name the tools whose results stay in compaction.mask.deny.",
     "compaction.client_instructions": "Put such instructions into the system message.",
     "compaction.recall.max_tokens": "Set compaction.recall.max_ratio.",
@@ -126,6 +129,7 @@ REMOVED: Mapping[str, str] = {
     "summary.values": "Exact values are always kept.",
     "upstreams.*.preset": "Set the preset of an entry in models.",
     "limits.in_flight_bytes": "It is four times limits.body_bytes.",
+    "storage.secrets": "Secrets are removed from all that is stored: take the key away.",
     "storage.statement_cache": "Behind PgBouncer put ?prepared_statement_cache_size=0 into the database URL.",
 }
 """Advice on what to do instead, by key; `*` stands for any name."""

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from app.formats.paths import FORMAT_NAMES, FormatName
-from app.settings.compaction import TriggerSettings
 from app.settings.server import home
 from app.settings.types import Preset, Rate, Seconds, Section, fits
 from app.tokens.usage import MOST_TOKENS, Price
@@ -242,15 +241,11 @@ class ModelSettings(Section):
     """Model that it is counted and sized as, such as gpt-4o for an Azure deployment called chat-prod."""
     preset: Preset | None = None
     """Preset of requests for the model; null means compaction.preset."""
-    trigger: TriggerSettings | None = None
-    """Trigger of requests for the model; null means compaction.trigger."""
 
     @model_validator(mode="after")
     def _says_something(self) -> ModelSettings:
-        if not (self.context_window or self.base_model or self.preset or self.trigger):
-            raise ValueError(
-                "context_window is needed, or base_model, the model whose window it has, or a preset or a trigger"
-            )
+        if not (self.context_window or self.base_model or self.preset):
+            raise ValueError("context_window is needed, or base_model, the model whose window it has, or a preset")
         return self
 
     @model_validator(mode="after")

@@ -23,7 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.conversation.authored_text import title_of
 from app.conversation.identity import DIGEST_BYTES
 from app.conversation.messages import Message
-from app.conversation.secrets import Scrub
+from app.conversation.secrets import without_secrets
 from app.runtime.bounded import Repeats
 from app.runtime.caches import Erased
 from app.store.tables import conversations, histories, insert_into, now_ms, owned, rows_of
@@ -109,9 +109,8 @@ Write = Callable[[Mapping[Key, dict[str, Any]]], Awaitable[int]]
 class HistoryQueue:
     """Histories that wait to be stored: the latest one of each conversation."""
 
-    def __init__(self, scrub: Scrub, largest: int) -> None:
+    def __init__(self, largest: int) -> None:
         """`largest`: bytes of a history that is kept."""
-        self._scrub = scrub
         self._largest = largest
         self._waiting: dict[Key, LatestHistory] = {}
         self._bytes = 0
@@ -163,7 +162,7 @@ class HistoryQueue:
         """Store a batch. Whatever `write` raises it raises, too, and keeps them. Nobody else may flush meanwhile."""
         if not batch:
             return
-        rows = await asyncio.to_thread(lambda: {history.key: _row(history, self._scrub) for history in batch})
+        rows = await asyncio.to_thread(lambda: {history.key: _row(history) for history in batch})
         if refused := await write(rows):
             self._drop(refused, "the database refused it")
         elif (ended := self._repeats.over("dropped")) is not None:
@@ -194,17 +193,17 @@ class HistoryQueue:
             log.warning("history not stored", reason=reason, dropped=self.dropped, times=times)
 
 
-def _row(history: LatestHistory, scrub: Scrub) -> dict[str, Any]:
+def _row(history: LatestHistory) -> dict[str, Any]:
     """Row of a history. Runs in a worker thread: removing secrets and compressing take their time."""
     sent = (history.alone(message.raw).decode("utf-8", "replace") for message in (*history.leading, *history.messages))
-    kept = [scrub(each).encode("utf-8", "replace") for each in sent]
+    kept = [without_secrets(each).encode("utf-8", "replace") for each in sent]
     sizes = msgspec.json.encode(_Sizes(list(history.tokens), list(map(len, kept))))
     return {
         "tenant": history.tenant,
         "conversation_id": history.conversation_id,
         "format": history.format,
         "instructions": len(history.leading),
-        "title": scrub(title_of(history.messages)),
+        "title": without_secrets(title_of(history.messages)),
         "head": history.digests[-1],
         "digests": b"".join(history.digests),
         "content": zlib.compress(b"\n".join((sizes, b"".join(kept))), ZLIB_LEVEL),

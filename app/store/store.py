@@ -20,7 +20,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.compaction.chunks import ChunkRange, SummaryChunk
 from app.conversation.recognition import Head
-from app.conversation.secrets import Scrub, without_secrets
 from app.runtime.bounded import Repeats
 from app.runtime.caches import Erased
 from app.store import chunks, conversations, leases, retention, schema
@@ -156,15 +155,13 @@ class Store:
         timeout: float = 0.25,
         lease_ttl: float = 15.0,
         retention_days: int | None = None,
-        scrub: Scrub = without_secrets,
         largest_history: int = LARGEST_HISTORY,
         took: Callable[[float], object] = lambda _: None,
         secret: bytes | None = None,
     ) -> None:
         """Connects to nothing yet; raises DatabaseURLError. `timeout`, of a request's calls, and `lease_ttl` are
-        seconds; without `retention_days` everything is kept. `scrub` makes of a message what is stored of it, and
-        histories of more than `largest_history` bytes are not stored. `took` is called with the seconds of each
-        request's call.
+        seconds; without `retention_days` everything is kept. Histories of more than `largest_history` bytes are not
+        stored. `took` is called with the seconds of each request's call.
 
         With `secret` the store does not start on a database of another one.
         """
@@ -177,7 +174,7 @@ class Store:
         self.guard = Guard(self._ping, opened=self.database.cut_idle)
         # Bounded, so that closing the store in the middle abandons the attempt: see `Guard`.
         self.readiness = Readiness(lambda: self.guard.bounded(self.migrate, MIGRATION_SECONDS))
-        self.writes = WriteBehind(self.database, self.guard, HistoryQueue(scrub, largest_history))
+        self.writes = WriteBehind(self.database, self.guard, HistoryQueue(largest_history))
         """The queues of what is recorded and not stored yet, and how much was dropped."""
         self.tidying = retention.Tidying(self, retention_days)
         self._tidying_task: asyncio.Task[None] | None = None

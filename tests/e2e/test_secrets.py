@@ -73,8 +73,3 @@ def test_a_conversation_whose_secrets_were_removed_is_recognised_and_keeps_its_s
     post(proxy.url, chat([*messages, {"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Go on."}]))
     assert len(simulator.summaries) == made
     assert json.loads(simulator.chats[-1].body)["messages"][: len(sent)] == sent
-
-
-def test_an_operator_may_keep_secrets(steno: StartSteno, simulator: Simulator, sqlite_url: str) -> None:
-    proxy = talk(steno, simulator, sqlite_url, secrets="keep")
-    assert stored(proxy, sqlite_url).count(KEY) > 2

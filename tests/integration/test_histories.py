@@ -283,16 +283,16 @@ async def test_titles_are_found_by_conversation(store: Store) -> None:
     assert found == {"c1": TALK[0], "c2": "another talk"}
 
 
-async def test_secrets_are_removed(open_store: OpenStore, sqlite_url: str) -> None:
+async def test_secrets_are_removed(open_store: OpenStore, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(sqlite_url)
     await store.start()
-    store.writes.histories._scrub = lambda text: text.replace("hunter2", "*")
+    monkeypatch.setattr(histories, "without_secrets", lambda text: text.replace("hunter2", "*"))
     show(store, "the password is hunter2")
     assert await kept(store) == ["the password is *"]
     assert await store.rest(find_titles, TENANT, ["c1"]) == {"c1": "the password is *"}
 
 
 def test_a_history_without_messages_is_not_kept() -> None:
-    queue = histories.HistoryQueue(str, 1_000)
+    queue = histories.HistoryQueue(1_000)
     queue.record(replace(history_of("a"), messages=[], digests=[]))
     assert queue.waiting == 0

@@ -46,7 +46,7 @@ async def test_a_database_is_tried_less_and_less_often_and_no_error_is_the_last_
 
 async def test_nothing_is_written_before_the_database_is_ready() -> None:
     nothing: Any = None
-    writes, ready = WriteBehind(nothing, nothing, HistoryQueue(str, 1)), asyncio.Event()
+    writes, ready = WriteBehind(nothing, nothing, HistoryQueue(1)), asyncio.Event()
     writes.start(ready)
     with pytest.raises(StoreUnavailable, match="not ready"):
         await writes.flush()

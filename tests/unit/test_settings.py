@@ -417,15 +417,6 @@ def test_the_triggers_tokens_are_a_cap_and_zero_is_none(given: dict[str, Any], c
     assert Policies(settings).of("m").shares.cap == cap
 
 
-def test_a_models_trigger_replaces_the_usual_one() -> None:
-    settings = load(
-        models=[{"match": "m", "trigger": {"tokens": 90_000}}], compaction={"trigger": {"token_ratio": 0.6}}
-    )
-    of = Policies(settings).of
-    assert (of("m").shares.cap, of("m").shares.trigger) == (90_000, 0.7)
-    assert of("n").shares.trigger == 0.6
-
-
 @pytest.mark.parametrize("name", PRESET_NAMES)
 def test_each_preset_loads_with_all_its_values_and_builds_its_policies(name: PresetName) -> None:
     settings = load(compaction={"preset": name})
