@@ -87,6 +87,13 @@ class Worker(Process):
         Thread(target=self.always_pong, daemon=True).start()
         return server.run_until_stopped()
 
+    def is_ready(self, timeout: float = 5) -> bool:
+        """Whether it serves. Answers to earlier questions, which a worker gives once it has started, are not counted."""
+        with suppress(OSError, EOFError):
+            while self.parent_conn.poll():
+                self.parent_conn.recv()
+        return super().is_ready(timeout)
+
     def always_pong(self) -> None:
         """Tell the supervisor whether the worker serves; stop once the supervisor is gone."""
         with suppress(EOFError, OSError):
@@ -123,7 +130,7 @@ class Supervisor(Multiprocess):
 
     def keep_subprocess_alive(self) -> None:
         first = self.workers[0]
-        if len(self.workers) > 1:
+        if len(self.workers) > 1 or first.exitcode == 0:
             for number, worker in enumerate(self.workers):
                 if not worker.process.is_alive():
                     self.workers[number] = self._replacement(number, worker)

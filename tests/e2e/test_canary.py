@@ -507,7 +507,7 @@ def starts(refusing: int) -> list[tuple[list[str], dict[str, str], str]]:
 STARTING = """
 import json, os, sys
 from pathlib import Path
-from app.cli import cli
+from app.cli import main as cli
 usual = dict(os.environ)
 for number, (arguments, variables, text) in enumerate(json.load(sys.stdin)):
     os.environ.clear()

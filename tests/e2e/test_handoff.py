@@ -46,7 +46,6 @@ def test_with_stored_messages_it_holds_summaries_words_the_last_failure_and_the_
     assert f"Notes on the messages 1 to {summary['last_index'] + 1}:\n\n\t{summary['text'].splitlines()[0]}" in text
     words, _, rest = text.partition("## What the user said\n")[2].partition("\n## ")
     assert f"\tturn 1: {RULE}" in words
-    assert "\n\t\tShip on Sundays" in words
     failure = rest.partition("## Last failure\n")[2].partition("\n## ")[0]
     assert "\n\n\t[calls read with {}]\n" in failure
     assert failure.endswith("\n\n\tError: the label printer is out of paper\n")

@@ -269,7 +269,7 @@ def test_the_helper_reads_a_stream_that_began_early_in_every_shape(
     assert usage_of(heard.message.usage.to_dict()) == usage_of(told.usage)
     [ended] = [event for event in heard.events if event.type == "message_delta"]
     if shape != "off":
-        assert ended.context["actions"] == ["summarized"]
+        assert ended.context["actions"] == ["summarized", "user_words"]
     assert {summary.status for summary in simulator.summaries} == {200}
 
 

@@ -147,7 +147,10 @@ def test_it_can_be_a_socket_file_for_few(serve: Serve, tmp_path: Path, workers: 
     for worker in workers_of(serving)[:1]:  # One that ends leaves the file to the others.
         os.kill(worker, signal.SIGTERM)
         commands.until(lambda: worker not in workers_of(serving))  # noqa: B023
-    with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(path)), base_url="http://localhost") as admin:
+    transport = httpx2.HTTPTransport(uds=str(path))
+    with httpx2.Client(
+        transport=transport, base_url="http://localhost", timeout=60
+    ) as admin:  # The other may begin still.
         assert admin.get("/livez").status_code == 200
     serving.terminate()
     assert serving.wait() == 0

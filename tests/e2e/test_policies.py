@@ -53,4 +53,4 @@ def test_a_long_history_whose_parts_fail_together_pauses_the_summariser_for_nobo
     assert "summarized" not in actions(post(proxy.url, chat(turns(90))))
     assert len(simulator.summaries) > 8
     simulator.summary_default = working
-    assert actions(post(proxy.url, chat(long_history()))) == ["summarized"]
+    assert actions(post(proxy.url, chat(long_history()))) == ["summarized", "user_words"]
