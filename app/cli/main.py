@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -39,6 +40,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 PASSED_ON: Any = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """Settings of a command whose arguments are read elsewhere."""
 LEAST_WINDOW = 1_000
+BROUGHT_BY_LAB = frozenset({"anthropic", "lab", "openai"})
+"""Packages that the extra `lab` installs."""
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Errors of output that has no room; where nobody reads it any more, the command just ends."""
 Window = Annotated[int | None, typer.Option(min=LEAST_WINDOW, help="Context window of every model, in tokens.")]
@@ -112,13 +115,16 @@ def _silence_log() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
 
 
-def of_lab(module: str) -> Any:
-    """Import a module of the lab; exit if the lab is not installed."""
-    from app.cli.lab import lab
-    from app.settings import ConfigurationError
+def of_lab(module: str, status: int = 1) -> Any:
+    """Import a module of the lab, an extra; exit with this status if it is not installed."""
+    try:
+        return import_module(f"lab.{module}")
+    except ModuleNotFoundError as error:
+        if error.name not in BROUGHT_BY_LAB:
+            raise
+    from app.settings.checks import install_command
 
-    with failing_on(ConfigurationError):
-        return lab(module)
+    fail(f"This needs the extra `lab`: {install_command('lab')}.", status)
 
 
 def keep_quiet() -> None:
