@@ -88,7 +88,7 @@ class Worker(Process):
         return server.run_until_stopped()
 
     def is_ready(self, timeout: float = 5) -> bool:
-        """Whether it serves. Answers to earlier questions, which a worker gives once it has started, are not counted."""
+        """Whether it serves. Answers to questions asked before it had started are thrown away."""
         with suppress(OSError, EOFError):
             while self.parent_conn.poll():
                 self.parent_conn.recv()
