@@ -45,11 +45,10 @@ from app.providers.registry import tariff as list_tariff
 from app.providers.windows import Windows
 from app.proxy.caller import Authenticator
 from app.proxy.conversation_ids import Conversations
-from app.proxy.counting import Counting
-from app.proxy.exchange import ChatEndpoint
+from app.proxy.endpoint import ChatEndpoint
 from app.proxy.gate import Gate
 from app.proxy.model_limits import ModelLimits
-from app.proxy.passthrough import PassthroughEndpoint
+from app.proxy.passthrough import CountingEndpoint, PassthroughEndpoint
 from app.proxy.services import Services
 from app.runtime.bounded import Repeats
 from app.runtime.caches import Caches
@@ -108,7 +107,7 @@ def create_app(settings: Settings, *, reports: bool = True) -> Application:
     if settings.inspector.enabled:
         add_inspector(app, settings, services, metrics)
     add_error_handlers(app)
-    chat, counting = ChatEndpoint(services), ChatEndpoint(services, Counting)
+    chat, counting = ChatEndpoint(services), CountingEndpoint(services)
     ways = super(Application, app).__call__, chat, counting, PassthroughEndpoint(services)
     server, verbose = settings.server, settings.log.level == "debug"
     door = Door(server.host, server.allowed_hosts, server.allowed_origins)

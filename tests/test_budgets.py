@@ -14,14 +14,14 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 47_567,
+    "app": 47_279,
     "app/cli": 2_655,
     "app/compaction": 10_938,
     "app/conversation": 2_096,
     "app/http": 3_210,
     "app/inspector": 3_050,
     "app/providers": 1_820,
-    "app/proxy": 3_306,
+    "app/proxy": 3_049,
     "app/api": 2_910,
     "app/runtime": 689,
     "app/settings": 1_997,
@@ -33,7 +33,7 @@ LINES = {
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""
-FILES = 230
+FILES = 224
 """Python files in `app`, at most."""
 SETTINGS = 70
 TABLES = 12

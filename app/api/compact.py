@@ -36,8 +36,9 @@ from app.formats.format import WireFormat
 from app.http.own_headers import CONVERSATION_ID
 from app.proxy.caller import Caller
 from app.proxy.conversation_ids import encoded_name
-from app.proxy.record import REQUEST, RequestRecord
-from app.proxy.report import context_of, latest_history, seen
+from app.proxy.exchange import REQUEST, RequestRecord
+from app.proxy.learn import conversation_seen, latest_history
+from app.proxy.reply import context_of
 from app.proxy.request import count_messages, parse_request, split_body
 from app.proxy.services import Services
 from app.store.chunks import chunks_in
@@ -193,7 +194,7 @@ async def _prepare(services: Services, chat: ChatRequest, record: RequestRecord)
 async def _keep(services: Services, chat: ChatRequest, record: RequestRecord, decision: Decision, began: float) -> None:
     """Record and store what the request showed. `began` is the monotonic clock's."""
     record.decided(chat, decision, began, waited=False)
-    services.store.writes.record(await chat.beside(services.work.do, lambda: seen(chat, decision)))
+    services.store.writes.record(await chat.beside(services.work.do, lambda: conversation_seen(chat, decision)))
     if services.keeps_messages:
         services.store.writes.record_history(latest_history(chat))
 

@@ -21,7 +21,7 @@ from app.api.dependencies import (
     made_of,
     no_conversation,
 )
-from app.proxy.report import Tokens
+from app.proxy.reply import Tokens
 from app.store import StoredConversation
 from app.store.conversations import read_conversations
 

@@ -12,8 +12,8 @@ from starlette.exceptions import HTTPException
 from app.api.dependencies import base_of
 from app.api.schema import methods_of
 from app.errors import InvalidRequest, MethodNotAllowed, StenoError, StorageUnavailable, UnknownPath
+from app.proxy.exchange import LONGEST_PATH, REQUEST
 from app.proxy.gate import LISTENER
-from app.proxy.record import LONGEST_PATH, REQUEST
 from app.store import StoreUnavailable, UnknownCursor
 
 _THEIRS = re.compile(

@@ -23,8 +23,9 @@ from app.api.plan_words import in_words
 from app.compaction.fallback import StepName
 from app.compaction.verify import coverage_of
 from app.proxy.caller import Caller
-from app.proxy.record import REQUEST
-from app.proxy.report import context_of, plan_of
+from app.proxy.exchange import REQUEST
+from app.proxy.learn import plan_of
+from app.proxy.reply import context_of
 from app.proxy.request import count_messages, parse_request, split_body
 
 

@@ -172,6 +172,10 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_onl
         """Number of turns that have begun."""
         return len(self.conversation.transcript.turn_starts)
 
+    @property
+    def log_ids(self) -> dict[str, str]:
+        return {"request_id": self.request_id, "conversation_id": self.conversation_id}
+
     def history(self, *scope: Hashable) -> Lineage:
         """Lineage of the history: a name may stand for many. Its digests tell whose it is."""
         return Lineage((self.series, *scope), self.conversation.cut_digests[1:])

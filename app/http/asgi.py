@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
 from email.utils import formatdate
 from time import time
 from typing import Any, Protocol, cast
@@ -80,27 +80,23 @@ def _uncounted(_: int) -> None:
     """Count nothing, for callers with no sum to keep."""
 
 
-def body_here(connection: Connection | None, at_most: int, count: Callable[[int], None]) -> bytes | None:
-    """Return the whole body, if it is here already; `count` is given its size, and may raise. Raises `BodyTooLarge`."""
-    body = None if connection is None else connection.whole_body()
-    if body is not None:
-        _check_size(len(body), at_most)
-        count(len(body))
-    return body
-
-
 async def read_body(
     receive: Receive,
     headers: Headers,
     at_most: int,
     seconds: float,
     count: Callable[[int], None] = _uncounted,
+    connection: Connection | None = None,
 ) -> bytes:
-    """Return the whole body as it comes; `count` is given the bytes of each piece, and may raise.
+    """Return the whole body, at once where the connection has it; `count` is given its bytes, and may raise.
 
     Raises `BodyTooLarge` (before the body is sent, where its length is announced), `RequestTimedOut` or
     `ClientDisconnected`.
     """
+    if connection is not None and (body := connection.whole_body()) is not None:
+        _check_size(len(body), at_most)
+        count(len(body))
+        return body
     _check_size(int(value_of(headers, b"content-length") or 0), at_most)
     pieces: list[bytes] = []
     size = 0
@@ -132,17 +128,14 @@ async def body_pieces(receive: Receive) -> AsyncIterator[bytes]:
         more = message.get("more_body", False)
 
 
-async def until_disconnect(
-    receive: Receive,
-    answer: ClientAnswer,
-    work: Coroutine[Any, Any, None],
-    arrived: asyncio.Event | None = None,
-    connection: Leaving | None = None,
-) -> None:
-    """Do the work, unless the client leaves first: then it is cancelled, and with it the call to the provider.
+@contextmanager
+def until_disconnect(
+    receive: Receive, answer: ClientAnswer, connection: Leaving | None = None, arrived: asyncio.Event | None = None
+) -> Iterator[None]:
+    """Work until the client leaves: then the work is cancelled, and with it the call to the provider.
 
-    The connection says who leaves. Without one a task listens to the client; `arrived` is set once the work has taken
-    the whole body: only then may anybody else listen.
+    The connection says that it leaves. Without one a task listens to the client; `arrived` is set once the work has
+    taken the whole body: only then may anything else listen.
     """
     if connection is None:
         connection = _Listening(receive, arrived)
@@ -152,13 +145,13 @@ async def until_disconnect(
 
     def leave() -> None:
         nonlocal has_left
-        if not answer.ended:  # To the server everybody has left once an answer has ended.
+        if not answer.ended:  # To the server every client has left once an answer has ended.
             has_left = True
             working.cancel()
 
     connection.when_left(leave)
     try:
-        await work
+        yield
     except asyncio.CancelledError:
         if not has_left or working.cancelling() > others + 1:  # The server wants to end, too.
             raise

@@ -24,7 +24,7 @@ from app.inspector.timeline import Fate, Fates
 from app.inspector.visits import NoSuchPage, PageRoute, TheVisit, Visit
 from app.inspector.why import explained, meanings
 from app.proxy.conversation_ids import name_in_path
-from app.proxy.record import REQUEST
+from app.proxy.exchange import REQUEST
 from app.store import StoredConversation, StoredHistory, StoredMessage, UsagePage
 from app.store.chunks import chunks_named, find_summary, read_summaries
 from app.store.conversations import find_conversation, find_pins

@@ -25,8 +25,8 @@ from app.inspector.live import Live
 from app.inspector.pages import HEADERS, Pages
 from app.inspector.session import COOKIE, LASTS_SECONDS, OPERATORS_COOKIE, OVER_TLS, Session, Sessions
 from app.proxy.caller import ANONYMOUS
+from app.proxy.exchange import REQUEST
 from app.proxy.gate import LISTENER
-from app.proxy.record import REQUEST
 from app.proxy.services import Services
 from app.settings.checks import Finding
 from app.store import StoreUnavailable

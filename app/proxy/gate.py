@@ -24,7 +24,7 @@ from app.http.own_headers import COUNT
 from app.http.relayed import Headers, value_of
 from app.providers.ledger import new_request_id
 from app.proxy.conversation_ids import IN_PATH, name_in_path
-from app.proxy.record import LONGEST_PATH, REQUEST, RequestRecord
+from app.proxy.exchange import LONGEST_PATH, REQUEST, RequestRecord
 from app.runtime.bounded import Repeats
 from app.telemetry.metrics import Metrics
 

@@ -1,12 +1,14 @@
-"""Passthrough: every other `/v1` path and method, relayed as it is, in both directions."""
+"""Passthrough: requests to count tokens, and every other `/v1` path and method, relayed in both directions."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 
 from starlette.types import Receive, Scope, Send
 
+from app.conversation.reasons import Code, Reason
 from app.errors import BodyTooLarge, RequestTimedOut, StenoError
 from app.formats.paths import format_at, uncompacted
 from app.http.asgi import (
@@ -20,15 +22,52 @@ from app.http.asgi import (
 )
 from app.http.relayed import Headers, forwarded, value_of
 from app.providers.providers import Provider
-from app.proxy.gate import TARGET, UPSTREAM
-from app.proxy.record import REQUEST
-from app.proxy.relaying import relay_raw
-from app.proxy.report import bypassed, log_bypass, passing, unless_told
+from app.proxy.endpoint import FAILED, ChatEndpoint, logged
+from app.proxy.exchange import REQUEST, Exchange
+from app.proxy.gate import TARGET, UPSTREAM, counts_forwarded
+from app.proxy.reply import (
+    context_headers,
+    log_bypass,
+    passing,
+    relay_as_sent,
+    relay_raw,
+    relay_unread,
+    unless_told,
+    unread_headers,
+)
+from app.proxy.request import Unread, count_messages
 from app.proxy.services import Services
 from app.settings import LimitSettings
 
 UPLOAD_BYTES = 1_000_000_000
 """Most bytes of a body that passes through: it takes no memory, but a connection for as long as it lasts."""
+
+
+class CountingEndpoint(ChatEndpoint):
+    """Endpoint of requests to count tokens, which the provider counts: those of the payload that would be sent now, or
+    of the request as it came. They leave no trace."""
+
+    remembers = False
+
+    async def serve(self, exchange: Exchange) -> None:
+        services, caller = exchange.services, exchange.caller
+        if counts_forwarded(caller.headers):
+            request = await self._read(exchange)
+        else:
+            entry = uncompacted("POST", caller.target)
+            reason = Reason(Code.PATH_NOT_COMPACTED) if entry is None else passing(entry, services.formats)
+            request = Unread(reason, exchange.body)
+        if isinstance(request, Unread):
+            await relay_unread(exchange, request, remembers=False)
+            return
+        decision = FAILED
+        with logged("a request was not prepared", **request.log_ids):
+            decision = await services.compactor.dry_run(request).simulate(summaries=False)
+        await count_messages(services, request.tenant, request.conversation, request.prompt)
+        exchange.headers = context_headers(request, decision)
+        body = await request.beside(services.work.do, partial(request.payload, decision))
+        answering = await exchange.call(request.provider, body, request.model)
+        await relay_as_sent(exchange, answering, exchange.headers)
 
 
 class PassthroughEndpoint:
@@ -49,11 +88,11 @@ class PassthroughEndpoint:
             if entry is not None:
                 reason = passing(entry, self._services.formats)
                 log_bypass(self._services.repeats, entry.name, reason)
-                own = bypassed(reason)
+                own = unread_headers("bypassed", reason.text)
                 scope[REQUEST].metrics.payload("bypassed")
             provider = self._services.providers.of(None, format_at(scope[TARGET], headers), tenant, scope[UPSTREAM])
-            relaying = self._relay(provider, scope, headers, receive, arrived, answer, own)
-            await until_disconnect(receive, answer, relaying, arrived, scope.get(CONNECTION))
+            with until_disconnect(receive, answer, scope.get(CONNECTION), arrived):
+                await self._relay(provider, scope, headers, receive, arrived, answer, own)
         except ClientDisconnected:
             return
         except StenoError as error:
@@ -76,7 +115,7 @@ class PassthroughEndpoint:
         answering = await provider.upstream.relay(head, _body(headers, receive, arrived, self._services.limits))
         record.answered(answering)
         try:
-            await relay_raw(answering, answer, unless_told(own, list(answering.headers)), record)
+            await relay_raw(answering, answer, unless_told(own, answering.headers), record)
         finally:
             await answering.close()
 

@@ -12,14 +12,17 @@ from functools import partial
 from hashlib import blake2b
 from itertools import dropwhile
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.request import MANY_MESSAGES, ChatRequest
 from app.compaction.view import Conversation, turn_digest
 from app.conversation.identity import Identity
 from app.conversation.messages import Kind
+from app.conversation.reasons import Code, Reason
 from app.conversation.recognition import heads_of
 from app.errors import BodyTooLarge, InvalidRequest
+from app.formats.raw_json import Unreadable
 from app.formats.reader import MessageReader
 from app.formats.requests import BOUNDS, BodyBounds, WireRequest, check_number
 from app.formats.sse import EVENT_SHAPES, EventShape
@@ -95,6 +98,42 @@ def _take(pieces: Iterator[bytes], most: int) -> bytes:
         if size >= most:
             break
     return b"".join(taken)
+
+
+class Unread(Struct, frozen=True):
+    """Request that is forwarded unread, or un-compacted."""
+
+    reason: Reason
+    body: bytes
+    """Bytes for the provider."""
+
+
+async def read_request(
+    services: Services, caller: Caller, body: bytes, request_id: str, *, remember: bool
+) -> ChatRequest | Unread:
+    """Read a chat request whose body is decoded. Raises `UnknownUpstream` and `InvalidRequest`.
+
+    One by which its history is compacted elsewhere passes whole where it fits. Where it would overflow it is still
+    compacted, or the client could not go on at all: behind Steno's summaries it sees small prompts only. Where it
+    holds signed thinking, which may be refused after earlier compactions, it is a request that is not compacted.
+    """
+    if caller.asks_for_summary:
+        return Unread(Reason(Code.SUMMARY_CALL), body)
+    try:
+        if caller.encodes_bodies:
+            raise Unreadable("The body is encoded in a way that cannot be undone.")
+        wire = await split_body(services, caller, body)
+        handed_off = wire.hands_off
+        if handed_off is not None and handed_off.code not in (Code.CLIENT_COMPACTION, Code.NATIVE_COMPACTION):
+            return Unread(handed_off, wire.untouched)
+        request = await parse_request(services, wire, caller, request_id, remember=remember)
+    except Unreadable as error:
+        return Unread(Reason(error.reason), body)
+    if handed_off is None or not request.conversation.is_within(request.budget.limit):
+        return request
+    if request.conversation.history.holds_signed_thinking:
+        return replace(request, compaction=False)
+    return Unread(handed_off, wire.untouched)
 
 
 async def split_body(services: Services, caller: Caller, body: bytes) -> WireRequest:

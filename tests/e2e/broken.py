@@ -11,7 +11,7 @@ from app.api import compact
 from app.cli import main as cli
 from app.compaction.request import ChatRequest
 from app.formats.requests import WireRequest
-from app.proxy import exchange
+from app.proxy import request as proxy_request
 from app.proxy.caller import Caller
 from app.proxy.request import parse_request
 from app.proxy.services import Services
@@ -30,7 +30,7 @@ async def _exploding(
 
 
 def main() -> None:
-    vars(exchange)["parse_request"] = vars(compact)["parse_request"] = _exploding
+    vars(proxy_request)["parse_request"] = vars(compact)["parse_request"] = _exploding
     cli.main()
 
 

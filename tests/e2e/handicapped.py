@@ -23,7 +23,7 @@ from typing import Any, Literal
 from app.cli import main as cli
 from app.compaction.summariser_client import Summariser
 from app.formats.summaries import SummaryReader
-from app.proxy.forwarding import Forwarding
+from app.proxy.endpoint import ChatEndpoint
 from app.store import Store, chunks, leases
 
 Place = tuple[Any, str, Literal["before", "after"]]
@@ -35,7 +35,7 @@ STEPS: Mapping[str, Place] = {
     "before the summary is stored": (Store, "keep_chunks", "before"),
     "in the transaction that stores it": (chunks, "commit_chunks", "after"),
     "before the lease is released": (Store, "release_lease", "before"),
-    "before the request goes on": (Forwarding, "obtain", "before"),
+    "before the request goes on": (ChatEndpoint, "_send", "before"),
 }
 """Of a compaction, in their order: a function, and whether the process dies before it or once it is done."""
 

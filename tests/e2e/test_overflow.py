@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.http.connection import Exchange
-from app.proxy import exchange
+from app.proxy import endpoint
 from tests.e2e.histories import chat, turns, used
 from tests.e2e.raw import connected, read_until, request_bytes
 from tests.e2e.running import StartSteno, Steno
@@ -111,7 +111,7 @@ def test_an_answer_that_begins_while_its_client_leaves_is_closed(
     def counted(*_: Any) -> asyncio.Future[Any]:
         return asyncio.ensure_future(asyncio.to_thread(counting.wait, 5))
 
-    monkeypatch.setattr(exchange, "count_meanwhile", counted)
+    monkeypatch.setattr(endpoint, "count_meanwhile", counted)
     answers = held(steno, monkeypatch)
     scripted.then(stream_head() + chunked(b": hello\n\n"), "hang")
     with connected(steno.url) as connection:

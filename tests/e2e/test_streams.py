@@ -16,7 +16,7 @@ import pytest
 
 from app.errors import UpstreamUnreachable
 from app.formats.sse import EVENT_SHAPES
-from app.proxy import early
+from app.proxy import stream
 from lab.simulator import Fault, ScriptedCall, Simulator
 from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns
 from tests.e2e.raw import arrival, connected, pieces, post, read_until, request_bytes, timed_body
@@ -196,7 +196,7 @@ def test_a_compressed_answer_that_cannot_be_decoded_is_an_error_in_the_stream(
     why: str,
 ) -> None:
     """Its bytes would stand between frames that are none of them."""
-    monkeypatch.setattr("app.proxy.decoding.MOST_OF_ANSWER", 50_000)
+    monkeypatch.setattr("app.proxy.stream.MOST_OF_ANSWER", 50_000)
     scripted.then(answer(SUMMARY)).then(stream_head(b"content-encoding: " + name) + chunked(body) + LAST_CHUNK)
     told = stream_of(before_scripted())
     assert body not in told
@@ -233,7 +233,7 @@ def test_keep_alives_come_while_a_summary_is_made(
     scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
     """At frame boundaries, no faster than is due; also while the provider is silent after it."""
-    monkeypatch.setattr(early, "KEEP_ALIVE_SECONDS", 1.0)
+    monkeypatch.setattr(stream, "KEEP_ALIVE_SECONDS", 1.0)
     steno = before_scripted()
     scripted.then(2.3, answer(SUMMARY)).then(1.3, stream_head() + chunked(FIRST + TEXT + FINISH + DONE) + LAST_CHUNK)
     with connected(steno.url) as connection:
@@ -252,7 +252,7 @@ def test_keep_alives_of_ours_do_not_prolong_the_providers_time(
     scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client is kept waiting, but no longer than the provider may be silent."""
-    monkeypatch.setattr(early, "KEEP_ALIVE_SECONDS", 1.0)
+    monkeypatch.setattr(stream, "KEEP_ALIVE_SECONDS", 1.0)
     steno = before_scripted(upstream={"first_byte_seconds": 3.5})
     scripted.then(answer(SUMMARY)).then("hang")
     with connected(steno.url) as connection:
@@ -316,7 +316,7 @@ def completion(*messages: Any, **members: Any) -> bytes:
 def test_a_client_is_kept_alive_while_a_refused_request_waits_and_its_leaving_ends_it(
     scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(early, "KEEP_ALIVE_SECONDS", 1.0)
+    monkeypatch.setattr(stream, "KEEP_ALIVE_SECONDS", 1.0)
     steno = before_scripted()
     scripted.then(answer(SUMMARY))
     scripted.default = (answer(b"{}", b"retry-after-ms: 1500", status=b"429 Too Many Requests"),)
@@ -361,10 +361,10 @@ def test_two_stenos_in_a_row_make_one_summary(simulator: Simulator, steno: Start
     """The one behind leaves the marked call alone, and the word of the one that compacted stands."""
     behind = steno()
     ahead = steno(upstream={"base_url": behind.base_url})
-    for stream in (False, True):
-        answered = post(ahead.url, chat(LONG, stream=stream, temperature=0.1 if stream else 0.2))
+    for streams in (False, True):
+        answered = post(ahead.url, chat(LONG, stream=streams, temperature=0.1 if streams else 0.2))
         assert len(answered.all("x-context-status")) == 1
-        told = data(answered.body)[-1] if stream else answered.json
+        told = data(answered.body)[-1] if streams else answered.json
         assert told["context_status"] == told["context"]["status"] == "summarized"
         assert answered.body.count(b'"context":') == 1
     assert len(simulator.summaries) == 1

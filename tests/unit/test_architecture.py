@@ -27,7 +27,7 @@ MAY_COUNT = {
     # It tells which tables are missing.
     "cli/doctor.py": {"Tokenizer"},
     # What was answered, where the provider does not tell its size: an upper bound, from which a window is learnt.
-    "proxy/learning.py": {"by_bytes"},
+    "proxy/learn.py": {"by_bytes"},
     # They count texts of our own making: summaries, the simulator's answers.
     "compaction/user_words.py": {COUNT},
     "compaction/chunk_builder.py": {COUNT, "note_tokens"},
@@ -46,7 +46,7 @@ MAY_SCALE = {
     "compaction/chunk_builder.py": {
         "len(messages) // 3",  # the newest third, which is marked as recent
     },
-    "proxy/early.py": {"1 / 3"},  # of a client's patience
+    "proxy/stream.py": {"1 / 3"},  # of a client's patience
     "formats/media.py": {"(len(data) - start) * 3 // 4"},  # bytes in base64
 }
 

@@ -9,7 +9,7 @@ import pytest
 from starlette.types import Message
 
 from app.errors import BodyTooLarge
-from app.http.asgi import ClientAnswer, Signature, body_here, until_disconnect
+from app.http.asgi import ClientAnswer, Signature, read_body, until_disconnect
 from app.http.relayed import Headers
 
 DISCONNECT: Message = {"type": "http.disconnect"}
@@ -37,11 +37,9 @@ async def hang() -> None:
 async def do(receive: Callable[[], Awaitable[Message]], work: Callable[[], Awaitable[None]] = hang) -> None:
     async def sent(_: Message) -> None: ...
 
-    async def working() -> None:
-        await work()
-
     async with asyncio.timeout(5):
-        await until_disconnect(receive, ClientAnswer(sent), working())
+        with until_disconnect(receive, ClientAnswer(sent)):
+            await work()
 
 
 def pending_cancels() -> int:
@@ -132,12 +130,10 @@ async def unheard() -> Message:
 async def served(connection: Told, work: Callable[[ClientAnswer], Awaitable[None]]) -> None:
     async def sent(_: Message) -> None: ...
 
-    async def working() -> None:
-        await work(answer)
-
     answer = ClientAnswer(sent, connection=connection)
     async with asyncio.timeout(5):
-        await until_disconnect(unheard, answer, working(), connection=connection)
+        with until_disconnect(unheard, answer, connection):
+            await work(answer)
 
 
 async def test_a_server_that_tells_is_not_listened_to() -> None:
@@ -177,13 +173,12 @@ async def test_work_goes_on_though_the_client_leaves_after_the_end_of_its_answer
     assert tidied
 
 
-def test_a_body_that_is_here_is_taken_at_once_and_within_the_same_limits() -> None:
+async def test_a_body_that_is_here_is_taken_at_once_and_within_the_same_limits() -> None:
     counted: list[int] = []
-    assert body_here(Told(), 9, counted.append) == b"all of it"
+    assert await read_body(unheard, [], 9, 5, counted.append, Told()) == b"all of it"
     assert counted == [9]
     with pytest.raises(BodyTooLarge):
-        body_here(Told(), 8, counted.append)
-    assert body_here(None, 9, counted.append) is None
+        await read_body(unheard, [], 8, 5, counted.append, Told())
 
 
 def test_an_answer_is_signed_once_with_what_it_lacks() -> None:

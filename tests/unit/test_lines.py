@@ -10,7 +10,7 @@ from app import __version__
 from app.cli.logs import Line
 from app.cli.server import banner
 from app.conversation.reasons import _REMEDIES, Code, because, hint_for
-from app.proxy.record import _AWAY, _FAULT, _STATUSES
+from app.proxy.exchange import _AWAY, _FAULT, _STATUSES
 from app.settings import Settings, every_setting, load
 
 DECIDED = {

@@ -10,7 +10,7 @@ import pytest
 
 from app.compaction.chunks import Outcome
 from app.conversation.reasons import Code, because
-from app.proxy.record import RequestRecord
+from app.proxy.exchange import RequestRecord
 from app.runtime.bounded import Repeats
 from app.telemetry.metrics import ANSWERED, CACHES, ENDS, REPORTED, Metrics, Sampler
 from app.tokens.usage import Purpose, Tokens

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.formats.provider_errors import LONGEST_PAUSE, error_body, is_repeatable, named_pause
-from app.proxy.forwarding import Patience
+from app.proxy.recovery import RetryBudget
 
 NOW = 1_795_257_889.0
 
@@ -103,7 +103,7 @@ def test_what_sdks_repeat_is_repeatable_unless_the_provider_says_otherwise() -> 
 
 
 def test_patience_is_for_two_repetitions() -> None:
-    patience = Patience(60.0)
+    patience = RetryBudget(60.0)
     first, second = patience.pause() or 0, patience.pause() or 0
     assert 0.375 <= first <= 0.5
     assert 0.75 <= second <= 1.0
@@ -112,7 +112,7 @@ def test_patience_is_for_two_repetitions() -> None:
 
 def test_patience_is_as_long_as_the_client_waits() -> None:
     headers = [(b"retry-after", b"5")]
-    assert Patience(4.0).pause(headers) is None
-    patience = Patience(6.0)
+    assert RetryBudget(4.0).pause(headers) is None
+    patience = RetryBudget(6.0)
     assert patience.pause(headers) == 5.0
     assert patience.pause([(b"retry-after-ms", b"0")]) is not None

@@ -15,7 +15,7 @@ from app.compaction.request import ChatRequest
 from app.compaction.view import Conversation
 from app.conversation.messages import Kind, Message
 from app.conversation.reasons import Code, because
-from app.proxy.report import Context, closing, context_headers, context_members, context_of
+from app.proxy.reply import Context, context_headers, context_members, context_of
 from app.tokens.calibration import Line
 from app.tokens.estimate import Costs
 from tests.unit.conversations import IDENTITY, TENANT
@@ -46,7 +46,7 @@ def test_an_answer_an_event_and_a_plan_give_the_same_context(
     members = context_members(known, decision)
     assert members.status == FULL
     answered = msgspec.json.decode(b"{%b}" % members.report)
-    assert answered == {"context_status": "full", "context": closing(known, decision)}
+    assert answered == {"context_status": "full", "context": msgspec.to_builtins(context_of(known, decision))}
     assert msgspec.convert(answered["context"], Context) == context_of(known, decision)
 
 

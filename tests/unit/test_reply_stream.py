@@ -16,7 +16,7 @@ from app.http.connection import Connection, Exchange, Timeouts
 from app.http.pool import Pool
 from app.http.upstream import UpstreamAnswer, arrived_part, arrived_whole, is_over
 from app.http.writing import RequestHead
-from app.proxy.relaying import FRAMES_AT_ONCE, Relay
+from app.proxy.reply import FRAMES_AT_ONCE, relay_stream, start_stream
 
 PLAIN = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n"
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -95,10 +95,10 @@ def relayed(*arrivals: bytes) -> list[str | bytes]:
     async def story() -> list[str | bytes]:
         provider, client = Provider(), Client()
         answering = await provider.answers(arrivals[0])
-        record = SimpleNamespace(cut=lambda _: None)
-        relay = Relay(cast("Any", client), cast("Any", record), CHAT_COMPLETIONS)
-        await relay.start(answering, [])
-        streaming = asyncio.ensure_future(relay.stream(answering, CHAT_COMPLETIONS.answers.editor()))
+        record, caller = SimpleNamespace(cut=lambda _: None), SimpleNamespace(format=CHAT_COMPLETIONS)
+        exchange: Any = SimpleNamespace(client=client, record=record, caller=caller)
+        await start_stream(exchange, answering, [])
+        streaming = asyncio.ensure_future(relay_stream(exchange, answering, CHAT_COMPLETIONS.answers.editor()))
         for part in arrivals[1:]:
             for _ in range(3):
                 await asyncio.sleep(0)

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from app.compaction.fallback import Decision
-from app.proxy.learning import MISJUDGED, Observation
+from app.providers.windows import overflow_in
+from app.proxy.exchange import Attempt
+from app.proxy.learn import MISJUDGED, learn_limit
 from app.tokens.calibration import Line
 
 
@@ -28,16 +30,17 @@ async def test_a_limit_is_learnt_if_it_fits_what_was_sent_and_is_not_the_clients
     request: Any = SimpleNamespace(
         budget=SimpleNamespace(line=Line(0.0, 1.0)),
         forwarded=lambda _: sent,
-        format=SimpleNamespace(edits=None),
         measure=SimpleNamespace(asked="m"),
         provider=SimpleNamespace(windows=windows),
         tenant="t",
         wire=SimpleNamespace(answer=SimpleNamespace(output=None), echoed_in=lambda *_: is_quoted, model="m"),
     )
     services: Any = SimpleNamespace(work=SimpleNamespace(do=run_at_once))
-    observation = Observation(services, request, Decision(None))
+    attempt = Attempt(request, Decision(None))
     body = (
         b'{"error":{"message":"This model\'s maximum context length is 4000 tokens.","code":"context_length_exceeded"}}'
     )
-    await observation.refusal(400, [], body)
+    overflow = overflow_in(400, [], body)
+    assert overflow is not None
+    assert await learn_limit(services, attempt, overflow, body) is bool(learnt)
     assert limits == learnt

@@ -1,0 +1,258 @@
+"""Endpoint of chat requests: identify, read, prepare, send, recover once, relay, record. Plain ASGI: the hot path."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from time import monotonic
+from typing import ClassVar
+
+import structlog
+from msgspec.structs import replace
+from starlette.types import Receive, Scope, Send
+
+from app.compaction.compactor import untouched
+from app.compaction.fallback import UNTOUCHED, Decision
+from app.compaction.request import ChatRequest
+from app.conversation.reasons import Code, Reason, because
+from app.errors import StenoError, UpstreamUnreachable
+from app.formats.provider_errors import is_repeatable
+from app.http.asgi import (
+    CONNECTION,
+    SIGNATURE,
+    AbortedAnswer,
+    ClientAnswer,
+    ClientDisconnected,
+    peer_of,
+    read_body,
+    until_disconnect,
+)
+from app.http.relayed import EVENT_STREAM, value_of
+from app.proxy.caller import Caller
+from app.proxy.exchange import FIRST_ERROR, REQUEST, Attempt, Exchange
+from app.proxy.gate import CONVERSATION, FORMAT, TARGET, UPSTREAM
+from app.proxy.learn import conversation_seen, latest_history, learn_cut, learn_status, learn_usage, record_calls
+from app.proxy.recovery import RetryBudget, choose_recovery, inspect_answer, learn_recovery, takes_place
+from app.proxy.reply import context_headers, relay_answer, relay_unread
+from app.proxy.request import Unread, count_meanwhile, plain_body, read_request
+from app.proxy.services import Services
+from app.proxy.stream import EarlyStream
+
+log = structlog.get_logger("steno.chat")
+
+
+FAILED = Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
+"""Decision about a request that could not be prepared."""
+
+
+@contextmanager
+def logged(event: str, *raised: type[Exception], **members: str) -> Iterator[None]:
+    """Log a fault of Steno's own, and go on: it fails no request that would work without Steno. `raised`: errors that
+    are none."""
+    try:
+        yield
+    except raised:
+        raise
+    except Exception:
+        log.exception(event, **members)
+
+
+class ChatEndpoint:
+    remembers: ClassVar[bool] = True
+    """True if the next request of a conversation is recognised by this one."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        services, headers, format_ = self._services, list(scope["headers"]), scope[FORMAT]
+        record, client = scope[REQUEST], ClientAnswer(send, scope[SIGNATURE], scope.get(CONNECTION))
+        exchange = None
+        try:
+            # Before a body is read of a client that may not be served.
+            tenant = services.authenticator.identify(headers, peer_of(scope), scope["query_string"]).tenant
+            caller = Caller(tenant, headers, format_, scope[CONVERSATION], scope[UPSTREAM], scope[TARGET])
+            exchange = Exchange(services, record, client, caller)
+            with services.in_flight.counted() as count:
+                await self._read_body(exchange, receive, scope, count)
+                with until_disconnect(receive, client, scope.get(CONNECTION)):
+                    try:
+                        await self.serve(exchange)
+                    finally:
+                        await exchange.close()
+        except ClientDisconnected:
+            return
+        except StenoError as error:
+            record.failed(error)
+            if client.started:
+                raise AbortedAnswer(error.message) from error
+            await client.error(error, exchange.headers if exchange else [], format_.answers.error(error))
+
+    async def serve(self, exchange: Exchange) -> None:
+        """Serve a request whose body has arrived. It is recorded also if the client leaves."""
+        request = await self._read(exchange)
+        if isinstance(request, Unread):
+            await relay_unread(exchange, request, remembers=self.remembers)
+            return
+        exchange.stream = stream = EarlyStream(exchange, request)
+        try:
+            attempt = await self._prepare(exchange, request)
+            await self._send(exchange, attempt)
+            if attempt.refusal is not None:
+                attempt = await self._recover(exchange, attempt)
+            await (stream.relay(attempt) if stream.has_begun else relay_answer(exchange, attempt))
+        except StenoError as error:
+            if not stream.has_begun:
+                exchange.headers = context_headers(request, exchange.attempt.decision) if exchange.attempt else []
+                raise
+            exchange.record.failed(error)
+            await stream.fail(error)
+        finally:
+            self._record(exchange, request)
+
+    async def _read_body(
+        self, exchange: Exchange, receive: Receive, scope: Scope, count: Callable[[int], None]
+    ) -> None:
+        """Read and decode the body. Raises `BodyTooLarge`, `RequestTimedOut` and `ClientDisconnected`."""
+        services, caller, limits = self._services, exchange.caller, self._services.limits
+        if services.tracer is not None:
+            # The request's span stands in place of the client's own: whatever is sent for it continues from there.
+            span = exchange.record.span = services.tracer.begins(caller.target, caller.headers)
+            span.says("steno.request.id", exchange.record.request_id)
+            caller = replace(caller, headers=span.parent_of(caller.headers))
+        at_most, connection = limits.largest_body, scope.get(CONNECTION)
+        body = await read_body(receive, caller.headers, at_most, limits.receive_seconds, count, connection)
+        if caller.encodes_bodies:
+            plain = await plain_body(body, caller.headers, at_most, count, services.work, caller.tenant)
+            if plain is not None:
+                exchange.encoded = caller.headers, body
+                caller, body = caller.with_plain_body(), plain
+        exchange.caller, exchange.body = caller, body
+
+    async def _read(self, exchange: Exchange) -> ChatRequest | Unread:
+        """Read the request. Raises `UnknownUpstream` and `InvalidRequest`."""
+        body, request_id = exchange.body, exchange.record.request_id
+        try:
+            return await read_request(self._services, exchange.caller, body, request_id, remember=self.remembers)
+        except StenoError:
+            raise
+        except Exception:
+            log.exception("a request was not understood", request_id=request_id)
+            return Unread(Reason(Code.INTERNAL_ERROR), body)
+
+    async def _prepare(self, exchange: Exchange, request: ChatRequest) -> Attempt:
+        """Decide what is sent: the client's bytes at once, where that needs no store."""
+        services, stream = self._services, exchange.stream
+        began, decision = None, UNTOUCHED
+        if request.thinking_from or not request.is_left_alone:
+            decision = FAILED
+            with logged("a request was not prepared", **request.log_ids):
+                at_once = None if request.thinking_from else untouched(request)
+                if at_once is None:
+                    began = monotonic()
+                    services.store.writes.catch_up()
+                    preparation = services.compactor.for_request(request, stream.announce, may_postpone=True)
+                    at_once = await preparation.prepare()
+                decision = at_once
+        waited = round(monotonic() - began, 3) if began is not None and stream.has_waited else None
+        attempt = exchange.propose(request, decision, waited)
+        exchange.record.decided(request, attempt.decision, began, waited=stream.has_waited)
+        return attempt
+
+    async def _send(self, exchange: Exchange, attempt: Attempt) -> None:
+        """Send a payload until its answer is final. Once the client's stream has begun no SDK repeats a request: then
+        Steno does, as it would. Text too short to be counted before is counted meanwhile. Raises the upstream errors.
+        """
+        retries, repeats = RetryBudget(attempt.request.wait_seconds), exchange.stream.has_begun
+        counting = count_meanwhile(self._services, attempt.request)
+        try:
+            while True:
+                try:
+                    await self._send_once(exchange, attempt)
+                except UpstreamUnreachable:  # The provider has not seen the request.
+                    if not repeats or (pause := retries.pause()) is None:
+                        raise
+                else:
+                    status, headers = attempt.answering.status, attempt.answering.headers
+                    is_refused = attempt.refusal is not None and attempt.refusal.kind != "other"
+                    if not repeats or is_refused or not is_repeatable(status, headers):
+                        return
+                    if (pause := retries.pause(headers)) is None:
+                        return
+                    await attempt.answering.close()
+                    seconds, request_id = round(pause, 3), exchange.record.request_id
+                    log.info("asked once more", request_id=request_id, status=status, seconds=seconds)
+                await asyncio.sleep(pause)
+        finally:
+            if counting is not None:
+                await asyncio.wait({counting})
+
+    async def _send_once(self, exchange: Exchange, attempt: Attempt) -> None:
+        request = attempt.request
+        if attempt.decision.view is None:
+            body = attempt.body()
+        else:
+            body = await request.beside(self._services.work.do, attempt.body)
+        attempt.size = len(body)
+        answering = await exchange.call(request.provider, body, request.model, logs_refusal=False)
+        learn_status(attempt, answering.status)
+        with logged("a refusal was not learnt from", StenoError):
+            await inspect_answer(exchange, attempt, answering)
+        is_shown = attempt.refusal is None or not attempt.refusal.keeps_messages
+        if answering.status >= FIRST_ERROR and is_shown:
+            exchange.record.refused(answering)
+
+    async def _recover(self, exchange: Exchange, refused: Attempt) -> Attempt:
+        """Send another payload in place of a refused one, once at most. Return the attempt whose answer is the
+        client's."""
+        changed, is_taken = None, False
+        with logged("a request was not prepared", **refused.request.log_ids):
+            changed = await choose_recovery(exchange, refused)
+        if changed is not None:
+            exchange.is_recovering = True
+            try:
+                await self._send(exchange, changed)
+            except StenoError as error:
+                if refused.refusal is not None and refused.refusal.keeps_messages:
+                    raise
+                exchange.record.failed(error)
+            else:
+                is_taken = takes_place(refused, changed)
+                await (refused if is_taken else changed).answering.close()
+            learn_recovery(exchange, refused, changed, is_taken=is_taken)
+        exchange.attempt = changed if changed is not None and is_taken else refused
+        exchange.stream.decide(exchange.attempt.decision)
+        return exchange.attempt
+
+    def _record(self, exchange: Exchange, request: ChatRequest) -> None:
+        """Learn from the answer, write behind what was sent, and make the next summary where one will be due."""
+        services, attempt, editor = self._services, exchange.attempt, exchange.editor
+        if attempt is None:
+            return
+        if editor is not None:
+            attempt.calls[-1].usage = editor.usage
+            with logged("an answer's usage was not learnt from"):
+                if editor.complete and not editor.failed:
+                    kind = value_of(attempt.answering.headers, b"content-type") or ""
+                    learn_usage(services, attempt, editor.usage, streamed=kind.lower().startswith(EVENT_STREAM))
+            with logged("a full window was not learnt from"):
+                if editor.window_full or (editor.at_length and not editor.text_bytes):
+                    learn_cut(attempt, editor, is_empty=not editor.text_bytes)
+        if exchange.record.span is not None:
+            exchange.record.span.used(exchange.attempts[-1].usage)
+        services.store.writes.soon(partial(self._write_behind, exchange, request, attempt.decision))
+        bound, measure = request.conversation.bound, request.measure
+        if bound is None or bound > measure.least_counted:
+            services.background.consider(request, measure.rules.compaction.background, attempt.decision)
+
+    def _write_behind(self, exchange: Exchange, request: ChatRequest, decision: Decision) -> None:
+        """Keep what is left of a request that is over: the cost of its calls, and its context."""
+        store = self._services.store
+        for attempt in exchange.attempts:
+            with logged("an answer was not recorded"):
+                record_calls(self._services, attempt)
+        store.writes.record(conversation_seen(request, decision))
+        if self._services.keeps_messages:
+            store.writes.record_history(latest_history(request))

@@ -1,0 +1,237 @@
+"""Lessons of an answer about its model, and records of a request for the store and the ledger."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from app.compaction.budget import MIN_LIMIT, CutAnswer, Overflow, overflow_of
+from app.compaction.fallback import Decision, account_of
+from app.compaction.request import ChatRequest
+from app.compaction.verify import coverage_of
+from app.compaction.view import sent_again_from, turn_digest
+from app.formats.answers import AnswerEditor
+from app.formats.usage import Usage
+from app.http.upstream import LONGEST_REFUSAL
+from app.providers.providers import Provider, StreamedUsage
+from app.proxy.caller import Caller
+from app.proxy.exchange import Attempt, Call
+from app.proxy.services import Services
+from app.store import ConversationSeen, LatestHistory
+from app.tokens.calibration import Sample, picture_sample, pictures_of
+from app.tokens.tokenizer import by_bytes
+from app.tokens.usage import UNBILLED, PromptEstimate, Tokens
+
+LONGEST_REASON = 1_000
+"""Characters of a reason in a header, and in the store."""
+MISJUDGED = 4
+"""Greatest error of an estimate: what a refusal says about a prompt that much smaller is not about it."""
+
+
+def learn_status(attempt: Attempt, status: int) -> None:
+    """Record that a call was answered; its usage may still be reported."""
+    attempt.calls.append(Call(status))
+    request = attempt.request
+    if status == HTTPStatus.OK:
+        request.provider.windows.add_answered(request.tenant)
+        if request.binds_thinking:
+            learn_refused_thinking(request, sent_again_from(request.conversation, attempt.decision.view))
+
+
+def learn_refused_thinking(request: ChatRequest, messages: int) -> None:
+    """Remember that the turn goes on without the thinking of so many messages; 0 is nothing to remember."""
+    turn = turn_digest(request.conversation)
+    if messages and turn is not None:
+        request.provider.learn_refused_thinking(request.tenant, request.format.name, request.model, turn, messages)
+
+
+def learn_overflow(
+    request: ChatRequest, overflow: Overflow, output: int | None = None, *, is_measured: bool = False
+) -> None:
+    """Learn a limit. `output`: the cap that its number may be about; `is_measured`: an answer showed that it holds."""
+    windows, asked = request.provider.windows, request.measure.asked
+    windows.learn(request.tenant, request.wire.model, overflow, output, asked, is_measured=is_measured)
+
+
+def learn_cut(attempt: Attempt, editor: AnswerEditor, *, is_empty: bool) -> Overflow | None:
+    """Return the overflow that the end of an answer shows, and learn from it: there is no more room than prompt and
+    answer took."""
+    request, usage = attempt.request, editor.usage
+    asked, budget = request.wire.answer, request.budget
+    tokens, expected = usage.tokens if usage else Tokens(), budget.line.to_provider_tokens(attempt.tokens)
+    completion = tokens.completion
+    if completion is None and not is_empty:
+        completion = by_bytes(editor.text_bytes)
+    each = None if completion is None else completion // max(1, asked.choices)
+    cut, cap = CutAnswer(editor.window_full, is_empty, tokens.prompt, each), attempt.decision.output_cap
+    overflow = overflow_of(cut, expected, budget.window, budget.reserve, cap or asked.output)
+    is_shown = overflow is not None or (cut.by_window and cut.total(expected) >= MIN_LIMIT)
+    if is_shown and not (attempt.is_smaller and is_empty):
+        learn_overflow(request, Overflow("context_window", cut.total(expected)), is_measured=True)
+    return overflow
+
+
+async def learn_limit(services: Services, attempt: Attempt, overflow: Overflow, body: bytes) -> bool:
+    """Learn the limit that a refusal names; False if requests may not be measured by it. Some errors quote the
+    client: a number that may be the request's own is not learnt, nor one that does not fit what was sent."""
+    limit, request = overflow.limit, attempt.request
+    if limit is None:
+        return False
+    expected = request.budget.line.to_provider_tokens(attempt.tokens)
+    if (overflow.prompt or overflow.requested or limit) > MISJUDGED * expected:
+        return False
+    error = body[:LONGEST_REFUSAL].decode("utf-8", "replace")
+    if await services.work.do(request.tenant, lambda: request.wire.echoed_in(error, limit)):
+        return False
+    # A number that is no more than the output cap may be about that, where the prompt's is not told.
+    learn_overflow(request, overflow, request.wire.answer.output if overflow.prompt is None else None)
+    return True
+
+
+def learn_streamed_usage(request: ChatRequest, seen: StreamedUsage) -> None:
+    """Remember how the model's streams report usage. A model that refused to is not asked again for a day."""
+    known, model = request.provider.streamed_usage, (request.format.name, request.wire.model)
+    if known.own(request.tenant, model) is StreamedUsage.REFUSED and seen is StreamedUsage.WHEN_ASKED:
+        return
+    known.saw(request.tenant, model, seen)
+
+
+def learn_usage(services: Services, attempt: Attempt, usage: Usage | None, *, streamed: bool) -> None:
+    """Learn from the usage that an answer reported, or did not. `streamed`: it came as a stream."""
+    request = attempt.request
+    wire, conversation, provider, tenant = request.wire, request.conversation, request.provider, request.tenant
+    # A completion in one piece always reports it.
+    if streamed and not (attempt.asks_usage or wire.answer.says_whether_usage):
+        learn_streamed_usage(request, StreamedUsage.UNASKED if usage else StreamedUsage.WHEN_ASKED)
+    reported = usage.prompt if usage else None
+    if reported is None:
+        return
+    provider.windows.add_prompt(tenant, wire.model, reported, request.measure.asked)
+    calibrations, formula = provider.calibrations, request.measure.formula
+    holds_media = conversation.holds_media
+    learner = (pictures_of(formula), False) if holds_media else (formula, request.measure.tools)
+    is_due = services.calibration.enabled and calibrations.is_due(tenant, wire.model, *learner)
+    if not is_due or not wire.is_typical:
+        return  # What it cost is only guessed, or differs from provider to provider.
+    if not holds_media:
+        calibrations.learn(tenant, wire.model, *learner, Sample(attempt.tokens, reported))
+    elif attempt.decision.view is None and (shown := request.prompt.pictures()):
+        # Everything was sent, and all media are pictures of known size: what the text does not cost, they do.
+        plain, scaled = shown
+        text = calibrations.of(tenant, wire.model, formula, request.measure.tools)
+        sample = picture_sample(text, attempt.tokens - scaled, plain, reported)
+        if sample is not None:
+            calibrations.learn(tenant, wire.model, *learner, sample)
+
+
+def record_calls(services: Services, attempt: Attempt) -> None:
+    """Enter answered calls into the ledger. Not before the request is counted."""
+    request, decision, decided = attempt.request, attempt.decision, attempt.request.measure.decided
+    estimated, sent = request.tokens(decision)
+    if decision.actions or decision.why or attempt.waited_seconds is not None:
+        reason = decision.reason and decision.reason[:LONGEST_REASON]
+        decided = replace(decided, actions=decision.actions, reason=reason, waited_seconds=attempt.waited_seconds)
+    for call in attempt.calls:
+        services.ledger.record(
+            tenant=request.tenant,
+            conversation_id=request.conversation_id,
+            request_id=request.request_id,
+            turn=request.turn,
+            purpose="message",
+            upstream=request.provider.name,
+            format_=request.format.name,
+            model=request.model,
+            status=call.status,
+            tokens=call.tokens,
+            bill=call.usage.bill if call.usage else UNBILLED,
+            estimated=estimated,
+            forwarded=sent,
+            context_status=decision.status,
+            decided=decided,
+            chain=request.conversation.chain,
+            sizes=PromptEstimate(request.conversation.tokens, attempt.tokens, request.budget.line.ratio),
+        )
+
+
+def record_unread(
+    services: Services,
+    caller: Caller,
+    request_id: str,
+    provider: Provider,
+    model: str,
+    call: Call,
+    context_status: str,
+    body: bytes,
+) -> None:
+    """Enter a call whose request passed un-compacted: its conversation is not known."""
+    size = call.tokens.prompt or by_bytes(len(body))
+    services.ledger.record(
+        tenant=caller.tenant,
+        conversation_id="",
+        request_id=request_id,
+        turn=0,
+        purpose="message",
+        upstream=provider.name,
+        format_=caller.format.name,
+        model=model,
+        status=call.status,
+        tokens=call.tokens,
+        bill=call.usage.bill if call.usage else UNBILLED,
+        estimated=size,
+        forwarded=size,
+        context_status=context_status,
+    )
+
+
+def conversation_seen(request: ChatRequest, decision: Decision) -> ConversationSeen:
+    """Build the store's record of a request: names, sizes and digests, never a message."""
+    view = decision.view
+    messages = request.conversation.transcript.messages
+    before, after = request.tokens(decision)
+    plan = plan_of(request, decision)
+    return ConversationSeen(
+        tenant=request.tenant,
+        conversation_id=request.conversation_id,
+        model=request.model,
+        turns=len(messages.turn_starts),
+        messages=len(messages),
+        status=decision.status,
+        tokens_before=before,
+        tokens_after=after,
+        window=request.measure.window.context,
+        reason=decision.reason,
+        forked_from=request.recognised.forked_from,
+        heads=request.heads,
+        coverage=msgspec.json.encode(
+            coverage_of(request.conversation, view, request.budget.line, request.cost)
+        ).decode(),
+        plan=None if plan is None else msgspec.json.encode(plan).decode(),
+        summaries=tuple(chunk.id for chunk in view.chunks) if view else (),
+    )
+
+
+def latest_history(request: ChatRequest) -> LatestHistory:
+    """The messages of a request, to be stored. An answer comes with the next request, which has it in its history."""
+    conversation, ratio = request.conversation, request.budget.line.ratio
+    return LatestHistory(
+        tenant=request.tenant,
+        conversation_id=request.conversation_id,
+        format=request.format.name,
+        leading=conversation.instructions,
+        messages=conversation.transcript.messages,
+        alone=request.format.alone,
+        digests=conversation.chain.digests[1:],
+        tokens=[round(ratio * tokens) for tokens in conversation.costs.messages],
+    )
+
+
+def plan_of(request: ChatRequest, decision: Decision) -> dict[str, Any] | None:
+    """Explain how a payload came about, with numbers and the steps that were tried; None if nothing was due."""
+    if decision.view is None and not decision.why:
+        return None
+    turn = len(request.conversation.transcript.turn_starts)
+    account = account_of(request.conversation, request.budget, request.window.source, decision)
+    return {"request_id": request.request_id, "turn": turn, **account}

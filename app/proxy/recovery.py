@@ -1,0 +1,262 @@
+"""Recovery: the one changed payload that may be sent in place of a refused one.
+
+| refused | what is sent instead | what is learnt |
+|---|---|---|
+| to report a stream's usage | the same, not asking for it | the model is not asked again for a day |
+| signed thinking | the same messages without it | the turn goes on without that thinking |
+| two messages of one role in a row | the same view with alternating roles | the model demands them |
+| another order of the messages | the view one step lower | if it is answered: views of the refused status are refused |
+| the size, with the output cap added | a lower output cap | if it is answered: the provider adds the cap |
+| the size | a smaller prompt | the limit that the refusal names, which holds if the prompt is answered |
+| nothing, but the answer is empty for want of room | a smaller prompt | the room that prompt and answer took |
+
+A refused view that cannot be changed stays refused. Unchanged repeats are `RetryBudget`'s.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from time import monotonic, time
+
+import structlog
+from msgspec.structs import replace
+
+from app.compaction.budget import Overflow, Payload, Recovery, least_room, recover
+from app.compaction.fallback import capped
+from app.compaction.view import without_thinking
+from app.conversation.reasons import Code, because
+from app.formats.answers import AnswerEditor
+from app.formats.provider_errors import named_pause
+from app.formats.refusals import (
+    CUT_WORDS,
+    MISSING_PATH_STATUSES,
+    OVERFLOW_STATUSES,
+    decoded_body,
+    demands_alternation,
+    is_error,
+    refused_shape,
+    says_no_such_path,
+)
+from app.formats.sse import LARGEST_WHOLE
+from app.http.connection import Exchange as UpstreamExchange
+from app.http.relayed import EVENT_STREAM, media_type
+from app.http.upstream import LONGEST_REFUSAL
+from app.providers.providers import StreamedUsage
+from app.providers.windows import overflow_in
+from app.proxy.exchange import Attempt, Exchange, Refusal
+from app.proxy.learn import learn_cut, learn_limit, learn_overflow, learn_refused_thinking, learn_streamed_usage
+from app.proxy.reply import peek, read_beginning
+
+log = structlog.get_logger("steno.observe")
+
+MOST_REPEATS = 2
+"""Maximum number of repetitions, as in OpenAI's SDKs, whose pauses these are, too."""
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 8.0
+JITTER = 0.25
+
+
+async def inspect_answer(exchange: Exchange, attempt: Attempt, answering: UpstreamExchange) -> None:
+    """Read a refusal, or as much of an answer with status 200 as shows whether it is one, and learn from it. Raises
+    the upstream errors."""
+    attempt.answering, attempt.refusal = answering, None
+    request, status = attempt.request, answering.status
+    if status in OVERFLOW_STATUSES:
+        attempt.answering = peeked = await peek(answering, raises=status < HTTPStatus.INTERNAL_SERVER_ERROR)
+        attempt.refusal = await _read_refusal(exchange, attempt, peeked.read)
+    elif status in MISSING_PATH_STATUSES:
+        attempt.answering = peeked = await peek(answering)
+        # At another spelling of it, such as with a slash more, a server may miss what it has.
+        is_own = exchange.caller.target.partition(b"?")[0] == request.format.path
+        if is_own and says_no_such_path(status, peeked.read):
+            request.provider.lacks(request.format.name, request.tenant)
+    elif status == HTTPStatus.OK and request.compaction:
+        bound = request.conversation.bound
+        if bound is None or bound > least_room(request.budget):
+            await _inspect_beginning(exchange, attempt, answering)
+
+
+async def _inspect_beginning(exchange: Exchange, attempt: Attempt, answering: UpstreamExchange) -> None:
+    """Look whether an answer with status 200 is an overflow in truth: an error, or nothing for want of room."""
+    kind, format_ = media_type(answering.headers), attempt.request.format
+    if kind == EVENT_STREAM:
+        editor, says_something = await read_beginning(answering, format_)
+        if editor.refusal:
+            attempt.refusal = await _read_refusal(exchange, attempt, editor.refusal, first_frame=True)
+        elif editor.complete and not says_something:
+            attempt.refusal = _cut_short(attempt, editor, is_empty=True)
+    elif kind == "application/json":
+        attempt.answering = peeked = await peek(answering, LARGEST_WHOLE)
+        body = peeked.read
+        if len(body) <= LONGEST_REFUSAL and b'"error' in body and is_error(decoded_body(body)):
+            attempt.refusal = await _read_refusal(exchange, attempt, body, first_frame=True)
+        elif peeked.is_whole and any(word in body for word in CUT_WORDS):
+            editor = format_.answers.editor()
+            editor.whole(body)
+            attempt.refusal = _cut_short(attempt, editor, is_empty=not editor.CONTENT.search(body))
+
+
+def _cut_short(attempt: Attempt, editor: AnswerEditor, *, is_empty: bool) -> Refusal | None:
+    """Refusal by an answer that ended for want of room, before the client has got anything of it."""
+    if not (editor.window_full or editor.at_length):
+        return None
+    attempt.calls[-1].usage = editor.usage
+    overflow = learn_cut(attempt, editor, is_empty=is_empty)
+    return None if overflow is None else Refusal("size", overflow=overflow)
+
+
+async def _read_refusal(exchange: Exchange, attempt: Attempt, body: bytes, *, first_frame: bool = False) -> Refusal:
+    """Read why a payload was refused. `first_frame`: by the first frame of a stream that began with status 200, or by
+    a whole answer with that status."""
+    request, view, services = attempt.request, attempt.decision.view, exchange.services
+    status, headers, format_ = attempt.answering.status, attempt.answering.headers, request.format
+    if not exchange.is_recovering and not first_frame:
+        refuses_usage = status in (400, 422) and attempt.asks_usage and format_.answers.refuses_to_tell_usage(body)
+        if refuses_usage:
+            return Refusal("usage")
+        if status == HTTPStatus.BAD_REQUEST and format_.refuses_thinking(body, request.wire, changed=view is not None):
+            conversation = request.conversation
+            leaving_out = partial(without_thinking, conversation, view, len(conversation.transcript), request.cost)
+            without = await request.beside(services.work.do, leaving_out)
+            if without is not view or request.wire.demands_thinking:
+                return Refusal("thinking", view=without)
+    if (overflow := overflow_in(status, headers, body, first_frame=first_frame)) is not None:
+        refusal = Refusal("size", overflow=overflow)
+    elif view is not None and (said := refused_shape(status, body, first_frame=first_frame)) is not None:
+        refusal = Refusal("order", said)
+    else:
+        return Refusal("other")
+    if first_frame:
+        attempt.mark_refused()
+    if overflow is not None and await learn_limit(services, attempt, overflow, body):
+        return replace(refusal, limit_is_learnt=True)
+    return refusal
+
+
+async def choose_recovery(exchange: Exchange, refused: Attempt) -> Attempt | None:
+    """Choose what is sent in place of a refused payload; None if the refusal is the answer."""
+    request, decision, refusal = refused.request, refused.decision, refused.refusal
+    if refusal is None or exchange.is_recovering:
+        return None
+    compactor = exchange.services.compactor
+    match refusal.kind:
+        case "usage":
+            learn_streamed_usage(request, StreamedUsage.REFUSED)
+            log.info("the provider reports no usage in streams", model=request.model)
+            changed = exchange.propose(request, decision, refused.waited_seconds)
+            changed.asks_usage = False
+            return changed
+        case "thinking":
+            messages, view = len(request.conversation.transcript), refusal.view
+            learn_refused_thinking(request, messages)
+            log.info("the provider refused thinking", model=request.model)
+            decision = replace(decision, view=view, actions=view.actions if view else (), output_cap=None)
+            return exchange.propose(replace(request, thinking_from=messages), decision, refused.waited_seconds)
+        case "order":
+            if demands_alternation(refusal.said) and not request.policy.alternates:
+                request.provider.learn_alternation(request.format.name, request.model, request.tenant)
+                request = replace(request, policy=replace(request.policy, alternates=True))
+                lower = await compactor.for_request(request).merge_roles(decision, refusal.said)
+            else:
+                lower = await compactor.for_request(request).step_down(decision, refusal.said)
+            return None if lower is decision else exchange.propose(request, lower)
+        case "size" if refusal.overflow is not None and request.compaction:
+            return await _make_smaller(exchange, refused, refusal.overflow)
+    return None
+
+
+async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow) -> Attempt | None:
+    """Lower the output cap or make the prompt smaller; None if neither helps."""
+    request, decision, stream = refused.request, refused.decision, exchange.stream
+    if (recovery := _recovery(refused, overflow)) is None:
+        return None
+    began, cap = monotonic(), recovery.output_cap or decision.output_cap
+    changed = replace(decision, output_cap=None)
+    if recovery.budget is not None:
+        # The settings of summaries are then worked out anew: a learnt window is the summariser's, too, where it is the
+        # same model.
+        # What was thought in this turn would be bound to what is now made smaller, and this try is the last one.
+        smaller = replace(request, budget=recovery.budget, thinking_from=len(request.conversation.transcript))
+        changed = await exchange.services.compactor.for_request(smaller, stream.announce).recover()
+        if changed.view is None or changed.view.tokens >= refused.tokens:
+            return None
+        # Why there was no summary before is still why there is none.
+        why = changed.why or (() if changed.status == "summarized" else decision.why)
+        changed = replace(changed, why=why)
+    if cap is not None:
+        changed = capped(changed, cap)
+    changed = replace(changed, actions=(*changed.actions, "recovered"))
+    attempt = exchange.propose(request, changed, round(monotonic() - began, 3) if stream.has_waited else None)
+    attempt.is_smaller = recovery.budget is not None
+    exchange.record.decided(request, attempt.decision, began, waited=stream.has_waited)
+    return attempt
+
+
+def _recovery(refused: Attempt, overflow: Overflow) -> Recovery | None:
+    request, asked = refused.request, refused.request.wire.answer
+    conversation, cap = request.conversation, refused.decision.output_cap or asked.output
+    instructions, holds_media = conversation.instruction_tokens, conversation.holds_media
+    media_bytes = 0
+    if overflow.kind == "payload" and request.policy.mask and request.policy.mask.shapes:
+        media_bytes = sum(media.size for message in conversation.history for media in message.media)
+    sent = Payload(refused.tokens, instructions, cap, asked.thinking, holds_media, refused.size, media_bytes)
+    return recover(overflow, request.budget, sent)
+
+
+def takes_place(refused: Attempt, changed: Attempt) -> bool:
+    """True if the answer to the changed payload is the client's. A refusal of the client's own bytes is in any case."""
+    if refused.refusal is None or refused.refusal.keeps_messages:
+        return True
+    if changed.decision.view is None and refused.decision.view is not None:
+        return True
+    return changed.answering.status == HTTPStatus.OK and not (changed.refusal and changed.refusal.overflow)
+
+
+def learn_recovery(exchange: Exchange, refused: Attempt, changed: Attempt, *, is_taken: bool) -> None:
+    """Learn from the answer to a changed payload. `is_taken`: it is the client's."""
+    request, refusal = changed.request, refused.refusal
+    if refusal is None:
+        return
+    if refusal.kind == "order":
+        # Only an answer shows that the refused view was at fault: what is wrong with the client's own messages is
+        # refused on every step.
+        if not is_taken or changed.answering.status != HTTPStatus.OK or changed.refusal is not None:
+            why = tuple(reason for reason in changed.decision.why if reason.code is not Code.PAYLOAD_REFUSED)
+            changed.decision = replace(changed.decision, why=why)
+        elif changed.decision.status != refused.decision.status:  # Merged roles are no step down.
+            why = because(Code.PAYLOAD_REFUSED, refusal.said)
+            exchange.services.compactor.shape_refused(request, refused.decision.status, why)
+        exchange.record.decided(request, changed.decision, None, waited=exchange.stream.has_waited)
+    elif is_taken and refusal.kind == "size":
+        refused.mark_refused()
+        if not changed.is_smaller:
+            request.provider.adds_output.saw(request.tenant, (request.format.name, request.model), True)
+        elif refusal.limit_is_learnt and refusal.overflow is not None:
+            # A smaller prompt was answered: the limit holds, however much less it is than the configured window.
+            learn_overflow(request, refusal.overflow, is_measured=True)
+
+
+@dataclass(slots=True)
+class RetryBudget:
+    """Repetitions of one request as it is. Its time begins with the first refusal."""
+
+    seconds: float
+    """Seconds that may pass until the last repetition."""
+    repeats: int = 0
+    _deadline: float | None = None
+
+    def pause(self, headers: Iterable[tuple[bytes, bytes]] = ()) -> float | None:
+        """Seconds after which to ask again, as the refusal's headers say; None if that is too late, or too often."""
+        if self._deadline is None:
+            self._deadline = monotonic() + self.seconds
+        # Spread, so that clients who were refused together do not come back together.
+        usual = min(FIRST_PAUSE_SECONDS * 2.0**self.repeats, LONGEST_PAUSE_SECONDS) * (1 - JITTER * random.random())
+        pause = named_pause(headers, time()) or usual
+        if self.repeats >= MOST_REPEATS or monotonic() + pause > self._deadline:
+            return None
+        self.repeats += 1
+        return pause

@@ -1,0 +1,359 @@
+"""Replies: what an answer says about the context, and how the provider's answer goes down to the client.
+
+What `http/own_headers` names is said here, but for the request's id, which is a part of `http/asgi.Signature`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from time import monotonic
+from typing import Self
+
+import msgspec
+import structlog
+from msgspec import UNSET, Struct, UnsetType
+
+from app.compaction.fallback import Decision
+from app.compaction.request import ChatRequest
+from app.compaction.view import Note, Recalled
+from app.conversation.reasons import Code, Reason
+from app.errors import StenoError, UpstreamDisconnected
+from app.formats.answers import AnswerEditor, ContextMembers
+from app.formats.format import WireFormat
+from app.formats.paths import Uncompacted, path_of
+from app.formats.sse import LARGEST_WHOLE, FrameSplitter, first_end, frames_in, last_end
+from app.http import own_headers
+from app.http.asgi import AbortedAnswer, ClientAnswer
+from app.http.connection import Exchange as UpstreamExchange
+from app.http.relayed import EVENT_STREAM, Headers, media_type, returned, value_of
+from app.http.upstream import LONGEST_REFUSAL, UpstreamAnswer, arrived_part, arrived_whole, is_over, read_into
+from app.http.upstream import Headers as Received
+from app.proxy.conversation_ids import encoded_name
+from app.proxy.exchange import Attempt, Call, Exchange, RequestRecord
+from app.proxy.learn import LONGEST_REASON, record_unread
+from app.proxy.request import Unread, model_in
+from app.runtime.bounded import Repeats
+
+log = structlog.get_logger("steno.bypass")
+
+FIRST_PIECE_SECONDS = 1.0
+"""Seconds for which the beginning of a stream is held back, until the model says something: it may be an error, or end
+without a word because the prompt fills the window."""
+FRAMES_AT_ONCE = 64
+"""Frames of a stream that are passed on before others have their turn: one read can bring thirty thousand."""
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
+
+
+class Tokens(msgspec.Struct, frozen=True):
+    """Sizes of a request in the provider's tokens, all of them estimates."""
+
+    estimated: int
+    """Tokens of the history as it came."""
+    forwarded: int
+    """Tokens of the payload that was sent."""
+    saved: int
+    window: int
+    """The model's context window; 0 where that is not known."""
+
+    @classmethod
+    def counted(cls, before: int, after: int, window: int) -> Self:
+        return cls(before, after, before - after, window)
+
+
+class Context(msgspec.Struct, frozen=True):
+    """The `context` object, wherever one stands: in answers, streams, events and the routes that plan or compact.
+
+    Nothing else writes it. `app/api/wire_schema.py` describes each member; `make examples` renews what shows one.
+    """
+
+    conversation_id: str
+    status: str
+    actions: list[str]
+    tokens: Tokens
+    chunks: list[str]
+    reason: str | None
+    messages: Mapping[str, int] | UnsetType = UNSET
+    recalled: Mapping[str, int] | UnsetType = UNSET
+
+
+def context_of(request: ChatRequest, decision: Decision) -> Context:
+    """Say what was done to the context of a request."""
+    view = decision.view
+    return Context(
+        conversation_id=request.conversation_id,
+        status=decision.status,
+        actions=list(decision.actions),
+        tokens=Tokens.counted(*request.tokens(decision), request.window.context),
+        chunks=[chunk.id for chunk in view.chunks] if view else [],
+        reason=decision.reason,
+        messages=(view and view.changed) or UNSET,
+        recalled=(view and _recalled(request, view.recalled)) or UNSET,
+    )
+
+
+def _recalled(request: ChatRequest, notes: Sequence[Recalled | Note]) -> Mapping[str, int]:
+    """Count the quoted messages, and the provider's tokens of everything that is brought back; empty if nothing is."""
+    quoted = {index for note in notes if isinstance(note, Recalled) for index in note.messages}
+    return {"messages": len(quoted), "tokens": request.recalled(notes)} if notes else {}
+
+
+def status_member(decision: Decision) -> bytes:
+    """The JSON member `context_status`, which stands where an answer begins."""
+    return b'"context_status":"%b"' % decision.status.encode()
+
+
+def context_members(request: ChatRequest, decision: Decision) -> ContextMembers:
+    """JSON members of an answer: the status alone, and the status with the context."""
+    status, context = status_member(decision), context_of(request, decision)
+    return ContextMembers(status, status + b',"context":' + msgspec.json.encode(context))
+
+
+def context_headers(request: ChatRequest, decision: Decision | None) -> Headers:
+    """Build the `x-context-*` headers; without a decision while the outcome is open."""
+    line = request.budget.line
+    before = b"%d" % line.to_provider_tokens(request.conversation.tokens)
+    headers = [
+        (own_headers.STATUS, decision.status.encode() if decision else b"pending"),
+        (own_headers.CONVERSATION_ID, encoded_name(request.conversation_id)),
+        (own_headers.TOKENS_BEFORE, before),
+        (own_headers.WINDOW, b"%d" % request.measure.window.context),
+    ]
+    if decision is None:
+        return headers
+    after = b"%d" % request.tokens(decision)[1]
+    headers.append((own_headers.TOKENS_AFTER, after))
+    if decision.actions:
+        headers.append((own_headers.ACTIONS, ",".join(decision.actions).encode()))
+    if (reason := decision.reason) is not None:
+        # It may quote the request, which may hold line ends.
+        headers.append((own_headers.REASON, _UNPRINTABLE.sub("?", reason[:LONGEST_REASON]).encode()))
+    return headers
+
+
+class WrappedAnswer(Struct):
+    """Provider's answer that is passed on with other bytes."""
+
+    answering: UpstreamAnswer
+
+    @property
+    def status(self) -> int:
+        return self.answering.status
+
+    @property
+    def headers(self) -> Received:
+        return self.answering.headers
+
+    async def close(self) -> None:
+        await self.answering.close()
+
+
+class PeekedAnswer(WrappedAnswer):
+    """Answer whose beginning was read to see what it is. It is passed on as it came."""
+
+    rest: AsyncIterator[bytes]
+    read: bytes = b""
+    broken: StenoError | None = None
+    """Reason why it broke off while it was read."""
+    is_whole: bool = False
+    """True if all of it was read."""
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        if self.read:
+            yield self.read
+        if self.broken is not None:
+            raise self.broken
+        async for chunk in self.rest:
+            yield chunk
+
+
+async def peek(answering: UpstreamAnswer, most: int = LONGEST_REFUSAL, *, raises: bool = False) -> PeekedAnswer:
+    """Read a body, up to so many bytes. Where it breaks off, that is met again by whoever passes it on; with `raises`
+    the upstream errors are raised at once."""
+    if isinstance(answering, PeekedAnswer) and answering.is_whole:
+        return answering
+    peeked, body = PeekedAnswer(answering, answering.chunks()), bytearray()
+    if (arrived := arrived_whole(answering)) is not None:
+        peeked.read, peeked.is_whole = arrived, len(arrived) <= most
+        return peeked
+    try:
+        peeked.is_whole = await read_into(body, peeked.rest, most)
+    except StenoError as error:
+        if raises:
+            raise
+        peeked.broken = error
+    peeked.read = bytes(body)
+    return peeked
+
+
+async def read_beginning(answering: UpstreamExchange, format_: WireFormat) -> tuple[AnswerEditor, bool]:
+    """Read a stream until the model says something, it ends, or `FIRST_PIECE_SECONDS` have passed. Returns what it
+    says of itself, and whether the model said something. Raises the upstream errors."""
+    until = monotonic() + FIRST_PIECE_SECONDS
+    editor, splitter, seen = format_.answers.editor(), FrameSplitter(), 0
+    beginning = await answering.beginning(FIRST_PIECE_SECONDS)
+    while len(beginning) > seen:
+        for frame in splitter.feed(beginning[seen:]):
+            editor.edit(frame)
+            if editor.CONTENT.search(frame):
+                return editor, True
+        seen, left = len(beginning), until - monotonic()
+        if left <= 0 or editor.ended or editor.failed:
+            break
+        beginning = await answering.beginning(left, seen)
+    return editor, False
+
+
+async def relay_answer(exchange: Exchange, attempt: Attempt) -> None:
+    """Send the provider's status first, then its bytes with what was done to the context."""
+    request, decision, answering = attempt.request, attempt.decision, attempt.answering
+    if decision.view is None and value_of(answering.headers, own_headers.STATUS):
+        await relay_as_sent(exchange, answering, [])  # Another Steno, which may have done more.
+        return
+    own, reports = context_headers(request, decision), exchange.services.events.body
+    kind = media_type(answering.headers) if answering.status == 200 and reports else ""
+    if kind not in (EVENT_STREAM, "application/json"):
+        await relay_as_sent(exchange, answering, own)
+        return
+    context = context_members(request, decision)
+    editor = request.format.answers.editor(context, request.wire, hides_usage=attempt.asks_usage)
+    if kind == EVENT_STREAM:
+        await start_stream(exchange, answering, own)
+        await relay_stream(exchange, answering, editor)
+        return
+    peeked = await peek(answering, LARGEST_WHOLE, raises=True)
+    if not peeked.is_whole:
+        await relay_raw(peeked, exchange.client, own, exchange.record)
+        return
+    body, exchange.editor = editor.whole(peeked.read), editor
+    await exchange.client.whole(answering.status, returned(answering.headers, own, body_changed=True), body)
+
+
+async def relay_as_sent(
+    exchange: Exchange, answering: UpstreamAnswer, own: Headers, reader: AnswerEditor | None = None
+) -> None:
+    """Relay without adding to the body; but a stream that is cut still ends with an error. `reader`: the one that is
+    to read what a good answer says of itself, also where the client leaves."""
+    kind = media_type(answering.headers) if answering.status == 200 else ""
+    if kind == EVENT_STREAM:
+        await start_stream(exchange, answering, own)
+        await relay_stream(exchange, answering, reader or exchange.caller.format.answers.editor())
+    elif reader is not None and kind == "application/json":
+        peeked = await peek(answering, LARGEST_WHOLE, raises=True)
+        if peeked.is_whole:
+            reader.whole(peeked.read)
+        await relay_raw(peeked, exchange.client, own, exchange.record)
+    else:
+        await relay_raw(answering, exchange.client, own, exchange.record)
+
+
+async def relay_raw(answering: UpstreamAnswer, client: ClientAnswer, own: Headers, record: RequestRecord) -> None:
+    """Relay status, headers and bytes as the provider sent them. Raises `AbortedAnswer` if the answer broke off."""
+    # A 304 has the length of a body that does not come; uvicorn would wait for it.
+    await client.start(answering.status, returned(answering.headers, own, body_changed=answering.status == 304))
+    try:
+        async for chunk in answering.chunks():
+            await client.body(chunk)
+    except StenoError as error:
+        record.cut(error)
+        raise AbortedAnswer(error.message) from error
+    await client.end()
+
+
+async def start_stream(exchange: Exchange, answering: UpstreamAnswer, own: Headers) -> None:
+    """Send status and headers of a stream, together with its first frame where that has come."""
+    if last_end(arrived_part(answering)):
+        exchange.client.hold_head()
+    await exchange.client.start(answering.status, returned(answering.headers, own, body_changed=True))
+
+
+async def relay_stream(exchange: Exchange, answering: UpstreamAnswer, editor: AnswerEditor) -> None:
+    """Relay frames as they arrive. A stream that breaks off ends with an error frame, never cleanly."""
+    splitter, last, broken = FrameSplitter(), b"", None
+    try:
+        async for chunk in answering.chunks():
+            last = await _relay_frames(exchange, answering, editor, splitter.together(chunk))
+    except StenoError as error:
+        last, broken = b"", error
+    rest = last + editor.edit(splitter.flush())
+    exchange.editor = editor
+    if editor.complete:
+        await exchange.client.end(rest)
+        return
+    broken = broken or UpstreamDisconnected("The provider's stream ended in the middle of the answer.")
+    exchange.record.cut(broken)
+    # What is left of a frame is dropped, and a part of it that was passed on is ended: the error must stand in a
+    # frame of its own.
+    error_frame = exchange.caller.format.answers.error_frame(broken)
+    ending = b"".join(map(editor.edit, frames_in(error_frame)))
+    await exchange.client.end(last + (b"\n\n" if splitter.overran else b"") + ending)
+
+
+async def _relay_frames(exchange: Exchange, answering: UpstreamAnswer, editor: AnswerEditor, frames: bytes) -> bytes:
+    """Relay complete frames. Returns the last ones, if it is known of them that they are."""
+    start, edited = 0, 0
+    while start < len(frames):
+        pieces = []
+        while start < len(frames) and edited < FRAMES_AT_ONCE:
+            if (quiet := editor.quiet(frames, start)) > start:
+                pieces.append(frames[start:quiet])
+                start = quiet
+                continue
+            end = first_end(frames, start)
+            pieces.append(editor.edit(frames[start:end]))
+            start, edited = end, edited + 1
+        passed = b"".join(pieces)
+        if start == len(frames) and is_over(answering):
+            return passed
+        await exchange.client.body(passed)
+        if edited == FRAMES_AT_ONCE:
+            edited = 0
+            await asyncio.sleep(0)
+    return b""
+
+
+async def relay_unread(exchange: Exchange, unread: Unread, *, remembers: bool) -> None:
+    """Relay a body unread, for the provider to judge. With `remembers` the call is entered into the ledger, also where
+    the client leaves."""
+    services, caller, record, reason = exchange.services, exchange.caller, exchange.record, unread.reason
+    status = "bypassed"
+    if reason.code is Code.INTERNAL_ERROR:
+        status = "full"
+    elif reason.code is not Code.SUMMARY_CALL:
+        log_bypass(services.repeats, path_of(caller.target).decode("latin-1"), reason)
+    exchange.headers = own = unread_headers(status, reason.text)
+    record.metrics.payload(status)
+    model = await model_in(services, caller, exchange.body)  # It may be readable where the rest is not.
+    provider = services.providers.of(model, caller.format.name, caller.tenant, caller.upstream)
+    answering = await exchange.call(provider, unread.body)
+    reader = caller.format.answers.editor() if remembers else None
+    try:
+        await relay_as_sent(exchange, answering, unless_told(own, answering.headers), reader)
+    finally:
+        if reader is not None:
+            call = Call(answering.status, reader.usage if reader.ended else None)
+            record_unread(services, caller, record.request_id, provider, model, call, status, unread.body)
+
+
+def passing(entry: Uncompacted, formats: Iterable[WireFormat]) -> Reason:
+    """Return the reason why a post to this path passes."""
+    if entry.reason is not Code.PATH_NOT_COMPACTED:
+        return Reason(entry.reason)
+    paths = ", ".join(format_.path.decode() for format_ in formats)
+    return Reason(Code.PATH_NOT_COMPACTED, f"only POST {paths} is compacted")
+
+
+def log_bypass(repeats: Repeats, path: str, reason: Reason) -> None:
+    if (count := repeats.again(path)) is not None:
+        log.info("conversations passed un-compacted", path=path, reason=reason.text, times=count)
+
+
+def unread_headers(status: str, reason: str) -> Headers:
+    """Build the headers of a request that is forwarded unread."""
+    return [(own_headers.STATUS, status.encode()), (own_headers.REASON, reason.encode())]
+
+
+def unless_told(own: Headers, answered: Received) -> Headers:
+    """Return no headers if another Steno behind this one said what it did: that may be more."""
+    return [] if value_of(answered, own_headers.STATUS) else own

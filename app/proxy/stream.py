@@ -1,0 +1,207 @@
+"""Streams that begin before the provider answers, because a summary is being made: see `EarlyStream`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from typing import Any, Literal
+
+import msgspec
+
+from app.compaction.compactor import CompactionStart
+from app.compaction.fallback import Decision
+from app.compaction.request import ChatRequest
+from app.errors import StenoError, UpstreamUnreadable
+from app.formats.answers import UNTOLD
+from app.formats.sse import EarlyFrames, frames_in
+from app.http.encodings import DecodedTooLarge, UndecodableBody, decoders, encodings_of, ended, fed
+from app.http.relayed import EVENT_STREAM, Headers, media_type
+from app.http.upstream import LONGEST_REFUSAL, UpstreamAnswer, read_into
+from app.http.upstream import Headers as Received
+from app.proxy.exchange import Attempt, Exchange
+from app.proxy.reply import (
+    WrappedAnswer,
+    context_headers,
+    context_members,
+    context_of,
+    relay_stream,
+    status_member,
+)
+
+SILENCE_SHARE = 1 / 3
+"""Share of the timeout a client announces for which a stream may be silent: one keep-alive may be late."""
+KEEP_ALIVE_SECONDS = 10.0
+"""Seconds between keep-alives for a client that announces no timeout: less than any proxy on the way waits."""
+LEAST_SILENCE = 1.0
+"""Seconds between keep-alives, whatever a client announces."""
+MOST_OF_ANSWER = 256 << 20
+"""Bytes that may come of a compressed answer: several times what the longest stream has."""
+HEADERS: Headers = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class EarlyStream:
+    """Stream of a request, in one of three states:
+
+    1. `silent`: nothing was sent, and the provider's answer may still become the client's as it is.
+    2. `announced`: the head and `compaction_started` were sent. Keep-alives follow until it is known what is sent.
+    3. `decided`: `compaction_completed` or `compaction_failed` was sent. Keep-alives follow until the provider
+       answers; whatever it answers, and every error of Steno's own, becomes a part of this stream.
+
+    Where the client wants no events, or no stream, it stays silent.
+    """
+
+    def __init__(self, exchange: Exchange, request: ChatRequest) -> None:
+        self.state: Literal["silent", "announced", "decided"] = "silent"
+        self.has_waited = False
+        """True once a summary is being made for the request."""
+        self._exchange = exchange
+        self._request = request
+        self._reports = exchange.services.events.body
+        """True if the status stands in the chunks."""
+        self._task: asyncio.Task[EarlyFrames]
+        """Task that writes what stands before the answer."""
+        self._decision: asyncio.Future[Decision]
+        self._answered: asyncio.Future[None]
+
+    @property
+    def has_begun(self) -> bool:
+        return self.state != "silent"
+
+    def announce(self, started: CompactionStart) -> None:
+        """Begin the stream with the news that a summary is being made, if nothing was sent yet."""
+        self.has_waited = True
+        if self._request.events != "off" and not self.has_begun:
+            self.state = "announced"
+            loop = asyncio.get_running_loop()
+            self._decision, self._answered = loop.create_future(), loop.create_future()
+            self._task = loop.create_task(self._write(started))
+
+    def decide(self, decision: Decision) -> None:
+        """Close the announced compaction with what is sent. Later decisions are not announced."""
+        if self.state == "announced":
+            self.state = "decided"
+            self._decision.set_result(decision)
+
+    async def relay(self, attempt: Attempt) -> None:
+        """Pass on an answer as a part of the stream. Raises the upstream errors if it is none."""
+        events, answers = await self._end_waiting(), self._request.format.answers
+        answering, request = plain_answer(attempt.answering), attempt.request
+        if answering.status != 200:
+            body = bytearray()
+            with suppress(StenoError):  # Its status is known: what came of the body has to do.
+                await read_into(body, answering.chunks(), LONGEST_REFUSAL)
+            refusal = answers.refusal_frame(answering.status, answering.headers, bytes(body), time.time())
+            await self._end_with(refusal, events)
+            return
+        is_stream = media_type(answering.headers) == EVENT_STREAM
+        chunks = answers.as_stream(request.wire, answering.chunks(), is_stream=is_stream, headers=answering.headers)
+        context = context_members(request, attempt.decision) if self._reports else UNTOLD
+        editor = answers.editor(context, request.wire, events, hides_usage=attempt.asks_usage)
+        await relay_stream(self._exchange, StreamedAnswer(answering, chunks), editor)
+
+    async def fail(self, error: StenoError) -> None:
+        """End the stream with an error of Steno's own."""
+        await self._end_with(self._request.format.answers.error_frame(error), await self._end_waiting())
+
+    async def cancel(self) -> None:
+        """Stop writing, because the client left."""
+        if self.has_begun:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _write(self, started: CompactionStart) -> EarlyFrames:
+        request, client = self._request, self._exchange.client
+        events = request.format.answers.early(request.wire, request.events, started.id)
+        await client.start(200, [*HEADERS, *context_headers(request, None)])
+        line, tokens = request.budget.line, request.conversation.tokens
+        known = {
+            "conversation_id": request.conversation_id,
+            "messages": {"summarizing": started.messages},
+            "tokens": {"estimated": line.to_provider_tokens(tokens), "window": request.window.context},
+        }
+        await client.body(events.started(known))
+        await self._keep_alive(events, self._decision)
+        decision = self._decision.result()
+        close = events.failed if decision.failed else events.completed
+        details: dict[str, Any] = msgspec.to_builtins(context_of(request, decision))
+        await client.body(close(details, status_member(decision) if self._reports else b""))
+        await self._keep_alive(events, self._answered)
+        return events
+
+    async def _keep_alive(self, events: EarlyFrames, until: asyncio.Future[Any]) -> None:
+        """Send a keep-alive each time nothing was sent for a while: less than usual if the client announces that it
+        waits for less."""
+        patience = self._exchange.caller.patience()
+        seconds = min(KEEP_ALIVE_SECONDS, max(LEAST_SILENCE, SILENCE_SHARE * patience))
+        while not (await asyncio.wait({until}, timeout=seconds))[0]:
+            await self._exchange.client.body(events.keep_alive())
+
+    async def _end_waiting(self) -> EarlyFrames:
+        """Return once all that stands before the answer was written."""
+        if not self._answered.done():
+            self._answered.set_result(None)
+        return await self._task
+
+    async def _end_with(self, error: bytes, events: EarlyFrames) -> None:
+        """Write an error as it stands behind what was sent: it belongs to the same answer."""
+        editor = self._request.format.answers.editor(request=self._request.wire, early=events)
+        await self._exchange.client.end(b"".join(map(editor.edit, frames_in(error))))
+
+
+class StreamedAnswer(WrappedAnswer):
+    """Answer with status 200 as a stream, in whatever form it came: it is paid for."""
+
+    stream: AsyncIterator[bytes]
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        return self.stream
+
+
+def plain_answer(answering: UpstreamAnswer) -> UpstreamAnswer:
+    """Return a provider's answer without the encodings that it was asked not to use."""
+    encodings = encodings_of(answering.headers)
+    return PlainAnswer(answering, encodings) if encodings.strip().lower() not in ("", "identity") else answering
+
+
+class PlainAnswer(WrappedAnswer):
+    """Compressed answer, decoded as it arrives."""
+
+    encodings: str
+
+    @property
+    def headers(self) -> Received:
+        return [header for header in self.answering.headers if header[0] != b"content-encoding"]
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield decoded pieces. Raises `UpstreamUnreadable`, too."""
+        if (by := decoders(self.encodings, MOST_OF_ANSWER)) is None:
+            raise UpstreamUnreadable(
+                "The provider's answer is compressed, although it was asked not to be, in a way that Steno cannot undo:"
+                f" {self.encodings:.100}. Steno can undo gzip, deflate and zstd."
+            )
+        try:
+            async for chunk in self.answering.chunks():
+                async for piece in _in_turns(fed(by, chunk)):
+                    yield piece
+            async for piece in _in_turns(ended(by)):
+                yield piece
+        except UndecodableBody as error:
+            text = f"The provider's answer is compressed, and not as its content-encoding says: {error}"
+            raise UpstreamUnreadable(text) from error
+        except DecodedTooLarge as error:
+            text = f"The provider's answer is compressed, and has more than {MOST_OF_ANSWER} bytes when decoded."
+            raise UpstreamUnreadable(text) from error
+
+
+async def _in_turns(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Decode in turns: a few bytes may stand for very many, so after each piece others have their turn."""
+    for number, piece in enumerate(pieces):
+        if number:
+            await asyncio.sleep(0)
+        yield piece
