@@ -38,9 +38,8 @@ from app.inspector.routes import INSPECTOR_ROUTERS
 from app.inspector.session import Sessions
 from app.inspector.visits import Inspector
 from app.providers.calibrations import Calibrations
-from app.providers.diagnosis import judge_upstream
 from app.providers.ledger import Ledger
-from app.providers.providers import Provider, Providers
+from app.providers.providers import Provider, Providers, judge_upstream
 from app.providers.registry import tariff as list_tariff
 from app.providers.windows import Windows
 from app.proxy.caller import Authenticator

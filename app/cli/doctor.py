@@ -20,9 +20,8 @@ from app.cli.setting_lines import in_effect
 from app.cli.terminal import on_terminal, print_json, say
 from app.http.hops import new_instance
 from app.main import has_list_prices, open_providers, open_store
-from app.providers.diagnosis import judge_upstream, suffix
 from app.providers.model_listings import ModelListing
-from app.providers.providers import Provider
+from app.providers.providers import Provider, judge_upstream, suffix
 from app.providers.registry import day_of_list_prices, days_since
 from app.settings import ConfigurationError, Settings
 from app.settings.checks import SECRET_NOT_CHECKED, Finding, check_settings, existing_secret

@@ -7,8 +7,7 @@ common, if there are any.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
 from time import monotonic
@@ -68,15 +67,15 @@ class Calibrations:
             MOST_REMEMBERED, lambda key, _: self._forget(key)
         )
         self._of_tenant: dict[str, BoundedMap[CalibrationKey, None]] = {}
-        self._lines: dict[CalibrationKey, OrderedDict[str, Line]] = {}
+        self._lines: dict[CalibrationKey, dict[str, Line]] = {}
         """Lines of tenants with enough samples, by the key without the tenant."""
         self._rests: dict[tuple[str, str, str, bool], float] = {}
         """Times until which no sample is looked at, by the monotonic clock, for a tenant, model, formula and tools."""
         self._refused: BoundedMap[CalibrationKey, str | None] = BoundedMap(MOST_REMEMBERED)
         """Why the latest usage was not learnt from."""
         self._waiting: dict[CalibrationKey, list[Sample]] = {}
-        self._in_flight = 0
-        """Samples, which come back if the database is away."""
+        self._unstored = 0
+        """Number of samples that wait or are on their way, which come back if the database is away."""
         self._flushing = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._loaded = asyncio.Event()
@@ -91,13 +90,13 @@ class Calibrations:
         if len(model) > LONGEST_MODEL:
             return Calibration(prior_for(model, formula, tools))
         key = CalibrationKey(self._upstream, model, formula, tools, tenant)
-        return self.in_force(key, self._own(key))
+        return self.in_force(key, self._known.use(key) or Calibration(prior_for(model, formula, tools)))
 
     def in_force(self, key: CalibrationKey, own: Calibration) -> Calibration:
         """Return the tenant's own calibration if it has enough samples, else one with the line that others agree on."""
         if own.samples >= ENOUGH_OF_ONE:
             return own
-        of_tenants = self._lines.get(key.of_all, OrderedDict[str, Line]())
+        of_tenants = self._lines.get(key.of_all, {})
         others = [of_tenants[tenant] for tenant in islice(reversed(of_tenants), MOST_COMPARED) if tenant != key.tenant]
         line = agreed_line(own.prior, others)
         return own if line is None else replace(own, adopted=line)
@@ -105,9 +104,6 @@ class Calibrations:
     def picture_scale(self, tenant: str, model: str, formula: str) -> float:
         """Factor for the tokens of the model's pictures."""
         return picture_scale(self.of(tenant, model, pictures_of(formula), tools=False).ratio)
-
-    def _own(self, key: CalibrationKey) -> Calibration:
-        return self._known.use(key) or Calibration(prior_for(key.model, key.formula, key.tools))
 
     def is_due(self, tenant: str, model: str, formula: str, tools: bool) -> bool:
         """Whether a sample would be looked at now. No model has a name too long."""
@@ -119,7 +115,7 @@ class Calibrations:
         if not self.is_due(tenant, model, formula, tools):
             return
         key = CalibrationKey(self._upstream, model, formula, tools, tenant)
-        before = self._own(key)
+        before = self._known.use(key) or Calibration(prior_for(model, formula, tools))
         reason = rejection_reason(before, sample)
         if reason != self._refused.get(key):
             self._refused.keep(key, reason)
@@ -132,8 +128,9 @@ class Calibrations:
             self._rests[tenant, model, formula, tools] = monotonic() + PAUSE_SECONDS
         if after.note and after.note != before.note:
             log.warning("calibration", model=model, note=after.note, ratio=after.ratio, offset=after.offset)
-        if _number_of(self._waiting) + self._in_flight < MOST_WAITING:
+        if self._unstored < MOST_WAITING:
             self._waiting.setdefault(key, []).append(sample)
+            self._unstored += 1
 
     async def start(self) -> None:
         """Load what is stored, then exchange with the store in the background. A slow store is not waited for."""
@@ -156,27 +153,26 @@ class Calibrations:
             flushed, self._waiting = self._waiting, {}
             if not flushed:
                 return
-            self._in_flight = _number_of(flushed)
+            learnt: Mapping[CalibrationKey, Calibration] = {}
             try:
                 learnt = await self._store.task_change(learn_calibrations, flushed)
             except StatementRefused as error:
                 if (times := self._repeats.again("refused")) is not None:
                     log.warning("samples not stored", reason=error.reason, times=times)
-                return
             except Exception:
                 for key, samples in self._waiting.items():
                     flushed.setdefault(key, []).extend(samples)
                 self._waiting = flushed
                 raise
-            finally:
-                self._in_flight = 0
+            self._unstored -= sum(map(len, flushed.values()))
             for key, calibration in learnt.items():
                 self._adopt(key, calibration)
 
     async def forget(self, tenant: str) -> None:
         """Nothing of the tenant's is stored any more that was learnt before; what is on its way is stored first."""
         async with self._flushing:
-            self._waiting = {key: samples for key, samples in self._waiting.items() if key.tenant != tenant}
+            for key in [key for key in self._waiting if key.tenant == tenant]:
+                self._unstored -= len(self._waiting.pop(key))
             for key in [*self._of_tenant.get(tenant, ())]:
                 self._forget(key)
 
@@ -233,9 +229,9 @@ class Calibrations:
         held.keep(key, None)  # First: where the tenant has its share, this makes room in the whole, too.
         self._known.keep(key, calibration)
         if calibration.samples >= ENOUGH_OF_ONE:
-            of_tenants = self._lines.setdefault(key.of_all, OrderedDict())
+            of_tenants = self._lines.setdefault(key.of_all, {})
+            of_tenants.pop(key.tenant, None)  # The latest comes last.
             of_tenants[key.tenant] = calibration.line
-            of_tenants.move_to_end(key.tenant)
 
     def _forget(self, key: CalibrationKey) -> None:
         """Forget all of a calibration that was pushed out of either map."""
@@ -250,7 +246,3 @@ class Calibrations:
             if not of_tenants:
                 del self._lines[key.of_all]
         self._rests.pop((key.tenant, key.model, key.formula, key.tools), None)
-
-
-def _number_of(samples: Mapping[CalibrationKey, Sequence[Sample]]) -> int:
-    return sum(map(len, samples.values()))

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from enum import Enum
-from itertools import chain
 
 import structlog
 
-from app.errors import FormatNotSpoken, UnknownUpstream
+from app.errors import FormatNotSpoken, LoopDetected, StenoError, UnknownUpstream, UpstreamUnreachable
 from app.formats.format import WireFormat
+from app.formats.refusals import says_no_such_path
 from app.http.upstream import Upstream
 from app.providers.calibrations import Calibrations
+from app.providers.model_listings import ListingOutcome, ListingRefused, ModelListing
 from app.providers.windows import Windows
 from app.runtime.sightings import Sightings
 from app.settings import DEFAULT_UPSTREAM, NamedUpstreamSettings, UpstreamSettings
+from app.settings.checks import POINT_AT_PROVIDER, Finding
 from app.store import StoredCalibration
 from app.tokens.calibration import Calibration
 from app.tokens.rules import LONGEST_MODEL
@@ -30,6 +32,10 @@ UNSPOKEN_SECONDS = 3600.0
 LARGEST_BODIES = {"amazonaws.com": 20_000_000, "aiplatform.googleapis.com": 30_000_000}
 """Bytes of a request that hosts of others' models take, by how their names end, where that is less than the vendors
 do."""
+
+
+PROBE_SECONDS = 5.0
+"""Longest wait for the answer to an empty request, which shows whether a path is there."""
 
 
 class StreamedUsage(Enum):
@@ -121,7 +127,7 @@ class Provider:
 
     def largest_body(self, format_: WireFormat) -> int:
         """Bytes of a request in a format that it takes."""
-        known = (size for ending, size in LARGEST_BODIES.items() if self.host.endswith(ending))
+        known = [size for ending, size in LARGEST_BODIES.items() if self.host.endswith(ending)]
         return min(known, default=format_.largest_body)
 
     def serves(self, model: str) -> bool:
@@ -150,21 +156,16 @@ class Providers:
             return provider
         able = [provider for provider in self.all if format_ in provider.settings.speaks]
         believed = [provider for provider in able if provider.may_speak(format_, tenant)]
-        found = self._first(model, format_, believed) or self._first(model, format_, able)
-        if found is None:
-            raise self._not_spoken(format_, f"No upstream speaks {format_}" + (f" for {model!r:.100}" if model else ""))
-        return found
-
-    def _by_model(self, model: str) -> Provider:
-        """The provider of requests for a model that the default upstream could be sent, too."""
-        return next((provider for provider in self.all if provider.serves(model)), self.default)
-
-    def _first(self, model: str | None, format_: str, able: Sequence[Provider]) -> Provider | None:
-        """The first that has the model, else the default one, else the first that is there for the format."""
-        serving = (provider for provider in able if model is not None and provider.serves(model))
-        default = (provider for provider in able if provider is self.default)
-        meant = (provider for provider in able if format_ in provider.settings.is_meant_for)
-        return next(chain(serving, default, meant), None)
+        for among in (believed, able):
+            for provider in among:
+                if model is not None and provider.serves(model):
+                    return provider
+            if self.default in among:
+                return self.default
+            for provider in among:
+                if format_ in provider.settings.is_meant_for:
+                    return provider
+        raise self._not_spoken(format_, f"No upstream speaks {format_}" + (f" for {model!r:.100}" if model else ""))
 
     def _not_spoken(self, format_: str, what: str) -> FormatNotSpoken:
         able = ", ".join(provider.name for provider in self.all if format_ in provider.settings.speaks)
@@ -187,7 +188,8 @@ class Providers:
             windows, listed = provider.windows, provider.windows.listings.names_for(tenant)
             for name in windows.names_for(tenant, used):
                 learnt = windows.window_of(name, tenant).source == "learnt"
-                if name in listed or learnt or self._by_model(name) is provider:
+                serving = next((each for each in self.all if each.serves(name)), self.default)
+                if name in listed or learnt or serving is provider:
                     found.setdefault(name, []).append(provider)
         return found
 
@@ -198,29 +200,99 @@ class Providers:
         return provider.calibrations.in_force(stored.key, stored.calibration) if provider else stored.calibration
 
     async def start(self, calibrate: bool) -> None:
-        """Begins to ask the providers for their windows; loads calibrations, if they are to be used."""
+        """Begin to ask the providers for their windows; load calibrations, if they are to be used."""
         for provider in self.all:
             provider.windows.start()
         if calibrate:
             await asyncio.gather(*(provider.calibrations.start() for provider in self.all))
 
     async def flush(self) -> None:
-        """Stores what was learnt of all models. Raises `StoreUnavailable`."""
+        """Store what was learnt of all models. Raises `StoreUnavailable`."""
         for provider in self.all:
             await provider.calibrations.flush()
 
     async def forget(self, tenant: str) -> None:
-        """Nothing that the tenant's answers taught before is stored any more."""
+        """Forget what the tenant's answers taught; nothing of it is stored any more."""
         for provider in self.all:
             await provider.calibrations.forget(tenant)
 
     async def stop(self) -> None:
-        """Ends what runs beside the requests. Comes before the store is closed."""
+        """End what runs beside the requests. Comes before the store is closed."""
         for provider in self.all:
             await provider.windows.stop()
         await asyncio.gather(*(provider.calibrations.stop() for provider in self.all))
 
     async def close(self) -> None:
-        """Closes the connections."""
         for provider in self.all:
             await provider.upstream.close()
+
+
+# What a provider's answer to the question for its models says about how it is set
+
+
+async def judge_upstream(provider: Provider, listed: ListingOutcome, key_in: str | None) -> Finding:
+    """Any answer shows that the provider is there; only some list its models.
+
+    `key_in` is the variable whose key it was asked with. An API that is not at the base URL is looked for.
+    """
+    subject = f"upstream{suffix(provider)} {provider.settings.base_url}"
+    section = "upstream" if provider.name == DEFAULT_UPSTREAM else f"upstreams.{provider.name}"
+    address, found = f"{section}.base_url", "lists no models"
+    match listed:
+        case StenoError():
+            why = f" ({listed.__cause__})" if listed.__cause__ and str(listed.__cause__) else ""
+            what = listed.what if isinstance(listed, UpstreamUnreachable) else listed.message
+            remedy = f"Check {address}, and that this machine may connect to it."
+            return Finding("problem", subject, f"{what}{why}", remedy)
+        case ModelListing(models=models) if models:
+            return Finding("ok", subject, f"reachable, lists {len(models)} models")
+        case ListingRefused(status=LoopDetected.status):
+            text = f"leads back to a Steno that the request went through already ({listed.status})"
+            return Finding("problem", subject, text, POINT_AT_PROVIDER)
+        case ListingRefused(wants_key=True) if key_in is None:
+            return Finding("ok", subject, f"reachable; without a key it does not list its models ({listed.status})")
+        case ListingRefused(wants_key=True):
+            return Finding(
+                "warning", subject, f"reachable, but refuses the key in {key_in} ({listed.status})", "Check it."
+            )
+        case ListingRefused(status=200 | 404 | 405 as status):
+            found = f"has no list of models at /models ({'no JSON' if status == 200 else status})"
+        case ListingRefused(status=status):
+            return Finding("warning", subject, f"reachable, but answers with status {status}", "Ask the provider.")
+    return await _judge_path(provider, listed, subject, address, found)
+
+
+async def _judge_path(provider: Provider, listed: object, subject: str, address: str, found: str) -> Finding:
+    """Judge a base URL below which there is no list of models, or an empty one: the path of `address` may be wrong."""
+    if (elsewhere := await provider.windows.listings.find_base_url()) is not None:
+        text = f"{found}, but there is one at {elsewhere}"
+        return Finding("problem", subject, text, f"Set {address} to {elsewhere}.")
+    if isinstance(listed, ListingRefused) and listed.status == 200:
+        remedy = f"Check {address}: it is the API's address, with its path (most end in /v1), not a web site's."
+        return Finding("problem", subject, f"reachable, but {found}", remedy)
+    if isinstance(listed, ListingRefused) and (paths := await _missing_paths(provider)):
+        remedy = f"Check the path of {address}: most end in /v1."
+        return Finding("problem", subject, f"reachable, but {found}, and nothing at {' or '.join(paths)}", remedy)
+    remedy = f"Check the path of {address} (most end in /v1); some providers have no list of models."
+    return Finding("warning", subject, f"reachable, but {found}", remedy)
+
+
+async def _missing_paths(provider: Provider) -> list[str]:
+    """Paths of its formats, below the base URL, if none of them is there; otherwise nothing.
+
+    An empty request is sent to each: it costs nothing, and is refused in another way where there is such a path.
+    """
+    headers = [(b"content-type", b"application/json")]
+    for format_ in provider.formats:
+        try:
+            answer = await provider.upstream.ask(format_.path, headers, PROBE_SECONDS, b"{}")
+        except StenoError:
+            return []
+        if not says_no_such_path(answer.status, answer.body):
+            return []
+    return [format_.path.decode().removeprefix("/v1") for format_ in provider.formats]
+
+
+def suffix(provider: Provider) -> str:
+    """Ending of the names of an upstream's findings; empty for the default one."""
+    return "" if provider.name == DEFAULT_UPSTREAM else f" {provider.name}"

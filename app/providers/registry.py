@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -29,6 +29,8 @@ LEAST_STEP = 100_000
 STEP_SHARE = 260 / 272
 """Share of a price step that prompts are kept to: the next turn must not pass it."""
 
+CAPS_REMEMBERED = 1_000
+"""Models whose cap is remembered: taking a name apart is slow."""
 MOST_SEPARATORS = 24
 """Most separators of a model's name; what has more is not taken apart: the known names have at most nine."""
 _OF_ITS_OWN = frozenset({"audio", "image", "live", "ocr", "realtime", "speech", "transcribe", "tts", "video", "voice"})
@@ -81,11 +83,12 @@ class ListedModel(Struct, frozen=True):
 
     def tariff(self, name: str) -> Tariff:
         """The list prices, under the name by which the model was called."""
-        tiers = {tier: self._steps(prices) for tier, prices in self.tiers.items()}
-        return Tariff(name, "registry", self._steps(self.price), tiers, self.regions)
 
-    def _steps(self, prices: tuple[ListedPrice, ...]) -> Steps:
-        return tuple((price.above, Price(*price[1:], search=self.search)) for price in prices)
+        def steps(prices: tuple[ListedPrice, ...]) -> Steps:
+            return tuple([(price.above, Price(*price[1:], search=self.search)) for price in prices])
+
+        tiers = {tier: steps(prices) for tier, prices in self.tiers.items()}
+        return Tariff(name, "registry", steps(self.price), tiers, self.regions)
 
 
 class _Table(Struct, frozen=True):
@@ -126,11 +129,13 @@ def tariff(asked: str, answered: str = "") -> Tariff | None:
 
 
 def _priced(model: str) -> tuple[str, str, ListedModel] | None:
-    """Owner, name in the table, and price: of a model that was tuned and has none of its own, that of its base."""
+    """Name that the price is of, its entry in the table, and price: of a model that was tuned and has none of its own,
+    those of its base."""
     tuned = _TUNED.fullmatch(model)
-    names = (model,) if tuned is None else (f"ft:{tuned['base']}", tuned["base"])
-    found = ((name, look_up_release(name, list_prices())) for name in names)
-    return next(((name, *there) for name, there in found if there is not None), None)
+    for name in (model,) if tuned is None else (f"ft:{tuned['base']}", tuned["base"]):
+        if (found := look_up_release(name, list_prices())) is not None:
+            return name, *found
+    return None
 
 
 def _is_of_host(name: str) -> bool:
@@ -148,14 +153,16 @@ def days_since(day: date) -> int:
     return max(0, (datetime.now(UTC).date() - day).days)
 
 
+@lru_cache(CAPS_REMEMBERED)
 def cap_of(model: str, usual: int) -> int:
     """Tokens over which a compaction of the model's prompts is due in any window: the usual ones, or more where public
     results say that it reads them well, and less where its list price rises before."""
-    known = look_up_release(model, _table().models)
+    known, price = look_up_release(model, _table().models), tariff(model)
     cap = (known[1].cap if known else None) or usual
-    price = tariff(model)
-    dearer = (above for above, step in price.steps if step.prompt > price.base.prompt) if price else ()
-    return min([cap, *(int(STEP_SHARE * above) for above in dearer if above >= LEAST_STEP)])
+    if price is not None:
+        dearer = [above for above, step in price.steps if step.prompt > price.base.prompt and above >= LEAST_STEP]
+        cap = min([cap, *[int(STEP_SHARE * above) for above in dearer]])
+    return cap
 
 
 def look_up(model: str, table: Mapping[str, T]) -> tuple[str, T] | None:
@@ -169,7 +176,14 @@ def look_up_release(model: str, table: Mapping[str, T]) -> tuple[str, T] | None:
     Nothing else is taken from it: a `-pro` or a `-mini` is another model, and so is one that was tuned.
     """
     whole = _whole_names(model)
-    return _first((*whole, *(_RELEASE.sub("", each) for each in whole)), table)
+    return _first([*whole, *[_RELEASE.sub("", each) for each in whole]], table)
+
+
+def _first(names: Iterable[str], table: Mapping[str, T]) -> tuple[str, T] | None:
+    for name in names:
+        if name in table:
+            return name, table[name]
+    return None
 
 
 def names_of(model: str) -> Iterator[str]:
@@ -180,12 +194,14 @@ def names_of(model: str) -> Iterator[str]:
     """
     whole = _whole_names(model, "ft:")
     yield from whole
-    for name in whole:
-        yield from _shortened(name)
-
-
-def _first(names: Iterable[str], table: Mapping[str, T]) -> tuple[str, T] | None:
-    return next(((name, table[name]) for name in names if name in table), None)
+    for shortened in whole:
+        name = shortened
+        while name and re.search(r"\d", name):
+            yield name
+            last = re.split(r"[-@:/]", name)[-1]
+            if last in _OF_ITS_OWN:
+                break
+            name = name[: -len(last) - 1]
 
 
 def _whole_names(model: str, prefix: str = "") -> list[str]:
@@ -210,12 +226,3 @@ def _without_prefixes(name: str) -> Iterator[str]:
     while prefix := _VENDOR.match(name):
         name = name[prefix.end() :]
         yield name
-
-
-def _shortened(name: str) -> Iterator[str]:
-    while name and re.search(r"\d", name):
-        yield name
-        last = re.split(r"[-@:/]", name)[-1]
-        if last in _OF_ITS_OWN:
-            return
-        name = name[: -len(last) - 1]

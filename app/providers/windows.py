@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from operator import ge
@@ -184,7 +184,7 @@ class Windows:
                 shared=bool(self._limits.confirmed(name)),
             )
         if tenant in self.answered_tenants:
-            self._keep(tenant, name, learnt)
+            self._tasks.start(self._store_limit(tenant, name, learnt), "windows")
 
     def add_answered(self, tenant: str) -> None:
         """Note that the provider answered the tenant: what it learnt may now confirm what others learnt."""
@@ -192,7 +192,7 @@ class Windows:
             self._learnt_revision += 1
             for name, limit in self._limits.of(tenant):
                 if (tenant, name) not in self._stored:
-                    self._keep(tenant, name, limit)
+                    self._tasks.start(self._store_limit(tenant, name, limit), "windows")
 
     def add_prompt(self, tenant: str, model: str, tokens: int, asked: int | None = None) -> None:
         """Note an answered prompt, in the provider's tokens. A smaller limit of the tenant's is forgotten."""
@@ -207,7 +207,7 @@ class Windows:
         if learnt is not None and tokens > learnt:
             self._drop(tenant, name)
             log.info("dropped a learnt window: a larger prompt was answered", model=name, limit=learnt)
-            self._forget(tenant, name, tokens)
+            self._tasks.start(self._erase_limit(tenant, name, tokens), "windows")
 
     async def load(self) -> None:
         """Take over what all replicas learnt. Raises `StoreUnavailable`."""
@@ -218,7 +218,7 @@ class Windows:
             gone.discard(key)
             if row.limit < (answered := self._prompts.own(*key) or 0):
                 self._drop(*key)
-                self._forget(*key, answered)
+                self._tasks.start(self._erase_limit(*key, answered), "windows")
             elif key in self._stored or self._limits.own(*key) is None:
                 self._limits.saw(*key, row.limit, row.seconds_left)
                 self._learnt_revision += 1
@@ -248,28 +248,20 @@ class Windows:
                     await self.load()
             await asyncio.sleep(SHARED_SECONDS)
 
-    def _keep(self, tenant: str, name: str, limit: int) -> None:
-        async def keep() -> None:
+    async def _store_limit(self, tenant: str, name: str, limit: int) -> None:
+        with suppress(StoreUnavailable):  # This process knows it anyway.
             await self._store.task_change(learn_window, self._upstream, name, tenant, limit, LEARNT_SECONDS)
             if self._limits.own(tenant, name) == limit:
                 self._stored.add((tenant, name))
 
-        self._write(keep)
+    async def _erase_limit(self, tenant: str, name: str, answered: int) -> None:
+        with suppress(StoreUnavailable):
+            await self._store.task_change(forget_window, self._upstream, name, tenant, answered)
 
     def _drop(self, tenant: str, name: str) -> None:
         self._limits.forget(tenant, name)
         self._learnt_revision += 1
         self._stored.discard((tenant, name))
-
-    def _forget(self, tenant: str, name: str, answered: int) -> None:
-        self._write(lambda: self._store.task_change(forget_window, self._upstream, name, tenant, answered))
-
-    def _write(self, change: Callable[[], Awaitable[None]]) -> None:
-        async def write() -> None:
-            with suppress(StoreUnavailable):  # This process knows it anyway.
-                await change()
-
-        self._tasks.start(write(), "windows")
 
 
 @lru_cache(MOST_CACHED)
