@@ -14,13 +14,13 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 47_279,
+    "app": 47_275,
     "app/cli": 2_655,
     "app/compaction": 10_938,
     "app/conversation": 2_096,
     "app/http": 3_210,
     "app/inspector": 3_050,
-    "app/providers": 1_820,
+    "app/providers": 1_811,
     "app/proxy": 3_049,
     "app/api": 2_910,
     "app/runtime": 689,
@@ -33,7 +33,7 @@ LINES = {
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""
-FILES = 224
+FILES = 223
 """Python files in `app`, at most."""
 SETTINGS = 70
 TABLES = 12
