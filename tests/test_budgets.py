@@ -14,9 +14,9 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 47_275,
+    "app": 47_182,
     "app/cli": 2_655,
-    "app/compaction": 10_938,
+    "app/compaction": 10_852,
     "app/conversation": 2_096,
     "app/http": 3_210,
     "app/inspector": 3_050,

@@ -33,7 +33,6 @@ from app.compaction.plan import (
     released_by,
     replaced_tokens,
     shown_size,
-    summary_tokens,
     words_room,
 )
 from app.compaction.policy import SummaryBrief
@@ -184,7 +183,7 @@ class ChunkBuilder(Struct, frozen=True):
         }
         if span.start:
             path = Path(tuple(prior), span.start) if cumulative else self.plan.base
-            replaces += summary_tokens(prior) + sum(map(transcript.tokens_of, released))
+            replaces += sum(chunk.tokens for chunk in prior) + sum(map(transcript.tokens_of, released))
         before = prompts.quote_chunks(prior, released, fence_of(chunk.through_digest))
         shown = self._shown(path, span)
         prompt, notes = self.settings.update_prompt or self.settings.prompt, (prompts.UPDATE_NOTE, *self._notes)
@@ -256,7 +255,7 @@ class ChunkBuilder(Struct, frozen=True):
             continued=continued,
         )
         quoted = prompts.quote_chunks(chunks, released, fence_of(blank.through_digest))
-        replaces = summary_tokens(chunks) + sum(map(transcript.tokens_of, released))
+        replaces = sum(chunk.tokens for chunk in chunks) + sum(map(transcript.tokens_of, released))
         blank = self._with_beside(blank, replaces, chunks)
         return self._draft(blank, quoted, replaces, notes=(prompts.FOLD_NOTE,))
 

@@ -326,7 +326,7 @@ def moves(
 
 def exceeds(conversation: Conversation, settings: MaskPolicy, most: int) -> bool:
     """Whether something has to give way for the messages to have at most so many bytes."""
-    return bool(most) and settings.shapes and conversation.holds_media and conversation.message_bytes > most
+    return bool(most) and settings.shapes and conversation.history.holds_media and conversation.message_bytes > most
 
 
 def drop_media(conversation: Conversation, view: View, masks: Masks, most: int) -> View:

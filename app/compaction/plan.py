@@ -17,7 +17,7 @@ from app.compaction.select import Path, PlanningState, build_view, pinned_tokens
 from app.compaction.user_words import SHARE, WIDE_SHARE, chunk_room, held_tokens
 from app.compaction.view import Conversation
 from app.conversation.messages import Kind, Transcript
-from app.tokens.cost_gate import Change, CostGate, Rates, is_worth
+from app.tokens.cost_gate import Change, Rates, is_worth
 from app.tokens.estimate import is_answer
 from app.tokens.usage import Price
 
@@ -58,7 +58,10 @@ def split_span(
     Cut around the parts that are `made` already. What has come since goes with the last of them where one call reads
     both: else each time a little more would be a part of its own.
     """
-    at_most = _largest_part(transcript, span, summary)
+    fits_one_call = quoted_tokens(transcript, span.start, span.stop) <= summary.input_tokens
+    at_most = summary.input_tokens if fits_one_call else summary.part_tokens
+    if not summary.cumulative and summary.source_tokens is not None:
+        at_most = min(at_most, summary.source_tokens)
     parts: list[Span] = []
     start = span.start
     for part in made:
@@ -90,14 +93,6 @@ def _cut(transcript: Transcript, span: Span, at_most: int) -> list[Span]:
     return [*parts, Span(start, span.stop)] if start < span.stop else parts
 
 
-def _largest_part(transcript: Transcript, span: Span, summary: SummaryBrief) -> int:
-    fits_one_call = quoted_tokens(transcript, span.start, span.stop) <= summary.input_tokens
-    readable = summary.input_tokens if fits_one_call else summary.part_tokens
-    if summary.cumulative or summary.source_tokens is None:
-        return readable
-    return min(readable, summary.source_tokens)
-
-
 def _nearest(transcript: Transcript, start: int, cuts: Sequence[int], size: float, at_most: int) -> int | None:
     """Cut that makes a part of about that size, and none larger than `at_most`. The cuts ascend."""
 
@@ -111,13 +106,11 @@ def _nearest(transcript: Transcript, start: int, cuts: Sequence[int], size: floa
 
 
 def _with_neighbours(transcript: Transcript, parts: Sequence[Span], summary: SummaryBrief) -> tuple[Span, ...]:
-    def replaced(part: Span) -> int:
-        # A summary of everything so far is made part by part, and each carries what the end of its part splits.
-        return replaced_tokens(transcript, part, part.stop if summary.cumulative else parts[-1].stop)
-
     joined: list[Span] = []
     for part in parts:
-        smaller = min(map(replaced, (*joined[-1:], part)))
+        # A summary of everything so far is made part by part, and each carries what the end of its part splits.
+        neighbours = ((each, each.stop if summary.cumulative else parts[-1].stop) for each in (*joined[-1:], part))
+        smaller = min(replaced_tokens(transcript, each, end) for each, end in neighbours)
         if joined and smaller < SMALLEST_PART:
             joined[-1] = Span(joined[-1].start, part.stop)
         else:
@@ -157,10 +150,6 @@ def halves(transcript: Transcript, span: Span) -> tuple[Span, ...]:
     return Span(span.start, cut), Span(cut, span.stop)
 
 
-def summary_tokens(chunks: Iterable[SummaryChunk]) -> int:
-    return sum(chunk.tokens for chunk in chunks)
-
-
 def fold_weight(chunks: Iterable[SummaryChunk]) -> int:
     """Tokens of summaries, by which a fold is due: the user's words, which it does not make fewer, count half."""
     return sum(chunk.tokens - chunk.user_words_tokens // 2 for chunk in chunks)
@@ -197,7 +186,7 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget, summary: 
     for cut in _tails(transcript, cuts, always, budget.tail_fill):
         tail = transcript.tokens(cut) + sum(transcript.tokens_of(index) for index in asked if index < cut)
         parts = _parts(quoted_tokens(transcript, base.covered, cut), summary)
-        expected = expected_view(conversation, kept, cut, parts, budget, summary)
+        expected = sum(expected_view(conversation, kept, cut, parts, budget, summary))
         # Of more turns than must stay, and inside a turn, at most half of what may follow a summary is left, or the
         # next turn, or an agent's next step, would fire the trigger again.
         since = (1 + (cut > transcript.last_turn or cut < always)) * transcript.tokens(cut)
@@ -226,29 +215,23 @@ def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) 
     return sorted({*turns[bisect_left(turns, first) :], *between_units, *inside_last_turn} & {*cuts})
 
 
-def expected_view(
-    conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget, summary: SummaryBrief
-) -> int:
-    """The view after a compaction up to `cut`: summaries as large as they may be, folded where they will be."""
-    return sum(_expected(conversation, base, cut, parts, budget, summary))
-
-
 def words_room(
     conversation: Conversation, base: Path, spans: Sequence[Span], budget: Budget, summary: SummaryBrief
 ) -> int:
     """Most tokens of the user's words in all chunks after a compaction: more while the view is under its target."""
     kept, cut = Path() if summary.cumulative else base, spans[-1].stop if spans else base.covered
-    others, _ = _expected(conversation, kept, cut, len(spans), budget, summary)
+    others, _ = expected_view(conversation, kept, cut, len(spans), budget, summary)
     return max(int(SHARE * budget.room), min(int(WIDE_SHARE * budget.room), budget.target - others))
 
 
-def _expected(
+def expected_view(
     conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget, summary: SummaryBrief
 ) -> tuple[int, int]:
-    """Tokens of the view after a compaction up to `cut`: without the user's words, and of these."""
+    """Tokens of the view after a compaction up to `cut`, without the user's words, and of these: summaries as large as
+    they may be, folded where they will be."""
     transcript = conversation.transcript
     words = held_tokens(base.chunks)
-    held, new = summary_tokens(base.chunks) - words, _new_tokens(conversation, base, cut, parts, budget)
+    held, new = sum(chunk.tokens for chunk in base.chunks) - words, _new_tokens(conversation, base, cut, parts, budget)
     released = released_tokens(transcript, base.chunks)
     folds = will_fold(conversation, base, cut, parts, budget)
     summaries = (1 + _parts(held + new, summary)) * budget.summary if folds else held + new
@@ -365,7 +348,7 @@ def folds_in(conversation: Conversation, plan: Plan, budget: Budget, summary: Su
     if not summary.folds_in or len(plan.spans) != 1:
         return False
     (span,), chunks = plan.spans, plan.base.chunks
-    read = quoted_tokens(conversation.transcript, span.start, span.stop) + summary_tokens(chunks)
+    read = quoted_tokens(conversation.transcript, span.start, span.stop) + sum(chunk.tokens for chunk in chunks)
     most = min(summary.input_tokens, summary.source_tokens or summary.input_tokens)
     fits = plan.masked or read + released_tokens(conversation.transcript, chunks) <= most
     return fits and will_fold(conversation, plan.base, span.stop, 1, budget)
@@ -420,7 +403,7 @@ def _plan_cumulative(
     if replaced_tokens(conversation.transcript, Span(0, cut), cut) < SMALLEST_PART:
         return None
     view = unmasked_tokens(conversation, base)
-    expected = expected_view(conversation, empty, cut, 1, budget, summary)
+    expected = sum(expected_view(conversation, empty, cut, 1, budget, summary))
     if not _frees_enough(conversation, view, expected, cut, budget, is_last=is_last):
         return None
     return Plan(base, spans, ChunkRange(series, conversation.chain[0], conversation.chain[cut]))
@@ -490,7 +473,7 @@ def _worth_it(
     if any(replaced_tokens(conversation.transcript, span, cut) < SMALLEST_PART for span in spans):
         return False
     view = unmasked_tokens(conversation, base)
-    expected = expected_view(conversation, base, cut, len(spans), budget, summary)
+    expected = sum(expected_view(conversation, base, cut, len(spans), budget, summary))
     return _frees_enough(conversation, view, expected, cut, budget, is_last=is_last)
 
 
@@ -509,7 +492,7 @@ def change_of_plan(state: PlanningState, plan: Plan, brief: SummaryBrief) -> Cha
     conversation, budget = state.conversation, state.budget
     kept = Path() if brief.cumulative else plan.base
     cut = conversation.chain.positions[plan.range.through_digest]
-    after = expected_view(conversation, kept, cut, len(plan.spans), budget, brief)
+    after = sum(expected_view(conversation, kept, cut, len(plan.spans), budget, brief))
     unchanged = conversation.instruction_tokens + kept.tokens
     return _change(state, state.widest_view.tokens - after, max(0, after - unchanged))
 
@@ -542,7 +525,8 @@ def calls_of_plan(
         else:
             read += quoted_tokens(conversation.transcript, span.start, span.stop) * price.prompt
         read += rules * price.prompt
-        written += min(budget.summary, _aimed(conversation, plan, span)) * price.completion
+        aimed = AIMED_SHARE * replaced_tokens(conversation.transcript, span, plan.spans[-1].stop)
+        written += min(budget.summary, int(aimed)) * price.completion
     return (read + written) * brief.ratio
 
 
@@ -556,28 +540,18 @@ class Prices(Struct, frozen=True):
 
 def plan_costs_too_much(state: PlanningState, plan: Plan, brief: SummaryBrief, prices: Prices) -> bool:
     """Whether a compaction is to wait for its price. One that only folds costs little, and is due for its size."""
-    gate, rates, price = _gate(state), prices.rates, prices.summariser
-    if gate is None or rates is None or price is None or not plan.spans:
+    gate, rates, price, most = state.policy.cost_gate, prices.rates, prices.summariser, state.budget.cost_gate_limit
+    if gate is None or rates is None or price is None or not plan.spans or state.widest_view.tokens > most:
         return False
     calls = calls_of_plan(state.conversation, plan, state.budget, brief, price, rates if prices.reads_warm else None)
     return not is_worth(change_of_plan(state, plan, brief), rates, gate, calls)
 
 
 def mask_costs_too_much(state: PlanningState, boundary: Boundary, rates: Rates | None) -> bool:
-    gate, masking = _gate(state), state.masking
-    if gate is None or masking is None or rates is None:
+    gate, masking = state.policy.cost_gate, state.masking
+    if gate is None or masking is None or rates is None or state.widest_view.tokens > state.budget.cost_gate_limit:
         return False
     return not is_worth(change_of_mask(state, masking, boundary), rates, gate)
-
-
-def _gate(state: PlanningState) -> CostGate | None:
-    """The cost gate; None if nothing may be put off: there is none, or there is no room."""
-    gate = state.policy.cost_gate
-    return None if gate is None or state.widest_view.tokens > state.budget.cost_gate_limit else gate
-
-
-def _aimed(conversation: Conversation, plan: Plan, span: Span) -> int:
-    return int(AIMED_SHARE * replaced_tokens(conversation.transcript, span, plan.spans[-1].stop))
 
 
 def _change(state: PlanningState, freed: int, rewritten: int) -> Change:

@@ -86,7 +86,7 @@ def build_view(conversation: Conversation, path: Path, masks: Masks | None = Non
             position = index + 1
     if position < len(transcript):
         parts.append(Verbatim(position, len(transcript)))
-    return View(tuple(parts), _view_tokens(conversation, path) - saved)
+    return View(tuple(parts), _before_rest(conversation, path) + transcript.tokens(path.covered) - saved)
 
 
 def least_view(
@@ -101,21 +101,21 @@ def least_view(
     For each coverage first without masks, then with the earliest boundary that suffices. `masked_at_most`: a view of
     more tokens has as much masked as can be, even where it does not fire the trigger.
     """
-    candidates = [(path.covered, 0, path.rank, path, _view_tokens(conversation, path)) for path in found]
-    if masking is not None:
-        candidates += [
-            (covered, boundary, rank, path, tokens - masking.masks.saved(covered, boundary))
-            for covered, _, rank, path, tokens in candidates
-            for boundary in masking.usable(covered)
-        ]
-    fitting = [c for c in candidates if not trigger.fires(c[-1], c[-1] - _before_rest(conversation, c[3]))]
-    if masked_at_most is not None and masking is not None:
-        most = {c[0]: max(masking.usable(c[0]), default=0) for c in fitting}
-        fitting = [c for c in fitting if c[-1] <= masked_at_most or c[1] == most[c[0]]]
+    fitting: list[tuple[int, int, tuple[int, int, tuple[str, ...]], Path]] = []
+    for path in found:
+        covered, before = path.covered, _before_rest(conversation, path)
+        boundaries = masking.usable(covered) if masking else []
+        for boundary in (0, *boundaries):
+            saved = masking.masks.saved(covered, boundary) if masking and boundary else 0
+            rest = conversation.transcript.tokens(covered) - saved
+            is_last = boundary == max(boundaries, default=0)
+            as_masked = masked_at_most is None or before + rest <= masked_at_most or is_last
+            if as_masked and not trigger.fires(before + rest, rest):
+                fitting.append((covered, boundary, path.rank, path))
     best = min(fitting, key=lambda candidate: candidate[:3], default=None)
     if best is None:
         return None
-    _, boundary, _, path, _ = best
+    _, boundary, _, path = best
     return build_view(conversation, path, masking.masks if masking and boundary else None, boundary)
 
 
@@ -142,7 +142,13 @@ def paths(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[Pa
             # One path for each number of chunks: what another of that length could serve, the best one serves too.
             if now not in arrived or longer.rank < arrived[now].rank:
                 arrived[now] = longer
-    return [path for arrived in reached.values() for place, path in arrived.items() if place.may_end]
+    # A fold stands before newer chunks only: at the end it would replace what was read in detail a turn ago.
+    return [
+        path
+        for arrived in reached.values()
+        for place, path in arrived.items()
+        if not place.in_fold and place.companion is None
+    ]
 
 
 class _Reached(Struct, frozen=True):
@@ -152,11 +158,6 @@ class _Reached(Struct, frozen=True):
     in_fold: bool = False
     companion: bool | None = None
     """Whether a fold has to follow, as it was made together with the last chunk, or none. None: anything may."""
-
-    @property
-    def may_end(self) -> bool:
-        # A fold stands before newer chunks only: at the end it would replace what was read in detail a turn ago.
-        return not self.in_fold and self.companion is None
 
 
 def usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[tuple[int, int, SummaryChunk]]:
@@ -177,10 +178,6 @@ def usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[t
     return sorted(found, key=lambda edge: (edge[0], edge[1], edge[2].id))
 
 
-def _view_tokens(conversation: Conversation, path: Path) -> int:
-    return _before_rest(conversation, path) + conversation.transcript.tokens(path.covered)
-
-
 def unmasked_tokens(conversation: Conversation, path: Path) -> int:
     """Tokens of the view over a path without masks, at most."""
     beside = pinned_tokens(conversation, path.covered) + sum(part.tokens for part in _context_note(conversation, path))
@@ -196,8 +193,8 @@ def pinned_tokens(conversation: Conversation, covered: int) -> int:
     """Tokens that pins add at most to a view in which summaries stand for so many messages."""
     if not covered:
         return 0
-    copies = sum(conversation.transcript.tokens(*unit) for unit in conversation.pinned_units if unit[0] < covered)
-    return copies + (conversation.pins.note.tokens if conversation.pins.note else 0)
+    copies = sum(conversation.transcript.tokens(*unit) for unit in conversation.kept.units if unit[0] < covered)
+    return copies + (conversation.kept.pins.note.tokens if conversation.kept.pins.note else 0)
 
 
 def _part_tokens(conversation: Conversation, part: Note | Pinned) -> int:
@@ -223,12 +220,12 @@ def _pinned(conversation: Conversation, path: Path) -> list[Note | Pinned]:
     carried = {positions[chunk.from_digest] + offset for chunk in path.chunks for offset in chunk.carried}
     copies: list[Note | Pinned] = [
         Pinned(start, stop)
-        for start, stop in conversation.pinned_units
+        for start, stop in conversation.kept.units
         if start < path.covered
         and not carried.issuperset(range(start, stop))
         and conversation.transcript.is_answered(start, stop)
     ]
-    return [*copies, conversation.pins.note] if conversation.pins.note else copies
+    return [*copies, conversation.kept.pins.note] if conversation.kept.pins.note else copies
 
 
 CONTEXT_SHARE = 0.10
@@ -248,7 +245,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
 
     def with_pins(self, pins: Pins) -> PlanningState:
         """A copy with these pins in place of its own: what is pinned is not masked."""
-        if pins == self.conversation.pins:
+        if pins == self.conversation.kept.pins:
             return self
         conversation = self.conversation.with_pins(pins)
         masks = _masks(conversation, self.policy, self.cost)
@@ -290,11 +287,6 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
     def widest_path(self) -> Path:
         """Path that a compaction extends."""
         return widest_path(self.paths)
-
-    @property
-    def unmasked_tokens(self) -> int:
-        """Tokens of the view over the widest path without masks."""
-        return unmasked_tokens(self.conversation, self.widest_path)
 
     def widest_path_to(self, cut: int) -> Path:
         """The path that covers most and ends there or before."""
@@ -390,7 +382,7 @@ def initial_state(
 def _masks(conversation: Conversation, policy: Policy, cost: Cost) -> Masks | None:
     if policy.mask is None:
         return None
-    return Masks(conversation.transcript, policy.mask, cost, conversation.unchangeable)
+    return Masks(conversation.transcript, policy.mask, cost, conversation.kept.whole)
 
 
 def due_mask(state: PlanningState) -> Boundary | None:
@@ -400,8 +392,9 @@ def due_mask(state: PlanningState) -> Boundary | None:
         return None
     if settings.pressure is None and (not state.policy.summarises or state.least_view is not None):
         return None
-    covered, unmasked = state.widest_path.covered, state.unmasked_tokens
-    return plan_mask(state.conversation, covered, unmasked, state.budget, state.masking, settings)
+    path = state.widest_path
+    unmasked = unmasked_tokens(state.conversation, path)
+    return plan_mask(state.conversation, path.covered, unmasked, state.budget, state.masking, settings)
 
 
 def without_summary(state: PlanningState, at_most: int, *, shortens: bool) -> PlanningState | None:
@@ -430,13 +423,14 @@ def mask_for_now(state: PlanningState) -> Boundary | None:
     masking = state.masking
     if masking is None:
         return None
-    ahead, masked = moves(state.conversation, state.widest_path.covered, state.unmasked_tokens, masking)
+    path = state.widest_path
+    ahead, masked = moves(state.conversation, path.covered, unmasked_tokens(state.conversation, path), masking)
     if not ahead:
         return None
     enough = bisect_left(ahead, -state.budget.trigger.quiet_tokens, key=lambda position: -masked(position))
     position = ahead[min(enough, len(ahead) - 1)]
     frees = masked(position) < state.widest_view.tokens
-    return Boundary(position, state.widest_path.covered) if frees else None
+    return Boundary(position, path.covered) if frees else None
 
 
 TELLING_TOKENS = 20

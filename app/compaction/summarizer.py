@@ -19,7 +19,6 @@ from app.compaction.plan import (
     folds_in,
     halves,
     released_tokens,
-    summary_tokens,
 )
 from app.conversation.reasons import Reasons
 
@@ -229,7 +228,7 @@ def _groups(chunks: Sequence[SummaryChunk], at_most: int) -> list[list[SummaryCh
     """Neighbouring chunks in groups the summariser can read; each of at least two, so that a fold always gains."""
     groups: list[list[SummaryChunk]] = [[]]
     for chunk in chunks:
-        if len(groups[-1]) >= FOLD_MINIMUM and summary_tokens(groups[-1]) + chunk.tokens > at_most:
+        if len(groups[-1]) >= FOLD_MINIMUM and sum(chunk.tokens for chunk in groups[-1]) + chunk.tokens > at_most:
             groups.append([])
         groups[-1].append(chunk)
     return groups

@@ -139,7 +139,7 @@ def _changeable(conversation: Conversation, view: View) -> Iterator[int]:
 
 
 def _may_change(conversation: Conversation, index: int) -> bool:
-    return index not in conversation.unchangeable and not conversation.transcript.messages[index].sealed
+    return index not in conversation.kept.whole and not conversation.transcript.messages[index].sealed
 
 
 def weights(positions: list[int]) -> dict[int, float]:
@@ -455,7 +455,7 @@ def _units(conversation: Conversation, view: View) -> list[_Unit]:
         unit = units[-1]
         unit.indexes.append(index)
         unit.tokens += part.tokens if isinstance(part, Altered) else transcript.tokens_of(index)
-        kept = index in conversation.untouchable or message.kind is Kind.INSTRUCTIONS
+        kept = index in conversation.kept.messages or message.kind is Kind.INSTRUCTIONS
         unit.droppable = unit.droppable and not kept
         was_bound = message.bound
     if units:

@@ -10,13 +10,12 @@ between what was made neighbours. `coverage_of` is the account as data that can 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from msgspec.structs import replace
 
-from app.compaction.chunks import SummaryChunk
 from app.compaction.view import (
     Altered,
     Carried,
@@ -49,57 +48,58 @@ def problems(conversation: Conversation, view: View, limit: int, *, alternates: 
 
     `alternates`: it refuses two messages of the assistant in a row, and one that begins. Those of the user become one.
     """
-    transcript = conversation.transcript
-    covered: list[int] = []
+    transcript, messages = conversation.transcript, conversation.transcript.messages
     order = list(order_of(view))
     sent = [index for index in order if index is not None]
-    quoted: set[int] = set()
+    covered: list[int] = []
+    verbatim, as_asked, quoted = set[int](), set[int](), set[int]()
     for part in view.parts:
         match part:
             case Summary(chunk):
-                covered.extend(_summarised(conversation, chunk))
+                ends = conversation.chain.positions
+                start, stop = ends.get(chunk.from_digest, 0), ends.get(chunk.through_digest, 0)
+                carried = {start + offset for offset in chunk.carried}
+                covered += [index for index in range(start, stop) if index not in carried]
+            case Verbatim(start, stop):
+                covered += range(start, stop)
+                verbatim.update(range(start, stop))
+            case Carried(index):
+                covered.append(index)
+                verbatim.add(index)
+            case Altered(index):
+                covered.append(index)
+                if _keeps_own_words(messages[index], part):
+                    as_asked.add(index)
             case Pruned(start, stop):
-                covered.extend(range(start, stop))
-            case Pinned() | Note():
-                pass
-            case Recalled(messages):
-                quoted.update(messages)
+                covered += range(start, stop)
+            case Pinned(start, stop):
+                verbatim.update(range(start, stop))
+            case Recalled(indexes):
+                quoted.update(indexes)
             case _:
-                indexes = range(part.start, part.stop) if isinstance(part, Verbatim) else (part.index,)
-                covered.extend(indexes)
+                pass
     kept_calls = kept_calls_of(view)
-    verbatim = {i for part in view.parts for i in _verbatim_indexes(part)}
-    shortened = (part for part in view.parts if isinstance(part, Altered))
-    asked = verbatim | {part.index for part in shortened if _keeps_own_words(conversation, part)}
+    ends_with_thoughts = any(
+        # Its calls were taken out from behind them.
+        messages[index].signed_thinking and not calls and index not in view.without_thinking
+        for index, calls in kept_calls.items()
+    )
     checks = (
         (sorted(covered) != list(range(len(transcript))), Code.NOT_COVERED_ONCE),
-        (0 <= transcript.last_user not in asked, Code.LAST_USER_MESSAGE_CHANGED),
-        (not verbatim.issuperset(transcript.messages.instruction_places), Code.INSTRUCTIONS_CHANGED),
-        (not verbatim.issuperset(transcript.messages.live_places), Code.INSTRUCTIONS_CHANGED),
+        (0 <= transcript.last_user not in verbatim | as_asked, Code.LAST_USER_MESSAGE_CHANGED),
+        (not verbatim.issuperset(messages.instruction_places), Code.INSTRUCTIONS_CHANGED),
+        (not verbatim.issuperset(messages.live_places), Code.INSTRUCTIONS_CHANGED),
         (_lacks_client_context(conversation, view), Code.CLIENT_INSTRUCTIONS_MISSING),
-        (_is_pair_split(transcript.messages, sent, kept_calls), Code.TOOL_PAIR_SPLIT),
-        (_are_results_apart(transcript.messages, order), Code.RESULT_APART),
-        (_is_parted(transcript.messages, order), Code.BOUND_MESSAGE_PARTED),
-        (_ends_with_thoughts(transcript.messages, kept_calls, view.without_thinking), Code.THOUGHTS_LAST),
-        (alternates and bool(gaps_in(transcript.messages, order)), Code.ROLES_NOT_ALTERNATING),
+        (_is_pair_split(messages, sent, kept_calls), Code.TOOL_PAIR_SPLIT),
+        (_are_results_apart(messages, order), Code.RESULT_APART),
+        (_is_parted(messages, order), Code.BOUND_MESSAGE_PARTED),
+        (ends_with_thoughts, Code.THOUGHTS_LAST),
+        (alternates and bool(gaps_in(messages, order)), Code.ROLES_NOT_ALTERNATING),
         (not (sent or view.chunks or conversation.instructions), Code.NOTHING_LEFT),
         (not quoted.isdisjoint(verbatim), Code.QUOTED_AND_SENT),
         (view.tokens > limit, Code.OVER_THE_LIMIT),
     )
     return [problem for failed, problem in checks if failed]
-
-
-def _summarised(conversation: Conversation, chunk: SummaryChunk) -> Iterable[int]:
-    """The messages that only the summary stands for."""
-    start, stop = (conversation.chain.positions.get(end, 0) for end in (chunk.from_digest, chunk.through_digest))
-    carried = frozenset(start + offset for offset in chunk.carried)
-    return (index for index in range(start, stop) if index not in carried)
-
-
-def _verbatim_indexes(part: Part) -> Iterable[int]:
-    if isinstance(part, Verbatim | Pinned):
-        return range(part.start, part.stop)
-    return (part.index,) if isinstance(part, Carried) else ()
 
 
 def order_of(view: View) -> Iterator[int | None]:
@@ -164,16 +164,6 @@ def _is_apart(messages: Sequence[Message], order: Order, placed: Mapping[int, in
     return previous is None or not caller <= previous < result
 
 
-def _ends_with_thoughts(
-    messages: Sequence[Message], kept_calls: Mapping[int, frozenset[int]], without_thinking: frozenset[int]
-) -> bool:
-    """Whether a message may, as its calls were taken out from behind them."""
-    return any(
-        messages[index].signed_thinking and not calls and index not in without_thinking
-        for index, calls in kept_calls.items()
-    )
-
-
 def _is_parted(messages: Sequence[Message], order: Order) -> bool:
     """Whether a message is sent without the one behind it that it is bound to, or something stands between them."""
     return any(
@@ -182,9 +172,8 @@ def _is_parted(messages: Sequence[Message], order: Order) -> bool:
     )
 
 
-def _keeps_own_words(conversation: Conversation, part: Altered) -> bool:
+def _keeps_own_words(message: Message, part: Altered) -> bool:
     """Whether all that was taken away of a message are results that stand in it."""
-    message = conversation.transcript.messages[part.index]
     places, pairs = message.result_places, zip(part.texts, message.texts, strict=True)
     return bool(places) and all(now == was for place, (now, was) in enumerate(pairs) if place not in places)
 

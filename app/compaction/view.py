@@ -23,7 +23,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from copy import copy
-from typing import Literal, TypeGuard
+from functools import cache
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -121,17 +122,6 @@ class Pins(Struct, frozen=True):
     """The operator's own text, after the copies."""
 
 
-class _Counted:
-    """Counts that are made when they are first asked for."""
-
-    def __init__(self, count: Callable[[], Costs]) -> None:
-        self._count = count
-
-    @lazy
-    def costs(self) -> Costs:
-        return self._count()
-
-
 def _shown(costs: Costs, history: History) -> Costs:
     """The costs without those of messages that the provider does not show to the model."""
     if not (expired := history.expired_places):
@@ -157,10 +147,11 @@ class Conversation:
         self.bound = bound
         self.history = history = messages if isinstance(messages, History) else History(messages)
         self.instructions = history.instructions
-        self._counted = counted = _Counted(lambda: _shown(count(), history))
+        # Shared by every copy, which is counted once.
+        self._count = counted = cache(lambda: _shown(count(), history))
         rest, skipped = history.rest, len(self.instructions)
         # Without a reference back: with one, all of it would stay until the collector comes by.
-        self.transcript = Transcript(rest, lambda: counted.costs.messages[skipped:])
+        self.transcript = Transcript(rest, lambda: counted().messages[skipped:])
         self.root = tenant
         self.chain = identity.chain_of(tenant, rest)
 
@@ -181,19 +172,15 @@ class Conversation:
 
     @property
     def costs(self) -> Costs:
-        return self._counted.costs
+        return self._count()
 
     def count(self) -> None:
         """Counts now, for callers who want it done at a better place than where it is first needed."""
-        _ = self._counted.costs
+        self._count()
 
     def is_within(self, tokens: int) -> bool:
         """Whether the estimate is at most so many, if possible without counting."""
         return (self.bound is not None and self.bound <= tokens) or self.tokens <= tokens
-
-    @property
-    def holds_media(self) -> bool:
-        return self.history.holds_media
 
     @lazy
     def message_bytes(self) -> int:
@@ -242,7 +229,7 @@ class Conversation:
 
     def with_pins(self, pins: Pins) -> Conversation:
         """The same history, digested and counted once, with these pins in place of its own."""
-        if pins == self.pins:
+        if pins == self.kept.pins:
             return self
         pinned = copy(self)
         pinned.kept = Kept(self.transcript, pins, self.transcript.last_turn)
@@ -256,8 +243,8 @@ class Conversation:
         if transcript.last_turn in (-1, transcript.last_user):
             return ()
         shorter, bare = copy(self), copy(self)
-        shorter.kept = Kept(transcript, self.pins, transcript.last_turn, is_whole=False)
-        bare.kept = Kept(transcript, self.pins)
+        shorter.kept = Kept(transcript, self.kept.pins, transcript.last_turn, is_whole=False)
+        bare.kept = Kept(transcript, self.kept.pins)
         return shorter, bare
 
     @lazy
@@ -275,25 +262,6 @@ class Conversation:
         """Context blocks of the client; unless something else is set, none of them stays."""
         return ClientContext(self.transcript, 0, lambda _: 1)
 
-    @property
-    def pins(self) -> Pins:
-        return self.kept.pins
-
-    @property
-    def pinned_units(self) -> tuple[tuple[int, int], ...]:
-        """The units of the pinned messages: start and stop of each, ascending."""
-        return self.kept.units
-
-    @property
-    def untouchable(self) -> frozenset[int]:
-        """The messages that no stage may leave out. Nor change, but for results in a user message."""
-        return self.kept.messages
-
-    @property
-    def unchangeable(self) -> frozenset[int]:
-        """The messages of which no stage may change anything."""
-        return self.kept.whole
-
 
 class Kept:
     """Messages of a transcript that stay: what is pinned, the last user message, and what the last turn is about."""
@@ -308,15 +276,17 @@ class Kept:
 
     @lazy
     def units(self) -> tuple[tuple[int, int], ...]:
+        """Units of the pinned messages: start and stop of each, ascending."""
         return tuple(sorted({self._transcript.unit_of(position) for position in self.pins.positions}))
 
     @lazy
     def messages(self) -> frozenset[int]:
+        """Positions of the messages that no stage may leave out. Nor change, but for results in a user message."""
         return self._pinned | self._asked
 
     @lazy
     def whole(self) -> frozenset[int]:
-        """Positions of those that hold no results that may be shortened."""
+        """Positions of the messages of which no stage may change anything."""
         messages = self._transcript.messages
         return self._pinned | {index for index in self._unchanged if not messages[index].result_places}
 
@@ -349,7 +319,11 @@ class View(Struct, frozen=True):
     @property
     def recalled(self) -> tuple[Recalled | Note, ...]:
         """Parts that bring back something of messages that are left out or shortened."""
-        return tuple(part for part in self.parts if isinstance(part, Recalled) or _is_recalled(part))
+        return tuple(
+            part
+            for part in self.parts
+            if isinstance(part, Recalled) or (isinstance(part, Note) and part.kind in ("exact_values", "state"))
+        )
 
     @property
     def changed(self) -> Mapping[str, int]:
@@ -377,10 +351,6 @@ class View(Struct, frozen=True):
         }
         done |= {name for name, was_done in others.items() if was_done}
         return tuple(action for action in ACTIONS if action in done)
-
-
-def _is_recalled(part: Part) -> TypeGuard[Note]:
-    return isinstance(part, Note) and part.kind in ("exact_values", "state")
 
 
 def standing(view: View) -> Iterator[tuple[int | None, Part]]:
@@ -429,7 +399,8 @@ def covered_by(conversation: Conversation, view: View) -> int:
 
 def with_carried_context(conversation: Conversation, view: View) -> View:
     """The view with the note that repeats omitted client context; itself where it has that note."""
-    held = next((part for part in view.parts if _is_carried_context(part)), None)
+    notes = (part for part in view.parts if isinstance(part, Note))
+    held = next((note for note in notes if note.kind == "client_instructions"), None)
     carried = carried_context(conversation, view.parts)
     if (held.text if held else "") == carried.text:
         return view
@@ -470,10 +441,6 @@ def _reach(conversation: Conversation, parts: Iterable[Part]) -> tuple[int, set[
 
 def context_note(carried: CarriedContext) -> list[Note]:
     return [Note("client_instructions", carried.text, carried.tokens)] if carried.text else []
-
-
-def _is_carried_context(part: Part) -> TypeGuard[Note]:
-    return isinstance(part, Note) and part.kind == "client_instructions"
 
 
 ANEW: frozenset[Alteration] = frozenset({"trimmed", "cleared", "shortened", "faded", "truncated"})

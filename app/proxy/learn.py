@@ -111,7 +111,7 @@ def learn_usage(services: Services, attempt: Attempt, usage: Usage | None, *, st
         return
     provider.windows.add_prompt(tenant, wire.model, reported, request.measure.asked)
     calibrations, formula = provider.calibrations, request.measure.formula
-    holds_media = conversation.holds_media
+    holds_media = conversation.history.holds_media
     learner = (pictures_of(formula), False) if holds_media else (formula, request.measure.tools)
     is_due = services.calibration.enabled and calibrations.is_due(tenant, wire.model, *learner)
     if not is_due or not wire.is_typical:

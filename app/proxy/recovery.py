@@ -199,7 +199,7 @@ async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow
 def _recovery(refused: Attempt, overflow: Overflow) -> Recovery | None:
     request, asked = refused.request, refused.request.wire.answer
     conversation, cap = request.conversation, refused.decision.output_cap or asked.output
-    instructions, holds_media = conversation.instruction_tokens, conversation.holds_media
+    instructions, holds_media = conversation.instruction_tokens, conversation.history.holds_media
     media_bytes = 0
     if overflow.kind == "payload" and request.policy.mask and request.policy.mask.shapes:
         media_bytes = sum(media.size for message in conversation.history for media in message.media)

@@ -339,9 +339,9 @@ def test_an_own_word_less_is_a_changed_question() -> None:
 def test_pinned_results_stay_as_they_are() -> None:
     talk = asked().with_pins(Pins((2,)))
     assert fit(talk, whole(talk), 300, cost) == whole(talk)
-    assert talk.unchangeable == {0, 1, 2}
-    assert asked().unchangeable == {0}, "the task, which the turn began with"
-    assert asked().untouchable == {0, 2}
+    assert talk.kept.whole == {0, 1, 2}
+    assert asked().kept.whole == {0}, "the task, which the turn began with"
+    assert asked().kept.messages == {0, 2}
 
 
 def test_results_beside_words_and_reminders_are_masked_and_these_are_not() -> None:

@@ -100,8 +100,8 @@ def test_pins_are_part_of_a_case_and_what_they_keep_is_not_masked() -> None:
     )
     before = initial_state(agent, Policy(), budget(), cost, Pins()).with_boundaries([Boundary(4, 0)])
     after = before.with_pins(Pins((2,)))
-    assert before.conversation.untouchable == {6}
-    assert after.conversation.untouchable == {1, 2, 6}
+    assert before.conversation.kept.messages == {6}
+    assert after.conversation.kept.messages == {1, 2, 6}
     assert before.widest_view.changed == {"masked": 1}
     assert after.widest_view.changed == {}
 
@@ -132,7 +132,7 @@ def test_a_case_begins_anew_without_what_was_found_and_with_its_pins() -> None:
     before = begun().with_pins(PINNED)
     found = before.with_chunks([chunk(TALK, 0, 10)]).with_boundaries([Boundary(4, 0)])
     anew = found.without_memories()
-    assert (anew.chunks, anew.masking and anew.masking.boundaries, anew.conversation.pins) == ((), (), PINNED)
+    assert (anew.chunks, anew.masking and anew.masking.boundaries, anew.conversation.kept.pins) == ((), (), PINNED)
     assert before.without_memories() is before
 
 

@@ -193,8 +193,8 @@ def test_a_pinned_call_is_copied_with_its_results() -> None:
     steps = [message("assistant", calls=["a"]), message("tool", "r", answers="a"), message("user", words(30))]
     talk = conversation(message("user", words(50)), *steps, message("assistant", "done"), message("user", "q"))
     talk = talk.with_pins(Pins((2,)))
-    assert talk.pinned_units == ((1, 3),)
-    assert talk.untouchable == {1, 2, 5}
+    assert talk.kept.units == ((1, 3),)
+    assert talk.kept.messages == {1, 2, 5}
     made = chunk(talk, 0, 4)
     assert build_view(talk, Path((made,), 4, 20)).parts == (Summary(made), Pinned(1, 3), Verbatim(4, 6))
 
@@ -215,17 +215,17 @@ def test_what_pins_add_at_most_grows_with_what_is_summarised() -> None:
 
 def test_later_pins_replace_earlier_ones() -> None:
     talk = pinned_talk(1)
-    assert talk.untouchable == {1, 20}
+    assert talk.kept.messages == {1, 20}
     talk = talk.with_pins(Pins((3,)))
-    assert talk.pinned_units == ((3, 4),)
-    assert talk.untouchable == {3, 20}
+    assert talk.kept.units == ((3, 4),)
+    assert talk.kept.messages == {3, 20}
 
 
 def test_media_anywhere_are_seen() -> None:
     picture = replace(message("system", "see"), media=(Media("image", 10),))
-    assert conversation(picture, message("user", "q")).holds_media
-    assert conversation(message("user", "q"), replace(picture, role="user")).holds_media
-    assert not TALK.holds_media
+    assert conversation(picture, message("user", "q")).history.holds_media
+    assert conversation(message("user", "q"), replace(picture, role="user")).history.holds_media
+    assert not TALK.history.holds_media
 
 
 @pytest.mark.parametrize(
