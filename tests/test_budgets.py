@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 47_182,
+    "app": 47_033,
     "app/cli": 2_655,
     "app/compaction": 10_852,
     "app/conversation": 2_096,
@@ -28,12 +28,12 @@ LINES = {
     "app/store": 4_754,
     "app/telemetry": 540,
     "app/tokens": 2_130,
-    "app/formats": 7_027,
+    "app/formats": 6_878,
     "tests": 64_251,
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""
-FILES = 223
+FILES = 227
 """Python files in `app`, at most."""
 SETTINGS = 70
 TABLES = 12

@@ -207,7 +207,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_onl
     def _turns_thinking_off(self, decision: Decision) -> bool:
         """True if the turn under way goes without thinking that its provider would demand."""
         goes_without = self.thinking_from > 0 or lacks_current_thinking(self.conversation, decision.view)
-        return goes_without and self.wire.demands_thinking
+        return goes_without and self.wire.thinking == "enabled"
 
     def _lowered_task_budget(self, decision: Decision) -> int | None:
         """Task budget in place of the client's, less the omitted tokens; None where it stays."""

@@ -92,7 +92,7 @@ class Route:
     @property
     def target(self) -> bytes:
         """Path and query of the call, with its keys: for the provider alone, neither for the log nor for a trace."""
-        return self.dialect.target + b"?" + self.query if self.query else self.dialect.target
+        return self.dialect.spec.path + b"?" + self.query if self.query else self.dialect.spec.path
 
 
 class Prefix(Struct, frozen=True):
@@ -137,7 +137,7 @@ class _Call:
     key: _Asked = field(init=False)
 
     def __post_init__(self) -> None:
-        self.key = (self.route.upstream, self.route.dialect.target, self.route.model)
+        self.key = (self.route.upstream, self.route.dialect.spec.path, self.route.model)
 
     def body(self, options: Mapping[str, Any]) -> bytes:
         request, prefix, model, dialect = self.request, self.prefix, self.route.model, self.route.dialect
@@ -220,7 +220,7 @@ class Summariser:
             if isinstance(reply, SummaryAnswer):
                 self._answered.add(call.tenant)
                 self._works(call)
-                return replace(reply, model=call.route.model, upstream=call.route.name, format=dialect.name)
+                return replace(reply, model=call.route.model, upstream=call.route.name, format=dialect.spec.name)
             if call.prefix is not None and reply.shape is not None:
                 self._quote(call, reply.shape)
             elif call.lessons and (taught := dialect.taught(manners, reply.refusal, options)):
@@ -282,7 +282,7 @@ class Summariser:
         headers = call.route.headers
         if self._tracer is None:
             return await self._exchange(call, body, headers)
-        span = self._tracer.begins(call.route.dialect.target, headers)
+        span = self._tracer.begins(call.route.dialect.spec.path, headers)
         try:
             span.names(call.route.model, call.route.host)
             span.says("steno.summary_call", value=True)
@@ -424,7 +424,7 @@ class SummaryRouting:
             style = "transcript"  # The conversation is written for its own provider.
         if style == "auto":
             # Signed thinking may be refused where the prompt ends otherwise.
-            is_signed = request.wire.thinks or request.conversation.history.holds_signed_thinking
+            is_signed = request.wire.thinking or request.conversation.history.holds_signed_thinking
             reads_it = warm and self.is_by_own_model(request) and not is_signed
             style = "prefix" if reads_it else "transcript"
         return SummaryBrief(

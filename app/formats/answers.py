@@ -14,6 +14,7 @@ from app.errors import StenoError
 from app.formats.provider_errors import error_body
 from app.formats.raw_json import RawObject, Unreadable, holds_more_values
 from app.formats.requests import Headers, WireRequest
+from app.formats.spec import FormatSpec
 from app.formats.sse import MOST_RAW, MOST_VALUES, EarlyFrames, EventShape, data_of, event, last_end, streamed
 from app.formats.usage import LONGEST_USAGE, Usage
 
@@ -161,8 +162,7 @@ class AnswerEditor:
 class Answers:
     """How answers are written in one format: bytes in, bytes out. What is usual stands here."""
 
-    noun = "message"
-    """Noun for an answer in one piece, in errors."""
+    spec: FormatSpec
     editing: type[AnswerEditor]
     """The editor of one answer."""
 
@@ -195,7 +195,7 @@ class Answers:
         `is_stream`: its content type says so. Raises `UpstreamUnreadable` for an answer that is neither.
         """
         frames_of = partial(self.frames_of, request, headers)
-        return streamed(chunks, frames_of, self.noun, is_stream=is_stream)
+        return streamed(chunks, frames_of, self.spec.noun, is_stream=is_stream)
 
     def frames_of(self, request: WireRequest, headers: Headers, body: bytes) -> Iterable[bytes]:
         """The frames of a stream that says what an answer in one piece does. Raises `UpstreamUnreadable`."""

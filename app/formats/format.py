@@ -21,21 +21,23 @@ from msgspec import Struct
 
 from app.compaction.view import Conversation, View
 from app.formats.answers import Answers
-from app.formats.raw_json import RawObject, Unreadable, decoded
+from app.formats.raw_json import RawObject, TooManyValues, Unreadable, decoded, holds_more_values
 from app.formats.reader import Beginnings, Draft
 from app.formats.rendering import Breakpoints
 from app.formats.requests import (
     BOUNDS,
-    Body,
+    AnswerAsked,
     BodyBounds,
     Headers,
+    TooManyMessages,
     WireRequest,
-    check_number,
-    model_of,
+    Wishes,
+    is_given,
+    read_focus,
     read_options,
-    request_of,
-    source_of,
+    read_pins,
 )
+from app.formats.spec import FormatSpec
 from app.formats.summaries import SummaryDialect
 from app.tokens.rules import LONGEST_MODEL, CountingRules, rules_for
 
@@ -52,23 +54,18 @@ _decode_named = msgspec.json.Decoder(_Named).decode
 class WireFormat:
     """One API for conversations. What is usual stands here; a format says what is different."""
 
-    name: str
-    path: bytes
-    """Path at which a client posts its requests, and where they are compacted."""
-    other_paths: tuple[bytes, ...] = ()
-    """Beginnings of other paths of its API. What is sent there goes to the same upstreams, as it comes."""
-    counting_path: bytes | None = None
-    """Path at which a request is posted to be counted and not to be answered."""
-    largest_body = 50_000_000
-    """Bytes of a request that the vendor of its API takes."""
+    spec: FormatSpec
     request: type[WireRequest]
-    """Requests of the format: which members are read, and what they mean."""
+    """Requests of the format."""
     answers: Answers
     """Answers of the format, their streams and its errors."""
     summaries: SummaryDialect
     """How a summary is asked for in it."""
-    breakpoints = Breakpoints()
+    breakpoints: Breakpoints
     """How a client says where the provider's cache is to keep a prompt."""
+
+    def __init__(self) -> None:
+        self.name, self.path = self.spec.name, self.spec.path
 
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> WireRequest:
         """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
@@ -76,24 +73,52 @@ class WireFormat:
         With `beginnings` a body that begins like one that was read is read from there on. What may be large is looked
         at here, so that it is done beside the event loop where the body is.
         """
-        source, known = source_of(body, bounds, beginnings)
-        history = self.request.HISTORY
-        if history not in source:
-            raise Unreadable(f"The request has no {history}.")
-        model, options, beside = model_of(source), read_options(source), self.beside(source)
-        elements = tuple(source.elements(history))
-        check_number(len(beside) + len(elements), bounds)
-        if beginnings is not None:
-            beginnings.keep(source, history, elements, known)
-        return self.requested(Body(source, model, options, beside, elements))
-
-    def beside(self, source: RawObject) -> tuple[bytes, ...]:  # noqa: ARG002 - in many formats there are none
-        """The raw messages that stand beside a body's history and lead it."""
-        return ()
-
-    def requested(self, body: Body) -> WireRequest:
-        """The request in a body."""
-        return request_of(self.request, body)
+        spec, kind = self.spec, self.request
+        known = beginnings.find(body) if beginnings is not None else None
+        start, marks = (known.stop, known.marks) if known is not None else (0, 0)
+        # Before anything is decoded: each value takes many times its bytes.
+        if holds_more_values(body, bounds.values, start, marks):
+            raise TooManyValues(f"It holds more than {bounds.values} values.")
+        source = RawObject(body) if known is None else known.read_rest(body)
+        elements = kind.elements_in(source)
+        leading, history = kind.split(source, elements)
+        if (messages := len(leading) + len(history)) > bounds.messages:
+            raise TooManyMessages(messages, bounds.messages)
+        members = kind.members_in(source, elements)
+        model, hands_off = source.value("model"), members.get("hands_off")
+        if model is None and hands_off:  # A template of the provider's may name the model, and hold the history.
+            model = ""
+        if not isinstance(model, str) or len(model) > LONGEST_MODEL:
+            raise Unreadable("The request names no model.")
+        if source.raw(spec.history) in (None, b"null") and not hands_off:
+            raise Unreadable(f"The request has no {spec.history}.")
+        options = read_options(source)
+        if beginnings is not None and (source.raw(spec.history) or b"").startswith(b"["):
+            beginnings.keep(source, spec.history, elements, known)
+        # Clients count what stands in their history; several of those may be one raw message.
+        moved = messages - len(elements)
+        pins = {max(len(leading), pin + moved) for pin in read_pins(options.get("pin"), len(elements))}
+        outputs = (output for name in spec.output_members if (output := source.value(name)))
+        output = next(outputs, None)
+        declared = ((name.encode(), source.raw(name)) for name in spec.declaring_members)
+        return kind(
+            source=source,
+            raw_messages=(*leading, *history),
+            model=model,
+            declared=b"".join([b"%b:%b," % (name, raw) for name, raw in declared if raw]),
+            names=tuple(kind.names_in(source)),
+            has_tools=any(is_given(source, name) for name in spec.tool_members),
+            forbids_tools=members.pop("forbids_tools", source.value("tool_choice") == "none"),
+            answer=AnswerAsked(
+                source.value("stream") is True,
+                output if isinstance(output, int) and output > 0 else None,
+                **members.pop("answer", {}),
+            ),
+            wishes=Wishes(
+                options, read_focus(options.get("instructions")), tuple(sorted(pins)), members.pop("threshold", None)
+            ),
+            **members,
+        )
 
     def window_asked(self, headers: Headers) -> int | None:  # noqa: ARG002 - in most formats none is about it
         """The window in tokens that a request's headers ask for, where they do."""
@@ -128,7 +153,7 @@ class WireFormat:
 
         `output`: how many tokens the answer may have, for formats that want to know.
         """
-        named = msgspec.json.encode(model), self.request.HISTORY.encode(), b",".join(messages)
+        named = msgspec.json.encode(model), self.spec.history.encode(), b",".join(messages)
         return b'{"model":%b,"%b":[%b]}' % named
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
@@ -144,4 +169,4 @@ class WireFormat:
 
     def messages_in(self, payload: bytes) -> bytes:
         """The history in a payload, as JSON and as it stands there."""
-        return RawObject(payload).raw(self.request.HISTORY) or b"[]"
+        return RawObject(payload).raw(self.spec.history) or b"[]"

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     FormatName = str
 else:
     FormatName = Literal[FORMAT_NAMES]  # Which names there are is known when Steno runs.
-_APIS = tuple((beginning, each.name) for each in FORMATS for beginning in (each.path, *each.other_paths))
+_APIS = tuple((beginning, each.name) for each in FORMATS for beginning in (each.path, *each.spec.other_paths))
 _TELLS_MESSAGES = b"anthropic-version"
 """Header whose sender means that API, also on a path that others have too, such as `/v1/models`."""
 
-COUNTS = {each.counting_path: each.name for each in FORMATS if each.counting_path is not None}
+COUNTS = {each.spec.counting_path: each.name for each in FORMATS if each.spec.counting_path is not None}
 """Paths at which a request is posted to be counted and not to be answered."""
 
 

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from app.conversation.reasons import Code, Reason
 from app.errors import InvalidRequest
-from app.formats.raw_json import (
-    RawObject,
-    TooManyValues,
-    Unreadable,
-    holds_more_values,
-    object_of,
-    split_array,
-    text_at,
-)
-from app.formats.reader import Beginning, Beginnings
+from app.formats.raw_json import RawObject, Unreadable, object_of, objects_in, split_array, text_at
 from app.formats.refusals import echoed_in
+from app.formats.spec import FormatSpec
 from app.tokens.declarations import Declarations, ResponseFormat, Tool
-from app.tokens.rules import LONGEST_MODEL
 
 Headers = Sequence[tuple[bytes, bytes]]
 Named = tuple[str, bytes]
@@ -33,6 +24,9 @@ class TooManyMessages(Unreadable):
     """Planning what becomes of each of them would take time that others have to wait for."""
 
     reason = Code.TOO_MANY_MESSAGES
+
+    def __init__(self, messages: int, most: int) -> None:
+        super().__init__(f"It has {messages} messages; at most {most} are read.")
 
 
 class BodyBounds(Struct, frozen=True):
@@ -77,21 +71,10 @@ class Wishes(Struct, frozen=True):
 class WireRequest(Struct, frozen=True):
     """A request as far as Steno reads it; the bytes stay the client's. What may be slow is done where it is read.
 
-    A format says what is different: which members are meant, and what they say.
+    A format says what is different: see `own_members_in`, and what its `FormatSpec` cannot say.
     """
 
-    OWN_MEMBERS: ClassVar[tuple[str, ...]] = ("context", "conversation_id")
-    """Steno's own request members: cut out before forwarding, because a provider refuses what it does not know."""
-    HISTORY: ClassVar[str] = "messages"
-    """The member that holds the history."""
-    OUTPUT_MEMBERS: ClassVar[tuple[str, ...]] = ("max_tokens",)
-    """Members that bound the answer; the first that is given counts."""
-    DECLARING_MEMBERS: ClassVar[tuple[str, ...]]
-    """Members beside the messages that cost prompt tokens."""
-    TOOL_MEMBERS: ClassVar[tuple[str, ...]] = ("tools",)
-    """Members that declare tools."""
-    CACHED_MEMBERS: ClassVar[tuple[str, ...]] = ("tools",)
-    """Members that stand before the messages in a prompt, so that the provider's cache depends on them."""
+    SPEC: ClassVar[FormatSpec]
 
     source: RawObject
     raw_messages: tuple[bytes, ...]
@@ -99,7 +82,7 @@ class WireRequest(Struct, frozen=True):
     `WireFormat.message` reads each, `with_messages` takes them back."""
     model: str
     declared: bytes
-    """The `DECLARING_MEMBERS` as received: counts are cached by them."""
+    """The `declaring_members` as received: counts are cached by them."""
     names: tuple[Named, ...]
     """The members that may name the conversation to Steno, the first choice first, with their JSON as received."""
     has_tools: bool
@@ -109,9 +92,14 @@ class WireRequest(Struct, frozen=True):
     wishes: Wishes
     hands_off: Reason | None = None
     """Reason to pass it on as it came although it could be read: somebody else keeps its history, or compacts it."""
+    thinking: str = ""
+    """How the model is to think, where its provider signs that; `enabled`: it refuses a turn under way without the
+    thinking that it began with."""
+    task_budget: int | None = None
+    """Tokens that the model may still spend on its task, as the client says; None where it does not."""
 
-    @staticmethod
-    def names_in(source: RawObject) -> Iterator[Named]:
+    @classmethod
+    def names_in(cls, source: RawObject) -> Iterator[Named]:
         """The members that may name the conversation, the first choice first, with their JSON as received."""
         if (raw := source.raw("conversation_id")) is not None:
             yield "conversation_id", raw
@@ -125,6 +113,21 @@ class WireRequest(Struct, frozen=True):
             if (raw := metadata.raw(name)) is not None:
                 yield f"metadata.{name}", raw
 
+    @classmethod
+    def elements_in(cls, source: RawObject) -> tuple[bytes, ...]:
+        """The history as the client counts it, each element with its bytes. Raises `Unreadable`."""
+        return tuple(source.elements(cls.SPEC.history)) if cls.SPEC.history in source else ()
+
+    @classmethod
+    def split(cls, source: RawObject, elements: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:  # noqa: ARG003 - in many formats nothing stands beside the history
+        """The raw messages that stand beside the history and lead it, and those in it."""
+        return (), elements
+
+    @classmethod
+    def members_in(cls, source: RawObject, elements: Sequence[bytes]) -> dict[str, Any]:  # noqa: ARG003 - in some formats there are none
+        """The attributes of a request that only this format has, by their names."""
+        return {}
+
     @property
     def body(self) -> bytes:
         """The body as received."""
@@ -133,46 +136,38 @@ class WireRequest(Struct, frozen=True):
     @property
     def untouched(self) -> bytes:
         """The client's bytes, less Steno's own members."""
-        if not any(name in self.source for name in self.OWN_MEMBERS):
+        if not any(name in self.source for name in self.SPEC.own_members):
             return self.source.text
-        return self.source.spliced(remove=self.OWN_MEMBERS)
+        return self.source.spliced(remove=self.SPEC.own_members)
 
     def declarations(self) -> Declarations:
-        """The declarations in `declared`."""
+        """The declarations in `declared`, without whatever is of the wrong type."""
         raise NotImplementedError
 
     @property
     def cached(self) -> dict[str, bytes]:
         """The members before the messages in a prompt, on which the provider's cache depends."""
-        return {name: raw for name in self.CACHED_MEMBERS if (raw := self.source.raw(name)) is not None}
-
-    @property
-    def thinks(self) -> bool:
-        """Whether the answer may hold thinking that its provider signs."""
-        return False
-
-    @property
-    def demands_thinking(self) -> bool:
-        """Whether the provider refuses a turn under way without the thinking that it began with."""
-        return False
-
-    def with_thinking_off(self, body: bytes) -> bytes:
-        """A body of this request, by which the model is not to think."""
-        return body
+        return {name: raw for name in self.SPEC.cached_members if (raw := self.source.raw(name)) is not None}
 
     @property
     def is_typical(self) -> bool:
-        """Whether the costs of the prompt are known: not with what the provider adds to it or takes away."""
-        raise NotImplementedError
+        """Whether the costs of the prompt are known: not with text that the provider adds or takes away, nor with tools
+        or members that cannot be read."""
+        spec, source = self.SPEC, self.source
+        if any(b"json_schema" in (source.raw(name) or b"") for name in spec.schema_members):
+            return False
+        if any(is_given(source, name) for name in spec.extending_members):
+            return False
+        tools = source.value("tools")
+        if not isinstance(tools, list):
+            return tools is not None or source.raw("tools") in (None, b"null")
+        return all(tool.get("type") in spec.client_tools for tool in objects_in(tools))
 
     @property
     def cache_key(self) -> Named | None:
         """The member that shows the provider's cache which requests are alike: some clients send their conversation's
         id."""
-        return self.named("prompt_cache_key")
-
-    def named(self, member: str) -> Named | None:
-        """A member with its name, if it is there."""
+        member = self.SPEC.cache_key_member
         raw = self.source.raw(member)
         return None if raw is None else (member, raw)
 
@@ -185,23 +180,23 @@ class WireRequest(Struct, frozen=True):
 
         `ask_usage`: a stream is asked to tell what it cost, where it would not unasked.
         """
-        return self.source.spliced({self.HISTORY: b"[%b]" % b",".join(raw_messages)}, self.OWN_MEMBERS)
+        history = b"[%b]" % b",".join(raw_messages)
+        return self.source.spliced({self.SPEC.history: history}, self.SPEC.own_members)
 
     def with_output_cap(self, body: bytes, tokens: int) -> bytes:
         """A body of this request, with its output cap lowered to so many tokens."""
         source = RawObject(body)
-        given = {name: source.value(name) for name in self.OUTPUT_MEMBERS if name in source}
+        given = {name: source.value(name) for name in self.SPEC.output_members if name in source}
         higher = (name for name, value in given.items() if isinstance(value, int) and value > tokens)
         return source.spliced(dict.fromkeys(higher, b"%d" % tokens))
 
-    @property
-    def task_budget(self) -> int | None:
-        """Tokens that the model may still spend on its task, as the client says; None where it does not."""
-        return None
+    def with_thinking_off(self, body: bytes) -> bytes:
+        """A body of this request, by which the model is not to think."""
+        return RawObject(body).spliced({"thinking": b'{"type":"disabled"}'}) if self.thinking else body
 
-    def with_task_budget(self, body: bytes, tokens: int) -> bytes:  # noqa: ARG002 - most formats have none
-        """A body of this request, with another task budget."""
-        return body
+    def with_task_budget(self, body: bytes, tokens: int) -> bytes:
+        """A body of this request, with another task budget, where it has one."""
+        raise NotImplementedError
 
     def asking(self, *, threshold: int | None = None, focus: str = "") -> Self:
         """The request as if it had asked for that, too."""
@@ -210,100 +205,9 @@ class WireRequest(Struct, frozen=True):
         return replace(self, wishes=asked)
 
 
-R = TypeVar("R", bound=WireRequest)
-
-
-def source_of(body: bytes, bounds: BodyBounds, beginnings: Beginnings | None) -> tuple[RawObject, Beginning | None]:
-    """The body's members, and the beginning that it was found to have. Raises `Unreadable`."""
-    known = beginnings.find(body) if beginnings is not None else None
-    start, marks = (known.stop, known.marks) if known is not None else (0, 0)
-    # Before anything is decoded: each value takes many times its bytes.
-    if holds_more_values(body, bounds.values, start, marks):
-        raise TooManyValues(f"It holds more than {bounds.values} values.")
-    return (RawObject(body) if known is None else known.read_rest(body)), known
-
-
-def model_of(source: RawObject) -> str:
-    """The model that a body names. Raises `Unreadable` where it names none."""
-    model = source.value("model")
-    if not isinstance(model, str) or len(model) > LONGEST_MODEL:
-        raise Unreadable("The request names no model.")
-    return model
-
-
-def check_number(messages: int, bounds: BodyBounds, named: str = "messages") -> None:
-    """Raises `TooManyMessages` for more than the bounds allow."""
-    if messages > bounds.messages:
-        raise TooManyMessages(f"It has {messages} {named}; at most {bounds.messages} are read.")
-
-
 def is_given(source: RawObject, name: str) -> bool:
     """Whether a member holds anything: it is there, and neither null nor an empty list."""
     return source.raw(name) not in (None, b"null", b"[]")
-
-
-def has_known_tools(source: RawObject, is_known: Callable[[object], bool]) -> bool:
-    """Whether all tools can be read, and cost what is known."""
-    tools = source.value("tools")
-    if tools is None:
-        return source.raw("tools") in (None, b"null")
-    return not isinstance(tools, list) or all(map(is_known, tools))
-
-
-def is_function(tool: object) -> bool:
-    """Whether a tool is one that the client runs, in OpenAI's formats; what is no object counts as such."""
-    return not isinstance(tool, dict) or tool.get("type") in ("function", "custom")
-
-
-class Body(NamedTuple):
-    """A body, as far as it is read alike in every format."""
-
-    source: RawObject
-    model: str
-    options: Mapping[str, Any]
-    beside: tuple[bytes, ...]
-    """Raw messages that stand beside the history and lead it."""
-    elements: tuple[bytes, ...]
-    """The history as the client counts it."""
-
-
-def request_of(
-    kind: type[R],
-    body: Body,
-    raw_messages: tuple[bytes, ...] | None = None,
-    place_of: Callable[[int], int] | None = None,
-    *,
-    answer: Mapping[str, Any] | None = None,
-    threshold: int | None = None,
-    **said: Any,
-) -> R:
-    """A request with all that is read alike in every format; `said` is what is not, and `answer` of the answer.
-
-    `raw_messages` and the place among them of each element, where these are not one for one.
-    """
-    source, model, options, beside, elements = body
-    output: object = None
-    for name in kind.OUTPUT_MEMBERS:
-        output = output or source.value(name)
-    output = output if isinstance(output, int) and output > 0 else None
-    focus, pins = read_focus(options.get("instructions")), read_pins(options.get("pin"), len(elements))
-    if pins:
-        pins = tuple(sorted(set(map(place_of or len(beside).__add__, pins))))
-    if "forbids_tools" not in said:
-        said["forbids_tools"] = source.value("tool_choice") == "none"
-    return kind(
-        source=source,
-        raw_messages=raw_messages or (*beside, *elements),
-        model=model,
-        declared=b"".join(
-            [b"%b:%b," % (name.encode(), raw) for name in kind.DECLARING_MEMBERS if (raw := source.raw(name))]
-        ),
-        names=tuple(kind.names_in(source)),
-        has_tools=any(is_given(source, name) for name in kind.TOOL_MEMBERS if name in source),
-        answer=AnswerAsked(source.value("stream") is True, output, **(answer or {})),
-        wishes=Wishes(options, focus, pins, threshold),
-        **said,
-    )
 
 
 OPTIONS = ("compaction", "instructions", "pin", "preset", "recall")

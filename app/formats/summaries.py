@@ -17,6 +17,7 @@ from app.compaction.chunks import Ending, SummaryAnswer
 from app.compaction.prompts import SummaryRequest
 from app.formats.raw_json import holds_more_values, object_of, text_at
 from app.formats.refusals import decoded_body
+from app.formats.spec import FormatSpec
 from app.formats.sse import MOST_VALUES, FrameSplitter
 from app.formats.usage import bill_of, read_usage, says_window_full
 
@@ -36,10 +37,7 @@ class SummaryReader:
     A format says what its frames mean.
     """
 
-    ENDINGS: ClassVar[Mapping[str, Ending]]
-    """Endings by the reasons to finish; any other reason is `Ending.OTHER`."""
-    CUT_OFF: ClassVar[str]
-    """The reason to finish of an answer that reached its bound."""
+    SPEC: ClassVar[FormatSpec]
     DONE_ENDS: ClassVar[bool] = False
     """Whether `[DONE]` ends an answer that gave no reason to finish."""
 
@@ -78,8 +76,8 @@ class SummaryReader:
         if self._failed or not self._ended:
             return None
         word = "refusal" if self._refused else self._word
-        word = self.CUT_OFF if says_window_full(word) else word
-        ending = Ending.CALLED if self._calls else self.ENDINGS.get(word, Ending.OTHER)
+        word = self.SPEC.cut_off if says_window_full(word) else word
+        ending = Ending.CALLED if self._calls else self.SPEC.endings.get(word, Ending.OTHER)
         word = "" if ending is Ending.FINISHED else word
         usage = read_usage(self._usage, self._model)
         return SummaryAnswer("".join(self._texts), ending, word, usage, bill_of(self._usage, self._model, self._tier))
@@ -177,10 +175,8 @@ class Manners(Struct, frozen=True):
 class SummaryDialect:
     """How a summary is asked for in one format."""
 
-    name: str
-    """Name of the format."""
-    target: bytes
-    """Path at which the call is posted; `/v1` stands for the path of the upstream's base URL."""
+    spec: FormatSpec
+    """The call is posted at its path, in which `/v1` stands for the path of the upstream's base URL."""
     headers: ClassVar[Sequence[tuple[bytes, bytes]]] = ()
     """Headers that the format wants beside what a body needs, where the caller does not give them; in lower case."""
     own_members: frozenset[str]

@@ -128,7 +128,7 @@ class Provider:
     def largest_body(self, format_: WireFormat) -> int:
         """Bytes of a request in a format that it takes."""
         known = [size for ending, size in LARGEST_BODIES.items() if self.host.endswith(ending)]
-        return min(known, default=format_.largest_body)
+        return min(known, default=format_.spec.largest_body)
 
     def serves(self, model: str) -> bool:
         """True if one of the upstream's globs fits the model. The default upstream has none."""

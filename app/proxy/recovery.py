@@ -122,7 +122,7 @@ async def _read_refusal(exchange: Exchange, attempt: Attempt, body: bytes, *, fi
             conversation = request.conversation
             leaving_out = partial(without_thinking, conversation, view, len(conversation.transcript), request.cost)
             without = await request.beside(services.work.do, leaving_out)
-            if without is not view or request.wire.demands_thinking:
+            if without is not view or request.wire.thinking == "enabled":
                 return Refusal("thinking", view=without)
     if (overflow := overflow_in(status, headers, body, first_frame=first_frame)) is not None:
         refusal = Refusal("size", overflow=overflow)

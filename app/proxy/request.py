@@ -24,7 +24,7 @@ from app.conversation.recognition import heads_of
 from app.errors import BodyTooLarge, InvalidRequest
 from app.formats.raw_json import Unreadable
 from app.formats.reader import MessageReader
-from app.formats.requests import BOUNDS, BodyBounds, WireRequest, check_number
+from app.formats.requests import BOUNDS, BodyBounds, TooManyMessages, WireRequest
 from app.formats.sse import EVENT_SHAPES, EventShape
 from app.http import own_headers
 from app.http.encodings import DecodedTooLarge, UndecodableBody, decoded, decoders, encodings_of
@@ -146,7 +146,7 @@ async def split_body(services: Services, caller: Caller, body: bytes) -> WireReq
     else:
         wire = reading()
     if len(wire.raw_messages) > BOUNDS.messages and not await _continues_known(services, caller, wire.raw_messages):
-        check_number(len(wire.raw_messages), BOUNDS)
+        raise TooManyMessages(len(wire.raw_messages), BOUNDS.messages)
     return wire
 
 

@@ -599,7 +599,7 @@ def test_a_quoting_call_holds_the_rules_the_transcript_and_the_cap(spoken: WireF
     assert sent["model"] == "m"
     assert sent["temperature"] == 0
     assert sent[spoken.summaries.cap("m")] == 300
-    assert spoken.summaries.target.startswith(b"/v1/")
+    assert spoken.summaries.spec.path.startswith(b"/v1/")
 
 
 def test_a_model_that_reasons_first_is_allowed_more(spoken: WireFormat) -> None:

@@ -139,7 +139,7 @@ def _check_request(data: bytes) -> None:
     _ = list(request.names), request.answer.wants_usage, request.is_typical, request.has_tools, request.forbids_tools
     request.echoed_in("at most 128000 tokens", 128_000)
     request.declarations()
-    if not any(name in request.source for name in ChatRequest.OWN_MEMBERS):
+    if not any(name in request.source for name in ChatRequest.SPEC.own_members):
         assert request.untouched == data
     for ask_usage in (False, True):
         sent = request.with_messages(request.raw_messages, ask_usage)
@@ -149,7 +149,7 @@ def _check_request(data: bytes) -> None:
             assert all(
                 theirs[name] == known[name]
                 for name in known
-                if name not in (*ChatRequest.OWN_MEMBERS, "stream_options")
+                if name not in (*ChatRequest.SPEC.own_members, "stream_options")
             )
     _decide(request)
     try:

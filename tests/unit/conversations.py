@@ -23,7 +23,7 @@ from app.compaction.view import Conversation, View
 from app.conversation.identity import Identity
 from app.conversation.messages import Kind, Message, ToolCall, Transcript
 from app.conversation.reasons import Code, because
-from app.formats.chat_completions.messages import KINDS
+from app.formats.chat_completions.spec import SPEC
 from app.tokens.estimate import Costs
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ def message(
     made = tuple(ToolCall(call, f"tool_{call}", '{"a": 1}') for call in calls)
     cost = count(text) if tokens is None else tokens
     raw = f"{role}|{text}|{','.join(calls)}|{answers}|{cost}".encode()
-    kind = KINDS.get(role, Kind.OTHER)
+    kind = SPEC.kinds.get(role, Kind.OTHER)
     return Message(
         kind=kind,
         role=role,

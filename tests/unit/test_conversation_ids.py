@@ -115,7 +115,7 @@ UNUSABLE: list[Any] = [7, True, [], ["a"], {}, {"id": "a"}, "x" * (LONGEST_NAME 
 @pytest.mark.parametrize("unusable", UNUSABLE, ids=repr)
 def test_unusable_names_in_a_body_are_ignored_and_logged_once(format_: WireFormat, unusable: Any) -> None:
     """Clients and other tools keep values of their own there. A usable name in a later place counts."""
-    history = {format_.request.HISTORY: [{"role": "user", "content": "Hello."}], "model": "m"}
+    history = {format_.spec.history: [{"role": "user", "content": "Hello."}], "model": "m"}
     repeats = Repeats()
     caller = Caller("t", [], format_)
 
@@ -138,6 +138,6 @@ def test_unusable_names_in_a_body_are_ignored_and_logged_once(format_: WireForma
 )
 @pytest.mark.parametrize("format_", FORMATS, ids=lambda format_: format_.name)
 def test_metadata_of_any_form_is_read(format_: WireFormat, metadata: Any) -> None:
-    body = {"model": "m", format_.request.HISTORY: [{"role": "user", "content": "Hello."}], "metadata": metadata}
+    body = {"model": "m", format_.spec.history: [{"role": "user", "content": "Hello."}], "metadata": metadata}
     caller = Caller("t", [], format_)
     assert find_name(Repeats(), format_.read(json.dumps(body).encode()), caller) is None

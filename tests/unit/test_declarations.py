@@ -7,13 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.formats.chat_completions.format import read_declarations
-from app.formats.raw_json import RawObject
+from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.tokens.declarations import Declarations, ResponseFormat, Tool
 
 
+def read_raw(members: bytes) -> Declarations:
+    return CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],%b' % members[1:]).declarations()
+
+
 def read(**members: Any) -> Declarations:
-    return read_declarations(RawObject(msgspec.json.encode({"model": "m", **members})))
+    return read_raw(msgspec.json.encode({"n": 1, **members}))
 
 
 def function(name: str = "f", **members: Any) -> dict[str, Any]:
@@ -39,8 +42,7 @@ def test_functions_are_tools_of_the_form_before() -> None:
 
 
 def test_tools_that_are_no_functions_are_kept_as_the_client_wrote_them() -> None:
-    source = RawObject(b'{"tools": [{"type" : "web", "big": 123456789012345678901234567890}]}')
-    declared = read_declarations(source)
+    declared = read_raw(b'{"tools": [{"type" : "web", "big": 123456789012345678901234567890}]}')
     assert declared.tools == ()
     assert declared.others == ('{"type" : "web", "big": 123456789012345678901234567890}',)
 
@@ -84,6 +86,6 @@ def test_what_is_of_the_wrong_type_is_left_out(odd: Any) -> None:
 @pytest.mark.parametrize("number", ["1e999", "9" * 5_000])
 def test_tools_with_a_number_beyond_all_bounds_are_kept_as_text(number: str) -> None:
     tools = f'[{{"type":"function","function":{{"name":"f","parameters":{{"maximum":{number}}}}}}}]'
-    declarations = read_declarations(RawObject(b'{"tools":%b}' % tools.encode()))
+    declarations = read_raw(b'{"tools":%b}' % tools.encode())
     assert declarations.others == (tools,)
     assert not declarations.tools

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.conversation.messages import History, Kind, Media, Message, ToolCall, unit_starts
-from app.formats.chat_completions.messages import KINDS
+from app.formats.chat_completions.spec import SPEC
 from app.tokens.declarations import Declarations, ResponseFormat, Tool
 from app.tokens.estimate import (
     LONGEST_COMPACTED,
@@ -62,7 +62,7 @@ n = len
 
 
 def message(role: str, *texts: str, **members: Any) -> Message:
-    kind = KINDS[role]
+    kind = SPEC.kinds[role]
     answered = {"answers": ("",) if kind is Kind.RESULT else ()}
     return Message(kind, role, texts, b"", b"", **{**answered, **members})
 
@@ -395,7 +395,7 @@ ARGUMENTS = TEXT | st.builds(
 
 
 def said(role: str, texts: tuple[str, ...], answers: str, **members: Any) -> Message:
-    kind = KINDS.get(role, Kind.OTHER)
+    kind = SPEC.kinds.get(role, Kind.OTHER)
     answered = (answers,) if kind is Kind.RESULT else ()
     return Message(kind, role, texts, b"", b"", answers=answered, **members)
 

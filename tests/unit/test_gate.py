@@ -8,7 +8,7 @@ import yaml
 
 from app.compaction.chunks import Ending, SummaryAnswer, objection, visible_text
 from app.compaction.prompts import SUMMARY_PROMPT
-from app.formats.chat_completions.format import ENDINGS
+from app.formats.chat_completions.spec import SPEC
 from tests.unit.conversations import count, words
 
 ASKED = f"{SUMMARY_PROMPT}\nUse at most 300 words."
@@ -17,7 +17,7 @@ ANSWERS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("gate.yaml").r
 
 
 def judged(text: str, finish: str = "stop", *, calls: bool = False, at_most: int = 100, replaces: int = 1_000) -> str:
-    ending = Ending.CALLED if calls else ENDINGS.get(finish, Ending.OTHER)
+    ending = Ending.CALLED if calls else SPEC.endings.get(finish, Ending.OTHER)
     found = objection(SummaryAnswer(text, ending, finish), count(text), at_most, replaces, ASKED)
     return found.text if found else "accepted"
 

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from app.errors import UpstreamUnreadable
 from app.formats.answers import LONGEST_NAME, LONGEST_TEXT, AnswerEditor, Answers, joined, usage_in
+from app.formats.chat_completions.spec import SPEC
 from app.formats.provider_errors import error_body
 from app.formats.raw_json import RawObject, Unreadable, split_array
 from app.formats.requests import Headers, WireRequest
@@ -369,8 +370,7 @@ def _members(value: RawObject, *, only: Iterable[str] | None = None, without: It
 class ChatAnswers(Answers):
     """The answers of this format."""
 
-    noun = "chat completion"
-
+    spec = SPEC
     editing = CompletionEditor
     frames_of = staticmethod(frames_of)
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from app.compaction.view import Altered, Conversation, View
 from app.conversation.messages import Kind, Media, Message, ToolCall
+from app.formats.chat_completions.spec import SPEC
 from app.formats.media import file_of, pixels
 from app.formats.media import seconds as seconds_of
 from app.formats.raw_json import Unreadable, decoded_object, objects_in, spliced, text_at
@@ -27,24 +28,6 @@ from app.formats.rendering import (
 
 Json = Mapping[str, Any]
 
-KINDS = {
-    "system": Kind.INSTRUCTIONS,
-    "developer": Kind.INSTRUCTIONS,
-    "user": Kind.USER,
-    "assistant": Kind.ASSISTANT,
-    "tool": Kind.RESULT,
-    "function": Kind.RESULT,
-}
-"""Kinds by role. A `function` answers a `function_call`: both are the form before tools, and have no id."""
-
-VOLATILE_KEYS = frozenset(
-    {
-        *(CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT, "annotations", "prefix", "partial"),
-        *("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"),
-    }
-)
-"""Keys of messages, parts and calls that clients move between turns, or drop behind a turn, without changing what a
-message means: digests leave them out."""
 VOLATILE_PARTS = ("thinking", "reasoning")
 """Types of parts that clients drop behind a turn."""
 
@@ -55,7 +38,7 @@ def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
     role = message.get("role")
     if not isinstance(role, str):
         raise Unreadable("A message has no role.")
-    content, kind = message.get("content"), KINDS.get(role, Kind.OTHER)
+    content, kind = message.get("content"), SPEC.kinds.get(role, Kind.OTHER)
     if isinstance(content, str) and len(message) == 2 and kind is not Kind.RESULT:  # Nearly all messages.
         kind, confidence = of_user(kind, (content,))
         return Draft(
@@ -92,8 +75,8 @@ def canonical(message: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
     """
     if not ignore and len(message) == 2 and message.get("role") and isinstance(text := message.get("content"), str):
         return written_alike(message if text else {"role": message["role"]})
-    kept = {key: _canonical_value(key, value, ignore) for key, value in message.items() if key not in VOLATILE_KEYS}
-    return meaning_of(kept)
+    lasting = ((key, value) for key, value in message.items() if key not in SPEC.volatile_members)
+    return meaning_of({key: _canonical_value(key, value, ignore) for key, value in lasting})
 
 
 def _canonical_value(key: str, value: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
@@ -103,7 +86,7 @@ def _canonical_value(key: str, value: Any, ignore: Sequence[re.Pattern[str]]) ->
         case "content", str():
             return without(value, ignore)
         case "content", [{"type": "text", "text": str(text)} as part] if (
-            not set(part) - {"type", "text"} - VOLATILE_KEYS
+            not set(part) - {"type", "text"} - SPEC.volatile_members
         ):
             return without(text, ignore)
         case "content", list():
@@ -121,7 +104,7 @@ def _canonical_value(key: str, value: Any, ignore: Sequence[re.Pattern[str]]) ->
 def _canonical_part(part: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
     if not isinstance(part, dict):
         return part
-    kept = {key: value for key, value in part.items() if key not in VOLATILE_KEYS}
+    kept = {key: value for key, value in part.items() if key not in SPEC.volatile_members}
     if isinstance(kept.get("text"), str):
         kept["text"] = without(kept["text"], ignore)
     return kept
@@ -130,7 +113,7 @@ def _canonical_part(part: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
 def _canonical_call(call: Any) -> Any:
     if not isinstance(call, dict):
         return call
-    kept = {key: value for key, value in call.items() if key != "index" and key not in VOLATILE_KEYS}
+    kept = {key: value for key, value in call.items() if key != "index" and key not in SPEC.volatile_members}
     if isinstance(function := call.get("function"), dict):
         kept["function"] = _canonical_function(function)
     return kept

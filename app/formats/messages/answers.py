@@ -20,6 +20,7 @@ import msgspec
 
 from app.errors import StenoError, UpstreamUnreadable
 from app.formats.answers import LONGEST_NAME, AnswerEditor, Answers, joined, usage_in
+from app.formats.messages.spec import SPEC
 from app.formats.provider_errors import error_body
 from app.formats.raw_json import RawObject, Unreadable, split_array
 from app.formats.requests import Headers, WireRequest
@@ -259,6 +260,7 @@ def _envelope(details: dict[str, Any]) -> bytes:
 class MessagesAnswers(Answers):
     """The answers of this format."""
 
+    spec = SPEC
     editing = MessageEditor
     error = staticmethod(own_error)
     refusal_frame = staticmethod(refusal_frame)

@@ -16,14 +16,12 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec.structs import replace
 
-from app.compaction.chunks import Ending
 from app.compaction.prompts import SummaryRequest
 from app.conversation.reasons import Code, Reason
 from app.formats.format import WireFormat
 from app.formats.messages.answers import MessagesAnswers
 from app.formats.messages.messages import (
     BREAKPOINTS,
-    SYSTEM,
     blocks_of,
     decoded_message,
     holds_compaction,
@@ -34,33 +32,19 @@ from app.formats.messages.messages import (
     texts_in,
 )
 from app.formats.messages.payload import render
-from app.formats.raw_json import RawObject, Unreadable, decoded, object_of, objects_in, text_at
-from app.formats.requests import (
-    Body,
-    Headers,
-    Named,
-    WireRequest,
-    check_compaction,
-    elements_of,
-    has_known_tools,
-    is_given,
-    request_of,
-    tool_of,
-    unread,
-)
+from app.formats.messages.spec import SPEC, SYSTEM
+from app.formats.raw_json import RawObject, object_of, objects_in, text_at
+from app.formats.requests import Headers, Named, WireRequest, check_compaction, elements_of, tool_of, unread
 from app.formats.summaries import Json, SummaryDialect, SummaryReader
 from app.tokens.calibration import claude_version, whole_ratio
 from app.tokens.declarations import Declarations, ResponseFormat
 from app.tokens.rules import WHOLE, Area, CountingRules, Encrypted, OneByOne, Pages, rules_for
 
-NAME = "messages"
-PATH = b"/v1/messages"
 COMPACTION_PROMPTS = (
     "You are performing a CONTEXT CHECKPOINT COMPACTION",
     "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",
 )
 """Beginnings of the last text of a request with which a client compacts its history itself."""
-_decode_text = msgspec.json.Decoder(str).decode
 _SESSION = re.compile(r"_session_([0-9a-fA-F-]{36})$")
 """End of the name that Claude Code gave its user, before that was JSON."""
 BETAS = b"anthropic-beta"
@@ -72,8 +56,8 @@ _THINKING_REFUSED = re.compile(
     rb"|Expected .thinking. or .redacted_thinking."
 )
 _WINDOW = re.compile(rb"\bcontext-(\d{1,2})m-")
-LONGEST_NAMES = 4_000
-"""Bytes of a member that is looked into for a conversation's name."""
+LONGEST_NAME = 4_000
+"""Bytes of the user's name that is looked into for a conversation's."""
 
 
 class MessagesRequest(WireRequest, frozen=True):
@@ -82,43 +66,39 @@ class MessagesRequest(WireRequest, frozen=True):
     Its raw messages are the value of `system` first, where there is one, and what the provider compacted as one.
     """
 
-    DECLARING_MEMBERS = ("tools", "tool_choice", "mcp_servers", "output_config", "output_format")
-    TOOL_MEMBERS = ("tools", "mcp_servers")
+    SPEC = SPEC
 
-    @staticmethod
-    def names_in(source: RawObject) -> Iterator[Named]:
-        return _names(source)
+    @classmethod
+    def names_in(cls, source: RawObject) -> Iterator[Named]:
+        yield from super().names_in(source)
+        user = text_at(object_of(source.value("metadata")), "user_id")
+        if len(user) <= LONGEST_NAME and (session := _session_of(user)):
+            yield "metadata.user_id", msgspec.json.encode(session)
 
-    @property
-    def cache_key(self) -> None:
-        """The format has none."""
+    @classmethod
+    def split(cls, source: RawObject, elements: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+        system = source.raw(SYSTEM)
+        leading = (system,) if system is not None and is_beside(system) else ()
+        return leading, _behind_compaction(source, elements)
 
-    @property
-    def thinks(self) -> bool:
-        return _thinking(self.source).get("type") not in (None, "disabled")
-
-    @property
-    def demands_thinking(self) -> bool:
-        return _thinking(self.source).get("type") == "enabled"
-
-    def with_thinking_off(self, body: bytes) -> bytes:
-        return RawObject(body).spliced({"thinking": b'{"type":"disabled"}'})
+    @classmethod
+    def members_in(cls, source: RawObject, elements: Sequence[bytes]) -> dict[str, Any]:
+        thinking, choice = object_of(source.value("thinking")), object_of(source.value("tool_choice"))
+        tokens, kind = thinking.get("budget_tokens"), thinking.get("type")
+        budget = object_of(object_of(source.value("output_config")).get("task_budget"))
+        left = budget.get("total") if budget.get("remaining") is None else budget["remaining"]
+        return {
+            "answer": {"thinking": tokens if isinstance(tokens, int) and tokens > 0 else 0},
+            "hands_off": _hands_off(source, elements),
+            "forbids_tools": choice.get("type") == "none",
+            "thinking": "" if kind in (None, "disabled") else str(kind),
+            "task_budget": left if isinstance(left, int) and not isinstance(left, bool) else None,
+        }
 
     @property
     def is_typical(self) -> bool:
-        """Whether the costs of the prompt are known: not with text that the provider adds, for tools and schemas of its
-        own, or with what it clears."""
-        schema = b"json_schema" in (self.source.raw("output_config") or self.source.raw("output_format") or b"")
         clears = any(edit.get("keep") != "all" for edit in edits_in(self.source))
-        added = any(is_given(self.source, name) for name in ("mcp_servers", "container"))
-        return has_known_tools(self.source, _is_known) and not (schema or clears or added)
-
-    @property
-    def task_budget(self) -> int | None:
-        """Tokens of `output_config.task_budget`: what remains, or all of it."""
-        budget = object_of(object_of(self.source.value("output_config")).get("task_budget"))
-        said = budget.get("total") if budget.get("remaining") is None else budget["remaining"]
-        return said if isinstance(said, int) and not isinstance(said, bool) else None
+        return not clears and super().is_typical
 
     def with_task_budget(self, body: bytes, tokens: int) -> bytes:
         config = object_of(self.source.value("output_config"))
@@ -126,41 +106,30 @@ class MessagesRequest(WireRequest, frozen=True):
         return RawObject(body).spliced({"output_config": msgspec.json.encode(lowered)})
 
     def declarations(self) -> Declarations:
-        return read_declarations(self.source)
+        source = self.source
+        tools, choice = elements_of(source, "tools"), object_of(source.value("tool_choice"))
+        answer = object_of(object_of(source.value("output_config")).get("format") or source.value("output_format"))
+        own = [tool.get("type") in SPEC.client_tools for tool, _ in tools]
+        return Declarations(
+            tools=tuple(tool_of(tool, "input_schema") for (tool, _), is_own in zip(tools, own, strict=True) if is_own),
+            choice=text_at(choice, "type"),
+            forced=text_at(choice, "name"),
+            must_call=text_at(choice, "type") not in ("", "auto", "none"),
+            response_format=ResponseFormat("", "", object_of(answer.get("schema")))
+            if answer.get("type") == "json_schema"
+            else None,
+            others=(
+                *(text for (_, text), is_own in zip(tools, own, strict=True) if not is_own),
+                *unread(source, SPEC.declaring_members),
+            ),
+        )
 
     def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:  # noqa: ARG002 - a stream gives it unasked
         among = list(raw_messages)
         replaced = {"messages": b"[%b]" % b",".join(raw for raw in among if not is_beside(raw))}
         if among and is_beside(among[0]):
             replaced[SYSTEM] = among[0]
-        return self.source.spliced(replaced, self.OWN_MEMBERS)
-
-
-def messages_request(body: Body) -> MessagesRequest:
-    """The request in a body."""
-    source, beside, elements = body.source, body.beside, body.elements
-    raw_messages = (*beside, *_behind_compaction(source, elements))
-    moved = len(raw_messages) - len(elements)
-    hands_off, choice = _hands_off(source, elements), source.value("tool_choice")
-    return request_of(
-        MessagesRequest,
-        body,
-        raw_messages,
-        lambda place: max(len(beside), place + moved),
-        answer={"thinking": _thinking_tokens(source)},
-        hands_off=hands_off,
-        forbids_tools=isinstance(choice, dict) and choice.get("type") == "none",
-    )
-
-
-def _thinking_tokens(source: RawObject) -> int:
-    """Tokens for thinking, which the provider wants to be less than `max_tokens`."""
-    tokens = _thinking(source).get("budget_tokens")
-    return tokens if isinstance(tokens, int) and tokens > 0 else 0
-
-
-def _is_known(tool: object) -> bool:
-    return isinstance(tool, dict) and is_own(tool)
+        return self.source.spliced(replaced, SPEC.own_members)
 
 
 def window_asked(headers: Headers) -> int | None:
@@ -170,13 +139,7 @@ def window_asked(headers: Headers) -> int | None:
     return int(found[1]) * 1_000_000 if found else None
 
 
-def system_of(source: RawObject) -> tuple[bytes, ...]:
-    """The value of `system`, where it holds any."""
-    system = source.raw(SYSTEM)
-    return (system,) if system is not None and is_beside(system) else ()
-
-
-def _behind_compaction(source: RawObject, elements: Sequence[bytes]) -> Sequence[bytes]:
+def _behind_compaction(source: RawObject, elements: tuple[bytes, ...]) -> tuple[bytes, ...]:
     """The messages, those as one, as they stand, that the provider no longer reads: up to its last compaction, and to
     the results of what was called beside it."""
     marked = (i for i in range(len(elements) - 1, -1, -1) if b'"compaction"' in elements[i])
@@ -198,7 +161,9 @@ def _behind_compaction(source: RawObject, elements: Sequence[bytes]) -> Sequence
 def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
     if source.raw("thread") not in (None, b"null"):
         return Reason(Code.SERVER_STATE)
-    if _asks_for_compaction(source):
+    # Now, or from a threshold on. To clear results or thinking is no compaction.
+    edits = (str(edit.get("type")).startswith("compact_") for edit in edits_in(source))
+    if object_of(source.value("compaction")).get("type") == "summarize" or any(edits):
         return Reason(Code.NATIVE_COMPACTION)
     if elements and any(prompt.encode() in elements[-1] for prompt in COMPACTION_PROMPTS):
         texts = [holder[key] for holder, key in texts_in(decoded_message(elements[-1]))]
@@ -207,97 +172,27 @@ def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
     return None
 
 
-def _asks_for_compaction(source: RawObject) -> bool:
-    """Whether the provider is asked to compact: now, or from a threshold on. To clear results or thinking is not
-    that."""
-    summarises = source.value("compaction") if "compaction" in source else None
-    return (isinstance(summarises, dict) and summarises.get("type") == "summarize") or any(
-        str(edit.get("type")).startswith("compact_") for edit in edits_in(source)
-    )
-
-
-def _thinking(source: RawObject) -> Json:
-    thinking = source.value("thinking")
-    return thinking if isinstance(thinking, dict) else {}
-
-
 def refuses_thinking(refusal: bytes, request: MessagesRequest, *, changed: bool) -> bool:
     """Whether signed thinking is refused: because of what stands before it, or, where the history was `changed`, for
     another reason. Not where the client itself says what is to become of such thinking."""
-    if BINDING_MEMBER.decode() in _thinking(request.source):
+    if BINDING_MEMBER.decode() in object_of(request.source.value("thinking")):
         return False
     return BINDING_MEMBER in refusal or (changed and _THINKING_REFUSED.search(refusal) is not None)
 
 
 def edits_in(source: RawObject) -> Sequence[Json]:
     """Edits of the history that are asked of the provider."""
-    management = source.value("context_management") if "context_management" in source else None
-    edits = management.get("edits") if isinstance(management, dict) else None
-    return objects_in(edits)
+    return objects_in(object_of(source.value("context_management")).get("edits"))
 
 
-def _names(source: RawObject) -> Iterator[Named]:
-    if (raw := source.raw("conversation_id")) is not None:
-        yield "conversation_id", raw
-    metadata = _metadata(source)
-    for name in ("conversation_id", "session_id"):
-        if (raw := metadata.get(name)) is not None:
-            yield f"metadata.{name}", raw
-    if session := _session_of(metadata.get("user_id", b"")):
-        yield "metadata.user_id", msgspec.json.encode(session)
-
-
-def _metadata(source: RawObject) -> dict[str, bytes]:
-    raw = source.raw("metadata")
-    if raw is None or len(raw) > LONGEST_NAMES:
-        return {}
-    try:
-        held = RawObject(raw)
-    except Unreadable:  # It is the provider's.
-        return {}
-    return {name: value for name in held.members if (value := held.raw(name)) is not None}
-
-
-def _session_of(user: bytes) -> str:
+def _session_of(user: str) -> str:
     """Claude Code's session: a member of the JSON that its user is named by, or the end of an older name."""
+    if found := _SESSION.search(user):
+        return found[1]
     try:
-        named = decoded(user, _decode_text)
-        if found := _SESSION.search(named):
-            return found[1]
-        held = msgspec.json.decode(named, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return text_at(object_of(msgspec.json.decode(user)), "session_id")
+    except (msgspec.DecodeError, RecursionError):
         return ""
-    session = held.get("session_id")
-    return session if isinstance(session, str) else ""
-
-
-def read_declarations(source: RawObject) -> Declarations:
-    """The declarations, without whatever is of the wrong type."""
-    tools = elements_of(source, "tools")
-    choice = object_of(source.value("tool_choice"))
-    return Declarations(
-        tools=tuple(tool_of(tool, "input_schema") for tool, _ in tools if is_own(tool)),
-        choice=text_at(choice, "type"),
-        forced=text_at(choice, "name"),
-        must_call=text_at(choice, "type") not in ("", "auto", "none"),
-        response_format=_response_format(source),
-        others=(
-            *(text for tool, text in tools if not is_own(tool)),
-            *unread(source, MessagesRequest.DECLARING_MEMBERS),
-        ),
-    )
-
-
-def is_own(tool: Mapping[str, Any]) -> bool:
-    """Whether a tool is declared by the client, and none that the provider knows by its type."""
-    return tool.get("type") in (None, "custom")
-
-
-def _response_format(source: RawObject) -> ResponseFormat | None:
-    given = object_of(object_of(source.value("output_config")).get("format") or source.value("output_format"))
-    if given.get("type") != "json_schema":
-        return None
-    return ResponseFormat("", "", object_of(given.get("schema")))
 
 
 CAP = "max_tokens"
@@ -306,12 +201,7 @@ CAP = "max_tokens"
 class _Answer(SummaryReader):
     """A message's texts."""
 
-    ENDINGS: ClassVar[Mapping[str, Ending]] = {
-        **dict.fromkeys(("end_turn", "stop_sequence"), Ending.FINISHED),
-        "max_tokens": Ending.CUT_OFF,
-        "refusal": Ending.REFUSED,
-    }
-    CUT_OFF = "max_tokens"
+    SPEC = SPEC
 
     def _take(self, said: Json) -> None:
         match said:
@@ -356,8 +246,7 @@ class _Answer(SummaryReader):
 class MessagesSummaries(SummaryDialect):
     """The dialect: asked with `messages`, answered with the texts of one message."""
 
-    name = NAME
-    target = PATH
+    spec = SPEC
     headers = ((b"anthropic-version", b"2023-06-01"),)
     own_members = frozenset({"model", "messages", SYSTEM, CAP, "stream", "tools", "tool_choice", "thinking"})
     optional = ("thinking", "stream")
@@ -460,17 +349,11 @@ def _drops_reasoning(model: str, version: tuple[int, int]) -> bool:
 
 
 class Messages(WireFormat):
-    name = NAME
-    path = PATH
-    other_paths = (b"/v1/complete",)
-    counting_path = PATH + b"/count_tokens"
-    largest_body = 32_000_000
+    spec = SPEC
     answers = MessagesAnswers()
     breakpoints = BREAKPOINTS
     summaries = MessagesSummaries()
     request = MessagesRequest
-    beside = staticmethod(system_of)
-    requested = staticmethod(messages_request)
     window_asked = staticmethod(window_asked)
     token_rules = staticmethod(token_rules)
     message = staticmethod(read_message)

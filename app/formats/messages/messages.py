@@ -19,6 +19,7 @@ from app.conversation.client_context import is_client_text
 from app.conversation.messages import Kind, Media, Message, ToolCall
 from app.conversation.tool_results import ResultConfidence
 from app.formats.media import file_of, pixels
+from app.formats.messages.spec import SPEC, SYSTEM
 from app.formats.raw_json import RawObject, Unreadable, check_keys, decoded, json_text, objects_in, split_array, text_at
 from app.formats.reader import NOTHING, Draft, without, written_alike
 from app.formats.rendering import CACHE_CONTROL, Breakpoints
@@ -220,12 +221,6 @@ BREAKPOINTS = Breakpoints(
 )
 
 
-SYSTEM = "system"
-KINDS = {SYSTEM: Kind.INSTRUCTIONS, "user": Kind.USER, "assistant": Kind.ASSISTANT}
-VOLATILE_KEYS = frozenset({"cache_control", "citations"})
-"""Keys of blocks that move between turns, or are dropped, without changing what a message means."""
-
-
 _PASSED_ON = ("document", "search_result")
 """Blocks that a tool may have returned beside its result."""
 
@@ -253,7 +248,7 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
         raise Unreadable("A message has no role.")
     blocks = blocks_of(message.get("content"))
     expires = role == SYSTEM and message.get("clear_at") == "next_user_message"
-    kind = Kind.OTHER if expires else KINDS.get(role, Kind.OTHER)
+    kind = Kind.OTHER if expires else SPEC.kinds.get(role, Kind.OTHER)
     places = tuple(texts_in(message))
     texts = tuple(holder[key] for holder, key in places)
     answers = tuple(text_at(block, "tool_use_id") for block in blocks if is_result(block)) if kind is Kind.USER else ()
@@ -386,7 +381,7 @@ def _canonical(message: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, An
 
 
 def _canonical_block(block: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, Any]:
-    kept = {key: value for key, value in block.items() if key not in VOLATILE_KEYS and _says(value)}
+    kept = {key: value for key, value in block.items() if key not in SPEC.volatile_members and _says(value)}
     if isinstance(text := kept.get("text"), str):
         kept["text"] = without(text, ignore)
     if is_result(block) and "content" in kept:

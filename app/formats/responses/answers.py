@@ -24,6 +24,7 @@ from app.formats.answers import AnswerEditor, Answers
 from app.formats.provider_errors import error_body
 from app.formats.raw_json import RawObject, Unreadable, split_array
 from app.formats.requests import Headers, WireRequest
+from app.formats.responses.spec import SPEC
 from app.formats.sse import EarlyFrames, EventShape, event, read_whole, taken_apart, written
 from app.formats.usage import LONGEST_USAGE, Usage, says_window_full, text_of, usage_of
 
@@ -314,8 +315,7 @@ def _part(at: _Members, part: RawObject) -> Iterator[tuple[str, _Members]]:
 class ResponsesAnswers(Answers):
     """The answers of this format."""
 
-    noun = "response"
-
+    spec = SPEC
     editing = ResponsesEditor
     frames_of = staticmethod(frames_of)
     failed = staticmethod(error_frames)

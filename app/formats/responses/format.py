@@ -16,30 +16,11 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec.structs import replace
 
-from app.compaction.chunks import Ending
 from app.compaction.prompts import SummaryRequest
 from app.conversation.reasons import Code, Reason
 from app.formats.format import WireFormat
-from app.formats.raw_json import RawObject, Unreadable, decoded_object, object_of, objects_in, text_at
-from app.formats.reader import Beginnings
-from app.formats.requests import (
-    BOUNDS,
-    Body,
-    BodyBounds,
-    WireRequest,
-    check_compaction,
-    check_number,
-    elements_of,
-    has_known_tools,
-    is_function,
-    model_of,
-    read_options,
-    request_of,
-    response_format_of,
-    source_of,
-    tool_of,
-    unread,
-)
+from app.formats.raw_json import RawObject, decoded_object, object_of, objects_in, text_at
+from app.formats.requests import WireRequest, check_compaction, elements_of, response_format_of, tool_of, unread
 from app.formats.responses.answers import ResponsesAnswers
 from app.formats.responses.items import (
     BREAKPOINTS,
@@ -52,14 +33,11 @@ from app.formats.responses.items import (
     stands_beside,
     type_of,
 )
+from app.formats.responses.spec import SPEC
 from app.formats.summaries import Json, SummaryDialect, SummaryReader
 from app.tokens.declarations import Declarations
 from app.tokens.rules import GPT_5_TOOLS, WHOLE, CountingRules, Encrypted, Pages, rules_for
 
-NAME = "responses"
-PATH = b"/v1/responses"
-EXTENSIONS = ("image",)
-"""Members by which a provider changes the prompt."""
 STATE_MEMBERS = ("previous_response_id", "conversation")
 """Members that name what the provider has kept, and puts before the input."""
 CODEX_METADATA = "x-codex-turn-metadata"
@@ -70,77 +48,53 @@ CODEX_PROMPT = "You are performing a CONTEXT CHECKPOINT COMPACTION"
 class ResponsesRequest(WireRequest, frozen=True):
     """A request as far as Steno reads it."""
 
-    HISTORY = "input"
-    OUTPUT_MEMBERS = ("max_output_tokens",)
-    DECLARING_MEMBERS = ("tools", "tool_choice", "text")
-    CACHED_MEMBERS = ("tools", "parallel_tool_calls")
+    SPEC = SPEC
+
+    @classmethod
+    def elements_in(cls, source: RawObject) -> tuple[bytes, ...]:
+        raw = source.raw("input") or b"null"
+        if raw.startswith(b'"'):  # A text.
+            return (raw,)
+        return () if raw == b"null" else tuple(source.elements("input"))
+
+    @classmethod
+    def split(cls, source: RawObject, elements: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+        member = source.members.get("instructions") if isinstance(source.value("instructions"), str) else None
+        leading = () if member is None else (source.text[member.key_start : member.stop],)
+        if not (compacted := compacted_upto(elements)):
+            return leading, elements
+        check_compaction(decoded_object(elements[compacted - 1], "An item"), "input")
+        return leading, (b",".join(elements[:compacted]), *elements[compacted:])
+
+    @classmethod
+    def members_in(cls, source: RawObject, elements: Sequence[bytes]) -> dict[str, Any]:
+        return {"hands_off": _hands_off(source, elements)}
 
     @property
     def is_typical(self) -> bool:
-        """Whether the costs of the prompt are known: not with text that the provider adds or takes away.
-
-        A schema is text to some models and costs nothing at others; what cannot be read is only guessed.
-        """
-        schema = b"json_schema" in (self.source.raw("text") or b"")
-        cut = self.source.value("truncation") == "auto"
-        extended = any(name in self.source for name in EXTENSIONS)
-        return has_known_tools(self.source, is_function) and not (schema or cut or extended)
+        return self.source.value("truncation") != "auto" and super().is_typical
 
     def declarations(self) -> Declarations:
-        return read_declarations(self.source)
+        source = self.source
+        tools, choice = elements_of(source, "tools"), source.value("tool_choice")
+        answer = object_of(object_of(source.value("text")).get("format"))
+        return Declarations(
+            tools=tuple(tool_of(tool) for tool, _ in tools if tool.get("type") == "function"),
+            choice=choice if isinstance(choice, str) else "",
+            forced=text_at(object_of(choice), "name"),
+            response_format=response_format_of(answer) if answer.get("type") == "json_schema" else None,
+            others=(
+                *(text for tool, text in tools if tool.get("type") != "function"),
+                *unread(source, SPEC.declaring_members),
+            ),
+        )
 
     def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:  # noqa: ARG002 - it is given unasked
         """The body with other items; an input that was a text becomes a list only where it has others beside it."""
         items = [raw for raw in raw_messages if not INSTRUCTIONS.match(raw)]
         if len(items) == 1 and items[0].startswith(b'"'):
-            return self.source.spliced({"input": items[0]}, self.OWN_MEMBERS)
-        return self.source.spliced({"input": b"[" + b",".join(map(as_item, items)) + b"]"}, self.OWN_MEMBERS)
-
-
-def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> ResponsesRequest:
-    """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
-
-    What may be large is looked at here, so that it is done beside the event loop where the body is.
-    """
-    source, known = source_of(body, bounds, beginnings)
-    elements = elements_in(source)
-    compacted = compacted_upto(elements)
-    if compacted:
-        check_compaction(decoded_object(elements[compacted - 1], "An item"), "input")
-    raw_messages, places = _raw_messages(source, elements, compacted)
-    check_number(len(raw_messages), bounds, "items")
-    hands_off = _hands_off(source, elements)
-    # A template of the provider's may name the model, and hold all of the input.
-    model = "" if hands_off and source.value("model") is None else model_of(source)
-    if source.raw("input") in (None, b"null") and not hands_off:
-        raise Unreadable("The request has no input.")
-    if beginnings is not None and (source.raw("input") or b"").startswith(b"["):
-        beginnings.keep(source, "input", elements, known)
-    return request_of(
-        ResponsesRequest,
-        Body(source, model, read_options(source), (), elements),
-        raw_messages,
-        places.__getitem__,
-        hands_off=hands_off,
-    )
-
-
-def elements_in(source: RawObject) -> tuple[bytes, ...]:
-    """The items of the input, each as it came; a text is one."""
-    raw = source.raw("input") or b"null"
-    if raw.startswith(b'"'):
-        return (raw,)
-    return () if raw == b"null" else tuple(source.elements("input"))
-
-
-def _raw_messages(source: RawObject, elements: Sequence[bytes], compacted: int) -> tuple[tuple[bytes, ...], list[int]]:
-    """The raw messages, and which of them each item of the input is, as a client counts them."""
-    member = source.members.get("instructions") if isinstance(source.value("instructions"), str) else None
-    leading = () if member is None else (source.text[member.key_start : member.stop],)
-    first = (b",".join(elements[:compacted]),) if compacted else ()
-    raw_messages = (*leading, *first, *elements[compacted:])
-    skipped = len(leading) + len(first) - compacted
-    return raw_messages, [max(len(leading), place + skipped) for place in range(len(elements))]
+            return self.source.spliced({"input": items[0]}, SPEC.own_members)
+        return self.source.spliced({"input": b"[" + b",".join(map(as_item, items)) + b"]"}, SPEC.own_members)
 
 
 def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
@@ -197,23 +151,6 @@ def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:
     return any(text.startswith(CODEX_PROMPT) for _, text in slots(decoded_object(last, "An item")))
 
 
-def read_declarations(source: RawObject) -> Declarations:
-    """The declarations, without whatever is of the wrong type."""
-    tools = elements_of(source, "tools")
-    choice = source.value("tool_choice")
-    held = object_of(object_of(source.value("text")).get("format"))
-    return Declarations(
-        tools=tuple(tool_of(tool) for tool, _ in tools if tool.get("type") == "function"),
-        choice=choice if isinstance(choice, str) else "",
-        forced=text_at(object_of(choice), "name"),
-        response_format=response_format_of(held) if held.get("type") == "json_schema" else None,
-        others=(
-            *(text for tool, text in tools if tool.get("type") != "function"),
-            *unread(source, ResponsesRequest.DECLARING_MEMBERS),
-        ),
-    )
-
-
 CAP = "max_output_tokens"
 SAID: Json = {"stream": True, "store": False}
 
@@ -222,12 +159,7 @@ class _Answer(SummaryReader):
     """The texts of a response's messages. Its reason to finish is its status, or the reason that it gives for another
     one."""
 
-    ENDINGS: ClassVar[Mapping[str, Ending]] = {
-        "completed": Ending.FINISHED,
-        CAP: Ending.CUT_OFF,
-        **dict.fromkeys(("content_filter", "refusal"), Ending.REFUSED),
-    }
-    CUT_OFF = CAP
+    SPEC = SPEC
 
     def _take(self, said: Json) -> None:
         match said:
@@ -268,8 +200,7 @@ class _Answer(SummaryReader):
 class ResponsesSummaries(SummaryDialect):
     """The dialect: asked with `input`, answered with the messages of `output`."""
 
-    name = NAME
-    target = PATH
+    spec = SPEC
     own_members = frozenset(
         {"model", "input", "instructions", CAP, "tools", "tool_choice", "parallel_tool_calls", "background", *SAID}
     )
@@ -351,15 +282,11 @@ def token_rules(model: str, host: str = "") -> CountingRules:
 
 
 class Responses(WireFormat):
-    name = NAME
-    path = PATH
-    other_paths = (b"/v1/conversations",)
-    counting_path = PATH + b"/input_tokens"
+    spec = SPEC
     summaries = ResponsesSummaries()
     answers = ResponsesAnswers()
     breakpoints = BREAKPOINTS
     request = ResponsesRequest
-    read = staticmethod(read_request)
     token_rules = staticmethod(token_rules)
     message = staticmethod(read_item)
     render = staticmethod(render)

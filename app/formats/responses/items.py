@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -38,7 +38,6 @@ from app.formats.raw_json import (
 )
 from app.formats.reader import Draft, meaning_of, meant_by, of_user, without, written_alike
 from app.formats.rendering import (
-    CACHE_CONTROL,
     PROMPT_CACHE_BREAKPOINT,
     Breakpoints,
     Placed,
@@ -46,6 +45,21 @@ from app.formats.rendering import (
     joined,
     kept_breakpoint,
     placed,
+)
+from app.formats.responses.spec import (
+    CALLS,
+    COMPACTION,
+    NAMED_BY_ID,
+    OUTPUTS,
+    PLACED,
+    REASONING,
+    SEALED,
+    SEALING_KEYS,
+    SETTLED,
+    SHORT,
+    SPEC,
+    TEXT_PARTS,
+    VOLATILE_PART_KEYS,
 )
 
 Json = Mapping[str, Any]
@@ -56,83 +70,6 @@ _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 INSTRUCTIONS = re.compile(rb'"instructions"[ \t\n\r]*+:[ \t\n\r]*+')
 """Beginning of the `instructions` member, which is no text and no item."""
-
-ROLES = {
-    "system": Kind.INSTRUCTIONS,
-    "developer": Kind.INSTRUCTIONS,
-    "user": Kind.USER,
-    "assistant": Kind.ASSISTANT,
-}
-PLACED = frozenset({"additional_tools", "configuration_update"})
-"""Items that say how the model is run from there on."""
-COMPACTION = "compaction"
-"""Type of the item that the provider made of everything before it."""
-REASONING = "reasoning"
-
-
-class CallType(NamedTuple):
-    """A family's calls: one that an output answers."""
-
-    name: str
-    """The tool, where the item does not name it."""
-    member: str
-    """Member with what it is called with: a text, or an object."""
-    id: str = "call_id"
-    long_text: Path = ()
-    """Place in an object where a text may be of any length: arguments that are cut go there."""
-
-
-class OutputType(NamedTuple):
-    member: str
-    id: str = "call_id"
-
-
-CALLS = {
-    "function_call": CallType("", "arguments"),
-    "custom_tool_call": CallType("", "input"),
-    "mcp_approval_request": CallType("", "arguments", "id"),
-    "computer_call": CallType("computer", "action"),
-    "local_shell_call": CallType("local_shell", "action", long_text=("command",)),
-    "shell_call": CallType("shell", "action", long_text=("commands",)),
-    "apply_patch_call": CallType("apply_patch", "operation", long_text=("diff",)),
-    "program": CallType("program", "code"),
-    "tool_search_call": CallType("tool_search", "arguments"),
-}
-OUTPUTS = {
-    "function_call_output": OutputType("output"),
-    "custom_tool_call_output": OutputType("output"),
-    "mcp_approval_response": OutputType("reason", "approval_request_id"),
-    "computer_call_output": OutputType("output"),
-    # Its id is that of the call, which has both.
-    "local_shell_call_output": OutputType("output", "id"),
-    "shell_call_output": OutputType("output"),
-    "apply_patch_call_output": OutputType("output"),
-    "program_output": OutputType("result"),
-    "tool_search_output": OutputType("tools"),
-}
-SETTLED = {
-    "web_search_call": ("web_search", "action"),
-    "file_search_call": ("file_search", "queries"),
-    "code_interpreter_call": ("code_interpreter", "code"),
-    "image_generation_call": ("image_generation", "revised_prompt"),
-    "mcp_call": ("", "arguments"),
-}
-"""Items of what a provider's own tool did, the call and its result in one: the tool's name, and what it was called
-with."""
-SEALED = frozenset({REASONING, COMPACTION, "program", "tool_search_output", "mcp_list_tools", *PLACED})
-"""Sent as they came or not at all: signed, encrypted, or a list of tools."""
-NAMED_BY_ID = frozenset({"mcp_approval_request", "local_shell_call_output", "item_reference"})
-"""Items whose `id` is no mere name of the item."""
-SHORT = 200
-"""Characters of arguments that nothing shortens; an object without a long text that has more is sealed."""
-
-VOLATILE_KEYS = frozenset({"id", "status", "created_by", "internal_chat_message_metadata_passthrough"})
-"""Members of an item that come, go or change without changing what it means."""
-VOLATILE_PART_KEYS = frozenset({"annotations", "logprobs", PROMPT_CACHE_BREAKPOINT, CACHE_CONTROL})
-"""The same of a part of a content."""
-SEALING_KEYS = frozenset({"encrypted_content", "fingerprint"})
-"""Keys that clients drop and add again: part of no meaning."""
-TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text", None)
 
 
 def read_item(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
@@ -229,7 +166,7 @@ def _read(raw: bytes, item: Json) -> Message:
     texts, media = tuple(text for _, text in slots(item)), tuple(_media(item))
     if type_ == "message":
         role = str(item.get("role"))
-        kind = ROLES.get(role, Kind.OTHER)
+        kind = SPEC.kinds.get(role, Kind.OTHER)
         kind, confidence = of_user(kind, texts, plain=not media)
         return Message(kind, role, texts, raw, b"", media=media, result_confidence=confidence)
     if type_ == REASONING:
@@ -370,7 +307,7 @@ def _read_compacted(raw: bytes, items: Sequence[Json]) -> Draft:
 
 
 def canonical_item(item: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
-    """The bytes that stand for what an item means: see `VOLATILE_KEYS`.
+    """The bytes that stand for what an item means: see `SPEC.volatile_members`.
 
     A text and one part with that text are the same; so are null, missing and empty; a call's arguments count by value.
     What is sealed does not count: clients keep reasoning within a turn, and may send less of it afterwards. Unknown
@@ -382,7 +319,7 @@ def canonical_item(item: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
     known = CALLS.get(type_)
     kept: dict[str, Any] = {}
     for key, value in item.items():
-        if (key in VOLATILE_KEYS and not (key == "id" and type_ in NAMED_BY_ID)) or key in SEALING_KEYS:
+        if (key in SPEC.volatile_members and not (key == "id" and type_ in NAMED_BY_ID)) or key in SEALING_KEYS:
             continue
         if key in ("content", "output"):
             kept[key] = _canonical_content(value, ignore)

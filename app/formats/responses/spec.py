@@ -1,0 +1,109 @@
+"""Responses as a table: the API, and the families of its items."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from app.compaction.chunks import Ending
+from app.conversation.messages import Kind
+from app.formats.rendering import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT
+from app.formats.spec import FormatSpec
+
+SPEC = FormatSpec(
+    name="responses",
+    page="https://platform.openai.com/docs/api-reference/responses",
+    noun="response",
+    path=b"/v1/responses",
+    other_paths=(b"/v1/conversations",),
+    counting_path=b"/v1/responses/input_tokens",
+    history="input",
+    output_members=("max_output_tokens",),
+    declaring_members=("tools", "tool_choice", "text"),
+    cached_members=("tools", "parallel_tool_calls"),
+    schema_members=("text",),
+    extending_members=("image",),
+    client_tools=frozenset({"function", "custom"}),
+    kinds={
+        "system": Kind.INSTRUCTIONS,
+        "developer": Kind.INSTRUCTIONS,
+        "user": Kind.USER,
+        "assistant": Kind.ASSISTANT,
+    },
+    volatile_members=frozenset({"id", "status", "created_by", "internal_chat_message_metadata_passthrough"}),
+    # Its status, or the reason that it gives for another one.
+    endings={
+        "completed": Ending.FINISHED,
+        "max_output_tokens": Ending.CUT_OFF,
+        **dict.fromkeys(("content_filter", "refusal"), Ending.REFUSED),
+    },
+    cut_off="max_output_tokens",
+)
+
+PLACED = frozenset({"additional_tools", "configuration_update"})
+"""Items that say how the model is run from there on."""
+COMPACTION = "compaction"
+"""Type of the item that the provider made of everything before it."""
+REASONING = "reasoning"
+
+
+class CallType(NamedTuple):
+    """A family's calls: one that an output answers."""
+
+    name: str
+    """The tool, where the item does not name it."""
+    member: str
+    """Member with what it is called with: a text, or an object."""
+    id: str = "call_id"
+    long_text: tuple[str, ...] = ()
+    """Place in an object where a text may be of any length: arguments that are cut go there."""
+
+
+class OutputType(NamedTuple):
+    member: str
+    id: str = "call_id"
+
+
+CALLS = {
+    "function_call": CallType("", "arguments"),
+    "custom_tool_call": CallType("", "input"),
+    "mcp_approval_request": CallType("", "arguments", "id"),
+    "computer_call": CallType("computer", "action"),
+    "local_shell_call": CallType("local_shell", "action", long_text=("command",)),
+    "shell_call": CallType("shell", "action", long_text=("commands",)),
+    "apply_patch_call": CallType("apply_patch", "operation", long_text=("diff",)),
+    "program": CallType("program", "code"),
+    "tool_search_call": CallType("tool_search", "arguments"),
+}
+OUTPUTS = {
+    "function_call_output": OutputType("output"),
+    "custom_tool_call_output": OutputType("output"),
+    "mcp_approval_response": OutputType("reason", "approval_request_id"),
+    "computer_call_output": OutputType("output"),
+    # Its id is that of the call, which has both.
+    "local_shell_call_output": OutputType("output", "id"),
+    "shell_call_output": OutputType("output"),
+    "apply_patch_call_output": OutputType("output"),
+    "program_output": OutputType("result"),
+    "tool_search_output": OutputType("tools"),
+}
+SETTLED = {
+    "web_search_call": ("web_search", "action"),
+    "file_search_call": ("file_search", "queries"),
+    "code_interpreter_call": ("code_interpreter", "code"),
+    "image_generation_call": ("image_generation", "revised_prompt"),
+    "mcp_call": ("", "arguments"),
+}
+"""Items of what a provider's own tool did, the call and its result in one: the tool's name, and what it was called
+with."""
+SEALED = frozenset({REASONING, COMPACTION, "program", "tool_search_output", "mcp_list_tools", *PLACED})
+"""Sent as they came or not at all: signed, encrypted, or a list of tools."""
+NAMED_BY_ID = frozenset({"mcp_approval_request", "local_shell_call_output", "item_reference"})
+"""Items whose `id` is no mere name of the item."""
+SHORT = 200
+"""Characters of arguments that nothing shortens; an object without a long text that has more is sealed."""
+
+VOLATILE_PART_KEYS = frozenset({"annotations", "logprobs", PROMPT_CACHE_BREAKPOINT, CACHE_CONTROL})
+"""The same of a part of a content."""
+SEALING_KEYS = frozenset({"encrypted_content", "fingerprint"})
+"""Keys that clients drop and add again: part of no meaning."""
+TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text", None)
