@@ -6,6 +6,7 @@ from the chunk's keyed digest, so it is unguessable and yet the same bytes every
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from itertools import repeat, zip_longest
@@ -45,6 +46,8 @@ STRICTER_NOTE = "Your last answer could not be used ({reason}). Write only the n
 
 
 VALUES_HEADING = "[Exact values from these messages, copied by code:]"
+_ONE_VALUE = re.compile(r"[^\s:()]+:? (.+)")
+"""Record of a label and a value: `budget: $500`, `order QX-8127`. What is found in longer ones is no value."""
 
 FAILURES_HEADING = "\n\nTool calls that failed:\n"
 LONGEST_FAILURE = 240
@@ -172,11 +175,20 @@ def chunk_text(chunk: SummaryChunk) -> str:
 
 
 def chunk_beside(chunk: SummaryChunk) -> str:
-    """Text of a payload after a summary's own; empty where there is nothing of it."""
+    """Text of a payload after a summary's own; empty where there is nothing of it.
+
+    A record of one value that stands among the user's words is left out: there a mark says whether it was replaced.
+    """
     fence = fence_of(chunk.through_digest)
     said = quote_user_words(chunk.user_words, fence)
-    values = f"{VALUES_HEADING}\n{marked('values', chr(10).join(chunk.values), fence)}" if chunk.values else ""
+    lines = [line for line in chunk.values if not ((only := _ONE_VALUE.fullmatch(line)) and _stands_in(only[1], said))]
+    values = f"{VALUES_HEADING}\n{marked('values', chr(10).join(lines), fence)}" if lines else ""
     return "".join(f"\n{part}" for part in (said, values) if part)
+
+
+def _stands_in(value: str, text: str) -> bool:
+    """Whether a value stands there as a whole: `$50` does not in `$500` or `$50.75`."""
+    return value in text and re.search(rf"(?<![\w.,]){re.escape(value)}(?!\w|[.,]\d)", text) is not None
 
 
 def notes_so_far(chunk: SummaryChunk) -> str:

@@ -72,6 +72,20 @@ def test_values_and_the_users_words_stand_after_the_notes_each_in_marks_of_their
     )
 
 
+@pytest.mark.parametrize(
+    ("line", "is_shown"),
+    [
+        ("budget: $800", False), ("ticket OPS-12", False),
+        ("budget: $80", True), ("fee: $0.5", True), ("rate: $3", True),
+        ("budget: $800 (before turn 2: $500)", True), ("ticket OPS-12: owner ada@example.org", True),
+    ],
+)  # fmt: skip
+def test_a_single_value_that_the_users_words_hold_is_not_listed_again(line: str, is_shown: bool) -> None:
+    said = UserWords(3, "My budget is $800 for OPS-12, at $0.50 a page or $3,000.")
+    made = replace(chunk(conversation(*turns(2)), 0, 2), values=(line,), user_words=(said,))
+    assert (line in chunk_text(made)) == is_shown
+
+
 def test_what_an_earlier_release_made_has_the_bytes_it_had() -> None:
     made = chunk(conversation(*turns(2)), 0, 2, text="They met.")
     fence = fence_of(made.through_digest)
