@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import attrgetter
 from posixpath import join, normpath
 from typing import Any
 
@@ -62,7 +63,8 @@ _FENCE = re.compile(r"^[ \t]*```(\w*)[ \t]*$", re.MULTILINE)
 _LAST_TAG = re.compile(r"</([a-z]\w*)>(?:\s*</function_calls>)?\s*\Z")
 _MEMBER = re.compile(r"<(\w+)(?:(?:=| name=\")(\w+)\"?)?>(.*?)</\1>", re.DOTALL)
 _IN_PLACE = re.compile(r"-[A-Za-z]*i|--in-place")
-_DOCUMENT = re.compile(r"<<-?[ \t]*['\"]?(\w+)['\"]?")
+_DOCUMENT = re.compile(r"<<-?[ \t]*['\"]?(\w+)['\"]?(.*)(?:\n(?![ \t\r]*\1[ \t\r]*$).*)*(?:\n.*)?", re.MULTILINE)
+"""A document in a command, up to a line with its name, and what stands behind its beginning."""
 _TOKENS = re.compile(r"""((?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^\s;&|<>()'"\\])+)|(&&|\|\||>>|>&|[;&|<>\n])""", re.DOTALL)
 
 
@@ -99,35 +101,20 @@ class NewerResult(Struct, frozen=True):
     known: int
     """Length of the history with that call's result."""
     how: str
-    """Words for it: read again, run again, returned again, changed."""
-
-    @property
-    def replaces(self) -> bool:
-        """Whether all that the older result is needed for stands in the newer one."""
-        return self.how != "changed"
+    """Words for it: read again, run again, returned again; or changed, which takes nothing's place."""
 
 
-class Entry(Struct, frozen=True):
-    """One line about the work, and what was seen of it, for which there need not be room."""
-
-    line: str
-    seen: str = ""
-
-    @property
-    def whole(self) -> str:
-        return indented(f"{self.line}\n{self.seen}") if self.seen else self.line
-
-
-def agent_progress(messages: Sequence[Message], covered: int, longest_plan: int) -> Iterator[Entry]:
-    """Entries about the first `covered` messages, the most needed first, without what later messages made outdated.
+def agent_progress(messages: Sequence[Message], covered: int, longest_plan: int) -> Iterator[tuple[str, str]]:
+    """Entries about the first `covered` messages, the most needed first, without what later messages made outdated:
+    each as one line, and with what was seen, for which there need not be room.
 
     `longest_plan`: in characters.
     """
     if (plan := _latest_plan(messages)) and plan[0] < covered:
-        yield Entry(f"plan in message {plan[0] + 1}: {indented(shorten(plan[1], longest_plan))}")
+        yield (f"plan in message {plan[0] + 1}: {indented(shorten(plan[1], longest_plan))}",) * 2
     calls = [call for call in completed_calls(messages) if not messages[call.message].sealed]
     if (failure := _last_failure(calls)) and failure[0] < covered:
-        yield Entry(failure[1])
+        yield (failure[1],) * 2
     yield from _files(calls, covered)
 
 
@@ -164,13 +151,11 @@ def _last_failure(calls: Sequence[CompletedCall]) -> tuple[int, str] | None:
     not pass later."""
     passed: set[str] = set()
     for call in reversed(calls):
-        if not call.effect.runs:
+        if not call.effect.runs or call.effect.call in passed:
             continue
         says_why = call.has_failed and re.search(r"\w", _FRAME.sub("", call.result))
         if not (says_why or _TRACEBACK.search(call.result)):
             passed.add(call.effect.call)
-            continue
-        if call.effect.call in passed:
             continue
         end = call.result
         if len(end) > LONGEST_RESULT:
@@ -179,7 +164,7 @@ def _last_failure(calls: Sequence[CompletedCall]) -> tuple[int, str] | None:
     return None
 
 
-def _files(calls: Sequence[CompletedCall], covered: int) -> Iterator[Entry]:
+def _files(calls: Sequence[CompletedCall], covered: int) -> Iterator[tuple[str, str]]:
     """Files that no later message reads or changes: those that were changed, then those that were read, the latest
     first."""
     changed: dict[str, CompletedCall] = {}
@@ -192,16 +177,16 @@ def _files(calls: Sequence[CompletedCall], covered: int) -> Iterator[Entry]:
     latest |= {path: max(call.caller, latest.get(path, 0)) for path, call in changed.items()}
     paths = sorted((path for path in latest if latest[path] < covered), key=latest.__getitem__, reverse=True)
     for path in paths:
-        if path in changed:
-            line = f"file {path}: changed in message {changed[path].caller + 1} by {_quoted(changed[path].effect)}"
-            if path in seen and seen[path].message > changed[path].caller:
-                part = f" ({seen[path].effect.part})" if seen[path].effect.part else ""
-                text = shaped(seen[path].result, seen[path].effect.call, LONGEST_RESULT)
-                yield Entry(f"{line}, read in message {seen[path].message + 1}{part}", text)
-            else:
-                yield Entry(line)
-    if read := [f"{path} in message {seen[path].message + 1}" for path in paths if path not in changed]:
-        yield Entry(f"files read: {', '.join(read[:MOST_READ])}")
+        if (change := changed.get(path)) is None:
+            continue
+        line = whole = f"file {path}: changed in message {change.caller + 1} by {_quoted(change.effect)}"
+        if (read := seen.get(path)) and read.message > change.caller:
+            line += f", read in message {read.message + 1}" + (f" ({read.effect.part})" if read.effect.part else "")
+            text = shaped(read.result, read.effect.call, LONGEST_RESULT)
+            whole = indented(f"{line}\n{text}") if text else line
+        yield line, whole
+    if only_read := [f"{path} in message {seen[path].message + 1}" for path in paths if path not in changed]:
+        yield (f"files read: {', '.join(only_read[:MOST_READ])}",) * 2
 
 
 def _quoted(effect: ToolEffect) -> str:
@@ -216,21 +201,15 @@ def newer_results(messages: Sequence[Message]) -> dict[int, NewerResult]:
     """
     found: dict[int, NewerResult] = {}
     latest: dict[tuple[str, ...], NewerResult] = {}
-    for index, calls in groupby([*completed_calls(messages)][::-1], key=lambda call: call.message):
-        of_message = [*calls]
-        newer = [
-            min((latest[key] for key in _outdated_by(call) if key in latest), key=_known, default=None)
-            for call in of_message
-        ]
-        if all(newer):
-            found[index] = max(filter(None, newer), key=_known)
-        for call in reversed(of_message):
+    by_known = attrgetter("known")
+    for index, group in groupby(reversed([*completed_calls(messages)]), attrgetter("message")):
+        calls = [*group]
+        keys = [[key for key in _outdated_by(call) if key in latest] for call in calls]
+        if all(keys):
+            found[index] = max((min(map(latest.__getitem__, each), key=by_known) for each in keys), key=by_known)
+        for call in reversed(calls):
             latest |= _outdates(call)
     return found
-
-
-def _known(newer: NewerResult) -> int:
-    return newer.known
 
 
 def _outdated_by(call: CompletedCall) -> list[tuple[str, ...]]:
@@ -260,21 +239,23 @@ def completed_calls(messages: Sequence[Message]) -> Iterator[CompletedCall]:
     """Calls whose results are there, in the order of the results."""
     spoken = 0
     for index, message in enumerate(messages):
+        results: Iterable[tuple[int, ToolEffect, str, bool]] = ()
         if message.kind is Kind.ASSISTANT:
             spoken = index
         elif message.is_result_text:
-            if effect := _effect_of_text(messages[spoken].text):
-                yield _completed(index, spoken, effect, message.text)
+            effect = _effect_of_text(messages[spoken].text)
+            results = ((spoken, effect, message.text, False),) if effect else ()
         else:
-            for result, caller, call in zip(message.results, message.callers, calls_of(messages, index), strict=False):
-                if caller and call:
-                    effect = effect_of(call)
-                    yield _completed(index, index - caller.distance, effect, result.text, has_failed=result.has_failed)
-
-
-def _completed(index: int, caller: int, effect: ToolEffect, result: str, *, has_failed: bool = False) -> CompletedCall:
-    has_failed = has_failed or (reports_failure(result) if effect.runs else reports_error(result))
-    return CompletedCall(index, caller, effect, result, has_failed)
+            results = (
+                (index - caller.distance, effect_of(call), result.text, result.has_failed)
+                for result, caller, call in zip(
+                    message.results, message.callers, calls_of(messages, index), strict=False
+                )
+                if caller and call
+            )
+        for caller, effect, text, failed in results:
+            has_failed = failed or (reports_failure(text) if effect.runs else reports_error(text))
+            yield CompletedCall(index, caller, effect, text, has_failed)
 
 
 def reports_error(text: str) -> bool:
@@ -386,27 +367,21 @@ def _effect_of_command(command: str) -> ToolEffect:
 
 
 def _steps(command: str) -> list[_Step]:
-    lines, end = list[str](), ""
-    for line in command.replace("\\\n", " ").split("\n"):
-        if end:  # A document in the command, up to this line.
-            end = "" if line.strip() == end else end
-            continue
-        if document := _DOCUMENT.search(line):
-            end = document[1]
-        lines.append(_DOCUMENT.sub("", line))
     steps, redirect = [_Step([])], ""
-    for word, operator in _TOKENS.findall("\n".join(lines)):
-        if operator:
-            redirect = operator if operator in (">", ">>", "<", ">&") else ""
-            if not redirect and steps[-1].words:
+    for word, operator in _TOKENS.findall(_DOCUMENT.sub(r"\2", command.replace("\\\n", " "))):
+        if operator in (">", ">>", "<", ">&"):
+            redirect = operator
+        elif operator:
+            redirect = ""
+            if steps[-1].words:
                 steps[-1].pipes = operator == "|"
                 steps.append(_Step([]))
-            continue
-        if not redirect:
+        elif not redirect:
             steps[-1].words.append(word.strip("'\""))
-        elif redirect in (">", ">>") and not word.startswith(("/dev/", "&")):
-            steps[-1].into = word.strip("'\"")
-        redirect = ""
+        else:
+            if redirect in (">", ">>") and not word.startswith(("/dev/", "&")):
+                steps[-1].into = word.strip("'\"")
+            redirect = ""
     return [step for step in steps if step.words]
 
 

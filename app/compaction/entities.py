@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -26,6 +27,7 @@ from app.compaction.exact_values import (
     LONGEST_TEXT,
     LONGEST_VALUE,
     NAMES_SECRET,
+    ExactValue,
     classify,
     find_values,
     is_card_number,
@@ -105,13 +107,13 @@ def extract_records(
         record, before = each.record, things.get(each.record.key)
         if before is None:
             label, _, value = record.name.partition(" ")
-            if not (each.is_prose and label.lower() in things and value in things[label.lower()].values):
+            stated = things[label.lower()].fields if each.is_prose and label.lower() in things else ()
+            if not any(value in (field.value, *field.replaced) for field in stated):
                 things[record.key] = record
         elif each.is_prose:
             held = {word for field in before.fields for word in _words(field.value)}
-            things[record.key] = before.with_fields(
-                dict.fromkeys(field for field in record.fields if field.value not in held)
-            )
+            new = dict.fromkeys(field for field in record.fields if field.value not in held)
+            things[record.key] = before.joined(replace(record, fields=tuple(new)))
         else:
             things[record.key] = before.updated(record, lists=each.lists)
     return rank(_news(things, known or {}), worth)
@@ -119,12 +121,11 @@ def extract_records(
 
 def _news(things: Mapping[str, Record], known: Mapping[str, Record]) -> Iterator[Record]:
     for key, record in things.items():
-        if (before := known.get(key)) is None:
-            yield record
-            continue
-        values = {field.value for field in before.fields}
-        if new := [field for field in before.updated(record).fields if field.value not in values]:
-            yield replace(record, fields=tuple(new))
+        values = {field.value for field in known[key].fields} if key in known else ()
+        fields = known[key].updated(record).fields if key in known else record.fields
+        new = tuple(field for field in fields if field.value not in values)
+        if new or key not in known:
+            yield replace(record, fields=new)
 
 
 def _words(text: str) -> list[str]:
@@ -132,35 +133,26 @@ def _words(text: str) -> list[str]:
     return [text, *(word for piece in text.split(" ") if (word := piece.strip("(),;")))]
 
 
-class _Part:
-    """Part of a record, as the ranking sees it."""
-
-    def __init__(self, record: Record, worth: Mapping[str, float]) -> None:
-        self.record = record
-        texts = [text for field in record.fields for text in (field.value, field.remark)]
-        self.values = sorted({word for text in (record.name, *texts) for word in _words(text) if word in worth})
-        self.size = 1 + sum(map(_size, texts))
-        self.shared = {"": _size(record.name)} | {field.label: _size(field.label) for field in record.fields}
-        """Tokens of the name and the label, which are written once for several parts."""
-
-
-def _size(text: str) -> int:
-    return len(_PIECE.findall(text)) + 1 if text else 0
-
-
 def rank(things: Iterable[Record], worth: Mapping[str, float]) -> list[Record]:
     """Parts of these things by what each adds to those before it, for the tokens that it adds."""
-    parts = [_Part(record, worth) for thing in things for record in thing.parts]
+    parts = [part for thing in things for part in thing.parts]
+    values, sizes = list[Sequence[str]](), list[int]()
+    heads: list[dict[tuple[str, str], int]] = []
+    """Tokens of the name and the label, which are written once for several parts."""
     sharing: dict[tuple[str, str], list[int]] = {}
     for place, part in enumerate(parts):
-        for text in part.shared:
-            sharing.setdefault((part.record.key, text), []).append(place)
+        texts = [text for field in part.fields for text in (field.value, field.remark)]
+        values.append(sorted({word for text in (part.name, *texts) for word in _words(text) if word in worth}))
+        sizes.append(1 + sum(map(_size, texts)))
+        head = {"": part.name} | {field.label: field.label for field in part.fields}
+        heads.append({(part.key, label): _size(text) for label, text in head.items()})
+        for shared in heads[-1]:
+            sharing.setdefault(shared, []).append(place)
     told = set[str]()
 
     def cost(place: int) -> float:
-        part = parts[place]
-        adds = sum(worth[value] * (_REPEATED if value in told else 1.0) for value in part.values)
-        return -(adds + _DESCRIBED) / (part.size + sum(part.shared.values()))
+        adds = sum(worth[value] * (_REPEATED if value in told else 1.0) for value in values[place])
+        return -(adds + _DESCRIBED) / (sizes[place] + sum(heads[place].values()))
 
     waiting = [(cost(place), place) for place in range(len(parts))]
     heapify(waiting)
@@ -172,28 +164,33 @@ def rank(things: Iterable[Record], worth: Mapping[str, float]) -> list[Record]:
         if (now := cost(place)) > expected:
             heappush(waiting, (now, place))
             continue
-        part = parts[place]
-        ranked[place] = part.record
-        told.update(part.values)
-        for text in part.shared:
-            for other in sharing.pop((part.record.key, text), ()):
-                parts[other].shared[text] = 0
+        ranked[place] = parts[place]
+        told.update(values[place])
+        for shared in heads[place]:
+            for other in sharing.pop(shared, ()):
+                heads[other][shared] = 0
                 heappush(waiting, (cost(other), other))
     return [*ranked.values()]
 
 
+def _size(text: str) -> int:
+    return len(_PIECE.findall(text)) + 1 if text else 0
+
+
 def _read(messages: Sequence[Message], turns: Sequence[int]) -> tuple[list[_Extracted], dict[str, float]]:
     """Records of single messages, in order, and the worth of each value."""
-    callers, failed = _callers(messages)
     own = dict(authored_text(messages))
+    failed = set[int]()
     extracted, worth = list[_Extracted](), dict[str, float]()
     left, fields = MOST_CHARACTERS, 0
     for index in reversed(range(len(messages))):
-        message = messages[index]
+        message, calls = messages[index], calls_of(messages, index)
+        results = zip(calls, message.results, strict=False)
+        failed |= {id(call) for call, said in results if call and (said.has_failed or reports_error(said.text))}
         if message.sealed or message.kind is Kind.INSTRUCTIONS:
             continue
         reader = _MessageReader(failed, left, turns[index] if turns else 0)
-        reader.read(message, callers.get(index, ()), own.get(index, ()))
+        reader.read(message, calls, own.get(index, ()))
         recency = (len(messages) + index) / (2 * len(messages))
         for value, use in reader.uses.items():
             if value in worth or len(worth) < MOST_FIELDS:
@@ -206,24 +203,9 @@ def _read(messages: Sequence[Message], turns: Sequence[int]) -> tuple[list[_Extr
     return extracted[::-1], worth
 
 
-def _callers(messages: Sequence[Message]) -> tuple[Mapping[int, Sequence[ToolCall | None]], set[int]]:
-    """Calls that returned the texts of each message with results, and the `id` of each call that failed."""
-    callers: dict[int, Sequence[ToolCall | None]] = {}
-    failed: set[int] = set()
-    for index, message in enumerate(messages):
-        calls = calls_of(messages, index)
-        for call, result in zip(calls, message.results, strict=False):
-            if call and (result.has_failed or reports_error(result.text)):
-                failed.add(id(call))
-        if any(calls):
-            owners = message.owners or (0,) * len(message.texts)
-            callers[index] = [calls[owner] if owner >= 0 else None for owner in owners]
-    return callers, failed
-
-
 class _MessageReader:
-    def __init__(self, failed: set[int], left: int, turn: int) -> None:
-        """`left`: characters that may still be read."""
+    def __init__(self, failed: AbstractSet[int], left: int, turn: int) -> None:
+        """`failed`: `id` of each call that failed. `left`: characters that may still be read."""
         self._failed = failed
         self.left = left
         self._turn = turn
@@ -231,16 +213,16 @@ class _MessageReader:
         self.extracted: list[_Extracted] = []
         self._place = _ARGUMENT
 
-    def read(self, message: Message, callers: Sequence[ToolCall | None], own: Iterable[str]) -> None:
-        """`callers`: the call that returned each text; `own`: what the user wrote of the message."""
+    def read(self, message: Message, calls: Sequence[ToolCall | None], own: Iterable[str]) -> None:
+        """`calls`: those that returned its results; `own`: what the user wrote of the message."""
         for call in (*message.calls, *message.settled):
             self._call(call)
         self._place = _USER
         for piece in own:
             self._prose(piece, "")
         self._place = _ASSISTANT if message.kind is Kind.ASSISTANT else _ELSEWHERE
-        for number, text in enumerate(message.texts):
-            caller = callers[number] if callers else None
+        for text, number in zip(message.texts, message.owners or (0,) * len(message.texts), strict=False):
+            caller = calls[number] if calls and number >= 0 else None
             owner = self._name_of_call(caller) if caller else ""
             content = self._parsed(text)
             if content is None:
@@ -395,14 +377,10 @@ class _MessageReader:
                     self._add(f"{each.label} {each.text}", is_prose=True)
 
 
-class _Mention(Struct, frozen=True):
-    """A value in a text."""
+class _Mention(ExactValue, frozen=True):
+    """A value in a text with its label: the last word before it in its clause that says anything, or else its kind."""
 
-    start: int
-    kind: str
-    text: str
     label: str
-    """Last word before it in its clause that says anything; without one its kind."""
     is_stated: bool
     """Whether it stands behind its label as in `the budget is $500` or `budget: $500`."""
 
@@ -423,7 +401,7 @@ def _clauses(text: str) -> Iterator[list[_Mention]]:
         )
         label = next(tells, "")
         is_stated = bool(label) and label.isalpha() and _STATED.search(before) is not None
-        clause.append(_Mention(value.start, value.kind, value.text, label or value.kind, is_stated))
+        clause.append(_Mention(value.start, value.stop, value.kind, value.text, label or value.kind, is_stated))
         end = value.stop
     if clause:
         yield clause

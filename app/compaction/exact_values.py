@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from app.conversation.quoting import MARKS
 from app.conversation.secrets import without_secrets
+from app.conversation.wordings import read_wordings
 
 LONGEST_VALUE = 120
 """Characters."""
@@ -33,68 +34,39 @@ _WORDS = re.compile(
 _MARK = re.compile(rf"</?(?:{'|'.join(MARKS)})(?:\s+[0-9a-f]{{8}})?\s*>", re.IGNORECASE)
 """Marks of Steno's own notes, which a client may send back."""
 _AFTER_MEMBER_NAME = ('":', '" :', '\\":')
-_MONTHS = (
-    "Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?"
-    "|Nov(?:ember)?|Dec(?:ember)?"
-)
-_CURRENCIES = "USD|EUR|GBP|JPY|CNY|CHF|CAD|AUD|INR|BRL|MXN|SEK|NOK|DKK|PLN|KRW|BTC|ETH|euros?|dollars?|pounds?|yen"
-_UNITS = (
-    "%|kg|mg|lbs?|oz|km|cm|mm|miles?|ft|GB|MB|KB|TB|GiB|MiB|KiB|kB|ms|GHz|MHz|kWh|kW|°C|°F|ml|bps|"
-    "seconds?|minutes?|hours?|days?|weeks?|months?|years?|tokens?"
-)
+_LISTS = read_wordings(__package__, "exact_values.toml")
 _BLANK = r"[ \u00a0\u202f]"
 _NUMBER = r"\d[\d,.']{0,20}+"
+_CURRENCY, _UNIT, _MONTH = (f"(?:{_LISTS[name]})" for name in ("currencies", "units", "months"))
 _PHRASES = re.compile(
     rf"(?<![\w.])(?:"
-    rf"(?P<amount>[-+]?[$€£¥₹]{_BLANK}?{_NUMBER}|(?:{_CURRENCIES}){_BLANK}{_NUMBER}"
-    rf"|{_NUMBER}{_BLANK}?(?:[€£¥₹]|(?:{_CURRENCIES}|{_UNITS})(?!\w)))"
-    rf"|(?P<date>(?:{_MONTHS})\.?{_BLANK}\d{{1,2}}(?:[a-z]{{2}})?(?:,?{_BLANK}\d{{4}})?(?!\w)"
-    rf"|\d{{1,2}}\.?{_BLANK}(?:{_MONTHS})\.?(?:{_BLANK}\d{{4}})?(?!\w)"
+    rf"(?P<amount>[-+]?[$€£¥₹]{_BLANK}?{_NUMBER}|{_CURRENCY}{_BLANK}{_NUMBER}"
+    rf"|{_NUMBER}{_BLANK}?(?:[€£¥₹]|(?:{_CURRENCY}|{_UNIT})(?!\w)))"
+    rf"|(?P<date>{_MONTH}\.?{_BLANK}\d{{1,2}}(?:[a-z]{{2}})?(?:,?{_BLANK}\d{{4}})?(?!\w)"
+    rf"|\d{{1,2}}\.?{_BLANK}{_MONTH}\.?(?:{_BLANK}\d{{4}})?(?!\w)"
     rf"|\d{{4}}年\d{{1,2}}月(?:\d{{1,2}}日)?)"
     rf"|(?P<time>\d{{1,2}}:\d\d(?::\d\d)?{_BLANK}[ap]\.?m(?!\w))"
     rf")"
 )
-_FORMS = (
-    ("link", re.compile(r"\w{2,5}://[^\s/]{3,}.*|(?:mailto:)?[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}")),
-    (
-        "date",
-        re.compile(
-            r"\d{4}-\d\d(?:-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?)?"
-            r"|\d{1,2}[./]\d{1,2}[./]\d{2,4}|\d{4}/\d\d?/\d\d?"
-        ),
-    ),
-    ("time", re.compile(r"\d{1,2}:\d\d(?::\d\d)?(?:[ap]m)?")),
-    ("version", re.compile(r"v?\d+(?:\.\d+){2,4}(?:[-+.][\w.]+)?(?::\d+)?|v\d+(?:\.\d+)*")),
-    (
-        "path",
-        re.compile(
-            r"(?:(?:[A-Za-z]:\\|[~.]{0,2}/)(?=.*[^\W\d_])(?:[\w.@+~$#%-]+[/\\])*[\w.@+~$#%-]+[/\\]?"
-            r"|(?=.*[^\W\d_])(?=.*[\d_.-]|[^/]*/[^/]+/)[\w.@+~$#%-]+(?:/[\w.@+~$#%-]+)+/?"
-            r"|[\w.@+-]*\w\.(?:py|js|ts|tsx|jsx|go|rs|java|kt|c|h|cpp|hpp|cs|rb|php|sh|sql|md|rst|txt|pdf|csv|tsv|json"
-            r"|jsonl|ya?ml|toml|ini|cfg|conf|xml|html?|css|scss|lock|log|env|docx?|xlsx?|pptx?|png|jpe?g|gif|svg|zip"
-            r"|gz|tar|ipynb|parquet|db|sqlite|proto|tf|vue|swift|ps1|bat))(?:::?\w+)*"
-        ),
-    ),
-    ("amount", re.compile(r"\d+(?:[.,]\d+)*(?:[ap]m|[kKMGT]i?B|kg|km|cm|mm|ms|[hmsx])|\d+x\d+")),
+_FORMS = {
+    "link": r"\w{2,5}://[^\s/]{3,}.*|(?:mailto:)?[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}",
+    "date": r"\d{4}-\d\d(?:-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?)?"
+    r"|\d{1,2}[./]\d{1,2}[./]\d{2,4}|\d{4}/\d\d?/\d\d?",
+    "time": r"\d{1,2}:\d\d(?::\d\d)?(?:[ap]m)?",
+    "version": r"v?\d+(?:\.\d+){2,4}(?:[-+.][\w.]+)?(?::\d+)?|v\d+(?:\.\d+)*",
+    "path": r"(?:(?:[A-Za-z]:\\|[~.]{0,2}/)(?=.*[^\W\d_])(?:[\w.@+~$#%-]+[/\\])*[\w.@+~$#%-]+[/\\]?"
+    r"|(?=.*[^\W\d_])(?=.*[\d_.-]|[^/]*/[^/]+/)[\w.@+~$#%-]+(?:/[\w.@+~$#%-]+)+/?"
+    rf"|[\w.@+-]*\w\.(?:{_LISTS['file_endings']}))(?:::?\w+)*",
+    "amount": r"\d+(?:[.,]\d+)*(?:[ap]m|[kKMGT]i?B|kg|km|cm|mm|ms|[hmsx])|\d+x\d+",
     # Letters and digits, or as many digits as a number has that was given out.
-    (
-        "identifier",
-        re.compile(
-            r"(?=.*[^\W\d_])(?=.*\d)(?!\d+(?:[a-z]{2}|(?:-[a-z]+)+)$)\w[\w.#:+-]{2,}|[#№]\w*\d\w*(?:-\w+)*"
-            r"|\+?\d{7,}|\d{2,}(?:-\d{2,})+"
-        ),
-    ),
-)
+    "identifier": r"(?=.*[^\W\d_])(?=.*\d)(?!\d+(?:[a-z]{2}|(?:-[a-z]+)+)$)\w[\w.#:+-]{2,}|[#№]\w*\d\w*(?:-\w+)*"
+    r"|\+?\d{7,}|\d{2,}(?:-\d{2,})+",
+}
+_FORM = re.compile("|".join(f"(?P<{kind}>{form})" for kind, form in _FORMS.items()))
 _CARD = re.compile(r"\d[\d -]{11,21}\d")
-_SECRET = re.compile(r"(?:sk|pk|rk)[-_]\w|gh[opsu]_|github_pat_|xox[abprs]-|AKIA|ASIA|AIza|ey[JK]\w+\.|glpat-|hf_[A-Z]")
-NAMES_SECRET = re.compile(
-    r"pass(?:word|wd|phrase|code)?$|secret|token$|api_?key|credential|authorization|cvv|cvc|\bpin$", re.IGNORECASE
-)
-_BEFORE_SECRET = re.compile(
-    r"(?:password|passwd|passphrase|passcode|secret|api[ _]?key|(?:access|auth|bearer|refresh)[ _]?token"
-    r"|\bcvv|\bcvc|\bpin)\W{1,4}(?:is\W{1,3})?$",
-    re.IGNORECASE,
-)
+_SECRET = re.compile(_LISTS["secrets"])
+NAMES_SECRET = re.compile(_LISTS["names_of_secrets"], re.IGNORECASE)
+_BEFORE_SECRET = re.compile(rf"(?:{_LISTS['words_before_secrets']})\W{{1,4}}(?:is\W{{1,3}})?$", re.IGNORECASE)
 
 
 class ExactValue(Struct, frozen=True):
@@ -116,12 +88,11 @@ def readable_part(text: str, most: int) -> str:
 
 def find_values(text: str) -> Sequence[ExactValue]:
     """Exact values of a text in order. Of two that overlap the first one counts, or the longer one."""
-    found = sorted((*_words(text), *_phrases(text)), key=lambda value: (value.start, -value.stop))
-    end, values = 0, []
-    for value in found:
-        if value.start >= end:
+    phrases = (ExactValue(p.start(), p.end(), str(p.lastgroup), p[0].rstrip(".,'")) for p in _PHRASES.finditer(text))
+    values: list[ExactValue] = []
+    for value in sorted((*_words(text), *phrases), key=lambda value: (value.start, -value.stop)):
+        if not values or value.start >= values[-1].stop:
             values.append(value)
-            end = value.stop
     return values
 
 
@@ -149,18 +120,14 @@ def _words(text: str) -> Iterator[ExactValue]:
             yield ExactValue(word.start(), word.end(), *value)
 
 
-def _phrases(text: str) -> Iterator[ExactValue]:
-    for phrase in _PHRASES.finditer(text):
-        yield ExactValue(phrase.start(), phrase.end(), str(phrase.lastgroup), phrase[0].rstrip(".,'"))
-
-
 def classify(word: str) -> tuple[str, str] | None:
     """Kind of a word, and the word without the punctuation around it; None if it is no value."""
     value = word.rstrip(".:+-%@#$~")
     value = value.lstrip(".:-%@") if "/" not in value else value.lstrip(":-%@")
     if not 3 <= len(value) <= LONGEST_VALUE or is_secret(value):
         return None
-    return next(((kind, value) for kind, form in _FORMS if form.fullmatch(value)), None)
+    found = _FORM.fullmatch(value)
+    return (str(found.lastgroup), value) if found else None
 
 
 def is_secret(value: str) -> bool:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from app.compaction import prompts
 from app.compaction.agent_progress import agent_progress, reports_failure
 from app.compaction.chunks import SummaryChunk
-from app.compaction.records import Record, join_parts, merge_ranked, parse_record
+from app.compaction.records import Record, merge_ranked, merge_records, parse_record
 from app.compaction.user_words import line_of
 from app.conversation.client_context import without_context
 from app.conversation.messages import History, Kind, Message, tool_name
@@ -59,7 +59,7 @@ def handoff(about: Mapping[str, object], chunks: Sequence[SummaryChunk], history
         "Goal and state": "\n\n".join(map(_notes, chunks)) or NO_SUMMARY,
         "What the user said": _list(USER_WORDS, [line_of(said) for chunk in chunks for said in chunk.user_words]),
         "Exact values": _list(VALUES, [record.line for record in _records(chunks)]),
-        "State of the work": _list(STATE, [entry.whole for entry in islice(work, MOST_ENTRIES)]),
+        "State of the work": _list(STATE, [whole for _, whole in islice(work, MOST_ENTRIES)]),
         "Last failure": _last_failure(history, section),
         "Latest turns": "\n\n".join((*_latest(history, section, covered), LAST_ANSWER)) if history else absent,
     }
@@ -68,7 +68,7 @@ def handoff(about: Mapping[str, object], chunks: Sequence[SummaryChunk], history
 
 
 def _records(chunks: Sequence[SummaryChunk]) -> Iterable[Record]:
-    return join_parts(merge_ranked([[*map(parse_record, chunk.values)] for chunk in chunks])).values()
+    return merge_records(merge_ranked([[*map(parse_record, chunk.values)] for chunk in chunks]), Record.joined).values()
 
 
 def standing(

@@ -231,7 +231,7 @@ class Masks:
         if newer is None or len(text) <= longest:
             return left
         where = f"{newer.how} in message {newer.message + 1}"
-        if newer.replaces:
+        if newer.how != "changed":
             return f"[... {len(text)} characters in all, {where} ...]"
         return f"{left}\n[... {where} ...]"
 

@@ -341,10 +341,10 @@ def _work_in(messages: Sequence[Message], covered: int, fence: str, cost: Cost, 
     for whole in (False, True):
         room -= half if whole else 0
         for entry in entries[:MOST_ENTRIES]:
-            text = entry.whole if whole else entry.line
-            more = cost(own_message(f"{text}\n")) - empty - sizes.get(entry.line, 0)
+            line, text = entry[0], entry[whole]
+            more = cost(own_message(f"{text}\n")) - empty - sizes.get(line, 0)
             if more <= room:
-                chosen[entry.line], sizes[entry.line] = text, sizes.get(entry.line, 0) + more
+                chosen[line], sizes[line] = text, sizes.get(line, 0) + more
                 room -= more
     return _work([*chosen.values()], fence) if chosen else ""
 

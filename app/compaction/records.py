@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.exact_values import find_values
+from app.compaction.exact_values import exact_values
 
 MOST_REPLACED = 2
 """Replaced values that a field names."""
@@ -47,13 +46,6 @@ class Field(Struct, frozen=True):
         return ", ".join(filter(None, (self.note, replaced)))
 
 
-def _field(label: str, value: str, remark: str) -> Field:
-    found = _NOTE.fullmatch(remark)
-    if found is None:
-        return Field(label, value, remark)
-    return Field(label, value, found[1] or "", tuple(found[3].split(", ")), int(found[2] or 0))
-
-
 class Record(Struct, frozen=True):
     """One thing, or a part of what is known of it. Records with the same `key` are about the same thing."""
 
@@ -68,25 +60,18 @@ class Record(Struct, frozen=True):
         return last if _IDENTIFIER.fullmatch(last) and not last.endswith(")") else self.name
 
     @property
-    def values(self) -> set[str]:
-        """Values of its fields, and those that they replaced."""
-        return {value for field in self.fields for value in (field.value, *field.replaced)}
-
-    @property
     def parts(self) -> list[Record]:
         """The record, one field each."""
         return [replace(self, fields=(field,)) for field in self.fields] or [self]
 
     @property
     def line(self) -> str:
-        labels: dict[str, list[Field]] = {}
-        for field in self.fields:
-            labels.setdefault(field.label, []).append(field)
-        groups = "; ".join(f"{label} {_written(fields)}".lstrip() for label, fields in labels.items())
+        groups = "; ".join(f"{label} {_written(fields)}".lstrip() for label, fields in _by_label(self.fields).items())
         return f"{self.name}: {groups}" if groups else self.name
 
-    def with_fields(self, fields: Iterable[Field]) -> Record:
-        return replace(self, fields=(*self.fields, *fields))
+    def joined(self, part: Record) -> Record:
+        """The record with the fields of another part, which hold at the same time."""
+        return replace(self, fields=self.fields + part.fields)
 
     def updated(self, newer: Record, *, lists: bool = False) -> Record:
         """The record with the newer one's values.
@@ -94,24 +79,28 @@ class Record(Struct, frozen=True):
         A single value of a label replaces the single one there. Of several only those go that the newer record names as
         replaced; with `lists` all that it does not hold.
         """
-        record = replace(self, name=newer.name) if newer.name.endswith(f" {self.name}") else self
-        for label, group in groupby(sorted(newer.fields, key=lambda field: field.label), lambda field: field.label):
-            said, then = [*group], [field for field in record.fields if field.label == label]
-            values = {field.value for field in said}
+        labels = _by_label(self.fields)
+        for label, said in sorted(_by_label(newer.fields).items()):
+            then = labels.get(label, [])
+            before, values = {field.value: field for field in then}, {field.value for field in said}
             gone = {value for field in said for value in field.replaced}
             if lists or len(said) == len(then) == 1:
-                gone |= {field.value for field in then}
+                gone |= before.keys()
             gone -= values
-            before = {field.value: field for field in then}
             now = [before[field.value] if field.value in before and not field.remark else field for field in said]
             replaced = tuple(field.value for field in then if field.value in gone)[:MOST_REPLACED]
             if replaced and not any(field.replaced for field in now):
                 now[-1] = replace(now[-1], replaced=replaced, turn=said[-1].turn)
-            now = [*(field for field in then if field.value not in gone | values), *now]
-            others = [field for field in record.fields if field.label != label]
-            place = next((at for at, field in enumerate(record.fields) if field.label == label), len(others))
-            record = replace(record, fields=(*others[:place], *now, *others[place:]))
-        return record
+            labels[label] = [*(field for field in then if field.value not in gone | values), *now]
+        name = newer.name if newer.name.endswith(f" {self.name}") else self.name
+        return Record(name, tuple(field for fields in labels.values() for field in fields))
+
+
+def _by_label(fields: Iterable[Field]) -> dict[str, list[Field]]:
+    labels: dict[str, list[Field]] = {}
+    for field in fields:
+        labels.setdefault(field.label, []).append(field)
+    return labels
 
 
 def _written(fields: Sequence[Field]) -> str:
@@ -124,36 +113,33 @@ def _written(fields: Sequence[Field]) -> str:
 
 def parse_record(line: str) -> Record:
     """Inverse of `Record.line`; a record without fields for any other line."""
-    if (found := _STATEMENT.fullmatch(line)) and [value.text for value in find_values(found[2])] == [found[2]]:
+    if (found := _STATEMENT.fullmatch(line)) and exact_values(found[2]) == [found[2]]:
         return Record(found[1], (_field("", found[2], found[3] or ""),))
     name, _, rest = line.partition(": ")
     fields: list[Field] = []
-    for group in rest.split("; ") if rest else ():
+    for group in filter(None, rest.split("; ")):
         label, _, items = group.partition(" ")
-        values: list[str] = []
-        for value, remark in _ITEM.findall(items):
-            values.append(value)
-            if remark:
-                fields += (_field(label, each, remark) for each in values)
-                values = []
-        fields += (Field(label, value) for value in values)
+        place, remark = len(fields), ""
+        for value, own_remark in reversed(_ITEM.findall(items)):
+            remark = own_remark or remark
+            fields.insert(place, _field(label, value, remark))
     record = Record(name, tuple(fields))
     return record if record.line == line else Record(line)
 
 
-def merge_records(records: Iterable[Record]) -> dict[str, Record]:
-    """Things by their keys, of records in order of time."""
+def _field(label: str, value: str, remark: str) -> Field:
+    if found := _NOTE.fullmatch(remark):
+        return Field(label, value, found[1] or "", tuple(found[3].split(", ")), int(found[2] or 0))
+    return Field(label, value, remark)
+
+
+def merge_records(
+    records: Iterable[Record], merge: Callable[[Record, Record], Record] = Record.updated
+) -> dict[str, Record]:
+    """Things by their keys, of records in order of time; with `Record.joined` of parts that hold at the same time."""
     things: dict[str, Record] = {}
     for record in records:
-        things[record.key] = things[record.key].updated(record) if record.key in things else record
-    return things
-
-
-def join_parts(parts: Iterable[Record]) -> dict[str, Record]:
-    """Things by their keys, of parts that hold at the same time."""
-    things: dict[str, Record] = {}
-    for part in parts:
-        things[part.key] = things[part.key].with_fields(part.fields) if part.key in things else part
+        things[record.key] = merge(things[record.key], record) if record.key in things else record
     return things
 
 
@@ -163,7 +149,7 @@ def merge_ranked(lists: Sequence[Sequence[Record]]) -> list[Record]:
     By reciprocal rank: a part is worth the sum of 1 / (1 + place) over the lists that hold it. Of equal ones that of
     the newest list comes first.
     """
-    things = merge_records(record for records in lists for record in join_parts(records).values())
+    things = merge_records(record for records in lists for record in merge_records(records, Record.joined).values())
     worth: dict[tuple[str, str], float] = {}
     for records in reversed(lists):
         for place, record in enumerate(records):
@@ -182,7 +168,7 @@ def fit_records(parts: Iterable[Record], room: int, count: Callable[[str], int])
     kept: dict[str, tuple[Record, int]] = {}
     for part in parts:
         before, size = kept.get(part.key, (None, 0))
-        record = before.with_fields(part.fields) if before else part
+        record = before.joined(part) if before else part
         tokens = count(record.line) + 1
         if tokens - size <= room:
             room -= tokens - size

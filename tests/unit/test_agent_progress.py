@@ -35,7 +35,7 @@ def step(tool: str, text: str = "ok", **arguments: Any) -> list[Message]:
 def lines(*steps: Sequence[Message], covered: int | None = None, plan: int = 1_000) -> list[str]:
     """Entries about a question and then these."""
     messages = History([message("user", "Mend it."), *(each for said in steps for each in said)])
-    return [entry.whole for entry in agent_progress(messages, len(messages) if covered is None else covered, plan)]
+    return [whole for _, whole in agent_progress(messages, len(messages) if covered is None else covered, plan)]
 
 
 PLANS: dict[str, tuple[list[Message], str]] = {

@@ -13,8 +13,8 @@ from app.compaction.prompts import chunk_beside, chunk_text
 from app.compaction.records import (
     Record,
     fit_records,
-    join_parts,
     merge_ranked,
+    merge_records,
     parse_record,
 )
 from app.compaction.view import Conversation
@@ -153,4 +153,4 @@ def test_values_survive_any_sequence_of_folds_up_to_their_room(
     said = {value for leaf in leaves for value in leaf}
     assert {*level[0]} <= said
     if sum(len(value) + 1 for value in said) <= room:
-        assert {*level[0]} == {*join_parts(records(*said))}
+        assert {*level[0]} == {*merge_records(records(*said), Record.joined)}

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from app.compaction.entities import DEEPEST, MOST_CHARACTERS, MOST_FIELDS, MOST_PARTS, extract_records
 from app.compaction.exact_values import LONGEST_TEXT, LONGEST_VALUE, exact_values, readable_part
-from app.compaction.records import join_parts, merge_records, parse_record
+from app.compaction.records import Record, merge_records, parse_record
 from app.conversation.messages import History, Message, ToolCall
 from tests.unit.conversations import message
 
@@ -27,7 +27,7 @@ def answered(content: object) -> Message:
 
 def lines(*talk: Message, known: Sequence[str] = ()) -> list[str]:
     parts = extract_records(History(talk), merge_records(map(parse_record, known)))
-    return [record.line for record in join_parts(parts).values()]
+    return [record.line for record in merge_records(parts, Record.joined).values()]
 
 
 def values_in(talk: Sequence[Message]) -> list[str]:
@@ -239,7 +239,7 @@ CASES: dict[str, tuple[list[Message], set[str]]] = {
 
 @pytest.mark.parametrize(("talk", "records"), CASES.values(), ids=CASES)
 def test_records_of(talk: list[Message], records: set[str]) -> None:
-    found = join_parts(extract_records(History(talk), turns=range(1, len(talk) + 1)))
+    found = merge_records(extract_records(History(talk), turns=range(1, len(talk) + 1)), Record.joined)
     assert {"; ".join(sorted(record.line.split("; "))) for record in found.values()} == {
         "; ".join(sorted(line.split("; "))) for line in records
     }

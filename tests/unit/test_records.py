@@ -9,7 +9,6 @@ from app.compaction.records import (
     Field,
     Record,
     fit_records,
-    join_parts,
     merge_records,
     parse_record,
 )
@@ -98,14 +97,14 @@ def test_same_again_is_no_news_and_keeps_what_belongs_to_it() -> None:
     assert updated(TRIP, "reservation VA5SGQ: flights HAT035", lists=True).count("2024-05-17") == 1
 
 
-def test_things_are_brought_up_to_date_in_order_of_time_and_join_parts_at_one_time() -> None:
+def test_things_are_brought_up_to_date_in_order_of_time_and_parts_are_joined_at_one_time() -> None:
     parts = [parse_record(line) for line in ("order W5: item A-1", "item B-2: price 5", "order W5: item A-2")]
     assert [record.line for record in merge_records(parts).values()] == [
         "order W5: item A-2 (before: A-1)",
         "item B-2: price 5",
     ]
-    assert join_parts(parts)["order W5"].line == "order W5: item A-1, A-2"
-    assert join_parts(parse_record(TRIP).parts)["VA5SGQ"].line == TRIP
+    assert merge_records(parts, Record.joined)["order W5"].line == "order W5: item A-1, A-2"
+    assert merge_records(parse_record(TRIP).parts, Record.joined)["VA5SGQ"].line == TRIP
     assert parse_record("ORD-4711").parts == [Record("ORD-4711")]
 
 
