@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any
 
@@ -26,6 +26,7 @@ from app.conversation.messages import Message
 from app.conversation.secrets import without_secrets
 from app.runtime.bounded import Repeats
 from app.runtime.caches import Erased
+from app.store.engine import DATABASE_ERRORS, Database, is_away
 from app.store.tables import conversations, histories, insert_into, now_ms, owned, rows_of
 
 log = structlog.get_logger("steno.store")
@@ -102,10 +103,6 @@ class _Sizes(Struct):
     bytes: list[int]
 
 
-Write = Callable[[Mapping[Key, dict[str, Any]]], Awaitable[int]]
-"""Stores rows, and returns how many of them the database refused."""
-
-
 class HistoryQueue:
     """Histories that wait to be stored: the latest one of each conversation."""
 
@@ -158,12 +155,16 @@ class HistoryQueue:
             batch.append(history)
         return batch
 
-    async def flush(self, batch: Sequence[LatestHistory], write: Write) -> None:
-        """Store a batch. Whatever `write` raises it raises, too, and keeps them. Nobody else may flush meanwhile."""
+    async def write(self, database: Database, batch: Sequence[LatestHistory]) -> None:
+        """Store a batch in one transaction, and one by one if the database refuses something of it. Raises and keeps
+        them if the database is away. No other write may be in flight."""
         if not batch:
             return
-        rows = await asyncio.to_thread(lambda: {history.key: _row(history) for history in batch})
-        if refused := await write(rows):
+        rows = await asyncio.to_thread(lambda: [_row(history) for history in batch])
+        refused = 0
+        if await _is_refused(database, rows):
+            refused = sum([await _is_refused(database, [row]) for row in rows])
+        if refused:
             self._drop(refused, "the database refused it")
         elif (ended := self._repeats.over("dropped")) is not None:
             log.info("histories stored again", times=ended[0], seconds=ended[1])
@@ -191,6 +192,18 @@ class HistoryQueue:
         self.dropped += number
         if (times := self._repeats.again("dropped")) is not None:
             log.warning("history not stored", reason=reason, dropped=self.dropped, times=times)
+
+
+async def _is_refused(database: Database, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Store rows; True if the database refused one of them."""
+    try:
+        async with database.writing(patient=True) as connection:
+            await write_histories(connection, rows)
+    except DATABASE_ERRORS as error:
+        if is_away(error):
+            raise
+        return True
+    return False
 
 
 def _row(history: LatestHistory) -> dict[str, Any]:

@@ -10,11 +10,12 @@ import pytest
 from sqlalchemy import func, select
 from structlog.testing import capture_logs
 
-from app.store import Store, StoreUnavailable, write_behind
+from app.store import Lease, Store, StoreUnavailable, write_behind
+from app.store.chunks import chunks_in
 from app.store.conversations import find_conversation, read_conversations, write_conversations
 from app.store.tables import Paging, conversations, usage_records
 from tests.faults.proxy import Fault, FaultProxy
-from tests.integration.examples import TENANT, OpenStore, digest, seen
+from tests.integration.examples import TENANT, OpenStore, chain, chunk, digest, seen, span
 from tests.integration.test_usage import record
 
 
@@ -57,6 +58,25 @@ async def test_closing_stores_what_waits(open_store: OpenStore, shared_url: str)
     again = open_store(shared_url)
     await again.start()
     assert await again.rest(find_conversation, TENANT, "c1") is not None
+
+
+async def test_a_killed_process_loses_what_waits_and_no_summary(open_store: OpenStore, shared_url: str) -> None:
+    """As the module says: what was recorded since the last flush. Another process sees what is left of it."""
+    killed, other = open_store(shared_url), open_store(shared_url)
+    for store in (killed, other):
+        await store.start()
+    await killed.writes.stop()  # No flush comes in between.
+    lease = await killed.take_lease(TENANT, "c1", span(0, 4), chain(10), "h1")
+    assert isinstance(lease, Lease)
+    killed.writes.record(seen(heads=((digest(1), 1),)))
+    killed.writes.record_usage(record())
+    await killed.flush()
+    killed.writes.record(seen(heads=((digest(2), 2),)))
+    killed.writes.record_usage(record())
+    assert await killed.keep_chunks(lease, [chunk(0, 4)])
+    assert (await stored(other, "c1"), await records_in(other)) == (1, 1)
+    assert [head.digest for head in await other.heads(TENANT, [digest(1), digest(2)])] == [digest(1)]
+    assert len(await other.request(chunks_in, TENANT, "default", chain(10))) == 1
 
 
 async def test_full_queue_counts_what_it_drops(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
