@@ -9,11 +9,7 @@ from app.compaction.budget import CAP, Shares
 from app.compaction.mask import MaskPolicy
 from app.compaction.policy import Policy
 from app.compaction.recall import RecallPolicy
-from app.settings import (
-    CompactionSettings,
-    Settings,
-    SummarySettings,
-)
+from app.settings import CompactionSettings, Settings, SummarySettings
 from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
 
 OPERATIONAL = ("pinned_text", "wait_seconds")
@@ -22,34 +18,19 @@ REACHED_BY = ("model", "upstream", "fallbacks", "timeout_seconds", "parameters")
 """Settings of `summary` that hold whatever the preset is: which models write summaries, and how they are asked."""
 
 
-class AppliedPolicy(Struct, frozen=True, dict=True):
+class AppliedPolicy(Struct, frozen=True):
     """Settings and policy that decide about one request."""
 
-    preset: PresetName
     compaction: CompactionSettings
     summary: SummarySettings
     policy: Policy
     shares: Shares
-
-    @classmethod
-    def of(cls, compaction: CompactionSettings, summary: SummarySettings) -> AppliedPolicy:
-        return cls(compaction.preset, compaction, summary, policy_of(compaction), shares_of(compaction, summary))
-
-    @property
-    def source_tokens(self) -> int | None:
-        """Most tokens that one summary stands for; None for any number."""
-        return PRESETS[self.preset].source_tokens
-
-    @property
-    def guessed_window(self) -> int:
-        """Window of a model whose window nobody tells."""
-        return PRESETS[self.preset].guessed_window
-
-    @property
-    def update_prompt(self) -> str:
-        """Instructions for updating an earlier summary; empty for `summary.prompt`, as where that is the operator's."""
-        preset = PRESETS[self.preset]
-        return preset.update_prompt if self.summary.prompt == preset.summary.get("prompt") else ""
+    source_tokens: int | None
+    """Most tokens that one summary stands for; None for any number."""
+    guessed_window: int
+    """Window of a model whose window nobody tells."""
+    update_prompt: str
+    """Instructions for updating an earlier summary; empty for `summary.prompt`, as where that is the operator's."""
 
 
 class Policies:
@@ -59,10 +40,10 @@ class Policies:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         chosen = settings.compaction.preset
-        own = AppliedPolicy.of(settings.compaction, settings.summary)
+        own = _applied(settings.compaction, settings.summary)
         # Where the operator chose `off`, no request can choose another preset.
         self._policies = {
-            name: own if chosen in (name, "off") else AppliedPolicy.of(*self._sections(name)) for name in PRESET_NAMES
+            name: own if chosen in (name, "off") else _applied(*self._sections(name)) for name in PRESET_NAMES
         }
 
     def of(self, model: str, preset: PresetName | None = None) -> AppliedPolicy:
@@ -82,6 +63,19 @@ class Policies:
             CompactionSettings.model_validate({**given.compaction, **held, "preset": name}),
             SummarySettings.model_validate({**given.summary, **reached}),
         )
+
+
+def _applied(compaction: CompactionSettings, summary: SummarySettings) -> AppliedPolicy:
+    preset = PRESETS[compaction.preset]
+    return AppliedPolicy(
+        compaction,
+        summary,
+        policy_of(compaction),
+        shares_of(compaction, summary),
+        preset.source_tokens,
+        preset.guessed_window,
+        preset.update_prompt if summary.prompt == preset.summary.get("prompt") else "",
+    )
 
 
 def policy_of(compaction: CompactionSettings) -> Policy:

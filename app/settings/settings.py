@@ -35,6 +35,7 @@ from app.settings.upstreams import (
     TokenizerSettings,
     UpstreamSettings,
     entry_of,
+    fits,
     leads_to,
 )
 from app.tokens.usage import Tariff
@@ -172,7 +173,7 @@ class Settings(BaseSettings):
         """Price by the first entry that fits the model that answered, or else the one that was asked for; None if none
         does. An entry for every name (`*`) says nothing about a name that only an answer has."""
         for name in filter(None, (answered, asked)):
-            entry = next((entry for entry in self.prices or () if entry.fits(name)), None)
+            entry = next((entry for entry in self.prices or () if fits(name, entry.match)), None)
             if entry is not None and (name == asked or entry.match != "*"):
                 return Tariff(name, "settings", ((0, entry.price),))
         return None

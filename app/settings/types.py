@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -26,11 +25,6 @@ class Section(BaseModel):
     """Section of the settings. Its docstring and those of its fields are its documentation: see `make generate`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def fits(model: str, glob: str) -> bool:
-    """True where a glob fits that model, named with or without the part before its last slash."""
-    return fnmatchcase(model, glob) or fnmatchcase(model.rsplit("/", 1)[-1], glob)
 
 
 def switch(given: Any) -> Any:

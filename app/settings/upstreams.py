@@ -6,6 +6,7 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any, Self
@@ -15,11 +16,16 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from app.formats.paths import FORMAT_NAMES, FormatName
 from app.settings.server import home
-from app.settings.types import Preset, Rate, Seconds, Section, fits
+from app.settings.types import Preset, Rate, Seconds, Section
 from app.tokens.usage import MOST_TOKENS, Price
 
 VISIBLE = re.compile(r"[!-~]+")
 """ASCII without spaces and control characters: what a URL and a header's value may hold."""
+
+
+def fits(model: str, glob: str) -> bool:
+    """True where a glob fits that model, named with or without the part before its last slash."""
+    return fnmatchcase(model, glob) or fnmatchcase(model.rsplit("/", 1)[-1], glob)
 
 
 def is_address(url: str) -> bool:
@@ -257,13 +263,13 @@ class ModelSettings(Section):
             )
         return self
 
-    def fits(self, model: str) -> bool:
-        return fits(model, self.match)
-
 
 def entry_of(model: str, entries: Iterable[ModelSettings]) -> ModelSettings | None:
     """First entry that fits the model; None if none does."""
-    return next((entry for entry in entries if entry.fits(model)), None)
+    for entry in entries:
+        if fits(model, entry.match):
+            return entry
+    return None
 
 
 class PriceSettings(Section):
@@ -283,9 +289,6 @@ class PriceSettings(Section):
     @property
     def price(self) -> Price:
         return Price(self.prompt, self.completion, self.cached, self.written)
-
-    def fits(self, model: str) -> bool:
-        return fits(model, self.match)
 
 
 class CalibrationSettings(Section):

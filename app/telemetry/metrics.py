@@ -75,7 +75,7 @@ def _series(metric: M, *values: Iterable[str]) -> Mapping[Any, M]:
 class Metrics:
     """Metrics of one process."""
 
-    def __init__(self) -> None:  # noqa: PLR0915 - one statement for each metric
+    def __init__(self) -> None:
         registry = CollectorRegistry()
         self._all = registry
         """Source of the exposition."""
@@ -85,11 +85,19 @@ class Metrics:
         else:
             ProcessCollector(registry=registry)
 
-        def counter(name: str, meaning: str, *labels: str) -> Counter:
-            return Counter(name, meaning, labels, registry=registry)
+        def counter(name: str, meaning: str) -> Counter:
+            return Counter(name, meaning, registry=registry)
 
-        def histogram(name: str, meaning: str, bounds: Sequence[float], *labels: str) -> Histogram:
-            return Histogram(name, meaning, labels, buckets=bounds, registry=registry)
+        def counters(name: str, meaning: str, **labels: Iterable[str]) -> Mapping[Any, Counter]:
+            return _series(Counter(name, meaning, [*labels], registry=registry), *labels.values())
+
+        def histogram(name: str, meaning: str, bounds: Sequence[float]) -> Histogram:
+            return Histogram(name, meaning, buckets=bounds, registry=registry)
+
+        def histograms(
+            name: str, meaning: str, bounds: Sequence[float], **labels: Iterable[str]
+        ) -> Mapping[Any, Histogram]:
+            return _series(Histogram(name, meaning, [*labels], buckets=bounds, registry=registry), *labels.values())
 
         def gauge(name: str, meaning: str, of_workers: Literal["livesum", "livemin", "livemax"], *labels: str) -> Gauge:
             return Gauge(name, meaning, labels, registry=registry, multiprocess_mode=of_workers)
@@ -99,61 +107,55 @@ class Metrics:
 
         # Requests
 
-        requests = counter(
+        self._requests = counters(
             "steno_requests",
             "Requests that were answered, by what became of them and the status' class.",
-            *("route", "status"),
+            route=_ROUTES,
+            status=("1xx", "2xx", "3xx", "4xx", "5xx"),
         )
-        self._requests = _series(requests, _ROUTES, ("1xx", "2xx", "3xx", "4xx", "5xx"))
-        request_seconds = histogram(
+        self._request_seconds = histograms(
             "steno_request_duration_seconds",
             "Seconds from a request's head to the end of its answer.",
             _ANSWERING,
-            "route",
+            route=_ROUTES,
         )
-        self._request_seconds = _series(request_seconds, _ROUTES)
-        first_byte = histogram(
+        self._first_byte = histograms(
             "steno_request_first_byte_seconds",
             "Seconds from a request's head to the first byte of its answer, the provider's time included.",
             _ANSWERING,
-            "route",
+            route=_ROUTES,
         )
-        self._first_byte = _series(first_byte, _ROUTES)
         self._upstream_first_byte = histogram(
             "steno_upstream_first_byte_seconds",
             "Seconds from sending a client's request to the provider to the first byte of its answer.",
             _ANSWERING,
         )
-        upstream_errors = counter(
+        self._upstream_errors = counters(
             "steno_upstream_errors",
             "Client requests that a provider refused, did not answer, or answered in part.",
-            "code",
+            code=(*_STATUSES, OTHER_4XX, OTHER_5XX, *_ERRORS),
         )
-        self._upstream_errors = _series(upstream_errors, (*_STATUSES, OTHER_4XX, OTHER_5XX, *_ERRORS))
 
         # What is done to the context
 
-        payloads = counter(
+        self._payloads = counters(
             "steno_payloads",
             "Chat payloads that were made for a provider, by what was done to the context.",
-            "context_status",
+            context_status=_CONTEXT_STATUSES,
         )
-        self._payloads = _series(payloads, _CONTEXT_STATUSES)
-        payload_reasons = counter(
+        self._payload_reasons = counters(
             "steno_payload_reasons",
             "Chat payloads for which something due was not done, by the first reason.",
-            "reason",
+            reason=_REASONS,
         )
-        self._payload_reasons = _series(payload_reasons, _REASONS)
-        tokens = counter(
+        self._tokens = counters(
             "steno_tokens",
             "Tokens of answered calls, as providers reported them, and by Steno's estimate.",
-            *("purpose", "kind"),
+            purpose=_PURPOSES,
+            kind=(*REPORTED, ESTIMATED, FORWARDED, SAVED),
         )
-        self._tokens = _series(tokens, _PURPOSES, (*REPORTED, ESTIMATED, FORWARDED, SAVED))
         self._recalled = counter("steno_recalled_tokens", "Tokens of messages that were quoted back into payloads.")
-        cost = counter("steno_cost", "Cost of answered calls in the currency of the prices.", "purpose")
-        self._cost = _series(cost, _PURPOSES)
+        self._cost = counters("steno_cost", "Cost of answered calls in the currency of the prices.", purpose=_PURPOSES)
         self._estimate_ratio = histogram(
             "steno_estimate_ratio",
             "Prompt tokens that the provider reported, divided by Steno's estimate of them.",
@@ -162,33 +164,33 @@ class Metrics:
 
         # Compactions
 
-        compactions = counter(
+        self._compactions = counters(
             "steno_compactions",
             "Compactions that ended, by what came of them and whether a request needed them.",
-            *("outcome", "purpose"),
+            outcome=[outcome.name.lower() for outcome in ENDS],
+            purpose=_SUMMARISING,
         )
-        self._compactions = _series(compactions, (outcome.name.lower() for outcome in ENDS), _SUMMARISING)
-        failures = counter(
+        self._compaction_failures = counters(
             "steno_compaction_failures",
             "Compactions that ended without all that was planned, by the first reason.",
-            "reason",
+            reason=_REASONS,
         )
-        self._compaction_failures = _series(failures, _REASONS)
-        compaction_seconds = histogram(
+        self._compaction_seconds = histograms(
             "steno_compaction_duration_seconds",
             "Seconds that compactions took, whatever came of them.",
             _SUMMARY,
-            "purpose",
+            purpose=_SUMMARISING,
         )
-        self._compaction_seconds = _series(compaction_seconds, _SUMMARISING)
-        chunks = counter(
-            "steno_chunks", "Summaries that were made, and those made earlier that a payload used again.", "result"
+        self._chunks = counters(
+            "steno_chunks",
+            "Summaries that were made, and those made earlier that a payload used again.",
+            result=("new", "reused"),
         )
-        self._chunks = _series(chunks, ("new", "reused"))
-        summary_calls = counter(
-            "steno_summary_calls", "Summaries that summarisers were asked for, by what came of it.", "result"
+        self._summary_calls = counters(
+            "steno_summary_calls",
+            "Summaries that summarisers were asked for, by what came of it.",
+            result=(ANSWERED, *_OF_SUMMARISERS),
         )
-        self._summary_calls = _series(summary_calls, (ANSWERED, *_OF_SUMMARISERS))
         self.values_kept = histogram(
             "steno_summary_values_kept",
             "Share of the exact values of its messages that a summary's own text holds.",
@@ -226,8 +228,7 @@ class Metrics:
         )
         waiting = gauge("steno_records_waiting", "What was recorded and could not be stored yet.", "livesum", "kind")
         self.records_waiting = _series(waiting, RECORDED)
-        dropped = counter("steno_records_dropped", "What was recorded and never stored.", "kind")
-        self.records_dropped = _series(dropped, RECORDED)
+        self.records_dropped = counters("steno_records_dropped", "What was recorded and never stored.", kind=RECORDED)
         self.paused = gauge(
             "steno_summarisers_paused", "Models that a worker asks for no summaries now, at most.", "livemax"
         )
