@@ -49,7 +49,7 @@ from app.proxy.gate import Gate
 from app.proxy.model_limits import ModelLimits
 from app.proxy.passthrough import CountingEndpoint, PassthroughEndpoint
 from app.proxy.services import Services
-from app.runtime.bounded import Repeats
+from app.runtime.bounded import LogThrottle
 from app.runtime.caches import Caches
 from app.runtime.tasks import OwnedTasks, Work, keep_heap_small, return_freed_memory
 from app.settings import ConfigurationError, Settings, UpstreamSettings, problems_in
@@ -167,7 +167,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         conversations=Conversations(store, identity, caches),
         tasks=tasks,
         authenticator=authenticator_of(settings, identity),
-        repeats=Repeats(),
+        throttle=LogThrottle(),
         in_flight=in_flight,
         work=work,
         limits=limits,

@@ -58,7 +58,7 @@ from app.compaction.view import current_turn, without_thinking
 from app.conversation.reasons import Code, Reason, Reasons, because
 from app.conversation.recognition import possible_heads
 from app.runtime.caches import Erased
-from app.runtime.tasks import SharedWork, Work
+from app.runtime.tasks import SingleFlight, Work
 from app.store import StoreUnavailable
 from app.store.chunks import chunks_in, keep_mask, masks_in, recent_first_chunks
 from app.tokens.cost_gate import COMMON_PRICE, rates_of
@@ -130,7 +130,7 @@ class Compactor:
         self._recall = recall
         self._refused_shapes = CompactionBackoff(tolerated=0)
         self._breaker = HistoryBreaker()
-        self._reading: SharedWork[Stored] = SharedWork()
+        self._reading: SingleFlight[Stored] = SingleFlight()
         self.running = leased.running
         self.work = leased.work
         self.recall = recall.recalled
@@ -233,7 +233,7 @@ class Compactor:
         """Count the summaries of a payload that were there before its request."""
         made = {chunk.id for chunk in decision.made}
         chunks = decision.view.chunks if decision.view else ()
-        self._leased.metrics.reused(sum(chunk.id not in made for chunk in chunks))
+        self._leased.metrics.chunks["reused"].inc(sum(chunk.id not in made for chunk in chunks))
 
     async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction:
         return await self._leased.make(request, job)

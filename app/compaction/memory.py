@@ -18,10 +18,10 @@ from app.compaction.request import ChatRequest, Place
 from app.compaction.verify import problems
 from app.compaction.view import View
 from app.conversation.reasons import Code, Reasons
-from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, Lineage, Lineages
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, HistoryKey, HistoryMap
 from app.runtime.caches import Cache, Caches, Erased
-from app.runtime.sightings import Sightings
 from app.runtime.tasks import Work
+from app.runtime.tenant_facts import TenantFacts
 
 CHUNK_BYTES = 2_000
 """Bytes of a chunk beside its texts."""
@@ -157,7 +157,7 @@ class ModelBreaker:
         self._clock = clock
         self._failing: BoundedMap[tuple[Hashable, str], _Failing] = BoundedMap(MOST_REMEMBERED)
         # A key that was made up is refused, and that is no failure: every tenant counts.
-        self._paused: Sightings[Hashable, Reasons] = Sightings(OPEN_SECONDS, clock, agrees=lambda *_: True)
+        self._paused: TenantFacts[Hashable, Reasons] = TenantFacts(OPEN_SECONDS, clock, agrees=lambda *_: True)
 
     def admits(self, model: Hashable, tenant: str) -> bool:
         """True if the model may be asked now. The first one after a pause is the probe: the others wait for its
@@ -193,7 +193,7 @@ class ModelBreaker:
         failing = replace(before, undertakings=known, until=self._clock() + OPEN_SECONDS, why=why)
         self._failing.keep((model, tenant), failing)
         if failing.failures >= FAILURES:
-            self._paused.saw(tenant, model, why)
+            self._paused.learn(tenant, model, why)
 
     def answered(self, model: Hashable, tenant: str) -> None:
         self._failing.pop((model, tenant), None)
@@ -219,9 +219,9 @@ class HistoryBreaker:
     """
 
     def __init__(self) -> None:
-        self._passes: Lineages[_Passes] = Lineages()
+        self._passes: HistoryMap[_Passes] = HistoryMap()
 
-    def blocks(self, history: Lineage, tokens: int, room: int) -> Code | None:
+    def blocks(self, history: HistoryKey, tokens: int, room: int) -> Code | None:
         """Return the reason why a history of `tokens` is not compacted now, or None."""
         passes = self._passes.find(history)
         if passes is None or abs(tokens - passes.at) >= RESTING_GROWTH * room:
@@ -230,7 +230,7 @@ class HistoryBreaker:
             return Code.COMPACTION_INEFFECTIVE
         return Code.COMPACTION_TOO_FREQUENT if passes.close >= CLOSE_PASSES else None
 
-    def finished(self, history: Lineage, tokens: int, before: int, after: int, room: int) -> None:
+    def finished(self, history: HistoryKey, tokens: int, before: int, after: int, room: int) -> None:
         """Record a compaction with all its parts and folds, which made a request of `before` tokens one of `after`.
 
         `tokens` is the size of the client's own history: `before` may already hold summaries.
@@ -270,18 +270,18 @@ class CompactionBackoff:
         """Forgive `tolerated` failures in a row without a pause."""
         self._clock = clock
         self._tolerated = tolerated
-        self._latest: Lineages[_Setback] = Lineages()
+        self._latest: HistoryMap[_Setback] = HistoryMap()
 
-    def pauses(self, what: Lineage) -> Reasons | None:
+    def pauses(self, what: HistoryKey) -> Reasons | None:
         """Return the reason of the last failure, if the compaction failed too often recently to be tried now."""
         latest = self._latest.find(what)
         return latest.why if latest is not None and self._clock() < latest.until else None
 
-    def failed_last(self, what: Lineage) -> bool:
+    def failed_last(self, what: HistoryKey) -> bool:
         """True if it failed, and did not succeed since."""
         return self._latest.find(what) is not None
 
-    def learn(self, what: Lineage, compaction: Compaction) -> None:
+    def learn(self, what: HistoryKey, compaction: Compaction) -> None:
         """Learn from a compaction. A part that was made is no success where another one failed: without that it may
         be of no use. What others took away, or the database, says nothing of a compaction."""
         if compaction.outcome is Outcome.MADE:
@@ -289,7 +289,7 @@ class CompactionBackoff:
         elif compaction.outcome is Outcome.FAILED:
             self.failed(what, compaction.why)
 
-    def failed(self, what: Lineage, why: Reasons) -> None:
+    def failed(self, what: HistoryKey, why: Reasons) -> None:
         latest = self._latest.find(what)
         failures = (latest.failures if latest else 0) + 1
         tolerated = 0 if was_refused(why) else self._tolerated
@@ -297,5 +297,5 @@ class CompactionBackoff:
         pause = min(doubled, LONGEST_PAUSE_SECONDS) if failures > tolerated else 0.0
         self._latest.keep(what, _Setback(failures, self._clock() + pause, why))
 
-    def succeeded(self, what: Lineage) -> None:
+    def succeeded(self, what: HistoryKey) -> None:
         self._latest.forget(what)

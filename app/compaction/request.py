@@ -23,7 +23,7 @@ from app.formats.requests import WireRequest
 from app.formats.sse import EventShape
 from app.http.relayed import Headers
 from app.providers.providers import Provider
-from app.runtime.bounded import Lineage
+from app.runtime.bounded import HistoryKey
 from app.settings.policies import AppliedPolicy
 from app.tokens.estimate import Cost, Count
 from app.tokens.estimator import Prompt
@@ -176,11 +176,11 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_onl
     def log_ids(self) -> dict[str, str]:
         return {"request_id": self.request_id, "conversation_id": self.conversation_id}
 
-    def history(self, *scope: Hashable) -> Lineage:
-        """Lineage of the history: a name may stand for many. Its digests tell whose it is."""
-        return Lineage((self.series, *scope), self.conversation.cut_digests[1:])
+    def history(self, *scope: Hashable) -> HistoryKey:
+        """Key of the history: a name may stand for many. Its digests tell whose it is."""
+        return HistoryKey((self.series, *scope), self.conversation.cut_digests[1:])
 
-    def compaction_key(self, plan: Plan) -> Lineage:
+    def compaction_key(self, plan: Plan) -> HistoryKey:
         """Key of a compaction, by which its failures are remembered. The end of the range is no part of it:
         that moves with every turn, and the failure with it."""
         return self.history(plan.range.from_digest)
@@ -229,7 +229,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_onl
     @property
     def adds_output(self) -> bool:
         """True if the provider is known to refuse a prompt that exceeds the window together with its output cap."""
-        return bool(self.provider.adds_output.holding(self.tenant, (self.format.name, self.model)))
+        return bool(self.provider.adds_output.find(self.tenant, (self.format.name, self.model)))
 
     def recalled(self, notes: Iterable[Note | Recalled]) -> int:
         """Tokens of everything that is brought back, as the provider counts them."""

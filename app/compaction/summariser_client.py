@@ -36,8 +36,8 @@ from app.http.credentials import for_anybody, keys_alone
 from app.http.relayed import for_summary, with_missing
 from app.http.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, UpstreamAnswer, read_into
 from app.providers.providers import Provider, Providers
-from app.runtime.bounded import Repeats
-from app.runtime.sightings import AnsweredTenants, Sightings
+from app.runtime.bounded import LogThrottle
+from app.runtime.tenant_facts import AnsweredTenants, TenantFacts
 from app.telemetry.spans import Tracer
 from app.tokens.estimator import Estimator
 
@@ -165,13 +165,13 @@ class Summariser:
         self._parameters = parameters
         self._clock = clock
         self._breaker = ModelBreaker(clock)
-        self._repeats = Repeats(clock)
+        self._throttle = LogThrottle(clock)
         self._answered = AnsweredTenants()
         """Tenants whom any model answered: their sightings may confirm those of others."""
         among = self._answered.__contains__
-        self._caps: Sightings[_Asked, str] = Sightings(TAUGHT_SECONDS, clock, counts=among)
+        self._caps: TenantFacts[_Asked, str] = TenantFacts(TAUGHT_SECONDS, clock, counts=among)
         """Name that each model wants for its cap."""
-        self._refused: Sightings[tuple[_Asked, str], bool] = Sightings(TAUGHT_SECONDS, clock, counts=among)
+        self._refused: TenantFacts[tuple[_Asked, str], bool] = TenantFacts(TAUGHT_SECONDS, clock, counts=among)
         """Members that each model does not take."""
 
     @property
@@ -255,7 +255,7 @@ class Summariser:
             self._works(call)
 
     def _fails(self, call: _Call, why: Reasons) -> None:
-        if (times := self._repeats.again((call.key, call.tenant))) is not None:
+        if (times := self._throttle.count((call.key, call.tenant))) is not None:
             log.warning(
                 "summariser fails",
                 upstream=call.route.name,
@@ -268,7 +268,7 @@ class Summariser:
     def _works(self, call: _Call) -> None:
         """Record that the model answers, if only to refuse this request."""
         self._breaker.answered(call.key, call.tenant)
-        if (ended := self._repeats.over((call.key, call.tenant))) is not None:
+        if (ended := self._throttle.end((call.key, call.tenant))) is not None:
             log.info(
                 "summariser works again",
                 upstream=call.route.name,
@@ -324,14 +324,14 @@ class Summariser:
         """Manners of a model, as far as its refusals taught the tenant, or two others."""
         dialect, model = call.route.dialect, call.route.model
         names = (*dialect.optional, *self._parameters)
-        without = (name for name in names if self._refused.holding(call.tenant, (call.key, name)))
-        return Manners(self._caps.holding(call.tenant, call.key) or dialect.cap(model), frozenset(without))
+        without = (name for name in names if self._refused.find(call.tenant, (call.key, name)))
+        return Manners(self._caps.find(call.tenant, call.key) or dialect.cap(model), frozenset(without))
 
     def _keep(self, call: _Call, before: Manners, taught: Manners) -> None:
         if taught.cap != before.cap:
-            self._caps.saw(call.tenant, call.key, taught.cap)
+            self._caps.learn(call.tenant, call.key, taught.cap)
         for name in taught.without - before.without:
-            self._refused.saw(call.tenant, (call.key, name), True)
+            self._refused.learn(call.tenant, (call.key, name), True)
 
     def _left(self, call: _Call) -> float:
         return call.deadline - self._clock()

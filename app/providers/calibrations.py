@@ -15,7 +15,7 @@ from time import monotonic
 import structlog
 from msgspec.structs import replace
 
-from app.runtime.bounded import BoundedMap, Repeats
+from app.runtime.bounded import BoundedMap, LogThrottle
 from app.store import CalibrationKey, StatementRefused, Store, StoreUnavailable
 from app.store.calibrations import learn_calibrations, read_calibrations
 from app.tokens.calibration import (
@@ -81,7 +81,7 @@ class Calibrations:
         self._loaded = asyncio.Event()
         self._refreshed_at: float | None = None
         self._task: asyncio.Task[None] | None = None
-        self._repeats = Repeats()
+        self._throttle = LogThrottle()
         self.revision = 0
         """Rises whenever what requests use may have changed."""
 
@@ -157,7 +157,7 @@ class Calibrations:
             try:
                 learnt = await self._store.task_change(learn_calibrations, flushed)
             except StatementRefused as error:
-                if (times := self._repeats.again("refused")) is not None:
+                if (times := self._throttle.count("refused")) is not None:
                     log.warning("samples not stored", reason=error.reason, times=times)
             except Exception:
                 for key, samples in self._waiting.items():
@@ -189,15 +189,15 @@ class Calibrations:
             await self.flush()
             await self._refresh()
         except StoreUnavailable as error:
-            if (times := self._repeats.again("exchange")) is not None:
+            if (times := self._throttle.count("exchange")) is not None:
                 log.warning(
                     "calibrations wait for the database", upstream=self._upstream, reason=error.reason, times=times
                 )
         except Exception:  # This process would learn nothing more from others, nor they from it.
-            if (times := self._repeats.again("exchange")) is not None:
+            if (times := self._throttle.count("exchange")) is not None:
                 log.exception("calibrations wait for the database", upstream=self._upstream, times=times)
         else:
-            if (ended := self._repeats.over("exchange")) is not None:
+            if (ended := self._throttle.end("exchange")) is not None:
                 log.info("calibrations exchanged again", upstream=self._upstream, times=ended[0], seconds=ended[1])
 
     async def _refresh(self) -> None:

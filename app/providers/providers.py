@@ -15,7 +15,7 @@ from app.http.upstream import Upstream
 from app.providers.calibrations import Calibrations
 from app.providers.model_listings import ListingOutcome, ListingRefused, ModelListing
 from app.providers.windows import Windows
-from app.runtime.sightings import Sightings
+from app.runtime.tenant_facts import TenantFacts
 from app.settings import DEFAULT_UPSTREAM, NamedUpstreamSettings, UpstreamSettings
 from app.settings.checks import POINT_AT_PROVIDER, Finding
 from app.store import StoredCalibration
@@ -69,16 +69,18 @@ class Provider:
         self.host = settings.host
         """Host of its base URL: some hosts put less into a prompt than others."""
         counts = windows.answered_tenants.__contains__
-        self.streamed_usage: Sightings[tuple[str, str], StreamedUsage] = Sightings(LEARNT_SECONDS, counts=counts)
+        self.streamed_usage: TenantFacts[tuple[str, str], StreamedUsage] = TenantFacts(LEARNT_SECONDS, counts=counts)
         """How each model's streams in a format report their usage."""
-        self.adds_output: Sightings[tuple[str, str], bool] = Sightings(LEARNT_SECONDS, counts=counts)
+        self.adds_output: TenantFacts[tuple[str, str], bool] = TenantFacts(LEARNT_SECONDS, counts=counts)
         """Formats and models whose output cap counts against the window beside the prompt."""
-        self._alternating: Sightings[tuple[str, str], bool] = Sightings(LEARNT_SECONDS, counts=counts)
+        self._alternating: TenantFacts[tuple[str, str], bool] = TenantFacts(LEARNT_SECONDS, counts=counts)
         """Formats and models that refused two messages of one role in a row."""
-        self._refused_thinking: Sightings[tuple[str, str, bytes | None], int] = Sightings(LEARNT_SECONDS, counts=counts)
+        self._refused_thinking: TenantFacts[tuple[str, str, bytes | None], int] = TenantFacts(
+            LEARNT_SECONDS, counts=counts
+        )
         """Number of messages up to which thinking was refused, by format, model and digest of the turn's beginning,
         which is empty for any turn."""
-        self._unspoken: Sightings[str, bool] = Sightings(UNSPOKEN_SECONDS, counts=counts)
+        self._unspoken: TenantFacts[str, bool] = TenantFacts(UNSPOKEN_SECONDS, counts=counts)
         """Formats whose path was missing."""
         self._unspoken_revision = 0
 
@@ -89,7 +91,7 @@ class Provider:
 
     def demands_alternation(self, format_: str, model: str, tenant: str) -> bool:
         """Whether it refuses two messages of one role in a row, as it is set or was learnt."""
-        return self.settings.alternating_roles or self._alternating.holding(tenant, (format_, model)) is not None
+        return self.settings.alternating_roles or self._alternating.find(tenant, (format_, model)) is not None
 
     def learn_alternation(self, format_: str, model: str, tenant: str) -> None:
         """Remember that a model refused two messages of one role in a row."""
@@ -97,7 +99,7 @@ class Provider:
             return
         if not self.demands_alternation(format_, model, tenant):
             log.info("upstream refuses two messages of one role in a row", upstream=self.name, model=model)
-        self._alternating.saw(tenant, (format_, model), True)
+        self._alternating.learn(tenant, (format_, model), True)
 
     def thinking_from(self, tenant: str, format_: str, model: str, turn: bytes | None) -> int:
         """Position from which on a model was not yet seen to refuse the thinking of a turn, or of any turn."""
@@ -106,18 +108,18 @@ class Provider:
     def learn_refused_thinking(self, tenant: str, format_: str, model: str, turn: bytes, messages: int) -> None:
         """Remember that a model refused the thinking of a turn that had come so far."""
         if len(model) <= LONGEST_MODEL:
-            self._refused_thinking.saw(tenant, (format_, model, turn), messages)
-            self._refused_thinking.saw(tenant, (format_, model, b""), messages)
+            self._refused_thinking.learn(tenant, (format_, model, turn), messages)
+            self._refused_thinking.learn(tenant, (format_, model, b""), messages)
 
     def may_speak(self, format_: str, tenant: str) -> bool:
         """True if the settings and all answers so far allow that the provider speaks the format."""
-        return format_ in self.settings.speaks and self._unspoken.holding(tenant, format_) is None
+        return format_ in self.settings.speaks and self._unspoken.find(tenant, format_) is None
 
     def lacks(self, format_: str, tenant: str) -> None:
         """The path of a format is not there."""
         if self._unspoken.own(tenant, format_) is None:
             log.warning("upstream does not speak a format", upstream=self.name, format=format_)
-        self._unspoken.saw(tenant, format_, True)
+        self._unspoken.learn(tenant, format_, True)
         self._unspoken_revision += 1
 
     def format_for(self, own: WireFormat, tenant: str) -> WireFormat:

@@ -26,8 +26,8 @@ from app.http.upstream import Headers, Upstream
 from app.providers.model_listings import NOBODY, ModelListings
 from app.providers.registry import bundled, look_up
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
-from app.runtime.sightings import AnsweredTenants, Sightings
 from app.runtime.tasks import OwnedTasks
+from app.runtime.tenant_facts import AnsweredTenants, TenantFacts
 from app.settings import ModelSettings, UpstreamSettings, entry_of
 from app.store import Store, StoreUnavailable
 from app.store.calibrations import forget_window, learn_window, read_learned_windows
@@ -71,9 +71,9 @@ class Windows:
         self.answered_tenants = AnsweredTenants()
         """Tenants that the provider answered, and that may confirm what others learnt."""
         counts = self.answered_tenants.__contains__
-        self._limits: Sightings[str, int] = Sightings(LEARNT_SECONDS, clock, counts=counts, agrees=are_close)
+        self._limits: TenantFacts[str, int] = TenantFacts(LEARNT_SECONDS, clock, counts=counts, agrees=are_close)
         """The learnt limit of each model."""
-        self._prompts: Sightings[str, int] = Sightings(LEARNT_SECONDS, clock, counts=counts, agrees=ge)
+        self._prompts: TenantFacts[str, int] = TenantFacts(LEARNT_SECONDS, clock, counts=counts, agrees=ge)
         """The largest answered prompt of each model."""
         self._measured: BoundedMap[tuple[str, str], int] = BoundedMap(MOST_REMEMBERED)
         """Limits that were measured, by tenant and model: they hold below half of a configured window, too."""
@@ -169,7 +169,7 @@ class Windows:
             return
         known, before = self._limits.own(tenant, name), self.window_of(model, tenant, asked=asked)
         learnt = min(limit, known) if known else limit
-        self._limits.saw(tenant, name, learnt)
+        self._limits.learn(tenant, name, learnt)
         if is_measured:
             self._measured.keep((tenant, name), learnt)
         self._learnt_revision += 1
@@ -200,7 +200,7 @@ class Windows:
         if len(name) > LONGEST_MODEL:
             return
         if tokens >= MIN_LIMIT and tokens > (self._prompts.own(tenant, name) or 0):
-            self._prompts.saw(tenant, name, tokens)
+            self._prompts.learn(tenant, name, tokens)
             if name in self._limits:
                 self._learnt_revision += 1
         learnt = self._limits.own(tenant, name)
@@ -220,7 +220,7 @@ class Windows:
                 self._drop(*key)
                 self._tasks.start(self._erase_limit(*key, answered), "windows")
             elif key in self._stored or self._limits.own(*key) is None:
-                self._limits.saw(*key, row.limit, row.seconds_left)
+                self._limits.learn(*key, row.limit, row.seconds_left)
                 self._learnt_revision += 1
                 self._stored.add(key)
                 self.answered_tenants.add(row.tenant)

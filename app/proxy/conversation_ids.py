@@ -32,7 +32,7 @@ from app.formats.raw_json import decoded
 from app.formats.requests import WireRequest
 from app.http.own_headers import CONVERSATION_ID
 from app.proxy.caller import Caller
-from app.runtime.bounded import Repeats
+from app.runtime.bounded import LogThrottle
 from app.runtime.caches import Cache, Caches, Erased
 from app.store import Store, StoreUnavailable
 
@@ -65,7 +65,7 @@ _HEADER_SET = frozenset(HEADERS)
 _decode_name = msgspec.json.Decoder(str | None).decode
 
 
-def find_name(repeats: Repeats, wire: WireRequest, caller: Caller) -> str | None:
+def find_name(throttle: LogThrottle, wire: WireRequest, caller: Caller) -> str | None:
     """Return the conversation's name from the first place of a request that has a usable one.
 
     Raises `InvalidRequest` for an unusable one in `x-context-conversation-id`. Clients fill the other places for other
@@ -80,7 +80,7 @@ def find_name(repeats: Repeats, wire: WireRequest, caller: Caller) -> str | None
         except InvalidRequest as error:
             if error.param == CONVERSATION_ID.decode():
                 raise
-            if repeats.again(f"name in {error.param}") == 1:
+            if throttle.count(f"name in {error.param}") == 1:
                 log.warning("a conversation's id was ignored", reason=error.message)
     return None
 

@@ -38,7 +38,7 @@ from app.providers.ledger import NOT_REPORTED
 from app.providers.providers import Provider, StreamedUsage
 from app.proxy.caller import Caller
 from app.proxy.services import Services
-from app.runtime.bounded import Repeats
+from app.runtime.bounded import LogThrottle
 from app.telemetry.metrics import Metrics
 from app.telemetry.spans import Span
 from app.tokens.rules import LONGEST_MODEL
@@ -79,15 +79,15 @@ class RequestRecord:
     """True once it has waited for a summary: it is counted once."""
 
     def __init__(
-        self, request_id: str, method: str, path: str, repeats: Repeats, metrics: Metrics, verbose: bool = False
+        self, request_id: str, method: str, path: str, throttle: LogThrottle, metrics: Metrics, verbose: bool = False
     ) -> None:
-        """Begin a record. `repeats`: of the providers; `verbose`: there is a line for what needed no decision, too."""
+        """Begin a record. `throttle`: of the providers; `verbose`: there is a line for what needed no decision, too."""
         self.request_id = request_id
         """Id that Steno gave it, in log, ledger, REST and `x-context-request-id`; if the provider has none, in
         `x-request-id`."""
         self.method = method
         self.path = path
-        self.repeats = repeats
+        self.throttle = throttle
         self.metrics = metrics
         self.verbose = verbose
         self.arrived = monotonic()
@@ -107,14 +107,14 @@ class RequestRecord:
     def ends(self) -> None:
         """Note that nothing more is sent to the client."""
         if self.status:
-            self.metrics.ended(self.route, monotonic() - self.arrived)
+            self.metrics.request_seconds[self.route].observe(monotonic() - self.arrived)
         if self.span is not None:
             self.span.says("http.response.status_code", self.status or None)
             self.span.ends()
 
     def decided(self, request: ChatRequest, decision: Decision, began: float | None, *, waited: bool) -> None:
         """Log a payload that was changed, or left as it is although something was due."""
-        self.metrics.payload(decision.status)
+        self.metrics.payloads[decision.status].inc()
         if self.span is not None:
             _describe(self.span, request, decision)
         if waited and began is not None and not self.has_waited:
@@ -134,7 +134,7 @@ class RequestRecord:
         if decision.why:
             self.metrics.not_done(decision.why)
         if decision.view is not None and decision.view.recalled:
-            self.metrics.recalled(request.recalled(decision.view.recalled))
+            self.metrics.recalled_tokens.inc(request.recalled(decision.view.recalled))
         before, after = request.tokens(decision)
         tell = log.info if decision.why in _NO_FAILURE else log.warning
         tell(
@@ -156,8 +156,8 @@ class RequestRecord:
 
     def answered(self, answering: UpstreamAnswer, *, logs_refusal: bool = True) -> None:
         """Note the provider's status. `logs_refusal`: if it is one, that is for the log at once."""
-        self.metrics.upstream_began(monotonic() - self.sent)
-        if (ended := self.repeats.over(self.upstream)) is not None:
+        self.metrics.upstream_first_byte.observe(monotonic() - self.sent)
+        if (ended := self.throttle.end(self.upstream)) is not None:
             log.info("provider answers again", upstream=self.upstream, times=ended[0], seconds=ended[1])
         if self.span is not None:
             self.span.says("gen_ai.response.time_to_first_chunk", monotonic() - self.arrived)
@@ -187,7 +187,7 @@ class RequestRecord:
         if isinstance(error, _OF_PROVIDER):
             self.metrics.upstream_error(error.code)
         if isinstance(error, WebSocketNotSpoken):
-            if (times := self.repeats.again(error.code)) is not None:
+            if (times := self.throttle.count(error.code)) is not None:
                 log.info("websocket refused", request_id=self.request_id, path=self.path, times=times)
         elif not isinstance(error, _ABOUT_PROVIDER):
             log.warning(
@@ -198,7 +198,7 @@ class RequestRecord:
                 status=error.status,
                 code=error.code,
             )
-        elif (times := self.repeats.again(self.upstream)) is not None:
+        elif (times := self.throttle.count(self.upstream)) is not None:
             log.warning(
                 "provider failed",
                 request_id=self.request_id,
@@ -354,7 +354,7 @@ class Exchange:
         may_ask = not is_untouched and self.services.events.body and wire.answer.stream and not wire.answer.wants_usage
         model = request.format.name, wire.model
         asks_usage = may_ask and (
-            request.provider.streamed_usage.holding(request.tenant, model) is StreamedUsage.WHEN_ASKED
+            request.provider.streamed_usage.find(request.tenant, model) is StreamedUsage.WHEN_ASKED
         )
         self.attempt = Attempt(request, decision, asks_usage, waited_seconds)
         self.attempts.append(self.attempt)

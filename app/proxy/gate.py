@@ -25,7 +25,7 @@ from app.http.relayed import Headers, value_of
 from app.providers.ledger import new_request_id
 from app.proxy.conversation_ids import IN_PATH, name_in_path
 from app.proxy.exchange import LONGEST_PATH, REQUEST, RequestRecord
-from app.runtime.bounded import Repeats
+from app.runtime.bounded import LogThrottle
 from app.telemetry.metrics import Metrics
 
 TARGET = "steno.target"
@@ -92,10 +92,10 @@ class Gate:
         self._metrics = metrics
         self._verbose = verbose
         self._listener = listener
-        self._repeats = Repeats()
+        self._throttle = LogThrottle()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        record = scope[REQUEST] = _record_of(scope, self._repeats, self._metrics, self._verbose)
+        record = scope[REQUEST] = _record_of(scope, self._throttle, self._metrics, self._verbose)
         try:
             await self._serve(record, scope, receive, send)
         finally:
@@ -211,6 +211,6 @@ def counts_forwarded(headers: Headers) -> bool:
     return asked is not None
 
 
-def _record_of(scope: Scope, repeats: Repeats, metrics: Metrics, verbose: bool) -> RequestRecord:
+def _record_of(scope: Scope, throttle: LogThrottle, metrics: Metrics, verbose: bool) -> RequestRecord:
     path = scope["raw_path"][:LONGEST_PATH].decode("latin-1")
-    return RequestRecord(new_request_id(), scope["method"], path, repeats, metrics, verbose)
+    return RequestRecord(new_request_id(), scope["method"], path, throttle, metrics, verbose)

@@ -96,7 +96,7 @@ def learn_streamed_usage(request: ChatRequest, seen: StreamedUsage) -> None:
     known, model = request.provider.streamed_usage, (request.format.name, request.wire.model)
     if known.own(request.tenant, model) is StreamedUsage.REFUSED and seen is StreamedUsage.WHEN_ASKED:
         return
-    known.saw(request.tenant, model, seen)
+    known.learn(request.tenant, model, seen)
 
 
 def learn_usage(services: Services, attempt: Attempt, usage: Usage | None, *, streamed: bool) -> None:

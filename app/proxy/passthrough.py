@@ -87,9 +87,9 @@ class PassthroughEndpoint:
             tenant = self._services.authenticator.identify(headers, peer_of(scope), scope["query_string"]).tenant
             if entry is not None:
                 reason = passing(entry, self._services.formats)
-                log_bypass(self._services.repeats, entry.name, reason)
+                log_bypass(self._services.throttle, entry.name, reason)
                 own = unread_headers("bypassed", reason.text)
-                scope[REQUEST].metrics.payload("bypassed")
+                scope[REQUEST].metrics.payloads["bypassed"].inc()
             provider = self._services.providers.of(None, format_at(scope[TARGET], headers), tenant, scope[UPSTREAM])
             with until_disconnect(receive, answer, scope.get(CONNECTION), arrived):
                 await self._relay(provider, scope, headers, receive, arrived, answer, own)

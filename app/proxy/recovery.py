@@ -234,7 +234,7 @@ def learn_recovery(exchange: Exchange, refused: Attempt, changed: Attempt, *, is
     elif is_taken and refusal.kind == "size":
         refused.mark_refused()
         if not changed.is_smaller:
-            request.provider.adds_output.saw(request.tenant, (request.format.name, request.model), True)
+            request.provider.adds_output.learn(request.tenant, (request.format.name, request.model), True)
         elif refusal.limit_is_learnt and refusal.overflow is not None:
             # A smaller prompt was answered: the limit holds, however much less it is than the configured window.
             learn_overflow(request, refusal.overflow, is_measured=True)

@@ -34,7 +34,7 @@ from app.proxy.conversation_ids import encoded_name
 from app.proxy.exchange import Attempt, Call, Exchange, RequestRecord
 from app.proxy.learn import LONGEST_REASON, record_unread
 from app.proxy.request import Unread, model_in
-from app.runtime.bounded import Repeats
+from app.runtime.bounded import LogThrottle
 
 log = structlog.get_logger("steno.bypass")
 
@@ -321,9 +321,9 @@ async def relay_unread(exchange: Exchange, unread: Unread, *, remembers: bool) -
     if reason.code is Code.INTERNAL_ERROR:
         status = "full"
     elif reason.code is not Code.SUMMARY_CALL:
-        log_bypass(services.repeats, path_of(caller.target).decode("latin-1"), reason)
+        log_bypass(services.throttle, path_of(caller.target).decode("latin-1"), reason)
     exchange.headers = own = unread_headers(status, reason.text)
-    record.metrics.payload(status)
+    record.metrics.payloads[status].inc()
     model = await model_in(services, caller, exchange.body)  # It may be readable where the rest is not.
     provider = services.providers.of(model, caller.format.name, caller.tenant, caller.upstream)
     answering = await exchange.call(provider, unread.body)
@@ -344,8 +344,8 @@ def passing(entry: Uncompacted, formats: Iterable[WireFormat]) -> Reason:
     return Reason(Code.PATH_NOT_COMPACTED, f"only POST {paths} is compacted")
 
 
-def log_bypass(repeats: Repeats, path: str, reason: Reason) -> None:
-    if (count := repeats.again(path)) is not None:
+def log_bypass(throttle: LogThrottle, path: str, reason: Reason) -> None:
+    if (count := throttle.count(path)) is not None:
         log.info("conversations passed un-compacted", path=path, reason=reason.text, times=count)
 
 

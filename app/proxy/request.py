@@ -186,7 +186,7 @@ async def parse_request(
     tenant, format_, wishes = caller.tenant, caller.format, wire.wishes
     measure = await services.model_limits.measure(wire, caller, remember=remember)
     provider, rules = measure.provider, measure.rules
-    name = find_name(services.repeats, wire, caller)
+    name = find_name(services.throttle, wire, caller)
     events = event_shape(wire, caller, services.events.stream)
     reader = services.readers[format_.name]
 

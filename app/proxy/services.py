@@ -16,7 +16,7 @@ from app.providers.providers import Providers
 from app.proxy.caller import Authenticator
 from app.proxy.conversation_ids import Conversations
 from app.proxy.model_limits import ModelLimits
-from app.runtime.bounded import Repeats
+from app.runtime.bounded import LogThrottle
 from app.runtime.caches import Erased
 from app.runtime.tasks import OwnedTasks, Work
 from app.settings import CalibrationSettings, EventSettings, LimitSettings
@@ -44,7 +44,7 @@ class Services:
     conversations: Conversations
     tasks: OwnedTasks
     authenticator: Authenticator
-    repeats: Repeats
+    throttle: LogThrottle
     in_flight: BytesInFlight
     work: Work
     limits: LimitSettings

@@ -49,40 +49,40 @@ class BoundedMap(OrderedDict[K, V]):
                 self._pushed_out(*pushed_out)
 
 
-class Lineage(Struct, frozen=True):
-    """Identity of a history that lasts when it has grown or its last turn was edited."""
+class HistoryKey(Struct, frozen=True):
+    """Key of a history that lasts when it has grown or its last turn was edited."""
 
     scope: Hashable
     """Purpose of the look-up: two scopes know nothing of each other."""
-    places: Sequence[bytes]
+    digests: Sequence[bytes]
     """Digests of the history's beginnings, the shortest first, the longest up to its last unit. None is the whole
     history's: that may be edited."""
 
 
-class Lineages(Generic[V]):
+class HistoryMap(Generic[V]):
     """Latest value for each history, branches apart. Histories are told apart by content: those of an agent and its
     sub-agents, or all that come through one gateway, may have one name."""
 
     def __init__(self) -> None:
         self._kept: BoundedMap[tuple[Hashable, bytes], V] = BoundedMap(MOST_REMEMBERED)
 
-    def find(self, lineage: Lineage) -> V | None:
+    def find(self, history: HistoryKey) -> V | None:
         """Return the value kept for the history when it was shorter, or for the one it branched off from."""
-        for place in reversed(lineage.places):
-            if (value := self._kept.get((lineage.scope, place))) is not None:
+        for digest in reversed(history.digests):
+            if (value := self._kept.get((history.scope, digest))) is not None:
                 return value
         return None
 
-    def keep(self, lineage: Lineage, value: V) -> None:
-        if lineage.places:
-            self._kept.keep((lineage.scope, lineage.places[-1]), value)
+    def keep(self, history: HistoryKey, value: V) -> None:
+        if history.digests:
+            self._kept.keep((history.scope, history.digests[-1]), value)
 
-    def forget(self, lineage: Lineage) -> None:
-        for place in lineage.places:
-            self._kept.pop((lineage.scope, place), None)
+    def forget(self, history: HistoryKey) -> None:
+        for digest in history.digests:
+            self._kept.pop((history.scope, digest), None)
 
 
-class Repeats:
+class LogThrottle:
     """Throttle of log lines: an event that lasts is logged once, then once a minute with a count, and once when it is
     over."""
 
@@ -91,7 +91,7 @@ class Repeats:
         self._lasting: BoundedMap[Hashable, tuple[float, float, int]] = BoundedMap(MOST_REPEATED)
         """When each event began, when it was last reported, and how often it happened."""
 
-    def again(self, what: Hashable) -> int | None:
+    def count(self, what: Hashable) -> int | None:
         """Record an event. Returns how often it happened since it began, if that is to be reported now."""
         now, entry = self._clock(), self._lasting.get(what)
         if entry is None:
@@ -102,7 +102,7 @@ class Repeats:
         self._lasting[what] = began, now if is_due else reported, times + 1
         return times + 1 if is_due else None
 
-    def over(self, what: Hashable) -> tuple[int, float] | None:
+    def end(self, what: Hashable) -> tuple[int, float] | None:
         """Record that the event did not happen. If it had: how often, and for how many seconds."""
         if (entry := self._lasting.pop(what, None)) is None:
             return None

@@ -64,7 +64,7 @@ class OwnedTasks:
             await asyncio.gather(*left, return_exceptions=True)
 
 
-class SharedWork(Generic[T]):
+class SingleFlight(Generic[T]):
     """Work by key: one run is under way, and one waits that serves all callers who came meanwhile."""
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 
-from app.runtime.bounded import Repeats
+from app.runtime.bounded import LogThrottle
 
 T = TypeVar("T")
 Work = Callable[[], Awaitable[T]]
@@ -528,7 +528,7 @@ class Guard:
         """Calls, since the breaker opened."""
         self._abandoned: set[asyncio.Task[None]] = set()
         self._probing: asyncio.Task[None] | None = None
-        self._repeats = Repeats()
+        self._throttle = LogThrottle()
         self.reason: str | None = None
         """Why the breaker is open; None while it is closed."""
 
@@ -623,10 +623,10 @@ class Guard:
             except StoreUnavailable as error:
                 self.reason = error.reason
             except Exception:  # Otherwise the breaker would be open for ever.
-                if (times := self._repeats.again("probe")) is not None:
+                if (times := self._throttle.count("probe")) is not None:
                     log.exception("probing the database failed", times=times)
             else:
                 self.reason = None
-                self._repeats.over("probe")
+                self._throttle.end("probe")
                 self._answered()
                 log.info("database back", refused=self._refused, seconds=round(monotonic() - opened_at, 1))

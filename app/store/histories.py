@@ -24,7 +24,7 @@ from app.conversation.authored_text import title_of
 from app.conversation.identity import DIGEST_BYTES
 from app.conversation.messages import Message
 from app.conversation.secrets import without_secrets
-from app.runtime.bounded import Repeats
+from app.runtime.bounded import LogThrottle
 from app.runtime.caches import Erased
 from app.store.engine import DATABASE_ERRORS, Database, is_away
 from app.store.tables import conversations, histories, insert_into, now_ms, owned, rows_of
@@ -113,7 +113,7 @@ class HistoryQueue:
         self._bytes = 0
         self._written: dict[Key, float] = {}
         """Time of each conversation's last write, by the clock, for `EVERY_SECONDS`."""
-        self._repeats = Repeats()
+        self._throttle = LogThrottle()
         self.dropped = 0
         """Histories that were left out: too large, or the queue was full, or the database refused them."""
 
@@ -166,7 +166,7 @@ class HistoryQueue:
             refused = sum([await _is_refused(database, [row]) for row in rows])
         if refused:
             self._drop(refused, "the database refused it")
-        elif (ended := self._repeats.over("dropped")) is not None:
+        elif (ended := self._throttle.end("dropped")) is not None:
             log.info("histories stored again", times=ended[0], seconds=ended[1])
         now = monotonic()
         for history in batch:
@@ -190,7 +190,7 @@ class HistoryQueue:
 
     def _drop(self, number: int, reason: str) -> None:
         self.dropped += number
-        if (times := self._repeats.again("dropped")) is not None:
+        if (times := self._throttle.count("dropped")) is not None:
             log.warning("history not stored", reason=reason, dropped=self.dropped, times=times)
 
 

@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.compaction.chunks import ChunkRange, SummaryChunk
 from app.conversation.recognition import Head
-from app.runtime.bounded import Repeats
+from app.runtime.bounded import LogThrottle
 from app.runtime.caches import Erased
 from app.store import chunks, conversations, leases, retention, schema
 from app.store.engine import (
@@ -99,7 +99,7 @@ class Readiness:
     def __init__(self, connect: Callable[[], Awaitable[object]]) -> None:
         self._connect = connect
         self._retrying: asyncio.Task[None] | None = None
-        self._repeats = Repeats()
+        self._throttle = LogThrottle()
         self.ready = asyncio.Event()
         self.reason: str | None = "not started"
 
@@ -135,7 +135,7 @@ class Readiness:
                 # Requests are being served by now: go on without a store, and say why.
                 self._note(str(error))
             except Exception:
-                if (times := self._repeats.again("connect")) is not None:
+                if (times := self._throttle.count("connect")) is not None:
                     log.exception("connecting to the database failed", times=times)
         log.info("database ready", seconds=round(monotonic() - began, 1))
 

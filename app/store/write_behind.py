@@ -18,7 +18,7 @@ import structlog
 from sqlalchemy import text
 
 from app.conversation.recognition import Head
-from app.runtime.bounded import Repeats
+from app.runtime.bounded import LogThrottle
 from app.runtime.caches import Erased
 from app.store.conversations import ConversationSeen, UnwrittenRequests, is_committed, write_conversations
 from app.store.engine import DATABASE_ERRORS, Contended, Database, Guard, StoreUnavailable, describe, is_away
@@ -78,7 +78,7 @@ class WriteBehind:
         self._ready: asyncio.Event | None = None
         self._recorded = asyncio.Event()
         self._soon: list[Callable[[], None]] = []
-        self._repeats = Repeats()
+        self._throttle = LogThrottle()
         self._task: asyncio.Task[None] | None = None
         self.reason: str | None = None
         """Why nothing can be written; None while it can be, as far as is known."""
@@ -230,7 +230,7 @@ class WriteBehind:
             self._seen_in_flight, self._usage_in_flight = {}, {}
             self.dropped += sum(entry.requests for entry in seen.values())
             self.dropped_records += len(usage)
-            if (times := self._repeats.again("drop")) is not None:
+            if (times := self._throttle.count("drop")) is not None:
                 log.warning("record not stored", reason=describe(error), times=times)
         finally:
             if self._cut_off is None:
@@ -277,15 +277,15 @@ class WriteBehind:
             except StoreUnavailable as error:
                 if not isinstance(error, Contended):
                     self.reason = error.reason
-                if (times := self._repeats.again("flush")) is not None:
+                if (times := self._throttle.count("flush")) is not None:
                     reason, waiting = error.reason, self.requests
                     log.warning("database not written", reason=reason, waiting=waiting, remedy=REMEDY, times=times)
             except Exception:  # Whatever it was, what waits must not wait for ever.
-                if (times := self._repeats.again("flush")) is not None:
+                if (times := self._throttle.count("flush")) is not None:
                     log.exception("database not written", times=times)
             else:
                 self.reason = None
-                if (ended := self._repeats.over("flush")) is not None:
+                if (ended := self._throttle.end("flush")) is not None:
                     log.info("database written again", times=ended[0], seconds=ended[1])
                 if self.histories.is_due:
                     self._recorded.set()

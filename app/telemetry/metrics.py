@@ -113,7 +113,7 @@ class Metrics:
             route=_ROUTES,
             status=("1xx", "2xx", "3xx", "4xx", "5xx"),
         )
-        self._request_seconds = histograms(
+        self.request_seconds = histograms(
             "steno_request_duration_seconds",
             "Seconds from a request's head to the end of its answer.",
             _ANSWERING,
@@ -125,7 +125,7 @@ class Metrics:
             _ANSWERING,
             route=_ROUTES,
         )
-        self._upstream_first_byte = histogram(
+        self.upstream_first_byte = histogram(
             "steno_upstream_first_byte_seconds",
             "Seconds from sending a client's request to the provider to the first byte of its answer.",
             _ANSWERING,
@@ -138,7 +138,7 @@ class Metrics:
 
         # What is done to the context
 
-        self._payloads = counters(
+        self.payloads = counters(
             "steno_payloads",
             "Chat payloads that were made for a provider, by what was done to the context.",
             context_status=_CONTEXT_STATUSES,
@@ -154,7 +154,9 @@ class Metrics:
             purpose=_PURPOSES,
             kind=(*REPORTED, ESTIMATED, FORWARDED, SAVED),
         )
-        self._recalled = counter("steno_recalled_tokens", "Tokens of messages that were quoted back into payloads.")
+        self.recalled_tokens = counter(
+            "steno_recalled_tokens", "Tokens of messages that were quoted back into payloads."
+        )
         self._cost = counters("steno_cost", "Cost of answered calls in the currency of the prices.", purpose=_PURPOSES)
         self._estimate_ratio = histogram(
             "steno_estimate_ratio",
@@ -181,7 +183,7 @@ class Metrics:
             _SUMMARY,
             purpose=_SUMMARISING,
         )
-        self._chunks = counters(
+        self.chunks = counters(
             "steno_chunks",
             "Summaries that were made, and those made earlier that a payload used again.",
             result=("new", "reused"),
@@ -258,26 +260,11 @@ class Metrics:
         self._requests[route, f"{min(max(status // 100, 1), 5)}xx"].inc()
         self._first_byte[route].observe(seconds)
 
-    def ended(self, route: str, seconds: float) -> None:
-        """Count the end of an answer, `seconds` after its request's head came."""
-        self._request_seconds[route].observe(seconds)
-
-    def upstream_began(self, seconds: float) -> None:
-        """Count the beginning of a provider's answer, `seconds` after it was sent the request."""
-        self._upstream_first_byte.observe(seconds)
-
-    def payload(self, context_status: str) -> None:
-        self._payloads[context_status].inc()
-
     # Beside it, or where something is done
 
     def not_done(self, why: Reasons) -> None:
         """Count a payload for which something was due that was not done."""
         self._payload_reasons[str(why[0].code)].inc()
-
-    def recalled(self, tokens: int) -> None:
-        """Count recalled tokens, as the provider counts them."""
-        self._recalled.inc(tokens)
 
     def called(
         self,
@@ -303,14 +290,10 @@ class Metrics:
         of_work: Purpose = "background" if purpose == "background" else "summary"
         end = outcome if outcome in ENDS else Outcome.FAILED
         self._compactions[end.name.lower(), of_work].inc()
-        self._chunks["new"].inc(chunks)
+        self.chunks["new"].inc(chunks)
         if outcome is not Outcome.MADE and why:
             self._compaction_failures[str(why[0].code)].inc()
         self._compaction_seconds[of_work].observe(seconds)
-
-    def reused(self, chunks: int) -> None:
-        """Count chunks of earlier compactions that were used in one payload."""
-        self._chunks["reused"].inc(chunks)
 
     def summary_called(self, why: Reasons = ()) -> None:
         """Count a call of a summariser; `why` it gave no answer."""

@@ -20,7 +20,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_contex
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from app import __version__
-from app.runtime.bounded import Repeats
+from app.runtime.bounded import LogThrottle
 from app.telemetry.spans import Headers, Span, Value
 from app.tokens.usage import Tokens
 
@@ -97,14 +97,14 @@ class _Exporter(SpanExporter):
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
-        self._repeats = Repeats()
+        self._throttle = LogThrottle()
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = self._exporter.export(spans)
         if result is not SpanExportResult.SUCCESS:
-            if (times := self._repeats.again("export")) is not None:
+            if (times := self._throttle.count("export")) is not None:
                 log.warning("traces not exported", times=times, remedy=_REMEDY)
-        elif (ended := self._repeats.over("export")) is not None:
+        elif (ended := self._throttle.end("export")) is not None:
             log.info("traces exported again", times=ended[0], seconds=ended[1])
         return result
 

@@ -5,7 +5,7 @@ import pytest
 from app.compaction.chunks import Compaction, Outcome
 from app.compaction.memory import CompactionBackoff
 from app.conversation.reasons import Code, because
-from app.runtime.bounded import Lineage
+from app.runtime.bounded import HistoryKey
 from tests.unit.clock import Clock
 from tests.unit.conversations import chunk, conversation, turns
 
@@ -14,15 +14,15 @@ WHY_TOO = because(Code.SUMMARISER_ANSWER_CUT)
 REFUSED = because(Code.SUMMARY_TOO_SHORT)
 
 
-def history(*turns: str, scope: str = "from the root") -> Lineage:
+def history(*turns: str, scope: str = "from the root") -> HistoryKey:
     """One that went through these turns."""
-    return Lineage(scope, [" ".join(turns[: end + 1]).encode() for end in range(len(turns))])
+    return HistoryKey(scope, [" ".join(turns[: end + 1]).encode() for end in range(len(turns))])
 
 
 A = history("a")
 
 
-def failed_twice(what: Lineage) -> CompactionBackoff:
+def failed_twice(what: HistoryKey) -> CompactionBackoff:
     setbacks = CompactionBackoff(Clock())
     for why in (WHY, WHY_TOO):
         setbacks.failed(what, why)

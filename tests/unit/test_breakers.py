@@ -4,16 +4,16 @@ import pytest
 
 from app.compaction.memory import HistoryBreaker, ModelBreaker
 from app.conversation.reasons import Code, because
-from app.runtime.bounded import Lineage
+from app.runtime.bounded import HistoryKey
 from tests.unit.clock import Clock
 
 LIMIT = 10_000
 TENANT, ANOTHER, THIRD = "one tenant", "another", "a third"
 
 
-def history(*turns: str) -> Lineage:
+def history(*turns: str) -> HistoryKey:
     """One that went through these turns."""
-    return Lineage("additive", [" ".join(turns[: end + 1]).encode() for end in range(len(turns))])
+    return HistoryKey("additive", [" ".join(turns[: end + 1]).encode() for end in range(len(turns))])
 
 
 TALK = history("hello")
@@ -167,7 +167,7 @@ def test_compactions_with_growth_between_them_may_go_on_for_ever() -> None:
         breaker.finished(TALK, tokens, 8_000, 4_000, LIMIT)
 
 
-def compact_often(breaker: HistoryBreaker, talk: Lineage, tokens: int = 8_000) -> None:
+def compact_often(breaker: HistoryBreaker, talk: HistoryKey, tokens: int = 8_000) -> None:
     for _ in range(3):
         breaker.finished(talk, tokens, 8_000, 4_000, LIMIT)
 

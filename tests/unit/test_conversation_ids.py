@@ -18,7 +18,7 @@ from app.formats.format import WireFormat
 from app.formats.registry import FORMATS
 from app.proxy.caller import Caller
 from app.proxy.conversation_ids import encoded_name, find_name, name_in_header, name_in_json, name_in_path
-from app.runtime.bounded import Repeats
+from app.runtime.bounded import LogThrottle
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=LONGEST_NAME)
 
@@ -116,7 +116,7 @@ UNUSABLE: list[Any] = [7, True, [], ["a"], {}, {"id": "a"}, "x" * (LONGEST_NAME 
 def test_unusable_names_in_a_body_are_ignored_and_logged_once(format_: WireFormat, unusable: Any) -> None:
     """Clients and other tools keep values of their own there. A usable name in a later place counts."""
     history = {format_.spec.history: [{"role": "user", "content": "Hello."}], "model": "m"}
-    repeats = Repeats()
+    repeats = LogThrottle()
     caller = Caller("t", [], format_)
 
     def named(**members: Any) -> str | None:
@@ -140,4 +140,4 @@ def test_unusable_names_in_a_body_are_ignored_and_logged_once(format_: WireForma
 def test_metadata_of_any_form_is_read(format_: WireFormat, metadata: Any) -> None:
     body = {"model": "m", format_.spec.history: [{"role": "user", "content": "Hello."}], "metadata": metadata}
     caller = Caller("t", [], format_)
-    assert find_name(Repeats(), format_.read(json.dumps(body).encode()), caller) is None
+    assert find_name(LogThrottle(), format_.read(json.dumps(body).encode()), caller) is None

@@ -11,7 +11,7 @@ import pytest
 from app.compaction.chunks import Outcome
 from app.conversation.reasons import Code, because
 from app.proxy.exchange import RequestRecord
-from app.runtime.bounded import Repeats
+from app.runtime.bounded import LogThrottle
 from app.telemetry.metrics import ANSWERED, CACHES, ENDS, REPORTED, Metrics, Sampler
 from app.tokens.usage import Purpose, Tokens
 
@@ -28,7 +28,7 @@ def told(metrics: Metrics) -> dict[str, float]:
 
 def test_a_request_that_nobody_answered_has_no_end() -> None:
     metrics = Metrics()
-    record = RequestRecord("req", "GET", "/", Repeats(), metrics)
+    record = RequestRecord("req", "GET", "/", LogThrottle(), metrics)
     for answers in (False, True):
         if answers:
             record.begins(200)
@@ -85,7 +85,7 @@ def test_every_outcome_of_a_compaction_and_every_status_of_a_payload_is_counted(
         metrics.compacted("summary", outcome, (), 0, 1.0)
         metrics.compacted("background", outcome, (), 0, 1.0)
     for status in ("full", "summarized", "trimmed", "bypassed"):
-        metrics.payload(status)
+        metrics.payloads[status].inc()
     numbers = {series: n for series, n in told(metrics).items() if re.match("steno_(compactions|payloads)", series)}
     assert set(numbers.values()) == {1}
 
@@ -95,7 +95,7 @@ def test_a_compaction_that_failed_is_counted_by_its_first_reason_and_its_chunks_
     why = (*because(Code.SUMMARISER_STATUS, "500"), *because(Code.SUMMARISER_PAUSED))
     metrics.compacted("background", Outcome.FAILED, why, 2, 12.5)
     metrics.compacted("summary", Outcome.MADE, (), 1, 0.5)
-    metrics.reused(4)
+    metrics.chunks["reused"].inc(4)
     numbers = told(metrics)
     assert numbers['steno_compaction_failures_total{reason="summariser_status"}'] == 1
     assert numbers['steno_compaction_failures_total{reason="summariser_paused"}'] == 0
@@ -135,8 +135,8 @@ def test_an_estimate_is_compared_with_what_the_provider_reported() -> None:
 
 def test_durations_are_told_apart_by_route() -> None:
     metrics = Metrics()
-    metrics.ended("chat", 0.02)
-    metrics.ended("own", 3.0)
+    metrics.request_seconds["chat"].observe(0.02)
+    metrics.request_seconds["own"].observe(3.0)
     numbers = told(metrics)
     assert numbers['steno_request_duration_seconds_bucket{le="0.025",route="chat"}'] == 1
     assert numbers['steno_request_duration_seconds_bucket{le="2.5",route="own"}'] == 0

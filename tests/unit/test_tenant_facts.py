@@ -6,53 +6,53 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.runtime import sightings as module
-from app.runtime.sightings import AnsweredTenants, Sightings
+from app.runtime import tenant_facts as module
+from app.runtime.tenant_facts import AnsweredTenants, TenantFacts
 from tests.unit.clock import Clock
 
 DAY = 24 * 3600.0
 
 
-def made(clock: Clock | None = None, **options: object) -> Sightings[str, int]:
-    return Sightings(DAY, clock or Clock(), **options)  # type: ignore[arg-type]
+def made(clock: Clock | None = None, **options: object) -> TenantFacts[str, int]:
+    return TenantFacts(DAY, clock or Clock(), **options)  # type: ignore[arg-type]
 
 
 def test_a_second_tenant_confirms_it_for_all() -> None:
     seen = made()
-    seen.saw("a", "m", 1)
-    seen.saw("b", "m", 1)
-    assert seen.holding("c", "m") == 1
-    assert seen.holding("c", "another") is None
+    seen.learn("a", "m", 1)
+    seen.learn("b", "m", 1)
+    assert seen.find("c", "m") == 1
+    assert seen.find("c", "another") is None
 
 
 def test_a_tenants_own_sighting_goes_before_what_others_agree_on() -> None:
     seen = made()
     for tenant, value in (("a", 1), ("b", 1), ("c", 2)):
-        seen.saw(tenant, "m", value)
-    assert (seen.holding("c", "m"), seen.holding("d", "m")) == (2, 1)
+        seen.learn(tenant, "m", value)
+    assert (seen.find("c", "m"), seen.find("d", "m")) == (2, 1)
 
 
 def test_it_ends_by_itself() -> None:
     clock = Clock()
     seen = made(clock)
-    seen.saw("a", "m", 1)
-    seen.saw("b", "m", 1, seconds=10)
+    seen.learn("a", "m", 1)
+    seen.learn("b", "m", 1, seconds=10)
     clock.now = 9.9
-    assert seen.holding("c", "m") == 1
+    assert seen.find("c", "m") == 1
     clock.now = 10
-    assert (seen.holding("c", "m"), seen.holding("a", "m"), list(seen.of("b"))) == (None, 1, [])
+    assert (seen.find("c", "m"), seen.find("a", "m"), list(seen.of("b"))) == (None, 1, [])
     clock.now = DAY
-    assert seen.holding("a", "m") is None
+    assert seen.find("a", "m") is None
 
 
 def test_what_is_forgotten_confirms_no_more() -> None:
     seen = made()
-    seen.saw("a", "m", 1)
-    seen.saw("b", "m", 1)
+    seen.learn("a", "m", 1)
+    seen.learn("b", "m", 1)
     seen.forget("b", "m")
     seen.forget("b", "m")
     seen.forget("nobody", "m")
-    assert (seen.holding("c", "m"), seen.holding("a", "m")) == (None, 1)
+    assert (seen.find("c", "m"), seen.find("a", "m")) == (None, 1)
     seen.forget("a", "m")
     assert list(seen) == []
 
@@ -60,27 +60,27 @@ def test_what_is_forgotten_confirms_no_more() -> None:
 def test_who_does_not_count_learns_for_itself() -> None:
     answered = AnsweredTenants()
     seen = made(counts=answered.__contains__)
-    seen.saw("a", "m", 1)
-    seen.saw("made up", "m", 1)
+    seen.learn("a", "m", 1)
+    seen.learn("made up", "m", 1)
     assert answered.add("a")
     assert not answered.add("a")
-    assert (seen.holding("c", "m"), seen.holding("made up", "m")) == (None, 1)
+    assert (seen.find("c", "m"), seen.find("made up", "m")) == (None, 1)
     answered.add("made up")
-    assert seen.holding("c", "m") == 1
+    assert seen.find("c", "m") == 1
 
 
 def test_values_may_agree_without_being_equal() -> None:
     seen = made(agrees=lambda other, value: other >= value)
     for tenant, value in (("a", 5), ("b", 9), ("c", 7)):
-        seen.saw(tenant, "m", value)
+        seen.learn(tenant, "m", value)
     assert sorted(seen.confirmed("m")) == [5, 7]
 
 
 def test_no_tenant_pushes_out_what_others_saw() -> None:
     seen = made()
-    seen.saw("b", "m", 1)
+    seen.learn("b", "m", 1)
     for number in range(10 * module.MOST_OF_ONE):
-        seen.saw("a", f"made up {number}", 1)
+        seen.learn("a", f"made up {number}", 1)
     assert seen.own("b", "m") == 1
     assert len(list(seen.of("a"))) == module.MOST_OF_ONE
     assert len(list(seen)) == module.MOST_OF_ONE + 1
@@ -90,7 +90,7 @@ def test_of_too_many_tenants_the_longest_silent_is_forgotten(monkeypatch: pytest
     monkeypatch.setattr(module, "MOST_TENANTS", 2)
     seen = made()
     for tenant in "abac":
-        seen.saw(tenant, "m", 1)
+        seen.learn(tenant, "m", 1)
     assert [seen.own(tenant, "m") for tenant in "abc"] == [1, None, 1]
 
 
@@ -104,7 +104,7 @@ def test_without_agreement_a_tenant_changes_nothing_for_others(events: list[tupl
     for tenant, what, value, remembers in events:
         for seen in (with_a, without_a) if tenant != "a" else (with_a,):
             if remembers:
-                seen.saw(tenant, what, value)
+                seen.learn(tenant, what, value)
             else:
                 seen.forget(tenant, what)
     for what in "mn":
@@ -114,7 +114,7 @@ def test_without_agreement_a_tenant_changes_nothing_for_others(events: list[tupl
         for tenant in "bcd":
             assert with_a.own(tenant, what) == without_a.own(tenant, what)
             if all(with_a.own(other, what) != own_of_a for other in "bcd"):
-                assert with_a.holding(tenant, what) == without_a.holding(tenant, what)
+                assert with_a.find(tenant, what) == without_a.find(tenant, what)
 
 
 @given(EVENTS)
@@ -122,7 +122,7 @@ def test_nothing_is_kept_of_what_nobody_holds(events: list[tuple[str, str, int, 
     seen, model = made(), dict[tuple[str, str], int]()
     for tenant, what, value, remembers in events:
         if remembers:
-            seen.saw(tenant, what, value)
+            seen.learn(tenant, what, value)
             model[tenant, what] = value
         else:
             seen.forget(tenant, what)

@@ -1,7 +1,8 @@
-"""Sightings: what a tenant saw holds for that tenant, and for everybody once a second tenant saw the same.
+"""Facts that a tenant learnt from a provider's answers: they hold for that tenant, and for all once a second tenant
+learnt the same.
 
-What a provider's answers teach may be the work of whoever asked: an error quotes its request, a prompt can be written
-to be counted wrongly. Pure bookkeeping: it ends by itself, is bounded, and no tenant pushes out what others saw.
+What answers teach may be the work of the caller who asked: an error quotes its request, a prompt can be written to be
+counted wrongly. Pure bookkeeping: a fact ends by itself, the number is bounded, and no tenant pushes out another's.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import Generic, TypeVar
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 
 MOST_OF_ONE = 100
-"""Maximum number of sightings of one tenant."""
+"""Most facts of one tenant."""
 MOST_TENANTS = 2_000
 MOST_COMPARED = 16
-"""Maximum number of tenants whose sightings of one thing are compared, the latest first."""
+"""Most tenants whose facts about one thing are compared, the latest first."""
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -37,8 +38,8 @@ class AnsweredTenants(BoundedMap[str, bool]):
         return is_new
 
 
-class Sightings(Generic[K, V]):
-    """The latest sighting of each thing by each tenant."""
+class TenantFacts(Generic[K, V]):
+    """The latest fact about each thing, by tenant."""
 
     def __init__(
         self,
@@ -48,9 +49,9 @@ class Sightings(Generic[K, V]):
         counts: Callable[[str], bool] = lambda _: True,
         agrees: Callable[[V, V], bool] = eq,
     ) -> None:
-        """Each sighting holds for `seconds`.
+        """Each fact holds for `seconds`.
 
-        `counts`: whether a tenant's sightings may confirm those of others. `agrees(other, value)`: whether another
+        `counts`: whether a tenant's facts may confirm those of others. `agrees(other, value)`: whether another
         tenant's value confirms this one.
         """
         self._seconds = seconds
@@ -58,12 +59,12 @@ class Sightings(Generic[K, V]):
         self._counts = counts
         self._agrees = agrees
         self._by_tenant: BoundedMap[str, BoundedMap[K, tuple[V, float]]] = BoundedMap(MOST_TENANTS, self._unlink_all)
-        """Values by tenant, with the end of each sighting by the clock."""
+        """Values by tenant, with the end of each fact by the clock."""
         self._tenants: dict[K, dict[str, None]] = {}
-        """Tenants who saw each thing, the latest last."""
+        """Tenants who know of each thing, the latest last."""
 
-    def saw(self, tenant: str, what: K, value: V, seconds: float | None = None) -> None:
-        """Record what the tenant saw, in place of its last sighting. `seconds`: how long it holds, if not as others."""
+    def learn(self, tenant: str, what: K, value: V, seconds: float | None = None) -> None:
+        """Record what the tenant learnt, in place of what it knew. `seconds`: how long it holds, if not as others."""
         self.forget(tenant, what)
         held = self._by_tenant.get(tenant)
         if held is None:
@@ -73,13 +74,13 @@ class Sightings(Generic[K, V]):
         self._tenants.setdefault(what, {})[tenant] = None
 
     def own(self, tenant: str, what: K) -> V | None:
-        """Return what the tenant saw itself; None if it saw nothing."""
+        """Return what the tenant learnt itself; None if it knows nothing."""
         held = self._by_tenant.get(tenant)
         value, until = (held and held.get(what)) or (None, 0.0)
         return value if until > self._clock() else None
 
     def confirmed(self, what: K) -> list[V]:
-        """Return every value that one tenant saw and another one confirms."""
+        """Return every value that one tenant learnt and another one confirms."""
         if (tenants := self._tenants.get(what)) is None:
             return []
         seen = ((tenant, self.own(tenant, what)) for tenant in reversed(tenants) if self._counts(tenant))
@@ -90,8 +91,8 @@ class Sightings(Generic[K, V]):
             if any(self._agrees(other, value) for another, other in compared if another != tenant)
         ]
 
-    def holding(self, tenant: str, what: K) -> V | None:
-        """Return the value to go by: the tenant's own sighting, else the latest that is confirmed."""
+    def find(self, tenant: str, what: K) -> V | None:
+        """Return the value to go by: the tenant's own, else the latest that is confirmed."""
         if what not in self._tenants:
             return None
         own = self.own(tenant, what)
@@ -106,17 +107,17 @@ class Sightings(Generic[K, V]):
         self._unlink(tenant, what)
 
     def of(self, tenant: str) -> Iterator[tuple[K, V]]:
-        """Return everything that the tenant saw."""
+        """Return all that the tenant learnt."""
         for what in list(self._by_tenant.get(tenant) or ()):
             if (value := self.own(tenant, what)) is not None:
                 yield what, value
 
     def __iter__(self) -> Iterator[K]:
-        """Iterate over everything that was seen by anybody."""
+        """Iterate over all things that any tenant knows of."""
         return iter(self._tenants)
 
     def __contains__(self, what: K) -> bool:
-        """True if anybody saw this."""
+        """True if any tenant knows of this."""
         return what in self._tenants
 
     def _unlink(self, tenant: str, what: K) -> None:

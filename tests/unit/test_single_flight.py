@@ -1,4 +1,4 @@
-"""Shared work: once for many, and never older than the asking."""
+"""Single flight: once for many, and never older than the asking."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from app.runtime.tasks import SharedWork
+from app.runtime.tasks import SingleFlight
 
 
 class Work:
@@ -32,10 +32,10 @@ async def settle() -> None:
 
 async def test_those_who_ask_at_once_share_one_and_those_who_come_later_the_next() -> None:
     """What was begun before they asked may not hold what was written since."""
-    shared, work = SharedWork[int](), Work()
-    first = [asyncio.ensure_future(shared.do("a", work)) for _ in range(20)]
+    flight, work = SingleFlight[int](), Work()
+    first = [asyncio.ensure_future(flight.do("a", work)) for _ in range(20)]
     await settle()
-    later = [asyncio.ensure_future(shared.do("a", work)) for _ in range(20)]
+    later = [asyncio.ensure_future(flight.do("a", work)) for _ in range(20)]
     await settle()
     assert work.begun == 1
     work.gates[0].set()
@@ -44,13 +44,13 @@ async def test_those_who_ask_at_once_share_one_and_those_who_come_later_the_next
     work.gates[1].set()
     assert await asyncio.gather(*first) == [1] * 20
     assert await asyncio.gather(*later) == [2] * 20
-    assert not shared._running
-    assert not shared._next
+    assert not flight._running
+    assert not flight._next
 
 
 async def test_different_things_do_not_wait_for_each_other() -> None:
-    shared, work = SharedWork[int](), Work()
-    asked = [asyncio.ensure_future(shared.do(what, work)) for what in "ab"]
+    flight, work = SingleFlight[int](), Work()
+    asked = [asyncio.ensure_future(flight.do(what, work)) for what in "ab"]
     await settle()
     assert work.begun == 2
     for gate in work.gates:
@@ -59,8 +59,8 @@ async def test_different_things_do_not_wait_for_each_other() -> None:
 
 
 async def test_one_that_leaves_does_not_end_it_for_the_others() -> None:
-    shared, work = SharedWork[int](), Work()
-    leaver, stayer = (asyncio.ensure_future(shared.do("a", work)) for _ in range(2))
+    flight, work = SingleFlight[int](), Work()
+    leaver, stayer = (asyncio.ensure_future(flight.do("a", work)) for _ in range(2))
     await settle()
     leaver.cancel()
     await settle()
@@ -69,7 +69,7 @@ async def test_one_that_leaves_does_not_end_it_for_the_others() -> None:
 
 
 async def test_failure_reaches_everybody_who_shares_it_and_nobody_else() -> None:
-    shared = SharedWork[int]()
+    flight = SingleFlight[int]()
 
     async def fail() -> int:
         raise ValueError("refused")
@@ -77,8 +77,8 @@ async def test_failure_reaches_everybody_who_shares_it_and_nobody_else() -> None
     async def work() -> int:
         return 3
 
-    asked = [asyncio.ensure_future(shared.do("a", fail)) for _ in range(2)]
+    asked = [asyncio.ensure_future(flight.do("a", fail)) for _ in range(2)]
     for each in asked:
         with pytest.raises(ValueError, match="refused"):
             await each
-    assert await shared.do("a", work) == 3
+    assert await flight.do("a", work) == 3
