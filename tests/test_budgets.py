@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 46_905,
+    "app": 46_777,
     "app/cli": 2_655,
     "app/compaction": 10_852,
     "app/conversation": 2_096,
@@ -28,7 +28,7 @@ LINES = {
     "app/store": 4_710,
     "app/telemetry": 540,
     "app/tokens": 2_130,
-    "app/formats": 6_878,
+    "app/formats": 6_765,
     "tests": 64_251,
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }

@@ -49,18 +49,35 @@ LONGEST_QUOTE = 500
 
 
 def error_body(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes, now: float) -> bytes:
-    """`{"error": {...}}` with what the provider said, and with what only its status and headers say.
+    """`{"error": {...}}` with the members of `provider_error`."""
+    return msgspec.json.encode({"error": provider_error(status, headers, body, now)})
+
+
+def provider_error(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes, now: float) -> dict[str, Any]:
+    """Members of a refusal's error: the provider's own, and those that only its status and headers give.
 
     Of OpenAI's four members those that it left out are filled in; what it said itself is never changed. `now` in Unix
     seconds.
     """
     headers = list(headers)
-    given = _error_in(body)
-    usual = {"message": _message(status, body), "type": _type(status), "param": None, "code": _code(status)}
-    pause, request_id = named_pause(headers, now), _request_id(headers)
-    possible = {"status": status if status >= 400 else None, "request_id": request_id, "retry_after": pause}
-    known = {name: value for name, value in possible.items() if value is not None}
-    return msgspec.json.encode({"error": usual | known | given})
+    values = dict(headers)
+    quoted = body.decode("utf-8", "replace").strip()[:LONGEST_QUOTE]
+    is_known = status >= 400 and status in set(HTTPStatus)
+    usual = {
+        "message": f"The provider answered with status {status}" + (f": {quoted}" if quoted else "."),
+        "type": TYPES.get(status, "invalid_request_error" if 400 <= status < 500 else "server_error"),
+        "param": None,
+        "code": CODES.get(status) or (HTTPStatus(status).name.lower() if is_known else f"status_{status}"),
+    }
+    if status < 400:
+        usual["code"] = None
+    request_id = next((values[name].decode("latin-1") for name in REQUEST_ID if values.get(name)), None)
+    known = {
+        "status": status if status >= 400 else None,
+        "request_id": request_id,
+        "retry_after": named_pause(headers, now),
+    }
+    return usual | {name: value for name, value in known.items() if value is not None} | _error_in(body)
 
 
 def _error_in(body: bytes) -> dict[str, Any]:
@@ -80,26 +97,3 @@ def _error_in(body: bytes) -> dict[str, Any]:
     text = message if isinstance(message, str) else msgspec.json.encode(message).decode()
     named = {name: said for name in ("type", "param", "code") if isinstance(said := value.get(name), str)}
     return {"message": text, **named}
-
-
-def _message(status: int, body: bytes) -> str:
-    quoted = body.decode("utf-8", "replace").strip()[:LONGEST_QUOTE]
-    return f"The provider answered with status {status}" + (f": {quoted}" if quoted else ".")
-
-
-def _type(status: int) -> str:
-    return TYPES.get(status, "invalid_request_error" if 400 <= status < 500 else "server_error")
-
-
-def _code(status: int) -> str | None:
-    if status < 400:
-        return None
-    try:
-        return CODES.get(status) or HTTPStatus(status).name.lower()
-    except ValueError:
-        return f"status_{status}"
-
-
-def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    values = dict(headers)
-    return next((values[name].decode("latin-1") for name in REQUEST_ID if values.get(name)), None)

@@ -56,12 +56,9 @@ def told_apart(json: bytes) -> bytes:
     return _each(json, lambda lone: rb"\ue%d%b" % (int(lone["first"], 16) - 8, lone["rest"].lower()))
 
 
-def _may_hold_any(json: bytes) -> bool:
-    return any(_ANY.search(json, start, start + BLOCK + ESCAPE) for start in range(0, len(json), BLOCK))
-
-
 def _each(json: bytes, written: Callable[[re.Match[bytes]], bytes]) -> bytes:
-    if b"\\u" not in json or not _may_hold_any(json):
+    blocks = range(0, len(json), BLOCK) if b"\\u" in json else ()
+    if not any(_ANY.search(json, start, start + BLOCK + ESCAPE) for start in blocks):
         return json
     made = _LONE.sub(lambda found: found[0] if found["first"] is None else written(found), json)
     return json if made == json else made
@@ -76,6 +73,7 @@ MOST_MEMBERS = 2_000
 _KEY = re.compile(rb'[ \t\n\r,]*+("(?:[^"\\]++|\\.)*+")[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
 _SPACE = b" \t\n\r"
 
+_decode_any = msgspec.json.Decoder().decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
@@ -160,16 +158,12 @@ class RawObject:
                 raise RepeatedKey(f"The key {name!r:.100} stands more than once.")
             position = start + len(value)
             members[name] = Member(key.start(1), start, position)
-        end = self.end
+        end = text.rindex(b"}")
         if text[position:end].strip(_SPACE):
             if end - position > LONGEST_KEY:
                 raise KeyTooLong(f"A key, with the space around it, is longer than {LONGEST_KEY} bytes.")
             raise RepeatedKey("A key stands more than once.")  # A value that begins like the last one of its key.
         return members
-
-    @property
-    def end(self) -> int:
-        return self.text.rindex(b"}")
 
     @property
     def _last(self) -> int:
@@ -191,8 +185,12 @@ class RawObject:
 
     def value(self, name: str) -> object:
         """The decoded value; None if it is missing or cannot be decoded."""
-        raw = self._values.get(name)
-        return None if raw is None else _decoded(raw)
+        if (raw := self._values.get(name)) is None:
+            return None
+        try:
+            return decoded(raw, _decode_any)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
 
     def spliced(
         self, replace: Mapping[str, bytes] | None = None, remove: Iterable[str] = (), add: bytes = b""
@@ -227,13 +225,6 @@ class RawObject:
             after = self.members[names[index + 1]].key_start if index + 1 < len(names) else self.members[name].stop
             return self.members[name].key_start, after
         return self.members[names[index - 1]].stop, self.members[name].stop
-
-
-def _decoded(raw: bytes | msgspec.Raw) -> object:
-    try:
-        return decoded(raw, msgspec.json.decode)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def _is_compact(text: bytes, values: Mapping[str, msgspec.Raw]) -> bool:
@@ -284,20 +275,6 @@ class LengthenedObject(RawObject):
         if name != self._name:
             return super().value(name)
         return decoded(self.raw(name) or b"", msgspec.json.decode)
-
-
-def check_keys(raw: bytes, value: object) -> None:
-    """Raises `KeyTooLong` where what was decoded of some JSON has such a key, at any depth: with it everything that is
-    done to the whole would be done at once, and everybody waits meanwhile."""
-    held = [value] if len(raw) > LONGEST_KEY else []
-    while held:
-        each = held.pop()
-        if isinstance(each, dict):
-            if any(len(key) > LONGEST_KEY for key in each):
-                raise KeyTooLong(f"A key is longer than {LONGEST_KEY} characters.")
-            held += each.values()
-        elif isinstance(each, list):
-            held += each
 
 
 def holds_more_values(body: bytes, most: int, start: int = 0, counted: int = 0) -> bool:
@@ -359,18 +336,30 @@ def split_array(raw: bytes | msgspec.Raw) -> list[bytes]:
     return elements
 
 
-_decode_any = msgspec.json.Decoder().decode
-
-
-def decoded_object(raw: bytes, what: str = "A message") -> dict[str, Any]:
-    """Raises `Unreadable`, and so for a key that is too long."""
+def decoded_value(raw: bytes) -> object:
+    """Raises `Unreadable`, also for a key at any depth that is too long: with it everything that is done to the whole
+    would be done at once, and everybody waits meanwhile."""
     try:
         value = decoded(raw, _decode_any)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(str(error)) from error
+    held = [value] if len(raw) > LONGEST_KEY else []
+    while held:
+        each = held.pop()
+        if isinstance(each, dict):
+            if any(len(key) > LONGEST_KEY for key in each):
+                raise KeyTooLong(f"A key is longer than {LONGEST_KEY} characters.")
+            held += each.values()
+        elif isinstance(each, list):
+            held += each
+    return value
+
+
+def decoded_object(raw: bytes, what: str = "A message") -> dict[str, Any]:
+    """Raises `Unreadable`, as `decoded_value` does."""
+    value = decoded_value(raw)
     if not isinstance(value, dict):
         raise Unreadable(f"{what} is no object.")
-    check_keys(raw, value)
     return value
 
 

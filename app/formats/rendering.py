@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from app.compaction import prompts
-from app.compaction.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Recalled, Summary, Verbatim, View
+from app.compaction.view import Altered, Carried, Conversation, Note, Pinned, Recalled, Summary, Verbatim, View
 from app.formats.raw_json import RawObject, Unreadable, decoded_object, object_of, objects_in, spliced, split_array
 
 
@@ -42,35 +42,27 @@ def placed(
     """The payload's raw messages in order. `note` writes a text of ours, `altered` what is left of a message, or None
     for nothing, and `unthinking` likewise what is left of it without signed thinking."""
     payload = [Placed(message.raw, role=message.role) for message in conversation.instructions]
-    for each in _placed(conversation, view, note, altered):
-        if each.place not in view.without_thinking:
-            payload.append(each)
-        elif (left := unthinking(each.raw)) is not None:
-            payload.append(each._replace(raw=left))
-    return payload
-
-
-def _placed(
-    conversation: Conversation,
-    view: View,
-    note: Callable[[str], bytes],
-    altered: Callable[[bytes, Altered], bytes | None],
-) -> Iterator[Placed]:
     messages = conversation.transcript.messages
+
+    def add(index: int, raw: bytes | None) -> None:
+        left = unthinking(raw) if raw is not None and index in view.without_thinking else raw
+        if left is not None:
+            payload.append(Placed(left, index, messages[index].role))
+
     for part in view.parts:
         match part:
             case Summary(chunk):
-                yield Placed(note(prompts.chunk_text(chunk)), own=True, summary=part)
+                payload.append(Placed(note(prompts.chunk_text(chunk)), own=True, summary=part))
             case Note(text=text) | Recalled(text=text):
-                yield Placed(note(text), own=True)
+                payload.append(Placed(note(text), own=True))
             case Verbatim(start, stop) | Pinned(start, stop):
-                yield from (Placed(messages[i].raw, i, messages[i].role) for i in range(start, stop))
-            case Pruned():
-                pass
+                for index in range(start, stop):
+                    add(index, messages[index].raw)
             case Carried(index):
-                yield Placed(messages[index].raw, index, messages[index].role)
-            case Altered(index) if (left := altered(messages[index].raw, part)) is not None:
-                yield Placed(left, index, messages[index].role)
+                add(index, messages[index].raw)
+            case Altered(index):
+                add(index, altered(messages[index].raw, part))
+    return payload
 
 
 def joined(payload: list[Placed], join: Callable[[bytes, bytes, bool], bytes], user: str = "user") -> list[bytes]:

@@ -149,29 +149,23 @@ class EarlyFrames:
 
     def started(self, details: Mapping[str, Any]) -> bytes:
         """The frame that opens the compaction."""
-        return self._closing("compaction_started", details, b"")
+        return self.frame("compaction_started", details)
 
     def keep_alive(self) -> bytes:
         """A frame that says nothing new, so that no client takes the silence for the end."""
         return KEEP_ALIVE
 
-    def completed(self, details: Mapping[str, Any], members: bytes = b"") -> bytes:
-        """The frame that closes a compaction that was made. `members` as in `ContextMembers.status`."""
-        return self._closing("compaction_completed", details, members)
+    def closed(self, details: Mapping[str, Any], members: bytes = b"", *, failed: bool = False) -> bytes:
+        """The frame that closes the compaction. `members` as in `ContextMembers.status`."""
+        return self.frame("compaction_failed" if failed else "compaction_completed", details, members)
 
-    def failed(self, details: Mapping[str, Any], members: bytes = b"") -> bytes:
-        """The frame that closes a compaction that failed."""
-        return self._closing("compaction_failed", details, members)
-
-    def _closing(self, kind: str, details: Mapping[str, Any], members: bytes) -> bytes:  # noqa: ARG002 - only a frame of the answer has room for them
-        return self._beside(kind, details)
-
-    def _beside(self, kind: str, details: Mapping[str, Any]) -> bytes:
-        """A frame that is no part of the answer: an event with a name, or a comment."""
-        data = self._data(kind, details)
+    def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:  # noqa: ARG002 - only a frame of the answer has room for them
+        """A frame that is no part of the answer: an event with a name, or a comment. A format may have a safer one."""
+        data = self.data(kind, details)
         return event(data, self.PREFIX + kind) if self.shape == "named" else b": %b %b\n\n" % (kind.encode(), data)
 
-    def _data(self, kind: str, details: Mapping[str, Any]) -> bytes:
+    def data(self, kind: str, details: Mapping[str, Any]) -> bytes:
+        """The data of a frame, as JSON."""
         return msgspec.json.encode({"type": kind, "id": self.compaction_id, **details})
 
 

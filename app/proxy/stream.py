@@ -128,9 +128,9 @@ class EarlyStream:
         await client.body(events.started(known))
         await self._keep_alive(events, self._decision)
         decision = self._decision.result()
-        close = events.failed if decision.failed else events.completed
         details: dict[str, Any] = msgspec.to_builtins(context_of(request, decision))
-        await client.body(close(details, status_member(decision) if self._reports else b""))
+        members = status_member(decision) if self._reports else b""
+        await client.body(events.closed(details, members, failed=decision.failed))
         await self._keep_alive(events, self._answered)
         return events
 

@@ -493,8 +493,8 @@ def test_frames_before_the_providers_make_one_stream_with_them(
 ) -> None:
     request = spoken.read(samples.request)
     early = spoken.answers.early(request, shape, "cmp_1")
-    close = early.failed if failed else early.completed
-    own = [early.started({"messages": 7}), early.keep_alive(), early.keep_alive(), close({"status": "full"}, STATUS)]
+    own = [early.started({"messages": 7}), early.keep_alive(), early.keep_alive()]
+    own.append(early.closed({"status": "full"}, STATUS, failed=failed))
     assert all(frame.endswith(b"\n\n") and frame.count(b"\n\n") == 1 for frame in own)
     assert b"compaction_started" in own[0]
     assert (b"compaction_failed" if failed else b"compaction_completed") in own[3]
@@ -524,7 +524,7 @@ def test_an_error_after_early_frames_passes_in_the_providers_words(
     request = spoken.read(samples.request)
     early = spoken.answers.early(request, shape, "cmp_1")
     early.started({})
-    early.completed({})
+    early.closed({})
     editor = spoken.answers.editor(TOLD, request, early)
     assert editor.edit(samples.overflow_frame) == samples.overflow_frame
     assert editor.refusal

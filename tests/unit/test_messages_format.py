@@ -449,7 +449,7 @@ def test_what_the_provider_says_of_the_prompt_at_its_end_is_left_as_it_is(usage:
 def test_early_frames_say_nothing_that_a_client_could_take_for_another_event() -> None:
     asked = request(stream=True)
     early = MESSAGES.answers.early(asked, "chunk", "cmp_1")
-    for each in (early.started({}), early.completed({}, TOLD.status), early.failed({})):
+    for each in (early.started({}), early.closed({}, TOLD.status), early.closed({}, failed=True)):
         assert each.startswith(b"event: ping\n")
         assert told(each)["type"] == "ping"
     named = MESSAGES.answers.early(asked, "named", "cmp_1")

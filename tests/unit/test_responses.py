@@ -360,7 +360,7 @@ def request(**members: Any) -> Any:
 def test_the_outcome_of_a_compaction_stands_on_the_providers_first_frame() -> None:
     early = RESPONSES.answers.early(request(), "chunk", "cmp_1")
     assert early.started({}).startswith(b": compaction_started ")
-    early.completed({"status": "full"}, STATUS)
+    early.closed({"status": "full"}, STATUS)
     told = edited(RESPONSES.answers.editor(TOLD, request(), early), *STREAM)
     assert told[0]["compaction"] == {"type": "compaction_completed", "id": "cmp_1", "status": "full"}
     assert [("compaction" in each, "context" in each) for each in told[1:]] == [(False, False)] * 5 + [(False, True)]
@@ -370,7 +370,7 @@ def test_a_stream_that_we_begin_has_one_id_and_no_gaps_and_is_not_begun_where_an
     stored = RESPONSES.answers.early(request(), "start", "cmp_1")
     assert stored.started({}).startswith(b": ")
     early = RESPONSES.answers.early(request(store=False), "start", "cmp_1")
-    own = [early.started({}), early.failed({}, STATUS)]
+    own = [early.started({}), early.closed({}, STATUS, failed=True)]
     editor = RESPONSES.answers.editor(TOLD, request(), early)
     frames = [*own, *(each for sent in STREAM if (each := editor.edit(sent)))]
     SAMPLES.check_stream(frames)

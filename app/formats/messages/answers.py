@@ -21,7 +21,7 @@ import msgspec
 from app.errors import StenoError, UpstreamUnreadable
 from app.formats.answers import LONGEST_NAME, AnswerEditor, Answers, joined, usage_in
 from app.formats.messages.spec import SPEC
-from app.formats.provider_errors import error_body
+from app.formats.provider_errors import provider_error
 from app.formats.raw_json import RawObject, Unreadable, split_array
 from app.formats.requests import Headers, WireRequest
 from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event, read_whole, taken_apart
@@ -137,25 +137,20 @@ class MessageEvents(EarlyFrames):
         """Whether a `message_start` of ours was sent: a second one breaks clients."""
         return self.shape == "start"
 
-    def started(self, details: Mapping[str, Any]) -> bytes:
-        if not self.begins_answer:
-            return self._closing("compaction_started", details, b"")
-        message = {"id": self.message_id, "type": "message", "role": "assistant", "model": self.model, "content": []}
-        ends = {"stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": 0, "output_tokens": 0}}
-        start = {"type": "message_start", "message": message | ends}
-        return event(self._with("compaction_started", details, start), "message_start")
-
     def keep_alive(self) -> bytes:
         """A comment where nothing else of ours is an event."""
         return PING if self.shape in ("chunk", "start") else KEEP_ALIVE
 
-    def _closing(self, kind: str, details: Mapping[str, Any], members: bytes) -> bytes:
+    def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
         if self.shape not in ("chunk", "start"):
-            return self._beside(kind, details)
-        return event(RawObject(self._with(kind, details, {"type": "ping"})).spliced(add=members), "ping")
-
-    def _with(self, kind: str, details: Mapping[str, Any], frame: Mapping[str, Any]) -> bytes:
-        return msgspec.json.encode({**frame, "compaction": msgspec.Raw(self._data(kind, details))})
+            return super(MessageEvents, self).frame(kind, details)
+        name, frame = "ping", dict[str, Any]()
+        if self.begins_answer and kind == "compaction_started":
+            message = {"id": self.message_id, "type": "message", "role": "assistant", "model": self.model}
+            ends = {"stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": 0, "output_tokens": 0}}
+            name, frame = "message_start", {"message": {**message, "content": [], **ends}}
+        told = msgspec.json.encode({"type": name, **frame, "compaction": msgspec.Raw(self.data(kind, details))})
+        return event(RawObject(told).spliced(add=members), name)
 
 
 _ENDS = ("stop_reason", "stop_sequence", "stop_details", "container")
@@ -246,7 +241,7 @@ def own_error(error: StenoError) -> bytes:
 
 def refusal_frame(status: int, headers: Headers, body: bytes, now: float) -> bytes:
     """Frame with the provider's refusal; of its words nothing is changed, as clients recover by them."""
-    members: dict[str, Any] = msgspec.json.decode(error_body(status, headers, body, now))["error"]
+    members = provider_error(status, headers, body, now)
     # What it left out was filled in as another format has it.
     given = b'"type"' in body
     left = {name: value for name, value in members.items() if value is not None}

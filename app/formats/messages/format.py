@@ -23,7 +23,6 @@ from app.formats.messages.answers import MessagesAnswers
 from app.formats.messages.messages import (
     BREAKPOINTS,
     blocks_of,
-    decoded_message,
     holds_compaction,
     is_beside,
     is_compaction,
@@ -33,7 +32,7 @@ from app.formats.messages.messages import (
 )
 from app.formats.messages.payload import render
 from app.formats.messages.spec import SPEC, SYSTEM
-from app.formats.raw_json import RawObject, object_of, objects_in, text_at
+from app.formats.raw_json import RawObject, decoded_object, object_of, objects_in, text_at
 from app.formats.requests import Headers, Named, WireRequest, check_compaction, elements_of, tool_of, unread
 from app.formats.summaries import Json, SummaryDialect, SummaryReader
 from app.tokens.calibration import claude_version, whole_ratio
@@ -143,13 +142,13 @@ def _behind_compaction(source: RawObject, elements: tuple[bytes, ...]) -> tuple[
     """The messages, those as one, as they stand, that the provider no longer reads: up to its last compaction, and to
     the results of what was called beside it."""
     marked = (i for i in range(len(elements) - 1, -1, -1) if b'"compaction"' in elements[i])
-    last = next((i for i in marked if holds_compaction(decoded_message(elements[i]))), None)
+    last = next((i for i in marked if holds_compaction(decoded_object(elements[i]))), None)
     if last is None:
         return elements
-    for block in filter(is_compaction, blocks_of(decoded_message(elements[last]).get("content"))):
+    for block in filter(is_compaction, blocks_of(decoded_object(elements[last]).get("content"))):
         check_compaction(block, "messages")
     following = elements[last + 1 : last + 2]
-    if any(is_result(block) for raw in following for block in blocks_of(decoded_message(raw).get("content"))):
+    if any(is_result(block) for raw in following for block in blocks_of(decoded_object(raw).get("content"))):
         last += 1
     array, start, stop = source.raw("messages") or b"", 1, 1
     start = array.find(elements[0])
@@ -166,7 +165,7 @@ def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
     if object_of(source.value("compaction")).get("type") == "summarize" or any(edits):
         return Reason(Code.NATIVE_COMPACTION)
     if elements and any(prompt.encode() in elements[-1] for prompt in COMPACTION_PROMPTS):
-        texts = [holder[key] for holder, key in texts_in(decoded_message(elements[-1]))]
+        texts = [holder[key] for holder, key in texts_in(decoded_object(elements[-1]))]
         if texts and texts[-1].lstrip().startswith(COMPACTION_PROMPTS):
             return Reason(Code.CLIENT_COMPACTION)
     return None

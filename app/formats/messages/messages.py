@@ -20,7 +20,17 @@ from app.conversation.messages import Kind, Media, Message, ToolCall
 from app.conversation.tool_results import ResultConfidence
 from app.formats.media import file_of, pixels
 from app.formats.messages.spec import SPEC, SYSTEM
-from app.formats.raw_json import RawObject, Unreadable, check_keys, decoded, json_text, objects_in, split_array, text_at
+from app.formats.raw_json import (
+    RawObject,
+    Unreadable,
+    decoded_object,
+    decoded_value,
+    json_text,
+    objects_in,
+    spliced,
+    split_array,
+    text_at,
+)
 from app.formats.reader import NOTHING, Draft, without, written_alike
 from app.formats.rendering import CACHE_CONTROL, Breakpoints
 
@@ -39,30 +49,12 @@ _READ = frozenset({"text", "title", "url", "stdout", "stderr", "content"})
 """Members that a model is shown of the results that the provider makes, in whichever object it stands."""
 
 
-def decoded_message(raw: bytes) -> dict[str, Any]:
-    """Raises `Unreadable` for what is no object."""
-    value = _decoded(raw)
-    if not isinstance(value, dict):
-        raise Unreadable("A message is no object.")
-    return value
-
-
 def decoded_messages(raw: bytes) -> list[dict[str, Any]]:
     """One message, or several as they stand in a history, with the commas between them. Raises `Unreadable`."""
-    values = _decoded(b"[%b]" % raw)
-    if not all(isinstance(value, dict) for value in values):
+    messages = decoded_value(b"[%b]" % raw)
+    if not isinstance(messages, list) or len(objects_in(messages)) < len(messages):
         raise Unreadable("A message is no object.")
-    messages: list[dict[str, Any]] = values
     return messages
-
-
-def _decoded(raw: bytes) -> Any:
-    try:
-        value = decoded(raw, msgspec.json.decode)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Unreadable(str(error)) from error
-    check_keys(raw, value)
-    return value
 
 
 def blocks_of(content: object) -> list[dict[str, Any]]:
@@ -70,12 +62,6 @@ def blocks_of(content: object) -> list[dict[str, Any]]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return objects_in(content)
-
-
-def is_raw_result(raw: bytes) -> bool:
-    """Whether a block, as it stands in a message, is one; whatever else stands there is none."""
-    block = _decoded(raw)
-    return isinstance(block, dict) and is_result(block)
 
 
 def is_result(block: Json) -> bool:
@@ -136,7 +122,7 @@ Edit = Callable[[dict[str, Any]], dict[str, Any] | None]
 
 def edited(raw: bytes, edit: Edit) -> bytes:
     """A message with its blocks edited; those that stay keep their bytes. Empty where no block is left."""
-    message = decoded_message(raw)
+    message = decoded_object(raw)
     if not isinstance(message.get("content"), list):
         return raw
     kept, changed = [], False
@@ -147,7 +133,7 @@ def edited(raw: bytes, edit: Edit) -> bytes:
             kept.append(element if left is block else msgspec.json.encode(left))
     if not kept:
         return b""
-    return with_content(raw, b"[%b]" % b",".join(kept)) if changed else raw
+    return spliced(raw, {"content": b"[%b]" % b",".join(kept)}) if changed else raw
 
 
 def raw_blocks(raw: bytes) -> list[bytes]:
@@ -155,18 +141,10 @@ def raw_blocks(raw: bytes) -> list[bytes]:
     try:
         content = RawObject(raw).raw("content") or b"[]"
     except Unreadable:  # A key that stands twice, for one: as it was read, with the last of them.
-        content = msgspec.json.encode(decoded_message(raw).get("content") or [])
+        content = msgspec.json.encode(decoded_object(raw).get("content") or [])
     if content.startswith(b"["):
         return split_array(content)
-    return [msgspec.json.encode(block) for block in blocks_of(decoded_message(raw).get("content"))]
-
-
-def with_content(raw: bytes, content: bytes) -> bytes:
-    """A message with another content; the rest keeps its bytes."""
-    try:
-        return RawObject(raw).spliced({"content": content})
-    except Unreadable:
-        return msgspec.json.encode({**decoded_message(raw), "content": msgspec.Raw(content)})
+    return [msgspec.json.encode(block) for block in blocks_of(decoded_object(raw).get("content"))]
 
 
 FILES = frozenset({"document", "container_upload"})

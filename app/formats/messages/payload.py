@@ -25,16 +25,15 @@ from app.formats.messages.messages import (
     MARK,
     SEALED,
     blocks_of,
-    decoded_message,
     edited,
     is_beside,
-    is_raw_result,
+    is_result,
     media_in,
     raw_blocks,
     texts_in,
-    with_content,
     written,
 )
+from app.formats.raw_json import decoded_object, decoded_value, object_of, spliced
 from app.formats.rendering import Placed, joined, kept_breakpoint, placed
 
 OPENER = "[Earlier messages of this conversation are left out here.]"
@@ -117,8 +116,8 @@ def _without_media(block: dict[str, Any], words: Iterator[str]) -> dict[str, Any
 def _altered(raw: bytes, part: Altered) -> bytes | None:
     """A message with its texts replaced in order, and its calls by those that are left; the rest keeps its bytes."""
     remaining = iter(part.texts)
-    if isinstance(decoded_message(raw).get("content"), str):
-        return with_content(raw, msgspec.json.encode(next(remaining)))
+    if isinstance(decoded_object(raw).get("content"), str):
+        return spliced(raw, {"content": msgspec.json.encode(next(remaining))})
     left = None if part.calls is None else dict(part.calls)
     called = iter(range(len(raw)))
 
@@ -189,8 +188,8 @@ def _may_stand(placed: Sequence[Placed], place: int) -> bool:
 def _joined(first: bytes, second: bytes, keeps_first: bool) -> bytes:
     """Merge a note into a client message, keeping the client's other members."""
     blocks = [*raw_blocks(first), *raw_blocks(second)]
-    blocks.sort(key=lambda block: not is_raw_result(block))
-    return with_content(first if keeps_first else second, b"[%b]" % b",".join(blocks))
+    blocks.sort(key=lambda block: not is_result(object_of(decoded_value(block))))
+    return spliced(first if keeps_first else second, {"content": b"[%b]" % b",".join(blocks)})
 
 
 _LONG = "1h"
@@ -200,7 +199,7 @@ def last_mark(raw: bytes) -> object:
     """The last one in a message, as its value; None without any."""
     if MARK.encode() not in raw:
         return None
-    marks = [block[MARK] for block in _blocks_marked(blocks_of(decoded_message(raw).get("content")))]
+    marks = [block[MARK] for block in _blocks_marked(blocks_of(decoded_object(raw).get("content")))]
     return marks[-1] if marks else None
 
 

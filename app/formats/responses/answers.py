@@ -85,22 +85,18 @@ class CompactionEvents(EarlyFrames):
         """Whether the answer is begun by a frame of ours."""
         return self.shape == "start"
 
-    def started(self, details: Mapping[str, Any]) -> bytes:
-        return self._frame("compaction_started", details, "response.created")
-
-    def _closing(self, kind: str, details: Mapping[str, Any], members: bytes) -> bytes:
-        if self.shape == "comment":
-            self.outcome = b'"compaction":' + self._data(kind, details)
-        return self._frame(kind, details, "response.in_progress", members)
-
-    def _frame(self, kind: str, details: Mapping[str, Any], type_: str, members: bytes = b"") -> bytes:
+    def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
+        opens = kind == "compaction_started"
+        if self.shape == "comment" and not opens:
+            self.outcome = b'"compaction":' + self.data(kind, details)
         if not self.begins:
             # Clients tell an event by the type in its data, too.
-            return self._beside(f"context.{kind}" if self.shape == "named" else kind, details)
+            return super(CompactionEvents, self).frame(f"context.{kind}" if self.shape == "named" else kind, details)
         parsed = msgspec.json.decode(b"{" + members + b"}")
-        compaction = msgspec.Raw(self._data(kind, details))
+        compaction = msgspec.Raw(self.data(kind, details))
         begun = response(self.id, self.model, "in_progress", store=False)
         self.number += 1
+        type_ = "response.created" if opens else "response.in_progress"
         return frame(type_, self.number - 1, {"response": begun, "compaction": compaction, **parsed})
 
 

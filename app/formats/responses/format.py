@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -122,28 +123,18 @@ def _is_reference(raw: bytes) -> bool:
 
 
 def _asks_for_compaction(source: RawObject, elements: Sequence[bytes]) -> bool:
-    """Whether the provider is asked to compact: now, or from a threshold on."""
-    if elements and _is_trigger(elements[-1]):
+    """Whether the provider is asked to compact: now, in place of an answer, or from a threshold on."""
+    last = elements[-1] if elements else b""
+    if b'"compaction_trigger"' in last and type_of(decoded_object(last, "An item")) == "compaction_trigger":
         return True
-    managed = source.value("context_management") if "context_management" in source else None
-    return any(entry.get("type") == "compaction" for entry in objects_in(managed))
-
-
-def _is_trigger(raw: bytes) -> bool:
-    """Whether an item asks for a compaction in place of an answer."""
-    return b'"compaction_trigger"' in raw and type_of(decoded_object(raw, "An item")) == "compaction_trigger"
+    return any(entry.get("type") == "compaction" for entry in objects_in(source.value("context_management")))
 
 
 def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:
     """Whether the client compacts its history itself, as Codex says beside its input, or in what it asks for."""
-    said = source.value("client_metadata")
-    turn = said.get(CODEX_METADATA) if isinstance(said, dict) else None
-    if isinstance(turn, str):
-        try:
-            metadata = msgspec.json.decode(turn)
-        except (msgspec.DecodeError, RecursionError):
-            metadata = None
-        if isinstance(metadata, dict) and metadata.get("request_kind") == "compaction":
+    turn = text_at(object_of(source.value("client_metadata")), CODEX_METADATA)
+    with suppress(msgspec.DecodeError, RecursionError):
+        if turn and object_of(msgspec.json.decode(turn)).get("request_kind") == "compaction":
             return True
     last = elements[-1] if elements else b""
     if CODEX_PROMPT.encode() not in last or not last.startswith(b"{"):
