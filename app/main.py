@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
 from app import __version__
-from app.api.error_handlers import add_error_handlers
+from app.api.dependencies import add_error_handlers
 from app.api.health import health_router, metrics_router
 from app.api.routes import ROUTERS
 from app.api.schema import schema_of

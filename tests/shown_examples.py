@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from app.api import wire_schema
+from app.api.schema import HEADERS, SCHEMAS
 from app.conversation.reasons import Code
-from app.inspector.reference import pretty
+from app.inspector.landing import pretty
 from app.main import create_app
 from app.settings import load
 
@@ -134,12 +134,12 @@ def _frames(of: str, __: Examples) -> str:
 
 
 def _members(of: str, _: Examples) -> str:
-    members = wire_schema.SCHEMAS[of]["properties"]
+    members = SCHEMAS[of]["properties"]
     return _table("member", {name: each["description"] for name, each in members.items()})
 
 
 def _headers(_: str, __: Examples) -> str:
-    return _table("answer header", {name: each["description"] for name, each in wire_schema.HEADERS.items()})
+    return _table("answer header", {name: each["description"] for name, each in HEADERS.items()})
 
 
 def _reasons(_: str, __: Examples) -> str:

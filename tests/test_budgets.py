@@ -14,26 +14,26 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 46_777,
+    "app": 46_680,
     "app/cli": 2_655,
-    "app/compaction": 10_852,
+    "app/compaction": 10_774,
     "app/conversation": 2_096,
     "app/http": 3_210,
-    "app/inspector": 3_050,
+    "app/inspector": 3_028,
     "app/providers": 1_811,
     "app/proxy": 3_049,
-    "app/api": 2_910,
+    "app/api": 2_857,
     "app/runtime": 689,
     "app/settings": 1_989,
     "app/store": 4_710,
     "app/telemetry": 540,
     "app/tokens": 2_130,
     "app/formats": 6_765,
-    "tests": 64_251,
+    "tests": 64_193,
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""
-FILES = 227
+FILES = 212
 """Python files in `app`, at most."""
 SETTINGS = 70
 TABLES = 12

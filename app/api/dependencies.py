@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
-from fastapi import Depends, Path, Query, Request
+from fastapi import Depends, FastAPI, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
 from pydantic import BaseModel
+from starlette.exceptions import HTTPException
 
+from app.api.schema import methods_of
 from app.compaction.fallback import Status
-from app.errors import ConversationNotFound, InvalidRequest, UnsupportedMediaType
+from app.errors import (
+    ConversationNotFound,
+    InvalidRequest,
+    MethodNotAllowed,
+    StenoError,
+    StorageUnavailable,
+    UnknownPath,
+    UnsupportedMediaType,
+)
 from app.formats.format import WireFormat
 from app.formats.paths import FORMAT_NAMES
 from app.formats.raw_json import RawObject, Unreadable
@@ -18,9 +31,11 @@ from app.http.asgi import peer_of, read_body
 from app.http.proxies import is_trusted
 from app.http.relayed import value_of
 from app.proxy.conversation_ids import name_in_path
+from app.proxy.exchange import LONGEST_PATH, REQUEST
+from app.proxy.gate import LISTENER
 from app.proxy.request import plain_body
 from app.proxy.services import Services
-from app.store import Page, Paging, StoredConversation
+from app.store import Page, Paging, StoredConversation, StoreUnavailable, UnknownCursor
 from app.store.conversations import find_conversation
 
 T = TypeVar("T")
@@ -183,3 +198,49 @@ def made_of(out: type[M], source: object, /, **others: Any) -> M:
     """An object of an answer: the members that the source has by the same name, and the others."""
     same = {name: getattr(source, name) for name in out.model_fields if name not in others and hasattr(source, name)}
     return out.model_validate({**same, **others})
+
+
+_THEIRS = re.compile(
+    r"/*(?P<named>(/[cu]/[^/]+){0,2})/+(v1/+)?(?P<api>chat/+completions|messages|responses|models|embeddings)(/.*)?"
+)
+"""Pattern of a provider's path without `/v1`, or with too many slashes before it."""
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    async def refuse(request: Request, error: Exception) -> Response:
+        if isinstance(error, StenoError):
+            shown = error
+        elif isinstance(error, StoreUnavailable):
+            shown = StorageUnavailable(f"The database cannot be used: {error.reason}.")
+        elif isinstance(error, UnknownCursor):
+            shown = InvalidRequest(str(error), "after")
+        elif isinstance(error, RequestValidationError):
+            first = error.errors()[0]
+            shown = InvalidRequest(f"{first['loc'][-1]}: {first['msg']}.", str(first["loc"][-1]))
+        else:
+            shown = _no_route(app, request)
+        request.scope[REQUEST].failed(shown)
+        headers = {name.decode(): value.decode() for name, value in shown.headers}
+        return Response(shown.envelope, shown.status, headers)
+
+    for kind in (StenoError, StoreUnavailable, UnknownCursor, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, refuse)
+
+
+def _no_route(app: FastAPI, request: Request) -> StenoError:
+    path, method = request.scope["path"][:LONGEST_PATH], request.method
+    if allowed := methods_of(app, request.scope):
+        return MethodNotAllowed(f"{path} has no {method}; it has {', '.join(allowed)}.", allowed)
+    if (theirs := _THEIRS.fullmatch(path)) is not None:
+        return UnknownPath(f"Steno has no {path}. {_base_urls(base_of(request), theirs['named'], theirs['api'])}")
+    if LISTENER in request.scope:  # The schema is at one of two, and what it tells of at both.
+        return UnknownPath(f"Steno has no {path} here.")
+    return UnknownPath(f"Steno has no {path}; see /openapi.json for what it has.")
+
+
+def _base_urls(base: str, named: str, api: str) -> str:
+    """Base URLs to suggest to a client that asked for a provider's path without its `/v1`."""
+    told = f"Set the client's base URL to {base}{named}/v1."
+    if api == "messages":
+        told += f" A client that adds /v1 itself, as Anthropic's do, needs {base}{named}, without /v1."
+    return told

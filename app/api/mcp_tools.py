@@ -17,7 +17,7 @@ import httpx2
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from app.api.handoff import message_in
+from app.api.messages import message_in
 from app.compaction.prompts import said_in
 from app.compaction.tool_output import shorten
 from app.conversation.quoting import as_block, one_line

@@ -5,20 +5,17 @@ from __future__ import annotations
 from app.api import (
     compact,
     conversations,
-    edits,
-    handoff,
     mcp,
     messages,
     models,
     pins,
     plan,
-    search,
     summaries,
     tenant,
     usage,
 )
 
-_SUBJECTS = (compact, pins, search, tenant, usage, conversations, handoff, messages, summaries, edits, models, plan)
+_SUBJECTS = (compact, pins, tenant, usage, conversations, messages, summaries, models, plan)
 
 ROUTERS = (*(subject.router for subject in _SUBJECTS), mcp.router)
 """Routers of the REST interface, in the order in which the schema lists them."""

@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
-from msgspec.structs import asdict
+from fastapi import APIRouter, Query
+from msgspec import DecodeError, Struct
+from msgspec.json import decode
+from msgspec.structs import asdict, replace
 from pydantic import BaseModel, Field
 
-from app.api.dependencies import ConversationId, Listing, OldestFirst, Tenant, TheServices, known, listing, made_of
-from app.compaction.chunks import SummaryChunk
-from app.errors import SummaryNotFound
+from app.api.dependencies import (
+    After,
+    Body,
+    ConversationId,
+    Limit,
+    Listing,
+    OldestFirst,
+    Tenant,
+    TheServices,
+    known,
+    listing,
+    made_of,
+)
+from app.compaction.chunk_builder import corrected
+from app.compaction.chunks import SummaryChunk, UserWords
+from app.conversation.secrets import without_secrets
+from app.errors import InvalidRequest, SummaryNotFound
 from app.proxy.services import Services
-from app.store.chunks import find_summary, read_summaries
+from app.store.chunks import delete_chunk, find_summary, read_summaries, replace_chunk, search_summaries
+from app.store.tables import Paging
+
+LONGEST_QUERY = 200
+"""Characters of a text to search for."""
+LONGEST_BODY = 200_000
+"""Bytes of a body; no summary is as long."""
+MOST_LINES = 1_000
+_LIST = {"type": "array", "maxItems": MOST_LINES}
+_EDIT = {"type": "object", "properties": {"text": {"type": "string"}, "values": _LIST, "user_words": _LIST}}
+_EXAMPLE = {"text": "The customer asked about the orders ORD-0001 to ORD-0012; all are on their way."}
+_WHAT_TO_SEND = 'Send {"text": "..."}, a new text; "values" are lines, "user_words" {"turn": 3, "text": "..."}.'
+_MEMBER = re.compile(r"\$\.(values|user_words)")
+
+Text = Annotated[str, Query(description="Part of a text, in upper or lower case.")]
 
 
 class SummaryOut(BaseModel):
@@ -35,6 +66,18 @@ class SummaryOut(BaseModel):
     model: str
     prompt_version: str = Field(description="`edited` where a person wrote the text.")
     created_at: datetime | None
+
+
+class _Edit(Struct):
+    text: str | None = None
+    values: list[str] | None = None
+    user_words: list[UserWords] | None = None
+
+
+class SummariesDeletedOut(BaseModel):
+    conversation_id: str
+    object: Literal["summaries.deleted"] = "summaries.deleted"
+    data: list[str] = Field(description="Ids of the summary and of every fold that stood for it.")
 
 
 router = APIRouter(prefix="/context", tags=["summaries"])
@@ -78,3 +121,86 @@ def summary_out(chunk: SummaryChunk) -> SummaryOut:
         carried=[chunk.first_index + offset for offset in chunk.carried],
         token_count=chunk.tokens,
     )
+
+
+@router.patch(
+    "/conversations/{conversation_id}/summaries/{summary_id}",
+    openapi_extra={
+        "requestBody": {"content": {"application/json": {"schema": _EDIT, "example": _EXAMPLE}}, "required": True}
+    },
+)
+async def edit_summary(
+    services: TheServices, tenant: Tenant, conversation_id: ConversationId, summary_id: str, body: Body
+) -> SummaryOut:
+    """Replaces the summary: a new one with this text stands for its messages, under an id of its own, from the next
+    request on. Every fold that stood for it is deleted."""
+    members = _read_edit(body)
+    old = await found_summary(services, tenant, conversation_id, summary_id)
+    conversation = await known(services, tenant, conversation_id)
+    count, budget = services.model_limits.for_summaries(conversation.model, tenant, services.format)
+    new = await services.work.do(tenant, lambda: corrected(old, conversation_id, count, **members))
+    most = max(budget.summary, old.tokens)
+    if new.tokens > most:
+        shown, room = (round(budget.line.ratio * tokens) for tokens in (new.tokens, most))
+        raise InvalidRequest(
+            f"The summary would take about {shown} tokens with its values and the user's words; it may take {room}"
+            " (summary.max_tokens, and a share of the model's window).",
+            "text",
+        )
+    if new is old:
+        return summary_out(old)
+    stored = await services.store.rest_change(replace_chunk, tenant, old.id, new)
+    services.compactor.forget_summaries(tenant, [old.id])
+    if stored is None:
+        raise no_summary(conversation_id, summary_id)
+    return summary_out(stored)
+
+
+@router.delete("/conversations/{conversation_id}/summaries/{summary_id}")
+async def delete_summary(
+    services: TheServices, tenant: Tenant, conversation_id: ConversationId, summary_id: str
+) -> SummariesDeletedOut:
+    """Deletes the summary and every fold that stands for it: its messages are sent again, or summarised anew."""
+    chunk = await found_summary(services, tenant, conversation_id, summary_id)
+    deleted = await services.store.rest_change(delete_chunk, tenant, chunk.id)
+    services.compactor.forget_summaries(tenant, [chunk.id])
+    if not deleted:
+        raise no_summary(conversation_id, summary_id)
+    return SummariesDeletedOut(conversation_id=conversation_id, data=deleted)
+
+
+def _read_edit(body: bytes) -> dict[str, Any]:
+    """Text, values and user's words that replace the summary's own, without secrets. Raises `InvalidRequest`."""
+    if len(body) > LONGEST_BODY:
+        raise InvalidRequest(f"The body has {len(body)} bytes; a summary fits into {LONGEST_BODY}.", "text")
+    try:
+        edit = decode(body, type=_Edit)
+    except DecodeError as error:
+        raise InvalidRequest(f"{error}. {_WHAT_TO_SEND}", next(iter(_MEMBER.findall(str(error))), "text")) from None
+    if not (given := {name: value for name, value in asdict(edit).items() if value is not None}):
+        raise InvalidRequest(_WHAT_TO_SEND, "text")
+    if "text" in given and not given["text"].strip():
+        raise InvalidRequest("The text is empty. To be rid of the summary, delete it.", "text")
+    for name, lines in (("values", edit.values or []), ("user_words", [said.text for said in edit.user_words or []])):
+        if len(lines) > MOST_LINES:
+            raise InvalidRequest(f"{name} holds {len(lines)} lines; at most {MOST_LINES} can be kept.", name)
+        if any(not line.strip() or (name == "values" and len(line.splitlines()) > 1) for line in lines):
+            raise InvalidRequest(f"{name} holds a text that is empty, or not one line.", name)
+    if "values" in given:
+        given["values"] = [*map(without_secrets, given["values"])]
+    if "user_words" in given:
+        given["user_words"] = [replace(words, text=without_secrets(words.text)) for words in given["user_words"]]
+    return given | ({"text": without_secrets(given["text"])} if "text" in given else {})
+
+
+@router.get("/search")
+async def search(
+    services: TheServices, tenant: Tenant, q: Text = "", limit: Limit = 20, after: After = None
+) -> Listing[SummaryOut]:
+    """The caller's summaries that hold `q` in their text, values or user's words, newest first."""
+    if not q.strip():
+        raise InvalidRequest("q must hold the text to look for; it is empty.", "q")
+    if len(q) > LONGEST_QUERY:
+        raise InvalidRequest(f"q has {len(q)} characters; at most {LONGEST_QUERY} are looked for.", "q")
+    found = await services.store.rest(search_summaries, tenant, q.strip(), Paging(limit, after, "desc"))
+    return listing(found, summary_out)

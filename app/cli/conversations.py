@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from app.api import handoff
+from app.api import messages
 from app.cli.terminal import on_terminal, print_json, say, say_row
 from app.formats.registry import FORMATS
 from app.main import open_store
@@ -107,7 +107,7 @@ async def content_of(store: Store, conversation_id: str, tenant: str) -> dict[st
 async def handoff_of(store: Store, conversation_id: str, tenant: str) -> str:
     """Return the document to go on from, with whatever messages were kept. Raises `NotFound`."""
     found = await the_one(store, conversation_id, tenant)
-    write = await handoff.handoff_of(store, FORMATS, found.tenant, found.conversation)
+    write = await messages.handoff_of(store, FORMATS, found.tenant, found.conversation)
     return write()
 
 

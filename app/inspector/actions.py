@@ -9,15 +9,14 @@ import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from app.api import compact, conversations, edits, pins
+from app.api import compact, conversations, pins, summaries
 from app.conversation.reasons import Code
 from app.errors import StenoError, SummaryNotFound
-from app.inspector.conversation import TheConversation, page_of, summary_page
-from app.inspector.curl import key_header
+from app.inspector.conversation import TheConversation, meanings, page_of, summary_page
+from app.inspector.landing import key_header
 from app.inspector.pages import address, segment
-from app.inspector.said import formats_of
+from app.inspector.payload import formats_of
 from app.inspector.visits import NoSuchPage, PageRoute, TheForm, TheVisit, Visit, redirected
-from app.inspector.why import meanings
 from app.store import StoredConversation
 from app.store.conversations import find_pins
 
@@ -80,11 +79,11 @@ async def edit_summary(visit: TheVisit, conversation: TheConversation, summary_i
     services, tenant, id_ = visit.services, visit.tenant, conversation.id
     try:
         if "delete" in form:
-            await edits.delete_summary(services, tenant, id_, summary_id)
+            await summaries.delete_summary(services, tenant, id_, summary_id)
             return _back(conversation, "deleted", "summaries")
         # A form sends lines with a carriage return.
         text = form.get("text", "").replace("\r\n", "\n")
-        edited = await edits.edit_summary(services, tenant, id_, summary_id, msgspec.json.encode({"text": text}))
+        edited = await summaries.edit_summary(services, tenant, id_, summary_id, msgspec.json.encode({"text": text}))
     except SummaryNotFound as error:
         raise NoSuchPage from error
     except StenoError as error:

@@ -7,18 +7,22 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from math import isinf
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from msgspec import Struct
 from prometheus_client.samples import Sample
 
-from app.inspector.charts import Stacked, stacked
+from app.compaction.fallback import Status
 from app.inspector.formats import DOLLARS, short, whole, words
-from app.inspector.visits import PageRoute, TheVisit, Visit
-from app.store import DayUsage, StoredCalibration, UsageOverview, UsageSum
-from app.store.calibrations import read_own_calibrations
+from app.inspector.pages import address
+from app.inspector.sawtooth import Stacked, stacked
+from app.inspector.visits import PageRoute, TheVisit, Visit, redirected
+from app.store import DayUsage, Sorting, StoredCalibration, UnknownCursor, UsageOverview, UsageSum, Wanted
+from app.store.calibrations import read_models_used, read_own_calibrations
+from app.store.conversations import search_conversations
+from app.store.histories import find_titles
 from app.store.tables import Paging
 from app.store.usage import add_sums, read_overview
 
@@ -200,3 +204,52 @@ def _each_day(usage: UsageOverview, days: int) -> list[tuple[date, list[DayUsage
 
 def _named(day: date) -> str:
     return f"{day.day} {day:%b}"
+
+
+PER_PAGE = 50
+LONGEST_SEARCH = 200
+STATUSES = get_args(Status)
+SORTED_BY = {
+    "updated": "last request",
+    "created": "first request",
+    "saved": "tokens saved",
+    "size": "size",
+    "requests": "requests",
+}
+HERE = "/ui/conversations"
+Text = Annotated[str, Query(max_length=LONGEST_SEARCH)]
+
+
+@router.get(HERE)
+async def list_conversations(
+    visit: TheVisit,
+    q: Text = "",
+    status: Text = "",
+    model: Text = "",
+    saved: bool = False,
+    failed: bool = False,
+    sort: Sorting = "updated",
+    after: Annotated[str | None, Query(max_length=1_000)] = None,
+) -> Response:
+    wanted = Wanted(text=q.strip(), status=status or None, model=model or None, saved=saved, failed=failed)
+    # As they stand in the form, so that a link to the next page asks for the same.
+    asked = {"q": q.strip(), "status": status, "model": model, "saved": saved or None, "failed": failed or None}
+    asked["sort"] = None if sort == "updated" else sort
+    try:
+        found = await visit.find(search_conversations, wanted, sort, limit=PER_PAGE, after=after)
+    except UnknownCursor:
+        return redirected(address(HERE, **asked))
+    return visit.page(
+        "conversations.html",
+        found=found,
+        titles=await visit.find(find_titles, [each.id for each in found.data]),
+        wanted=wanted,
+        sort=sort,
+        asked=asked,
+        is_filtered=wanted != Wanted(),
+        first_page=after is None,
+        statuses=STATUSES,
+        models=await visit.find(read_models_used, 100),
+        sorted_by=SORTED_BY,
+        here=HERE,
+    )

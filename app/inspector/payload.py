@@ -8,16 +8,189 @@ stored nowhere: of these the shape is shown, and that it is no more than that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from app.api.messages import message_in
 from app.compaction.chunks import SummaryChunk
 from app.compaction.prompts import chunk_text
-from app.inspector.said import LONGEST, Formats, Said, said_in
-from app.inspector.timeline import WORDS
+from app.conversation.messages import Kind, Message
+from app.formats.format import WireFormat
+from app.proxy.services import Services
 from app.store import StoredMessage
+
+FATES: Mapping[str, str] = {
+    "verbatim": "verbatim",
+    "summarized": "in a summary",
+    "carried": "carried",
+    "pinned": "pinned",
+    "pruned": "left out",
+    "masked": "masked",
+}
+"""Words for fates whose name in the coverage is not what a person would say."""
+
+
+class Fate(NamedTuple):
+    """Fate of a message: what stands for it in the payload."""
+
+    kind: str
+    """Kind of the part, as in the coverage."""
+    tokens: int | None
+    """Tokens that the message takes by itself; None where it shares them with others."""
+    summary_id: str | None
+    """Id of the summary that stands for the message."""
+    pinned: bool
+    """True where a verbatim copy is in the payload, too."""
+    recalled: bool
+    """True where passages of the message are quoted."""
+
+    @property
+    def word(self) -> str:
+        return FATES.get(self.kind, self.kind)
+
+
+class Stretch(Struct, frozen=True):
+    """Messages in a row with the same fate."""
+
+    first: int
+    last: int
+    fate: Fate
+    tokens: int
+    """Tokens of all of them in the payload."""
+
+    @property
+    def count(self) -> int:
+        return self.last - self.first + 1
+
+
+class Fates(Struct, frozen=True):
+    """Fates of the messages after the leading instructions."""
+
+    parts: Sequence[Mapping[str, Any]]
+
+    @property
+    def number(self) -> int:
+        """Number of messages."""
+        return 1 + max((part["last_index"] for part in self.parts if "last_index" in part), default=-1)
+
+    @property
+    def stretches(self) -> list[Stretch]:
+        """Stretches of all messages, in order. A message that stays beside its summary, or is cut, is one by itself."""
+        found = []
+        for first, last in self._runs():
+            fate = self.of(first)
+            tokens = self._tokens(first, last)
+            found.append(Stretch(first, last, fate, tokens))
+        return found
+
+    def of(self, index: int) -> Fate:
+        """Fate of a message; where it is shown beside its summary, that counts."""
+        standing = [part for part in self.parts if _holds(part, index)]
+        pinned = any(part["kind"] == "pinned" for part in standing)
+        recalled = any(part["kind"] == "recalled" and index in part["messages"] for part in self.parts)
+        summary = next((part["summary_id"] for part in standing if part["kind"] == "summarized"), None)
+        own = [part for part in standing if part["kind"] != "pinned"]
+        shown = next((part for part in own if part["kind"] not in ("summarized", "pruned")), None)
+        part = shown or (own[0] if own else {"kind": "unknown", "tokens": 0})
+        alone = part.get("first_index") == part.get("last_index") and part["kind"] != "summarized"
+        return Fate(part["kind"], part["tokens"] if alone else None, summary, pinned, recalled)
+
+    def _runs(self) -> list[tuple[int, int]]:
+        """Indexes at which fates change: at the ends of parts, and at messages that are quoted."""
+        count = self.number
+        edges = {0, count}
+        for part in self.parts:
+            if "first_index" in part:
+                edges |= {part["first_index"], part["last_index"] + 1}
+            elif part["kind"] == "recalled":
+                edges |= {edge for index in part["messages"] for edge in (index, index + 1)}
+        ordered = sorted(edge for edge in edges if 0 <= edge <= count)
+        return [(start, stop - 1) for start, stop in pairwise(ordered)]
+
+    def _tokens(self, first: int, last: int) -> int:
+        """Tokens of the parts that lie within; a summary's stand with its first message."""
+        return sum(
+            part["tokens"]
+            for part in self.parts
+            if part["kind"] not in ("pinned", "recalled") and first <= part.get("first_index", -1) <= last
+        )
+
+
+def _holds(part: Mapping[str, Any], index: int) -> bool:
+    return bool(part.get("first_index", index + 1) <= index <= part.get("last_index", -1))
+
+
+Formats = Mapping[str, WireFormat]
+"""Wire formats by name."""
+LONGEST = 20_000
+"""Characters of one message that a page shows."""
+GLANCE = 320
+"""Characters of a message that are shown at first."""
+KINDS: Mapping[str, str] = {
+    Kind.INSTRUCTIONS.name.lower(): "instructions",
+    Kind.USER.name.lower(): "user",
+    Kind.CLIENT.name.lower(): "user's program",
+    Kind.ASSISTANT.name.lower(): "assistant",
+    Kind.RESULT.name.lower(): "tool result",
+    Kind.OTHER.name.lower(): "other",
+}
+
+
+class Said(Struct, frozen=True):
+    kind: str
+    """Kind of the message, in a word."""
+    text: str
+    """Text as far as it is shown."""
+    calls: tuple[str, ...] = ()
+    """Names of the tools that the message calls."""
+    beside: str = ""
+    """Names of the parts that are no text."""
+    left: int = 0
+    """Number of characters that are not shown."""
+
+    @property
+    def glance(self) -> str:
+        """Beginning of the text; empty where that is all of it."""
+        return self.text[:GLANCE].rstrip() if len(self.text) > GLANCE or self.text.count("\n") > 5 else ""
+
+
+def formats_of(services: Services) -> Formats:
+    return {each.name: each for each in services.formats}
+
+
+def said_in(stored: StoredMessage, formats: Formats) -> Said:
+    """Message as a page shows it; one that cannot be read any more is shown as its JSON."""
+    if (message := message_in(stored.sent, formats.get(stored.format))) is None:
+        return _cut(KINDS["other"], stored.sent)
+    return _cut(
+        KINDS[message.kind.name.lower()],
+        _text_of(message),
+        tuple(call.name for call in message.calls),
+        _beside(message),
+    )
+
+
+def _cut(kind: str, text: str, calls: tuple[str, ...] = (), beside: str = "") -> Said:
+    return Said(kind, text[:LONGEST], calls, beside, max(0, len(text) - LONGEST))
+
+
+def _text_of(message: Message) -> str:
+    said = [text for text in message.texts if text]
+    said += [f"{call.name}({call.arguments})" for call in message.calls]
+    return "\n".join(said)
+
+
+def _beside(message: Message) -> str:
+    held = []
+    if message.media:
+        held.append("1 attachment" if len(message.media) == 1 else f"{len(message.media)} attachments")
+    if message.thoughts or message.encrypted:
+        held.append("reasoning")
+    return ", ".join(held)
+
 
 _WHOLE = ("instructions", "verbatim", "carried", "pinned")
 """Kinds of parts whose messages went as they came."""
@@ -53,7 +226,7 @@ class Entry(Struct, frozen=True):
 
     @property
     def word(self) -> str:
-        return {"summarized": "summary"}.get(self.kind, WORDS.get(self.kind, self.kind).replace("_", " "))
+        return {"summarized": "summary"}.get(self.kind, FATES.get(self.kind, self.kind).replace("_", " "))
 
 
 class Place(Struct, frozen=True):
@@ -99,7 +272,7 @@ def entry_of(
     kind = part["kind"]
     if index is not None:
         shown = _stored(kind, index, messages, formats)
-        return shown if kind in _WHOLE else _cut(part, shown)
+        return shown if kind in _WHOLE else _shortened(part, shown)
     if kind == "summarized":
         return _summary(part, chunks.get(part["summary_id"]))
     if kind == "pruned":
@@ -121,7 +294,7 @@ def _summary(part: Mapping[str, Any], chunk: SummaryChunk | None) -> Entry:
     )
 
 
-def _cut(part: Mapping[str, Any], original: Entry) -> Entry:
+def _shortened(part: Mapping[str, Any], original: Entry) -> Entry:
     note = f"Sent cut to about {part['tokens']:,} tokens; what was left of it is not stored. This is the original."
     return replace(original, tokens=part["tokens"], note=note if original.said else _ONLY_SHAPE)
 

@@ -6,10 +6,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from app.http.relayed import value_of
-from app.inspector import actions, conversation, conversations, landing, overview, reference, signing_in
+from app.inspector import actions, conversation, landing, overview, signing_in
 from app.inspector.visits import NoSuchPage, PageRoute, TheInspector, redirected
 
-_SUBJECTS = (landing, overview, conversations, actions, conversation, reference, signing_in)
+_SUBJECTS = (landing, overview, actions, conversation, signing_in)
 
 _rest = APIRouter(route_class=PageRoute, include_in_schema=False)
 

@@ -20,10 +20,9 @@ from app.errors import InvalidRequest, MissingCredentials, StenoError
 from app.http.asgi import peer_of, read_body
 from app.http.relayed import value_of
 from app.inspector.formats import minutes
-from app.inspector.guesses import Guesses
 from app.inspector.live import Live
 from app.inspector.pages import HEADERS, Pages
-from app.inspector.session import COOKIE, LASTS_SECONDS, OPERATORS_COOKIE, OVER_TLS, Session, Sessions
+from app.inspector.session import COOKIE, LASTS_SECONDS, OPERATORS_COOKIE, OVER_TLS, Guesses, Session, Sessions
 from app.proxy.caller import ANONYMOUS
 from app.proxy.exchange import REQUEST
 from app.proxy.gate import LISTENER

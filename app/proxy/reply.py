@@ -65,7 +65,7 @@ class Tokens(msgspec.Struct, frozen=True):
 class Context(msgspec.Struct, frozen=True):
     """The `context` object, wherever one stands: in answers, streams, events and the routes that plan or compact.
 
-    Nothing else writes it. `app/api/wire_schema.py` describes each member; `make examples` renews what shows one.
+    Nothing else writes it. `app/api/schema.py` describes each member; `make examples` renews what shows one.
     """
 
     conversation_id: str

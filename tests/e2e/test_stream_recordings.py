@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.api import wire_schema
+from app.api import schema
 from app.compaction.view import ACTIONS
 from tests.e2e import rest_recordings
 from tests.e2e.stream_recordings import CASES, FOLDER, FORMATS, SHAPES, Written, file_of, recorder
@@ -52,7 +52,7 @@ def test_events_have_the_members_that_the_documentation_lists() -> None:
             for event in events_in((FOLDER / written.name / f"{shape}.txt").read_text()):
                 assert event["type"].removeprefix("context.") in EVENTS
                 seen |= event.keys() | (event.get("messages", {}).keys() - set(ACTIONS))
-    in_context = wire_schema.SCHEMAS["Context"]["properties"].keys()
+    in_context = schema.SCHEMAS["Context"]["properties"].keys()
     assert seen - in_context == listed - in_context - {"context", "forwarded", "saved"}
 
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from openai.types.chat import ChatCompletion
 
-from app.api.wire_schema import SCHEMAS
+from app.api.schema import SCHEMAS
 from examples import context_types
 from examples.context_types import CompactionEnded, CompactionStarted, Context, Status, context_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
-from app.inspector.guesses import MOST_GUESSES, PERIOD_SECONDS, Guesses
+from app.inspector.session import MOST_GUESSES, PERIOD_SECONDS, Guesses
 from app.runtime.bounded import MOST_REMEMBERED
 from tests.unit.clock import Clock
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.inspector import formats
-from app.inspector.charts import HEIGHT, stacked
 from app.inspector.pages import address, segment
+from app.inspector.sawtooth import HEIGHT, stacked
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 

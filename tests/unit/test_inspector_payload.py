@@ -10,9 +10,8 @@ import pytest
 
 from app.compaction.prompts import chunk_text
 from app.formats.registry import FORMATS
-from app.inspector.curl import curl_of
-from app.inspector.payload import Entry, entry_of, places_of, stretches_of
-from app.inspector.said import GLANCE, LONGEST, said_in
+from app.inspector.landing import curl_of
+from app.inspector.payload import GLANCE, LONGEST, Entry, entry_of, places_of, said_in, stretches_of
 from app.store import StoredMessage
 from tests.unit.conversations import chunk, conversation, turns
 

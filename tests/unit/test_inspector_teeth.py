@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from app.inspector.teeth import teeth_of
+from app.inspector.sawtooth import teeth_of
 from app.store import StoredUsage, UsageRecord
 from app.tokens.usage import DecisionRecord, SummaryStats, Tokens
 

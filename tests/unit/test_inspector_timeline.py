@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from app.inspector.timeline import Fates
+from app.inspector.payload import Fates
 
 
 def part(kind: str, first: int, last: int, tokens: int = 10, **more: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import jsonschema_rs
 import pytest
 
-from app.api import wire_schema
+from app.api import schema
 from app.compaction.fallback import Status
 from app.formats.paths import COUNTS
 from app.formats.registry import FORMATS
@@ -66,7 +66,7 @@ def test_each_example_of_a_component_fits_it(name: str) -> None:
 
 
 def test_each_example_in_a_stream_is_an_event_and_a_context_that_fit() -> None:
-    events, contexts = validator(wire_schema.SCHEMAS["CompactionEvent"]), validator(wire_schema.SCHEMAS["Context"])
+    events, contexts = validator(schema.SCHEMAS["CompactionEvent"]), validator(schema.SCHEMAS["Context"])
     for _, operation in operations():
         media = operation["responses"]["200"]["content"].get("text/event-stream")
         if media is None:
@@ -82,15 +82,13 @@ def test_each_example_in_a_stream_is_an_event_and_a_context_that_fit() -> None:
 
 def test_the_schema_knows_every_path_of_a_format() -> None:
     paths = {format_.path.decode() for format_ in FORMATS} | {path.decode() for path in COUNTS}
-    assert {each.path for each in wire_schema.PROXIED} == paths
+    assert {each.path for each in schema.PROXIED} == paths
 
 
 def test_the_schema_knows_every_option_and_status() -> None:
-    assert set(wire_schema.SCHEMAS["ContextOptions"]["properties"]) == set(OPTIONS)
-    assert wire_schema.PARAMETERS["x-context-events"]["schema"]["enum"] == list(EVENT_SHAPES)
-    assert set(get_args(Status)) | {"pending", "bypassed"} == set(
-        wire_schema.HEADERS["x-context-status"]["schema"]["enum"]
-    )
+    assert set(schema.SCHEMAS["ContextOptions"]["properties"]) == set(OPTIONS)
+    assert schema.PARAMETERS["x-context-events"]["schema"]["enum"] == list(EVENT_SHAPES)
+    assert set(get_args(Status)) | {"pending", "bypassed"} == set(schema.HEADERS["x-context-status"]["schema"]["enum"])
 
 
 def test_a_key_that_the_schema_names_is_one_that_steno_reads() -> None:

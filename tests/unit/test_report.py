@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api import wire_schema
+from app.api import schema
 from app.compaction.fallback import Decision
 from app.compaction.request import ChatRequest
 from app.compaction.view import Conversation
@@ -51,7 +51,7 @@ def test_an_answer_an_event_and_a_plan_give_the_same_context(
 
 
 def test_the_schema_describes_each_member_of_the_context_and_what_a_begun_stream_adds() -> None:
-    described = wire_schema.SCHEMAS["Context"]["properties"]
+    described = schema.SCHEMAS["Context"]["properties"]
     assert [*(field.name for field in msgspec.structs.fields(Context)), "provider"] == list(described)
 
 

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from app.api import wire_schema
+from app.api import schema
 from app.compaction.fallback import Status
 from app.conversation.reasons import Code
 from app.formats.requests import OPTIONS
@@ -34,7 +34,7 @@ def first_column(heading: str) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_headers_of_steno_that_pages_name_exist(page: Path) -> None:
     named = set(re.findall(r"\b(x-context-[a-z-]*[a-z])", page.read_text()))
-    assert named <= wire_schema.HEADERS.keys() | wire_schema.PARAMETERS.keys() | INTERNAL
+    assert named <= schema.HEADERS.keys() | schema.PARAMETERS.keys() | INTERNAL
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -45,17 +45,17 @@ def test_error_codes_and_reasons_that_pages_name_exist(page: Path) -> None:
 
 
 def test_every_answer_header_is_listed_and_seen_in_a_recording() -> None:
-    assert first_column("Headers") == wire_schema.HEADERS.keys()
+    assert first_column("Headers") == schema.HEADERS.keys()
     answered = "".join(file.read_text().partition("\n\nHTTP/1.1 ")[2] for file in STREAMS.rglob("*.txt"))
     seen = set(re.findall(r"^(x-context-[a-z-]+): ", answered, re.MULTILINE))
-    assert wire_schema.HEADERS.keys() - seen == {"x-context-reason"}  # A stream that begins early has it in its events.
-    assert seen < wire_schema.HEADERS.keys()
+    assert schema.HEADERS.keys() - seen == {"x-context-reason"}  # A stream that begins early has it in its events.
+    assert seen < schema.HEADERS.keys()
 
 
 def test_every_option_and_request_header_is_listed() -> None:
     listed = section("Options of a request")
     assert set(re.findall(r'"context": \{"(\w+)"', listed)) == set(OPTIONS)
-    assert set(re.findall(r"`(x-context-[a-z-]*[a-z])", listed)) == wire_schema.PARAMETERS.keys()
+    assert set(re.findall(r"`(x-context-[a-z-]*[a-z])", listed)) == schema.PARAMETERS.keys()
 
 
 def test_every_status_is_listed() -> None:
