@@ -12,8 +12,7 @@ import httpx2
 import pytest
 from structlog.testing import capture_logs
 
-from app.inspector.session import MOST_GUESSES
-from app.inspector.session import COOKIE, LASTS_SECONDS, Sessions
+from app.inspector.session import COOKIE, LASTS_SECONDS, MOST_GUESSES, Sessions
 from app.proxy.caller import ANONYMOUS
 from app.store.write_behind import PAUSE_SECONDS
 from tests.e2e.histories import turns
