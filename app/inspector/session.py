@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from app.proxy.caller import ANONYMOUS
-from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, Repeats
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, LogThrottle
 
 COOKIE = "steno_inspector"
 OPERATORS_COOKIE = "steno_operator"
@@ -112,7 +112,7 @@ class Guesses:
         self._clock = clock
         self._made: BoundedMap[str, deque[float]] = BoundedMap(MOST_REMEMBERED)
         """Times of each address's latest guesses, the oldest first."""
-        self._repeats = Repeats(clock)
+        self._throttle = LogThrottle(clock)
 
     def wait(self, address: str) -> float:
         """Seconds until the address may guess again; 0 if it may now."""
@@ -127,5 +127,5 @@ class Guesses:
             made = self._made.get(address) or deque(maxlen=MOST_GUESSES)
             made.append(self._clock())
             self._made.keep(address, made)
-        if (times := self._repeats.again(address)) is not None:
+        if (times := self._throttle.count(address)) is not None:
             log.warning("sign-in guessed", address=address, refused=refused, times=times)
