@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 46_680,
+    "app": 46_655,
     "app/cli": 2_655,
     "app/compaction": 10_774,
     "app/conversation": 2_096,
@@ -33,7 +33,7 @@ LINES = {
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""
-FILES = 212
+FILES = 211
 """Python files in `app`, at most."""
 SETTINGS = 70
 TABLES = 12

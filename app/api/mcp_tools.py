@@ -20,8 +20,8 @@ from msgspec import Meta, Raw, Struct
 from app.api.messages import message_in
 from app.compaction.prompts import said_in
 from app.compaction.tool_output import shorten
+from app.conversation.identity import LONGEST_NAME
 from app.conversation.quoting import as_block, one_line
-from app.conversation.recognition import LONGEST_NAME
 from app.formats.format import WireFormat
 
 A = TypeVar("A", bound=Struct)

@@ -55,8 +55,8 @@ from app.compaction.select import (
 )
 from app.compaction.summarizer import make_chunks
 from app.compaction.view import current_turn, without_thinking
+from app.conversation.identity import possible_heads
 from app.conversation.reasons import Code, Reason, Reasons, because
-from app.conversation.recognition import possible_heads
 from app.runtime.caches import Erased
 from app.runtime.tasks import SingleFlight, Work
 from app.store import StoreUnavailable

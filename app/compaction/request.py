@@ -15,9 +15,9 @@ from app.compaction.policy import Policy
 from app.compaction.recall import quotation_for_last
 from app.compaction.user_words import SHARE, OmittedWords
 from app.compaction.view import Conversation, Note, Pins, Recalled, View, covered_by, lacks_current_thinking
+from app.conversation.identity import Heads, Recognition
 from app.conversation.lazy import lazy
 from app.conversation.messages import own_message
-from app.conversation.recognition import Heads, Recognition
 from app.formats.format import WireFormat
 from app.formats.requests import WireRequest
 from app.formats.sse import EventShape

@@ -16,11 +16,11 @@ import msgspec
 import structlog
 
 from app.compaction.view import Conversation
-from app.conversation.identity import Identity
-from app.conversation.recognition import (
+from app.conversation.identity import (
     LONGEST_NAME,
     Head,
     Heads,
+    Identity,
     Recognition,
     goes_on,
     possible_heads,

@@ -17,10 +17,9 @@ from msgspec.structs import replace
 
 from app.compaction.request import MANY_MESSAGES, ChatRequest
 from app.compaction.view import Conversation, turn_digest
-from app.conversation.identity import Identity
+from app.conversation.identity import Identity, heads_of
 from app.conversation.messages import Kind
 from app.conversation.reasons import Code, Reason
-from app.conversation.recognition import heads_of
 from app.errors import BodyTooLarge, InvalidRequest
 from app.formats.raw_json import Unreadable
 from app.formats.reader import MessageReader

@@ -32,8 +32,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.conversation.identity import Head
 from app.conversation.reasons import Code
-from app.conversation.recognition import Head
 from app.store.chunks import delete_chunks_of, holding, note_use
 from app.store.engine import UnknownCursor
 from app.store.leases import is_under_way, revoke_leases

@@ -19,7 +19,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.compaction.chunks import ChunkRange, SummaryChunk
-from app.conversation.recognition import Head
+from app.conversation.identity import Head
 from app.runtime.bounded import LogThrottle
 from app.runtime.caches import Erased
 from app.store import chunks, conversations, leases, retention, schema

@@ -17,7 +17,7 @@ from typing import TypeVar
 import structlog
 from sqlalchemy import text
 
-from app.conversation.recognition import Head
+from app.conversation.identity import Head
 from app.runtime.bounded import LogThrottle
 from app.runtime.caches import Erased
 from app.store.conversations import ConversationSeen, UnwrittenRequests, is_committed, write_conversations

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.conversation.recognition import Head
+from app.conversation.identity import Head
 from app.store import Page, Store, UnknownCursor
 from app.store.chunks import chunks_in
 from app.store.conversations import UnwrittenRequests, find_conversation, read_conversations, write_conversations

@@ -12,8 +12,8 @@ import pytest
 from app.compaction.chunks import FirstChunk
 from app.compaction.select import Succession, changes_every_turn, successions
 from app.compaction.view import Conversation
+from app.conversation.identity import Head, heads_of, possible_heads, recognise
 from app.conversation.messages import Message
-from app.conversation.recognition import Head, heads_of, possible_heads, recognise
 from tests.unit.conversations import IDENTITY, conversation, message, turns
 
 DUE = 12

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from app.conversation.recognition import LONGEST_NAME
+from app.conversation.identity import LONGEST_NAME
 from app.errors import InvalidRequest
 from app.formats.format import WireFormat
 from app.formats.registry import FORMATS

@@ -1,7 +1,7 @@
 """Which conversation a history continues."""
 
 from app.compaction.view import Conversation
-from app.conversation.recognition import MOST_HEADS, Head, heads_of, possible_heads, recognise
+from app.conversation.identity import MOST_HEADS, Head, heads_of, possible_heads, recognise
 from tests.unit.conversations import IDENTITY, conversation, message, turns
 
 
