@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import httpx2
 from pydantic import SecretStr
 
+from app.http.loopback import serve
 from app.main import create_app
-from app.runtime.server import serve
 from app.settings import ClientSettings, ModelSettings, Settings
 
 ANSWER_SECONDS = 120.0
@@ -22,7 +22,7 @@ def asking(settings: Settings) -> Iterator[httpx2.Client]:
     here = settings.server.model_copy(update={"host": "127.0.0.1"})
     alone = settings.model_copy(update={"storage": in_memory, "server": here, "clients": ClientSettings()})
     with (
-        serve(create_app(alone, reports=False), lifespan="on") as server,
+        serve(create_app(alone, reports=False)) as server,
         httpx2.Client(base_url=server.url, timeout=ANSWER_SECONDS, trust_env=False) as client,
     ):
         yield client

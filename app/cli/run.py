@@ -29,9 +29,9 @@ from app.cli.logs import configure_logging
 from app.cli.server import SWITCH_SECONDS, cannot_listen, with_password
 from app.cli.spent import Spent
 from app.cli.tools import ANTHROPIC_VARIABLES, KEY_VARIABLES, OPENAI_VARIABLES, prepared, variables_for
+from app.http.loopback import serve
 from app.http.protocol import protocol_within
 from app.main import create_app
-from app.runtime.server import serve
 from app.settings import ConfigurationError, Settings, load
 from app.settings.upstreams import ANTHROPIC
 from app.store.engine import read_url
@@ -196,9 +196,7 @@ def _serving(settings: Settings, port: int, spent: Spent, log: _LogFile) -> Iter
             app,
             listener=listener,
             http=protocol_within(settings.limits.receive_seconds, settings.limits.connections),
-            date_header=False,
-            server_header=False,
-            lifespan="on",
+            own_headers=False,
         )
     except RuntimeError as error:
         why: str | None = app.state.failure

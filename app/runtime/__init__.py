@@ -1,1 +1,1 @@
-"""Memory, threads and tasks of a process, within bounds. This room knows nothing of what they hold or do."""
+"""Memory, threads and tasks of a process, within bounds, whatever they hold or do."""

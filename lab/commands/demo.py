@@ -11,8 +11,8 @@ from typing import Any
 import httpx2
 
 from app.cli.terminal import say
+from app.http.loopback import serve
 from app.main import create_app
-from app.runtime.server import serve
 from app.settings import load
 from lab.replay.stage import counter
 from lab.simulator import Simulator
@@ -152,7 +152,7 @@ def _steno(upstream: str, model: str, window: int) -> Iterator[str]:
         storage={"url": "memory", "timeout_seconds": 5.0, "messages": True},
     )
     app = create_app(settings.model_copy(update={"upstreams": {}}))
-    with serve(app, date_header=False, server_header=False, lifespan="on") as server:
+    with serve(app, own_headers=False) as server:
         yield server.url
 
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from app.http.loopback import serve
 from app.main import create_app
-from app.runtime.server import serve
 from app.settings import load
 from app.tokens.rules import rules_for
 from app.tokens.tokenizer import Tokenizer
@@ -65,5 +65,5 @@ def stage(
             **(settings or {}),
         )
         steno = create_app(loaded.model_copy(update={"upstreams": {}}))
-        with serve(steno, date_header=False, server_header=False, lifespan="on") as server:
+        with serve(steno, own_headers=False) as server:
             yield Stage(f"{server.url}/v1", provider, count)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from app.runtime.server import RunningServer, serve
+from app.http.loopback import RunningServer, serve
 from app.tokens.estimate import Count
 from app.tokens.tokenizer import Tokenizer
 from lab.simulator.chat_completions.format import ChatCompletions

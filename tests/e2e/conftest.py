@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.runtime.server import RunningServer
+from app.http.loopback import RunningServer
 from lab.simulator import Simulator
 from tests.e2e import commands, running
 from tests.e2e.forks import Forks

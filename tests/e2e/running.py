@@ -11,10 +11,10 @@ from typing import Any
 import openai
 import pytest
 
+from app.http.loopback import RunningServer, serve
 from app.http.protocol import protocol_within
 from app.main import create_app
 from app.proxy.services import Services
-from app.runtime.server import RunningServer, serve
 from app.settings import load
 
 Sections = Mapping[str, Any]
@@ -69,7 +69,7 @@ def start(provider_url: str, sections: Sections) -> Steno:
     settings = load(**_laid_over(defaults, sections))
     app = create_app(settings)
     protocol = protocol_within(settings.limits.receive_seconds, settings.limits.connections)
-    server = serve(app, http=protocol, date_header=False, server_header=False, lifespan="on", grace_seconds=5)
+    server = serve(app, http=protocol, own_headers=False, grace_seconds=5)
     return Steno(server, app.state.services)
 
 

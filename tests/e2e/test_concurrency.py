@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.runtime.server import RunningServer
+from app.http.loopback import RunningServer
 from lab.simulator import Simulator
 from tests.e2e.commands import until
 from tests.e2e.crowds import replicas as processes

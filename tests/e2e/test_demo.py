@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from app.runtime.server import RunningServer
+from app.http.loopback import RunningServer
 from lab.commands import demo
 from tests.e2e import commands
 

@@ -13,8 +13,8 @@ from sqlalchemy import text
 
 from app import __version__
 from app.cli.doctor import check_admin, check_port, examine, is_healthy, show
+from app.http.loopback import RunningServer
 from app.providers import model_listings
-from app.runtime.server import RunningServer
 from app.settings import load
 from app.settings.checks import Finding, server_secret
 from app.store import Store

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import pytest
 
 from app.compaction.memory import ModelBreaker
-from app.runtime.server import RunningServer
+from app.http.loopback import RunningServer
 from lab.simulator import Simulator
 from lab.simulator.log import Kind
 from tests.e2e import running

@@ -19,7 +19,7 @@ import openai
 import pytest
 
 from app import __version__
-from app.runtime.server import RunningServer
+from app.http.loopback import RunningServer
 from tests.e2e.commands import Serving, until
 from tests.e2e.histories import turns
 

@@ -22,7 +22,7 @@ import openai
 import pytest
 
 from app import __version__
-from app.runtime.server import RunningServer
+from app.http.loopback import RunningServer
 from tests.e2e.commands import Serving, until
 
 ROOT = Path(__file__).parents[2]

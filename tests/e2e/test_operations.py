@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.runtime.server import RunningServer
+from app.http.loopback import RunningServer
 from lab.simulator import Simulator
 from tests.databases import database_on
 from tests.e2e import commands

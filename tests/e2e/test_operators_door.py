@@ -16,8 +16,8 @@ import httpx2
 import pytest
 import yaml
 
+from app.http.loopback import RunningServer
 from app.inspector.session import COOKIE, OPERATORS_COOKIE
-from app.runtime.server import RunningServer
 from tests.databases import database_on
 from tests.e2e import commands
 from tests.e2e.commands import SECRET, Serving

@@ -21,7 +21,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.runtime.server import RunningServer
+from app.http.loopback import RunningServer
 from lab.simulator import Simulator
 from tests.chaos.cluster import Postgres
 from tests.databases import SMALL_POOL

@@ -16,7 +16,7 @@ import httpx2
 import pytest
 from sqlalchemy import select, update
 
-from app.runtime.server import RunningServer
+from app.http.loopback import RunningServer
 from app.store import Store
 from app.store.tables import conversations, histories, leases, now_ms, summary_chunks
 from lab.simulator import Simulator

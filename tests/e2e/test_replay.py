@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from app.compaction.recall import RecallPolicy
-from app.runtime.server import RunningServer
+from app.http.loopback import RunningServer
 from app.settings.presets import PRESET_NAMES
 from lab.formats.known import FORMATS
 from lab.replay.clients import MOST_OUTPUT

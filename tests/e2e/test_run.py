@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from app.runtime.server import RunningServer
+from app.http.loopback import RunningServer
 from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import ROOT, START_SECONDS

@@ -21,7 +21,7 @@ import httpx2
 import openai
 import pytest
 
-from app.runtime.server import RunningServer
+from app.http.loopback import RunningServer
 from app.store import Store
 from lab.simulator import Simulator
 from tests.e2e import commands

@@ -15,7 +15,7 @@ import httpx2
 import openai
 import pytest
 
-from app.runtime.server import RunningServer
+from app.http.loopback import RunningServer
 from lab.simulator import Fault, Simulator
 
 MODEL = "gpt-4o"

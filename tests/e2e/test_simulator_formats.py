@@ -10,7 +10,7 @@ import httpx2
 import openai
 import pytest
 
-from app.runtime.server import RunningServer
+from app.http.loopback import RunningServer
 from lab.simulator import Model, ScriptedCall, Simulator
 from tests.e2e.conftest import TABLES
 

@@ -20,7 +20,7 @@ from typing import Self
 import pytest
 import yaml
 
-from app.runtime.server import RunningServer
+from app.http.loopback import RunningServer
 from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import SECRET, Serving

@@ -19,9 +19,9 @@ from app.conversation.reasons import Code, Reason
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.usage import read_usage
 from app.http.hops import new_instance
+from app.http.loopback import RunningServer
 from app.http.relayed import for_summary
 from app.http.upstream import Upstream
-from app.runtime.server import RunningServer
 from lab.simulator import Fault, Model, Simulator
 from tests.e2e.conftest import TABLES
 from tests.e2e.running import StartSteno, Steno

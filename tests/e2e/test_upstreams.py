@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.http import credentials
-from app.runtime.server import RunningServer
+from app.http.loopback import RunningServer
 from lab.replay.stage import stage
 from lab.simulator import Fault, Model, Simulator
 from tests.e2e import commands

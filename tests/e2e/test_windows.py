@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2 as httpx
 
-from app.runtime.server import RunningServer
+from app.http.loopback import RunningServer
 from lab.simulator import Simulator
 from lab.simulator.script import Fault
 from tests.e2e.histories import HELLO, MODEL

@@ -11,7 +11,8 @@ from typing import Any, Literal, Self
 
 import uvicorn
 
-Lifespan = Literal["auto", "on", "off"]
+START_SECONDS = 30.0
+"""Longest wait until the server accepts connections."""
 
 
 class RunningServer:
@@ -29,9 +30,9 @@ class RunningServer:
         """Scheme, host and port, without a path."""
         return f"http://{self.host}:{self.port}"
 
-    def start(self, timeout: float) -> None:
+    def start(self) -> None:
         self._thread.start()
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + START_SECONDS
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > deadline:
                 self.stop()
@@ -70,23 +71,21 @@ def serve(
     port: int = 0,
     listener: socket.socket | None = None,
     http: Any = "httptools",
-    date_header: bool = True,
-    server_header: bool = True,
-    lifespan: Lifespan = "auto",
+    own_headers: bool = True,
+    lifespan: Literal["on", "off"] = "on",
     grace_seconds: int = 1,
-    start_timeout: float = 30.0,
 ) -> RunningServer:
     """Start the application and return once it accepts connections. `port` 0: any free one.
 
-    `listener`: in place of host and port, a socket that is bound.
+    `listener`: in place of host and port, a socket that is bound. `own_headers`: uvicorn's `date` and `server`.
     """
     listener = listener or socket.create_server((host, port), backlog=2048)
     config = uvicorn.Config(
         app,
         http=http,
         ws="none",
-        date_header=date_header,
-        server_header=server_header,
+        date_header=own_headers,
+        server_header=own_headers,
         lifespan=lifespan,
         log_config=None,
         access_log=False,
@@ -94,5 +93,5 @@ def serve(
         timeout_graceful_shutdown=grace_seconds,
     )
     running = RunningServer(uvicorn.Server(config), listener)
-    running.start(start_timeout)
+    running.start()
     return running
