@@ -23,7 +23,7 @@ LINES = {
     "app/providers": 1_811,
     "app/proxy": 3_049,
     "app/api": 2_857,
-    "app/runtime": 689,
+    "app/runtime": 592,
     "app/settings": 1_989,
     "app/store": 4_710,
     "app/telemetry": 540,
