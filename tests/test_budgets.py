@@ -18,7 +18,7 @@ LINES = {
     "app/cli": 2_655,
     "app/compaction": 10_774,
     "app/conversation": 2_096,
-    "app/http": 3_210,
+    "app/http": 3_300,
     "app/inspector": 3_028,
     "app/providers": 1_811,
     "app/proxy": 3_049,
