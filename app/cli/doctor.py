@@ -24,7 +24,7 @@ from app.providers.model_listings import ModelListing
 from app.providers.providers import Provider, judge_upstream, suffix
 from app.providers.registry import day_of_list_prices, days_since
 from app.settings import ConfigurationError, Settings
-from app.settings.checks import SECRET_NOT_CHECKED, Finding, check_settings, existing_secret
+from app.settings.checks import CORRECT_URL, SECRET_NOT_CHECKED, Finding, check_settings, existing_secret
 from app.store import Check, Store, StoreError, StoreUnavailable
 from app.store.schema import MADE_WITH_ANOTHER, WAYS_OUT
 from app.tokens.tokenizer import Tokenizer
@@ -217,7 +217,10 @@ def judge_database(check: Check) -> Finding:
     if check.secret_fits is False:
         return Finding("fatal", subject, MADE_WITH_ANOTHER, WAYS_OUT)
     if check.unusable:
-        return Finding("fatal", subject, str(check.reason), "Correct storage.url or DATABASE_URL, or what it names.")
+        reason = str(check.reason)
+        is_missing = 'database "' in reason and "does not exist" in reason
+        remedy = "Create the database (`createdb NAME`), or correct DATABASE_URL." if is_missing else CORRECT_URL
+        return Finding("fatal", subject, reason, remedy)
     if check.is_new:
         return Finding("ok", subject, "is made at the first start")
     if not check.reachable:

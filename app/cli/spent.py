@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from app.inspector.formats import DOLLARS, counted, gain
+from app.inspector.formats import DOLLARS, counted, gain, money
 from app.store import UsageRecord
 
 COMPACTED = ("summarized", "trimmed")
@@ -82,9 +82,7 @@ class Spent:
             currency = DOLLARS if self.in_dollars else ""
             yield gain(self.saved_cost, currency)
             if self.too_large:
-                yield (
-                    f"{counted(self.too_large, 'request')} were too large for the window, priced as if it held them:"
-                    f" {gain(self.too_large_saved_cost, currency).lower()}"
-                )
+                part = f"{currency and '$'}{money(self.too_large_saved_cost)}"
+                yield f"{part} of this comes from {counted(self.too_large, 'request')} that would have been refused"
             if self.unpriced:
                 yield f"without {counted(self.unpriced, 'call')} whose cost is not known"

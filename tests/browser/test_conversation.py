@@ -357,7 +357,7 @@ async def test_a_conversation_is_compacted_on_demand_with_a_key_for_that_once(
     page = await open_at(shop.keeping, shop.path(name))
     await page.get_by_label("Compact now").fill("order numbers")
     await page.get_by_label("Key for the provider").fill(KEY)
-    await page.get_by_role("button", name="Summarise what is before the tail").click()
+    await page.get_by_role("button", name="Summarise older turns now").click()
     await expect(page.get_by_text("The summaries are made and stored")).to_be_visible()
     asked = shop.simulator.summaries[made:]
     assert asked
@@ -387,7 +387,7 @@ async def test_what_cannot_be_compacted_is_said_on_the_page(shop: Shop, open_at:
     until_stored(shop.keeping, "nothing to do")
     page = await open_at(shop.keeping, shop.path("nothing to do"))
     await page.get_by_label("Key for the provider").fill(KEY)
-    await page.get_by_role("button", name="Summarise what is before the tail").click()
+    await page.get_by_role("button", name="Summarise older turns now").click()
     await expect(page.get_by_role("alert")).to_contain_text("No summary was made: the verbatim tail is all there is.")
 
 
