@@ -171,7 +171,7 @@ async def tidy_store(url: str) -> AsyncIterator[Store]:
     """One that keeps things for thirty days and does nothing by itself."""
     pause, retention.PAUSE_SECONDS = retention.PAUSE_SECONDS, 0.0
     store = Store(url, timeout=30.0, retention_days=30)
-    await store.readiness.start()
+    await store.connect()
     try:
         yield store
     finally:

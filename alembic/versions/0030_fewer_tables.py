@@ -43,6 +43,7 @@ def upgrade() -> None:
         PrimaryKeyConstraint("name", name="pk_settings_check"),
     )
     drop_words()
+    date_rows()
     keep_one_summary_a_range()
     keep_rules_as_user_words(op.get_bind())
     keep_latest_histories(op.get_bind())
@@ -58,6 +59,19 @@ def drop_words() -> None:
         op.drop_table(words)  # With its triggers.
         if op.get_bind().dialect.name == "sqlite":
             op.drop_table(search)
+
+
+NOW = {
+    "postgresql": "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)",
+    "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
+}
+
+
+def date_rows() -> None:
+    """Let rows without a time grow old from now on: chunks and released leases of the first releases."""
+    now = NOW[op.get_bind().dialect.name]
+    op.execute(f"UPDATE summary_chunks SET used_at = {now} WHERE used_at IS NULL")  # noqa: S608 - a constant
+    op.execute(f"UPDATE leases SET expires_at = -{now} WHERE expires_at = 0")  # noqa: S608 - a constant
 
 
 # Summaries

@@ -254,7 +254,7 @@ def holding(tenant: str, text: str) -> Select[Any]:
 async def note_use(connection: AsyncConnection, used: Collection[tuple[str, str]]) -> None:
     """Remember when these chunks, by tenant and id, stood in a payload. Needs a transaction."""
     key = (summary_chunks.c.tenant, summary_chunks.c.id)
-    is_due = or_(summary_chunks.c.used_at.is_(None), summary_chunks.c.used_at < read_once(now_ms()) - USED_EVERY_MS)
+    is_due = summary_chunks.c.used_at < read_once(now_ms()) - USED_EVERY_MS
     for batch in batches(sorted(used)):
         rows = await connection.execute(select(*key).where(tuple_(*key).in_(batch), is_due))
         # In order of their keys, so that two replicas cannot deadlock.

@@ -21,7 +21,7 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -261,18 +261,20 @@ def read_url(url: str) -> Address:
     """Read `memory`, `sqlite:///…`, `postgres://…` or `postgresql://…`, each also with its async driver."""
     if url == "memory":
         return Address("memory", "", None, "memory")
-    try:
-        parsed, parts = make_url(url), urlsplit(url)
+    parsed, parts = None, urlsplit("")
+    with suppress(ArgumentError, ValueError):
+        parts = urlsplit(url)
         _ = parts.port  # raises if it is no number
+        parsed = make_url(url)
         # A password with an unescaped @, / or ? leaves a part of itself in the host or the path, which messages show.
         is_split = "@" in (parsed.host or "") + (parsed.database or "") or url.count("@") > 1
         if is_split and not parsed.drivername.startswith("sqlite"):
-            raise ValueError
-    except (ArgumentError, ValueError):
+            parsed = None
+    if parsed is None:  # Not raised above: what the error came from may show the password.
         raise DatabaseURLError(
             "The database URL cannot be read. It looks like postgresql://user:password@host:5432/name, "
             "sqlite:///path/steno.db or memory; @ : / ? in a password are written %40 %3A %2F %3F."
-        ) from None  # Its message may hold the password.
+        )
     # Without options: libpq takes the password as one, too, and SQLite with encryption its key.
     shown = parsed.render_as_string(hide_password=True).partition("?")[0]
     match parsed.drivername:

@@ -158,8 +158,6 @@ class HistoryQueue:
     async def write(self, database: Database, batch: Sequence[LatestHistory]) -> None:
         """Store a batch in one transaction, and one by one if the database refuses something of it. Raises and keeps
         them if the database is away. No other write may be in flight."""
-        if not batch:
-            return
         rows = await asyncio.to_thread(lambda: [_row(history) for history in batch])
         refused = 0
         if await _is_refused(database, rows):

@@ -185,8 +185,6 @@ async def is_revoked(connection: AsyncConnection, lease: Lease) -> bool:
 
 async def remove_old_leases(connection: AsyncConnection, most: int) -> int:
     """Remove so many rows whose leases ended a day ago, and say how many there were."""
-    # Release 0.1.0 wrote no time: its rows grow old from here on.
-    await connection.execute(update(leases).where(leases.c.expires_at == _NEVER).values(expires_at=-now_ms()))
     then = read_once(now_ms() - KEPT_MS)
     is_old = and_(leases.c.expires_at > -then, leases.c.expires_at < then)
     key = tuple_(*leases.primary_key)

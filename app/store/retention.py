@@ -11,7 +11,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from sqlalchemy import Column, ColumnElement, Select, Table, delete, select, tuple_, update
+from sqlalchemy import Column, ColumnElement, Select, Table, delete, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store import leases
@@ -70,7 +70,7 @@ class Tidying:
 
     async def run(self) -> None:
         """Tidy soon after the start, then about once an hour."""
-        await self._store.readiness.ready.wait()
+        await self._store.ready.wait()
         await asyncio.sleep(START_SECONDS * random.uniform(0.5, 1.5))
         while True:
             for name, tidy in (
@@ -92,7 +92,6 @@ class Tidying:
 
     async def remove_unused(self) -> None:
         """Delete rows that no request used for `retention_days`."""
-        await self._repeat(_date_chunks, ROWS)
         if self.kept_ms is None:
             return
         await self._repeat(_remove_conversations, self.kept_ms, REMOVED_ROWS)
@@ -106,16 +105,7 @@ class Tidying:
             await asyncio.sleep(PAUSE_SECONDS)
 
 
-# Each returns how many rows it removed or changed, at most so many. Needs a transaction.
-
-
-async def _date_chunks(connection: AsyncConnection, most: int) -> int:
-    """Date the chunks of an earlier release: they grow old from now on."""
-    undated = summary_chunks.c.used_at.is_(None)
-    key = tuple_(*summary_chunks.primary_key)
-    some = select(*summary_chunks.primary_key).where(undated).limit(most).with_for_update(skip_locked=True)
-    dated = await connection.execute(update(summary_chunks).where(key.in_(some), undated).values(used_at=now_ms()))
-    return dated.rowcount
+# Each returns how many rows it removed, at most so many. Needs a transaction.
 
 
 async def _remove_conversations(connection: AsyncConnection, kept_ms: int, most: int) -> int:

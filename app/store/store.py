@@ -10,6 +10,7 @@ import asyncio
 import random
 from asyncio import sleep
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, TypeVar
 
@@ -93,58 +94,6 @@ class Check(Struct, frozen=True):
     """Whether it belongs to the secret; None if it belongs to none yet, or was not asked."""
 
 
-class Readiness:
-    """Tries to connect until it works. A database that is there and unusable is only an error at the first try."""
-
-    def __init__(self, connect: Callable[[], Awaitable[object]]) -> None:
-        self._connect = connect
-        self._retrying: asyncio.Task[None] | None = None
-        self._throttle = LogThrottle()
-        self.ready = asyncio.Event()
-        self.reason: str | None = "not started"
-
-    async def start(self) -> None:
-        """Raise DatabaseUnusable if waiting would not help; otherwise return, connected or not."""
-        try:
-            await self._try()
-        except StoreUnavailable as error:
-            self._note(error.reason)
-            self._retrying = asyncio.ensure_future(self._retry())
-
-    async def stop(self) -> None:
-        """Stop trying; an attempt under way is the guard's."""
-        if self._retrying is not None:
-            self._retrying.cancel()
-            await asyncio.wait({self._retrying})
-
-    async def _try(self) -> None:
-        await self._connect()
-        self.reason = None
-        self.ready.set()
-
-    async def _retry(self) -> None:
-        pause, began = FIRST_PAUSE_SECONDS, monotonic()
-        while not self.ready.is_set():
-            await sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-            try:
-                await self._try()
-            except StoreUnavailable as error:
-                self._note(error.reason)
-            except DatabaseUnusable as error:
-                # Requests are being served by now: go on without a store, and say why.
-                self._note(str(error))
-            except Exception:
-                if (times := self._throttle.count("connect")) is not None:
-                    log.exception("connecting to the database failed", times=times)
-        log.info("database ready", seconds=round(monotonic() - began, 1))
-
-    def _note(self, reason: str) -> None:
-        if reason != self.reason:
-            log.warning("database away", reason=reason, remedy=REMEDY)
-        self.reason = reason
-
-
 class Store:
     """One database, SQLite or PostgreSQL. Made in the event loop that uses it."""
 
@@ -172,8 +121,11 @@ class Store:
         self._took = took
         self._secret_digest = None if secret is None else schema.digest_of(secret)
         self.guard = Guard(self._ping, opened=self.database.cut_idle)
-        # Bounded, so that closing the store in the middle abandons the attempt: see `Guard`.
-        self.readiness = Readiness(lambda: self.guard.bounded(self.migrate, MIGRATION_SECONDS))
+        self.ready = asyncio.Event()
+        """Set once the database is connected and migrated."""
+        self._not_ready: str | None = "not started"
+        self._connecting: asyncio.Task[None] | None = None
+        self._throttle = LogThrottle()
         self.writes = WriteBehind(self.database, self.guard, HistoryQueue(largest_history))
         """The queues of what is recorded and not stored yet, and how much was dropped."""
         self.tidying = retention.Tidying(self, retention_days)
@@ -183,16 +135,20 @@ class Store:
 
     async def start(self) -> None:
         """Migrate, or go on trying in the background while the database is unreachable; raise DatabaseUnusable."""
-        await self.readiness.start()
-        self.writes.start(self.readiness.ready)
+        try:
+            await self.connect()
+        except StoreUnavailable as error:
+            self._away(error.reason)
+            self._connecting = asyncio.ensure_future(self._connect_later())
+        self.writes.start(self.ready)
         self._tidying_task = asyncio.ensure_future(self.tidying.run())
 
     async def close(self) -> None:
         """Flush what waits, for at most five seconds, and close every connection."""
-        if self._tidying_task is not None:
-            self._tidying_task.cancel()
-            await asyncio.wait({self._tidying_task})
-        await self.readiness.stop()
+        for task in (self._tidying_task, self._connecting):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
         await self.writes.stop()
         if self.writes.waiting:
             try:
@@ -203,6 +159,36 @@ class Store:
         await self.guard.abandoned_calls(CLOSE_SECONDS)
         await self.database.close()
         await self.guard.abandoned_calls(COMMAND_SECONDS)
+
+    async def connect(self) -> None:
+        """Connect and migrate. Raises StoreUnavailable if trying again may help, and DatabaseUnusable if not."""
+        # Bounded, so that closing the store in the middle abandons the attempt: see `Guard`.
+        await self.guard.bounded(self.migrate, MIGRATION_SECONDS)
+        self._not_ready = None
+        self.ready.set()
+
+    async def _connect_later(self) -> None:
+        """Try until it works."""
+        pause, began = FIRST_PAUSE_SECONDS, monotonic()
+        while not self.ready.is_set():
+            await sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            try:
+                await self.connect()
+            except StoreUnavailable as error:
+                self._away(error.reason)
+            except DatabaseUnusable as error:
+                # Requests are being served by now: go on without a store, and say why.
+                self._away(str(error))
+            except Exception:
+                if (times := self._throttle.count("connect")) is not None:
+                    log.exception("connecting to the database failed", times=times)
+        log.info("database ready", seconds=round(monotonic() - began, 1))
+
+    def _away(self, reason: str) -> None:
+        if reason != self._not_ready:
+            log.warning("database away", reason=reason, remedy=REMEDY)
+        self._not_ready = reason
 
     async def migrate(
         self, decryption: Decryption | None = None, export: Export | None = None
@@ -244,7 +230,7 @@ class Store:
             return Check(place, False, None, head, f"{path} does not exist yet", is_new=True)
         revision = None
         try:
-            revision = await self.guard.bounded(self._reading(schema.current), REST_SECONDS)
+            revision = await self.guard.bounded(partial(self._read, schema.current), REST_SECONDS)
             schema.refuse_unknown(revision)
             fits = await self.secret_fits()
         except (SchemaTooNew, SchemaTooOld) as error:
@@ -263,7 +249,7 @@ class Store:
     @property
     def reason(self) -> str | None:
         """Why the store is degraded; None while it is well."""
-        return self.readiness.reason or self.guard.reason
+        return self._not_ready or self.guard.reason
 
     @property
     def not_written(self) -> str | None:
@@ -286,7 +272,7 @@ class Store:
 
     async def request(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Read on a request's path: through the circuit breaker, within the request's timeout."""
-        return await self._guarded(self._reading(query, *arguments, **options))
+        return await self._guarded(partial(self._read, query, *arguments, **options))
 
     async def request_change(self, change: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Change rows on a request's path, in a transaction that waits for locks no longer than that."""
@@ -299,39 +285,31 @@ class Store:
 
     async def rest(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Read for the REST API, after what waits to be stored: a look after a request sees what the request showed."""
-        return await self._after_writes(self._reading(query, *arguments, **options))
+        return await self._after_writes(partial(self._read, query, *arguments, **options))
 
     async def rest_change(self, change: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Change rows for the REST API in a transaction, after what waits to be stored."""
-        return await self._after_writes(self._writing(change, *arguments, **options))
+        return await self._after_writes(partial(self._change, change, *arguments, **options))
 
     async def task(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Read in the background; what waits to be stored is not seen yet."""
-        return await self._bounded(self._reading(query, *arguments, **options), TASK_SECONDS)
+        return await self._bounded(partial(self._read, query, *arguments, **options), TASK_SECONDS)
 
     async def task_change(self, change: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Change rows in the background, in a transaction."""
-        return await self._bounded(self._writing(change, *arguments, **options), TASK_SECONDS)
+        return await self._bounded(partial(self._change, change, *arguments, **options), TASK_SECONDS)
 
     async def before_start(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Read as a task does, also while the store is not started."""
-        return await self.guard.bounded(self._reading(query, *arguments, **options), TASK_SECONDS)
+        return await self.guard.bounded(partial(self._read, query, *arguments, **options), TASK_SECONDS)
 
-    def _reading(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> Work[T]:
-        async def work() -> T:
-            async with self.database.reading() as connection:
-                return await query(connection, *arguments, **options)
+    async def _read(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        async with self.database.reading() as connection:
+            return await query(connection, *arguments, **options)
 
-        return work
-
-    def _writing(self, change: Query[P, T], *arguments: P.args, **options: P.kwargs) -> Work[T]:
-        """Work in a transaction that waits some seconds for locks."""
-
-        async def work() -> T:
-            async with self.database.writing(patient=True) as connection:
-                return await change(connection, *arguments, **options)
-
-        return work
+    async def _change(self, change: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        async with self.database.writing(patient=True) as connection:
+            return await change(connection, *arguments, **options)
 
     async def _guarded(self, work: Work[T], late: Callable[[T], Awaitable[object]] | None = None) -> T:
         """Work on a request's path. `late`: see `Guard.call`."""
@@ -360,8 +338,8 @@ class Store:
         return await self.guard.bounded(work, seconds)
 
     def _require_ready(self) -> None:
-        if self.readiness.reason is not None:
-            raise StoreUnavailable(self.readiness.reason)
+        if self._not_ready is not None:
+            raise StoreUnavailable(self._not_ready)
 
     async def _ping(self) -> None:
         async with self.database.reading() as connection:
@@ -495,7 +473,7 @@ class Store:
 
     async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
         """Delete a conversation; False if it was not there. A compaction that is under way can no longer commit."""
-        erase = self._writing(conversations.erase_conversation, tenant, conversation_id)
+        erase = partial(self._change, conversations.erase_conversation, tenant, conversation_id)
         erased = await self._erase(Erased(tenant, conversation_id), erase)
         if erased:
             await self.empty_log()
@@ -507,7 +485,7 @@ class Store:
         erased = False
         while await self.task_change(retention.erase_some, tenant, ERASED_ROWS):
             erased = True
-        erased = await self._erase(Erased(tenant), self._writing(retention.erase_rest, tenant)) or erased
+        erased = await self._erase(Erased(tenant), partial(self._change, retention.erase_rest, tenant)) or erased
         await self.empty_log()
         return erased
 

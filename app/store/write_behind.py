@@ -186,7 +186,8 @@ class WriteBehind:
                 else:
                     alone = 2 * BATCH
             # After their conversations, without which they are not taken.
-            await self.histories.write(self._database, histories)
+            if histories:
+                await self.histories.write(self._database, histories)
 
     async def flush_all(self) -> None:
         """Flush until nothing waits any more."""

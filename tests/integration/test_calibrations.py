@@ -277,7 +277,7 @@ async def test_samples_wait_while_the_database_is_away(open_store: OpenStore, ga
     await known.start()
     await asyncio.sleep(0.1)
     gate.heal()
-    assert await set_within(store.readiness.ready, 20)
+    assert await set_within(store.ready, 20)
     await until_stored(store, 2)
     await known.stop()
 

@@ -78,7 +78,7 @@ async def test_unreachable_database_does_not_keep_steno_from_starting(open_store
         assert await seconds_refused(call(store)) < BOUND_SECONDS / 2
     store.writes.record(seen())
     gate.heal()
-    assert await set_within(store.readiness.ready, 20)
+    assert await set_within(store.ready, 20)
     assert (store.state, store.reason) == ("ok", None)
     assert await store.rest(find_conversation, TENANT, "c1") is not None
 
@@ -92,9 +92,9 @@ async def test_database_that_is_silent_at_the_start_is_used_once_it_answers(
     async with asyncio.timeout(6):
         await store.start()
     assert store.state == "degraded"
-    assert not await set_within(store.readiness.ready, 0.1)
+    assert not await set_within(store.ready, 0.1)
     gate.heal()
-    assert await set_within(store.readiness.ready, 20)
+    assert await set_within(store.ready, 20)
 
 
 @pytest.mark.parametrize("name", REQUEST_PATH)

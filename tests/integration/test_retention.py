@@ -171,17 +171,6 @@ async def test_a_use_is_noted_to_the_hour(store: Store) -> None:
     assert all(after > one for after, one in zip(await noted(), earlier, strict=True))
 
 
-async def test_chunks_of_an_earlier_release_grow_old_from_now_on(store: Store) -> None:
-    await live(store)
-    async with store.database.writing() as connection:
-        await connection.execute(update(summary_chunks).values(used_at=None))
-    await store.tidying.remove_unused()
-    assert await count(store, summary_chunks) == [2]
-    await age(store, DAYS + 0.1, summary_chunks)
-    await store.tidying.remove_unused()
-    assert await count(store, summary_chunks) == [0]
-
-
 async def test_everything_is_kept_for_ever_where_that_is_set(store: Store) -> None:
     store.tidying.kept_ms = None
     await live(store)

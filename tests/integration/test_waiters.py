@@ -133,19 +133,6 @@ async def test_rows_are_removed_a_day_after_their_lease_ended(store: Store) -> N
     assert len(await ends(store)) == 1
 
 
-async def test_rows_of_the_first_release_grow_old_from_now_on(store: Store) -> None:
-    """It wrote 0 for a released lease, which says nothing about when."""
-    await take(store, 0, 4)
-    async with store.database.writing() as connection:
-        await connection.execute(update(leases).values(expires_at=0))
-    await store.tidying.remove_old_leases()
-    [end] = await ends(store)
-    assert end < 0
-    await pass_hours(store, 25)
-    await store.tidying.remove_old_leases()
-    assert await ends(store) == []
-
-
 async def test_many_old_rows_are_removed_a_few_at_a_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.store.retention.ROWS", 2)
     for number in range(5):

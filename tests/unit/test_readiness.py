@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from app.store import StoreUnavailable
+from app.store import Store, StoreUnavailable
 from app.store.histories import HistoryQueue
-from app.store.store import LONGEST_PAUSE_SECONDS, Readiness
+from app.store.store import LONGEST_PAUSE_SECONDS
 from app.store.write_behind import WriteBehind
 
 
@@ -30,13 +30,14 @@ async def test_a_database_is_tried_less_and_less_often_and_no_error_is_the_last_
 
     # Not asyncio's own: the servers of other tests sleep in this process, too.
     monkeypatch.setattr("app.store.store.sleep", sleep)
-    readiness = Readiness(connect)
+    store = Store("memory")
+    monkeypatch.setattr(store, "migrate", connect)
     with capture_logs() as logs:
-        await readiness.start()
-        await readiness.ready.wait()
-    await readiness.stop()
+        await store.start()
+        await store.ready.wait()
+    assert store.state == "ok"
+    await store.close()
     assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2, LONGEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS]
-    assert readiness.reason is None
     assert [log["event"] for log in logs] == [
         "database away",
         "connecting to the database failed",
