@@ -31,7 +31,7 @@ from app.formats.reader import MessageReader
 from app.formats.registry import FORMATS, mark_of
 from app.http.admission import BytesInFlight
 from app.http.hops import new_instance
-from app.http.origins import Door
+from app.http.host_policy import HostPolicy
 from app.http.upstream import CONNECT_SECONDS, Upstream
 from app.inspector.pages import Pages
 from app.inspector.routes import INSPECTOR_ROUTERS
@@ -45,9 +45,9 @@ from app.providers.windows import Windows
 from app.proxy.caller import Authenticator
 from app.proxy.conversation_ids import Conversations
 from app.proxy.endpoint import ChatEndpoint
-from app.proxy.gate import Gate
-from app.proxy.model_limits import ModelLimits
 from app.proxy.passthrough import CountingEndpoint, PassthroughEndpoint
+from app.proxy.request import ModelLimits
+from app.proxy.router import Router
 from app.proxy.services import Services
 from app.runtime.bounded import LogThrottle
 from app.runtime.caches import Caches
@@ -67,15 +67,15 @@ log = structlog.get_logger("steno")
 
 
 class Application(FastAPI):
-    """Steno's own routes, with the gate before them: every request passes it first."""
+    """Steno's own routes, with the router before them: every request passes it first."""
 
-    gate: Gate
-    operators_gate: Gate
-    """Gate of what comes by the listener in `server.admin`."""
+    entry: Router
+    operators_entry: Router
+    """Router of what comes by the listener in `server.admin`."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await self.gate(scope, receive, send)
+            await self.entry(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 
@@ -109,10 +109,10 @@ def create_app(settings: Settings, *, reports: bool = True) -> Application:
     chat, counting = ChatEndpoint(services), CountingEndpoint(services)
     ways = super(Application, app).__call__, chat, counting, PassthroughEndpoint(services)
     server, verbose = settings.server, settings.log.level == "debug"
-    door = Door(server.host, server.allowed_hosts, server.allowed_origins)
-    through = partial(Gate, *ways, formats=FORMATS, instance=instance, door=door, metrics=metrics, verbose=verbose)
-    app.gate = through(listener="callers" if server.admin else None)
-    app.operators_gate = through(listener="operator")
+    hosts = HostPolicy(server.host, server.allowed_hosts, server.allowed_origins)
+    through = partial(Router, *ways, formats=FORMATS, instance=instance, hosts=hosts, metrics=metrics, verbose=verbose)
+    app.entry = through(listener="callers" if server.admin else None)
+    app.operators_entry = through(listener="operator")
     app.state.services = services
     app.state.failure = None  # Why it could not start.
     return app

@@ -14,14 +14,14 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 46_627,
+    "app": 46_574,
     "app/cli": 2_655,
     "app/compaction": 10_774,
     "app/conversation": 2_096,
     "app/http": 3_300,
     "app/inspector": 3_028,
     "app/providers": 1_811,
-    "app/proxy": 3_049,
+    "app/proxy": 3_006,
     "app/api": 2_857,
     "app/runtime": 592,
     "app/settings": 1_989,
@@ -33,7 +33,7 @@ LINES = {
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""
-FILES = 211
+FILES = 210
 """Python files in `app`, at most."""
 SETTINGS = 70
 TABLES = 12

@@ -32,8 +32,8 @@ from app.http.proxies import is_trusted
 from app.http.relayed import value_of
 from app.proxy.conversation_ids import name_in_path
 from app.proxy.exchange import LONGEST_PATH, REQUEST
-from app.proxy.gate import LISTENER
 from app.proxy.request import plain_body
+from app.proxy.router import LISTENER
 from app.proxy.services import Services
 from app.store import Page, Paging, StoredConversation, StoreUnavailable, UnknownCursor
 from app.store.conversations import find_conversation
@@ -121,7 +121,7 @@ def _conversation_id(
 
 
 ConversationId = Annotated[str, Depends(_conversation_id)]
-"""Conversation id of the path, which comes undecoded from the gate."""
+"""Conversation id of the path, which comes undecoded from the router."""
 
 
 async def _body(request: Request, services: TheServices, tenant: Tenant) -> AsyncIterator[bytes]:

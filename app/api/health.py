@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from app.proxy.gate import LISTENER
+from app.proxy.router import LISTENER
 from app.proxy.services import Services
 
 

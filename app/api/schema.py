@@ -1,4 +1,4 @@
-"""The OpenAPI schema: what FastAPI makes of the routes, the errors that really come, and what the gate serves."""
+"""The OpenAPI schema: what FastAPI makes of the routes, the errors that really come, and what the router serves."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def _config_of(settings: Settings, app: ASGIApp) -> uvicorn.Config:
         proxy_headers=False,
         log_config=None,
         access_log=False,
-        # The provider's own pass; `api.gate` adds what an answer of ours lacks.
+        # The provider's own pass; the router adds what an answer of ours lacks.
         date_header=False,
         server_header=False,
         timeout_graceful_shutdown=max(1, round(settings.server.drain_seconds)),
@@ -134,7 +134,7 @@ class Server(uvicorn.Server):
         self._reports = reports
         self._app = app
         self._services: Services = app.state.services
-        self._operators_config = _config_of(settings, app.operators_gate)
+        self._operators_config = _config_of(settings, app.operators_entry)
         self._operators_state = ServerState()
         """Connections of the operator's listener, which those of callers cannot crowd out."""
         self._operators_state.tasks = self.server_state.tasks

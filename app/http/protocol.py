@@ -22,7 +22,7 @@ from app.errors import HeadersTooLarge, InvalidRequest, StenoError, TooManyConne
 from app.http.admission import HEADER_BYTES
 from app.http.asgi import CONNECTION, HANDSHAKE
 from app.http.heads import END_OF_HEAD, KnownHead
-from app.http.origins import AUTHORITY, authority_of
+from app.http.host_policy import AUTHORITY, authority_of
 from app.http.relayed import FRAMING, Headers, shown, written
 
 TARGET_BYTES = 65_536

@@ -96,7 +96,7 @@ def _length(given: list[bytes], content: bytes | AsyncIterator[bytes]) -> int | 
 
 
 def unsendable(why: str) -> UpstreamDisconnected:
-    """The error for what the gate lets nobody write: for the client it looks as if the provider had refused to read
+    """The error for what no client may have written: for the client it looks as if the provider had refused to read
     it."""
     error = UpstreamDisconnected("The provider closed the connection before it answered.")
     error.__cause__ = ValueError(why)

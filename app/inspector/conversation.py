@@ -151,7 +151,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 async def _conversation(visit: TheVisit, conversation_id: Annotated[str, Path()]) -> StoredConversation:
-    """Conversation of the path, which comes undecoded from the gate."""
+    """Conversation of the path, which comes undecoded from the router."""
     name = name_in_path("conversation_id", conversation_id.encode("latin-1"))
     conversation = await visit.find(find_conversation, name)
     if conversation is None:

@@ -20,7 +20,7 @@ from app.inspector.visits import Instead, PageRoute, TheInspector, Visit, base_f
 from app.providers.model_listings import ListingRefused, ModelListing
 from app.providers.providers import Provider
 from app.proxy.conversation_ids import encoded_name
-from app.proxy.gate import LISTENER
+from app.proxy.router import LISTENER
 from app.settings import DEFAULT_UPSTREAM
 from app.settings.checks import Finding
 from app.store import StoreUnavailable, Wanted

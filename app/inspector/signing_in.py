@@ -25,7 +25,7 @@ from app.inspector.visits import (
     remember,
     too_many_guesses,
 )
-from app.proxy.gate import LISTENER
+from app.proxy.router import LISTENER
 from app.store.conversations import is_tenant, read_tenants
 
 log = structlog.get_logger("steno.inspector")

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from app.api.dependencies import base_of, is_https
 from app.errors import InvalidRequest, MissingCredentials, StenoError
+from app.http import proxies
 from app.http.asgi import peer_of, read_body
 from app.http.relayed import value_of
 from app.inspector.formats import minutes
@@ -25,7 +26,7 @@ from app.inspector.pages import HEADERS, Pages
 from app.inspector.session import COOKIE, LASTS_SECONDS, OPERATORS_COOKIE, OVER_TLS, Guesses, Session, Sessions
 from app.proxy.caller import ANONYMOUS
 from app.proxy.exchange import REQUEST
-from app.proxy.gate import LISTENER
+from app.proxy.router import LISTENER
 from app.proxy.services import Services
 from app.settings.checks import Finding
 from app.store import StoreUnavailable
@@ -239,9 +240,10 @@ async def read_form(request: Request) -> dict[str, str]:
 
 
 def client_of(request: Request) -> str:
-    """Network address that a request came from; see `Tenants.client`."""
+    """Network address that a request came from, be it reported by a trusted proxy; empty if it is unknown."""
     scope = request.scope
-    return _inspector(request).services.authenticator.client(scope["headers"], peer_of(scope))
+    trusted = _inspector(request).services.authenticator.trusted_proxies
+    return proxies.client_of(scope["headers"], peer_of(scope), trusted)
 
 
 def too_many_guesses(inspector: Inspector, seconds: float) -> Response:

@@ -1,1 +1,1 @@
-"""Proxy: a request's way through gate, exchange, intake, forwarding, relaying, learning; the passthrough beside it."""
+"""Proxy: a request's way from the router through endpoint, request, recovery and reply; the passthrough beside it."""

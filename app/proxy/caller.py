@@ -25,7 +25,7 @@ from app.conversation.lazy import lazy
 from app.errors import InvalidCredentials, InvalidRequest, MissingCredentials
 from app.formats.format import WireFormat
 from app.http.credentials import keys_in
-from app.http.proxies import Network, client_of, is_from_this_machine, is_trusted
+from app.http.proxies import Network, is_from_this_machine, is_trusted
 from app.http.relayed import SUMMARY_CALL, Headers, forwarded
 from app.http.upstream import Upstream
 from app.http.writing import RequestHead
@@ -162,11 +162,6 @@ class Authenticator:
     def is_local(self, headers: Iterable[tuple[bytes, bytes]], peer: str) -> bool:
         """True if the request comes from this machine."""
         return is_from_this_machine(headers, peer, self.trusted_proxies)
-
-    def client(self, headers: Iterable[tuple[bytes, bytes]], peer: str) -> str:
-        """Network address of the client: the peer's, or the one that a trusted proxy reports; of IPv6 the /64. Empty
-        if it is unknown."""
-        return client_of(headers, peer, self.trusted_proxies)
 
     def _name_in(self, headers: Headers, peer: str) -> str | None:
         """Value of `clients.header`; None without the setting, or a letter or digit. Raises `InvalidCredentials`."""

@@ -32,13 +32,13 @@ from app.http.asgi import (
 from app.http.relayed import EVENT_STREAM, value_of
 from app.proxy.caller import Caller
 from app.proxy.exchange import FIRST_ERROR, REQUEST, Attempt, Exchange
-from app.proxy.gate import CONVERSATION, FORMAT, TARGET, UPSTREAM
 from app.proxy.learn import conversation_seen, latest_history, learn_cut, learn_status, learn_usage, record_calls
 from app.proxy.recovery import RetryBudget, choose_recovery, inspect_answer, learn_recovery, takes_place
 from app.proxy.reply import context_headers, relay_answer, relay_unread
 from app.proxy.request import Unread, count_meanwhile, plain_body, read_request
+from app.proxy.router import ROUTE
 from app.proxy.services import Services
-from app.proxy.stream import EarlyStream
+from app.proxy.stream import announce
 
 log = structlog.get_logger("steno.chat")
 
@@ -67,13 +67,13 @@ class ChatEndpoint:
         self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        services, headers, format_ = self._services, list(scope["headers"]), scope[FORMAT]
+        services, headers, route = self._services, list(scope["headers"]), scope[ROUTE]
         record, client = scope[REQUEST], ClientAnswer(send, scope[SIGNATURE], scope.get(CONNECTION))
         exchange = None
         try:
             # Before a body is read of a client that may not be served.
             tenant = services.authenticator.identify(headers, peer_of(scope), scope["query_string"]).tenant
-            caller = Caller(tenant, headers, format_, scope[CONVERSATION], scope[UPSTREAM], scope[TARGET])
+            caller = Caller(tenant, headers, route.format, route.conversation, route.upstream, route.target)
             exchange = Exchange(services, record, client, caller)
             with services.in_flight.counted() as count:
                 await self._read_body(exchange, receive, scope, count)
@@ -88,7 +88,7 @@ class ChatEndpoint:
             record.failed(error)
             if client.started:
                 raise AbortedAnswer(error.message) from error
-            await client.error(error, exchange.headers if exchange else [], format_.answers.error(error))
+            await client.error(error, exchange.headers if exchange else [], route.format.answers.error(error))
 
     async def serve(self, exchange: Exchange) -> None:
         """Serve a request whose body has arrived. It is recorded also if the client leaves."""
@@ -96,19 +96,21 @@ class ChatEndpoint:
         if isinstance(request, Unread):
             await relay_unread(exchange, request, remembers=self.remembers)
             return
-        exchange.stream = stream = EarlyStream(exchange, request)
         try:
             attempt = await self._prepare(exchange, request)
             await self._send(exchange, attempt)
             if attempt.refusal is not None:
                 attempt = await self._recover(exchange, attempt)
-            await (stream.relay(attempt) if stream.has_begun else relay_answer(exchange, attempt))
+            if exchange.stream is None:
+                await relay_answer(exchange, attempt)
+            else:
+                await exchange.stream.relay(attempt)
         except StenoError as error:
-            if not stream.has_begun:
+            if exchange.stream is None:
                 exchange.headers = context_headers(request, exchange.attempt.decision) if exchange.attempt else []
                 raise
             exchange.record.failed(error)
-            await stream.fail(error)
+            await exchange.stream.fail(error)
         finally:
             self._record(exchange, request)
 
@@ -144,7 +146,7 @@ class ChatEndpoint:
 
     async def _prepare(self, exchange: Exchange, request: ChatRequest) -> Attempt:
         """Decide what is sent: the client's bytes at once, where that needs no store."""
-        services, stream = self._services, exchange.stream
+        services = self._services
         began, decision = None, UNTOUCHED
         if request.thinking_from or not request.is_left_alone:
             decision = FAILED
@@ -153,19 +155,19 @@ class ChatEndpoint:
                 if at_once is None:
                     began = monotonic()
                     services.store.writes.catch_up()
-                    preparation = services.compactor.for_request(request, stream.announce, may_postpone=True)
-                    at_once = await preparation.prepare()
+                    on_start = partial(announce, exchange, request)
+                    at_once = await services.compactor.for_request(request, on_start, may_postpone=True).prepare()
                 decision = at_once
-        waited = round(monotonic() - began, 3) if began is not None and stream.has_waited else None
+        waited = round(monotonic() - began, 3) if began is not None and exchange.has_waited else None
         attempt = exchange.propose(request, decision, waited)
-        exchange.record.decided(request, attempt.decision, began, waited=stream.has_waited)
+        exchange.record.decided(request, attempt.decision, began, waited=exchange.has_waited)
         return attempt
 
     async def _send(self, exchange: Exchange, attempt: Attempt) -> None:
         """Send a payload until its answer is final. Once the client's stream has begun no SDK repeats a request: then
         Steno does, as it would. Text too short to be counted before is counted meanwhile. Raises the upstream errors.
         """
-        retries, repeats = RetryBudget(attempt.request.wait_seconds), exchange.stream.has_begun
+        retries, repeats = RetryBudget(attempt.request.wait_seconds), exchange.stream is not None
         counting = count_meanwhile(self._services, attempt.request)
         try:
             while True:
@@ -223,7 +225,8 @@ class ChatEndpoint:
                 await (refused if is_taken else changed).answering.close()
             learn_recovery(exchange, refused, changed, is_taken=is_taken)
         exchange.attempt = changed if changed is not None and is_taken else refused
-        exchange.stream.decide(exchange.attempt.decision)
+        if exchange.stream is not None:
+            exchange.stream.decide(exchange.attempt.decision)
         return exchange.attempt
 
     def _record(self, exchange: Exchange, request: ChatRequest) -> None:

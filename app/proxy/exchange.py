@@ -64,34 +64,34 @@ _ABOUT_PROVIDER = (UpstreamUnreachable, UpstreamTimedOut, UpstreamDisconnected)
 _OF_PROVIDER = (*_ABOUT_PROVIDER, UpstreamUnreadable)
 
 
+@dataclass(slots=True, eq=False)
 class RequestRecord:
-    route = "refused"
-    """Route that the gate chose, as the metrics have it."""
-    status = 0
+    """Log lines and metrics of one request, whichever route it takes."""
+
+    request_id: str
+    """Id that Steno gave it, in log, ledger, REST and `x-context-request-id`; if the provider has none, in
+    `x-request-id`."""
+    method: str
+    path: str
+    throttle: LogThrottle
+    """Throttle of the lines about providers that fail."""
+    metrics: Metrics
+    verbose: bool = False
+    """True if there is a line for what needed no decision, too."""
+    arrived: float = field(default_factory=monotonic)
+    """Time when its head came."""
+    route: str = "refused"
+    """Route that the router chose, as the metrics have it."""
+    status: int = 0
     """Status of its answer; 0 before that has begun."""
-    sent = 0.0
+    sent: float = 0.0
     """Time when the provider was sent it last, by the monotonic clock."""
     upstream: str | None = None
     model: str | None = None
     span: Span | None = None
     """Span of its trace; None if no traces are wanted."""
-    has_waited = False
+    has_waited: bool = False
     """True once it has waited for a summary: it is counted once."""
-
-    def __init__(
-        self, request_id: str, method: str, path: str, throttle: LogThrottle, metrics: Metrics, verbose: bool = False
-    ) -> None:
-        """Begin a record. `throttle`: of the providers; `verbose`: there is a line for what needed no decision, too."""
-        self.request_id = request_id
-        """Id that Steno gave it, in log, ledger, REST and `x-context-request-id`; if the provider has none, in
-        `x-request-id`."""
-        self.method = method
-        self.path = path
-        self.throttle = throttle
-        self.metrics = metrics
-        self.verbose = verbose
-        self.arrived = monotonic()
-        """Time when its head came."""
 
     def goes_to(self, provider: Provider, model: str | None = None) -> None:
         """Note that it is about to be sent to a provider."""
@@ -334,7 +334,10 @@ class Exchange:
     """Headers and body as they came, if the body was encoded: they go on so if it is not changed."""
     headers: Headers = field(default_factory=list)
     """Headers about the context, for an error of Steno's own."""
-    stream: EarlyStream = field(init=False)
+    has_waited: bool = False
+    """True once a summary is being made for the request."""
+    stream: EarlyStream | None = None
+    """Stream to the client, once it has begun before the provider's answer."""
     attempts: list[Attempt] = field(default_factory=list)
     attempt: Attempt | None = None
     """Attempt whose answer the client gets, as far as that is known."""
@@ -358,7 +361,8 @@ class Exchange:
         )
         self.attempt = Attempt(request, decision, asks_usage, waited_seconds)
         self.attempts.append(self.attempt)
-        self.stream.decide(decision)
+        if self.stream is not None:
+            self.stream.decide(decision)
         return self.attempt
 
     async def call(
@@ -377,7 +381,7 @@ class Exchange:
 
     async def close(self) -> None:
         """Stop all that is still under way, because it was served or the client left."""
-        if self.attempt is not None:
+        if self.stream is not None:
             await self.stream.cancel()
         for answering in reversed(self.answers):
             await answering.close()

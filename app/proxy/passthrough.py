@@ -21,10 +21,8 @@ from app.http.asgi import (
     until_disconnect,
 )
 from app.http.relayed import Headers, forwarded, value_of
-from app.providers.providers import Provider
 from app.proxy.endpoint import FAILED, ChatEndpoint, logged
 from app.proxy.exchange import REQUEST, Exchange
-from app.proxy.gate import TARGET, UPSTREAM, counts_forwarded
 from app.proxy.reply import (
     context_headers,
     log_bypass,
@@ -36,6 +34,7 @@ from app.proxy.reply import (
     unread_headers,
 )
 from app.proxy.request import Unread, count_messages
+from app.proxy.router import ROUTE, counts_forwarded
 from app.proxy.services import Services
 from app.settings import LimitSettings
 
@@ -77,47 +76,32 @@ class PassthroughEndpoint:
         self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = ClientAnswer(send, scope[SIGNATURE])
-        headers: Headers = list(scope["headers"])
-        arrived = asyncio.Event()
-        entry = uncompacted(scope["method"], scope[TARGET])
-        own: Headers = []
+        services, headers, route, record = self._services, list(scope["headers"]), scope[ROUTE], scope[REQUEST]
+        client, arrived, own = ClientAnswer(send, scope[SIGNATURE]), asyncio.Event(), []
         try:
             # An open relay would lend the provider to everybody who can reach it.
-            tenant = self._services.authenticator.identify(headers, peer_of(scope), scope["query_string"]).tenant
-            if entry is not None:
-                reason = passing(entry, self._services.formats)
-                log_bypass(self._services.throttle, entry.name, reason)
+            tenant = services.authenticator.identify(headers, peer_of(scope), scope["query_string"]).tenant
+            if (entry := uncompacted(scope["method"], route.target)) is not None:
+                reason = passing(entry, services.formats)
+                log_bypass(services.throttle, entry.name, reason)
                 own = unread_headers("bypassed", reason.text)
-                scope[REQUEST].metrics.payloads["bypassed"].inc()
-            provider = self._services.providers.of(None, format_at(scope[TARGET], headers), tenant, scope[UPSTREAM])
-            with until_disconnect(receive, answer, scope.get(CONNECTION), arrived):
-                await self._relay(provider, scope, headers, receive, arrived, answer, own)
+                record.metrics.payloads["bypassed"].inc()
+            provider = services.providers.of(None, format_at(route.target, headers), tenant, route.upstream)
+            with until_disconnect(receive, client, scope.get(CONNECTION), arrived):
+                record.goes_to(provider)
+                sent = forwarded(headers, read_here=False)
+                head = provider.upstream.head(scope["method"].encode(), route.target, sent)
+                answering = await provider.upstream.relay(head, _body(headers, receive, arrived, services.limits))
+                record.answered(answering)
+                try:
+                    await relay_raw(answering, client, unless_told(own, answering.headers), record)
+                finally:
+                    await answering.close()
         except ClientDisconnected:
             return
         except StenoError as error:
-            scope[REQUEST].failed(error)
-            await answer.error(error, own)
-
-    async def _relay(
-        self,
-        provider: Provider,
-        scope: Scope,
-        headers: Headers,
-        receive: Receive,
-        arrived: asyncio.Event,
-        answer: ClientAnswer,
-        own: Headers,
-    ) -> None:
-        record = scope[REQUEST]
-        record.goes_to(provider)
-        head = provider.upstream.head(scope["method"].encode(), scope[TARGET], forwarded(headers, read_here=False))
-        answering = await provider.upstream.relay(head, _body(headers, receive, arrived, self._services.limits))
-        record.answered(answering)
-        try:
-            await relay_raw(answering, answer, unless_told(own, answering.headers), record)
-        finally:
-            await answering.close()
+            record.failed(error)
+            await client.error(error, own)
 
 
 def _body(

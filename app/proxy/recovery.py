@@ -50,6 +50,7 @@ from app.providers.windows import overflow_in
 from app.proxy.exchange import Attempt, Exchange, Refusal
 from app.proxy.learn import learn_cut, learn_limit, learn_overflow, learn_refused_thinking, learn_streamed_usage
 from app.proxy.reply import peek, read_beginning
+from app.proxy.stream import announce
 
 log = structlog.get_logger("steno.observe")
 
@@ -171,7 +172,7 @@ async def choose_recovery(exchange: Exchange, refused: Attempt) -> Attempt | Non
 
 async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow) -> Attempt | None:
     """Lower the output cap or make the prompt smaller; None if neither helps."""
-    request, decision, stream = refused.request, refused.decision, exchange.stream
+    request, decision = refused.request, refused.decision
     if (recovery := _recovery(refused, overflow)) is None:
         return None
     began, cap = monotonic(), recovery.output_cap or decision.output_cap
@@ -181,7 +182,8 @@ async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow
         # same model.
         # What was thought in this turn would be bound to what is now made smaller, and this try is the last one.
         smaller = replace(request, budget=recovery.budget, thinking_from=len(request.conversation.transcript))
-        changed = await exchange.services.compactor.for_request(smaller, stream.announce).recover()
+        on_start = partial(announce, exchange, request)
+        changed = await exchange.services.compactor.for_request(smaller, on_start).recover()
         if changed.view is None or changed.view.tokens >= refused.tokens:
             return None
         # Why there was no summary before is still why there is none.
@@ -190,9 +192,9 @@ async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow
     if cap is not None:
         changed = capped(changed, cap)
     changed = replace(changed, actions=(*changed.actions, "recovered"))
-    attempt = exchange.propose(request, changed, round(monotonic() - began, 3) if stream.has_waited else None)
+    attempt = exchange.propose(request, changed, round(monotonic() - began, 3) if exchange.has_waited else None)
     attempt.is_smaller = recovery.budget is not None
-    exchange.record.decided(request, attempt.decision, began, waited=stream.has_waited)
+    exchange.record.decided(request, attempt.decision, began, waited=exchange.has_waited)
     return attempt
 
 
@@ -230,7 +232,7 @@ def learn_recovery(exchange: Exchange, refused: Attempt, changed: Attempt, *, is
         elif changed.decision.status != refused.decision.status:  # Merged roles are no step down.
             why = because(Code.PAYLOAD_REFUSED, refusal.said)
             exchange.services.compactor.shape_refused(request, refused.decision.status, why)
-        exchange.record.decided(request, changed.decision, None, waited=exchange.stream.has_waited)
+        exchange.record.decided(request, changed.decision, None, waited=exchange.has_waited)
     elif is_taken and refusal.kind == "size":
         refused.mark_refused()
         if not changed.is_smaller:

@@ -7,20 +7,25 @@ limits, the digests of the messages, and the conversation that they continue.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
 from itertools import dropwhile
+from time import monotonic
+from typing import TYPE_CHECKING
 
+import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.request import MANY_MESSAGES, ChatRequest
+from app.compaction.budget import CAP, HEURISTIC_CAUTION, Budget, Window, budget_for
+from app.compaction.request import MANY_MESSAGES, ChatRequest, Measure
 from app.compaction.view import Conversation, turn_digest
 from app.conversation.identity import Identity, heads_of
 from app.conversation.messages import Kind
 from app.conversation.reasons import Code, Reason
 from app.errors import BodyTooLarge, InvalidRequest
+from app.formats.format import WireFormat
 from app.formats.raw_json import Unreadable
 from app.formats.reader import MessageReader
 from app.formats.requests import BOUNDS, BodyBounds, TooManyMessages, WireRequest
@@ -28,11 +33,22 @@ from app.formats.sse import EVENT_SHAPES, EventShape
 from app.http import own_headers
 from app.http.encodings import DecodedTooLarge, UndecodableBody, decoded, decoders, encodings_of
 from app.http.relayed import Headers
+from app.providers.providers import Provider, Providers
+from app.providers.registry import cap_of
 from app.proxy.caller import Caller
 from app.proxy.conversation_ids import find_name
-from app.proxy.services import Services
+from app.runtime.bounded import BoundedMap
 from app.runtime.tasks import Work
-from app.tokens.estimator import Prompt
+from app.settings.policies import Policies
+from app.settings.presets import PRESET_NAMES, PresetName
+from app.tokens.estimate import Count
+from app.tokens.estimator import Estimator, Prompt
+from app.tokens.rules import LONGEST_MODEL
+
+if TYPE_CHECKING:
+    from app.proxy.services import Services
+
+log = structlog.get_logger("steno.windows")
 
 MOST_RATIO = 100
 """Bytes that may come of one when a body is decoded: ten times what the dullest histories have."""
@@ -48,6 +64,13 @@ INLINE_BYTES = 32_768
 """Bytes of unread text up to which it is digested and counted in the event loop: about a millisecond's work."""
 PATIENCE_SHARE = 0.8
 """Share of the timeout a client announces that a compaction may use."""
+MEASURES_KEPT = 4_096
+MOST_GUESSED = 100
+"""Maximum number of models reported to have an unknown window: callers can make up any number of names."""
+BODY_SHARE = 0.8
+"""Share of the largest body that a provider takes over which pictures give way."""
+MEASURE_SECONDS = 1.0
+"""Seconds for which a measure is kept though nothing was learnt: a learnt limit ends by the clock."""
 _ALL_MESSAGES = BodyBounds(messages=BOUNDS.values)
 """Bounds of a body before it is known how many of its messages are new."""
 
@@ -290,3 +313,117 @@ def count_meanwhile(services: Services, request: ChatRequest) -> asyncio.Task[No
         return asyncio.ensure_future(count_messages(services, request.tenant, conversation, prompt))
     asyncio.get_running_loop().call_soon(conversation.count)
     return None
+
+
+class ModelLimits:
+    """The provider of a request, and how large its prompt may be there."""
+
+    def __init__(
+        self, providers: Providers, policies: Policies, estimator: Estimator, base_model: Callable[[str], str]
+    ) -> None:
+        self._providers = providers
+        self._policies = policies
+        self._estimator = estimator
+        self._base_model = base_model
+        self._measures: BoundedMap[Hashable, tuple[Measure, int, float]] = BoundedMap(MEASURES_KEPT)
+        """Measures, each with the provider's revision and the time until which it is used."""
+        self._guessed: set[tuple[str, str]] = set()
+
+    async def measure(self, wire: WireRequest, caller: Caller, *, remember: bool) -> Measure:
+        """Measure a request. Waits a moment for the provider's windows if they are still asked for.
+
+        `remember=False` is for a dry run, which has no provider asked. Raises `UnknownUpstream`, and `InvalidRequest`
+        for a preset that is none.
+        """
+        key = _key(wire, caller)
+        known = None if key is None else self._measures.get(key)
+        if known is not None and (known[1] != known[0].provider.revision or known[2] <= monotonic()):
+            known = None  # It may even go elsewhere now.
+        if known is not None:
+            provider = known[0].provider
+        else:
+            provider = self._providers.of(wire.model, caller.format.name, caller.tenant, caller.upstream)
+        await provider.windows.wait_for_listing(wire.model, caller.tenant, caller.headers if remember else ())
+        if known is not None and known[1] == provider.revision:
+            return known[0]
+        measure = self._measure(provider, wire, caller)
+        if key is not None:
+            self._measures.keep(key, (measure, provider.revision, monotonic() + MEASURE_SECONDS))
+        return measure
+
+    def for_summaries(self, model: str, tenant: str, format_: WireFormat) -> tuple[Count, Budget]:
+        """Measure a model's summaries without a request. Raises `UnknownUpstream` and `FormatNotSpoken`."""
+        provider = self._providers.of(model, format_.name, tenant)
+        counted_as = self._base_model(model)
+        token_rules = format_.token_rules(counted_as, provider.host)
+        formula = self._estimator.formula(token_rules)
+        rules = self._policies.of(model)
+        window = provider.windows.window_of(model, tenant, rules.guessed_window)
+        line = provider.calibrations.of(tenant, model, formula, tools=False).line
+        count = self._estimator.counter(token_rules.encoding)
+        shares = rules.shares.for_model(cap_of(counted_as, CAP))
+        return count, budget_for(window, None, shares, line)
+
+    def _measure(self, provider: Provider, wire: WireRequest, caller: Caller) -> Measure:
+        estimator, model, tenant = self._estimator, wire.model, caller.tenant
+        counted_as = self._base_model(model)
+        token_rules = caller.format.token_rules(counted_as, provider.host)
+        formula = estimator.formula(token_rules)
+        tools = wire.has_tools and not (wire.forbids_tools and token_rules.hides_tools)
+        line = provider.calibrations.of(tenant, model, formula, tools).line
+        caution = HEURISTIC_CAUTION if token_rules.encoding in estimator.heuristics else 1.0
+        in_body, header = read_preset(wire.wishes.options.get("preset")), own_headers.PRESET
+        rules = self._policies.of(model, in_body or read_preset(caller.header(header), header.decode()))
+        asked = caller.window_asked
+        window = provider.windows.window_of(model, tenant, rules.guessed_window, asked)
+        if window.source == "default":
+            self._log_guess(provider, model, window)
+        shares = rules.shares.for_model(cap_of(counted_as, CAP))
+        budget = budget_for(
+            window,
+            wire.answer.output,
+            shares,
+            line,
+            caution=caution,
+            threshold=wire.wishes.threshold,
+            body_bytes=int(BODY_SHARE * provider.largest_body(caller.format)),
+        )
+        scale = provider.calibrations.picture_scale(tenant, model, formula)
+        quiet = rules.policy.quiet_tokens(budget)
+        pinned = rules.compaction.pinned_text
+        return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, quiet, scale, pinned)
+
+    def _log_guess(self, provider: Provider, model: str, window: Window) -> None:
+        """Log a guessed window, once for each model."""
+        if (provider.name, model) not in self._guessed and len(self._guessed) < MOST_GUESSED:
+            self._guessed.add((provider.name, model))
+            log.warning(
+                "a model's window is a guess",
+                upstream=provider.name,
+                model=model[:LONGEST_MODEL],
+                window=window.context,
+                remedy="Set `context_window` for it in `models`, or `base_model` to one that it is like.",
+            )
+
+
+def read_preset(name: object, param: str = "context.preset") -> PresetName | None:
+    """Preset that a request names; None if it names none. Raises `InvalidRequest`, which says where (`param`)."""
+    if name is None:
+        return None
+    for known in PRESET_NAMES:
+        if name == known:
+            return known
+    raise InvalidRequest(f"There is no preset {name!r:.100}. Known: {', '.join(PRESET_NAMES)}.", param)
+
+
+def _key(wire: WireRequest, caller: Caller) -> Hashable | None:
+    """Key that is equal for requests with the same limits. None for one that is like hardly any other."""
+    if len(wire.model) > LONGEST_MODEL:
+        return None
+    preset = wire.wishes.options.get("preset") or caller.header(own_headers.PRESET)
+    if preset is not None and not isinstance(preset, str):
+        return None
+    tools = wire.has_tools, wire.forbids_tools
+    where = caller.format.name, caller.window_asked, caller.upstream
+    sizes = wire.answer.output, wire.wishes.threshold
+    return wire.model, caller.tenant, where, tools, sizes, preset

@@ -15,7 +15,7 @@ from app.providers.ledger import Ledger
 from app.providers.providers import Providers
 from app.proxy.caller import Authenticator
 from app.proxy.conversation_ids import Conversations
-from app.proxy.model_limits import ModelLimits
+from app.proxy.request import ModelLimits
 from app.runtime.bounded import LogThrottle
 from app.runtime.caches import Erased
 from app.runtime.tasks import OwnedTasks, Work

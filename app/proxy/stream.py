@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -15,7 +15,7 @@ from app.compaction.fallback import Decision
 from app.compaction.request import ChatRequest
 from app.errors import StenoError, UpstreamUnreadable
 from app.formats.answers import UNTOLD
-from app.formats.sse import EarlyFrames, frames_in
+from app.formats.sse import frames_in
 from app.http.encodings import DecodedTooLarge, UndecodableBody, decoders, encodings_of, ended, fed
 from app.http.relayed import EVENT_STREAM, Headers, media_type
 from app.http.upstream import LONGEST_REFUSAL, UpstreamAnswer, read_into
@@ -45,79 +45,67 @@ HEADERS: Headers = [
 ]
 
 
+def announce(exchange: Exchange, request: ChatRequest, started: CompactionStart) -> None:
+    """Note that a summary is being made for a request, and begin its stream with the news, if the client wants it."""
+    exchange.has_waited = True
+    if request.events != "off" and exchange.stream is None:
+        exchange.stream = EarlyStream(exchange, request, started)
+
+
 class EarlyStream:
-    """Stream of a request, in one of three states:
+    """Stream to a client before the provider answers, in three states:
 
-    1. `silent`: nothing was sent, and the provider's answer may still become the client's as it is.
-    2. `announced`: the head and `compaction_started` were sent. Keep-alives follow until it is known what is sent.
-    3. `decided`: `compaction_completed` or `compaction_failed` was sent. Keep-alives follow until the provider
-       answers; whatever it answers, and every error of Steno's own, becomes a part of this stream.
-
-    Where the client wants no events, or no stream, it stays silent.
+    1. Announced: the head and `compaction_started` were sent. Keep-alives follow until it is known what is sent.
+    2. Decided: `compaction_completed` or `compaction_failed` was sent. Keep-alives follow until the provider answers.
+    3. Answered: whatever the provider answers, and every error of Steno's own, becomes a part of this stream.
     """
 
-    def __init__(self, exchange: Exchange, request: ChatRequest) -> None:
-        self.state: Literal["silent", "announced", "decided"] = "silent"
-        self.has_waited = False
-        """True once a summary is being made for the request."""
+    def __init__(self, exchange: Exchange, request: ChatRequest, started: CompactionStart) -> None:
         self._exchange = exchange
         self._request = request
         self._reports = exchange.services.events.body
         """True if the status stands in the chunks."""
-        self._task: asyncio.Task[EarlyFrames]
+        loop = asyncio.get_running_loop()
+        self._decided: asyncio.Future[Decision] = loop.create_future()
+        self._answered: asyncio.Future[None] = loop.create_future()
+        self._events = request.format.answers.early(request.wire, request.events, started.id)
+        self._task = loop.create_task(self._write(started))
         """Task that writes what stands before the answer."""
-        self._decision: asyncio.Future[Decision]
-        self._answered: asyncio.Future[None]
-
-    @property
-    def has_begun(self) -> bool:
-        return self.state != "silent"
-
-    def announce(self, started: CompactionStart) -> None:
-        """Begin the stream with the news that a summary is being made, if nothing was sent yet."""
-        self.has_waited = True
-        if self._request.events != "off" and not self.has_begun:
-            self.state = "announced"
-            loop = asyncio.get_running_loop()
-            self._decision, self._answered = loop.create_future(), loop.create_future()
-            self._task = loop.create_task(self._write(started))
 
     def decide(self, decision: Decision) -> None:
         """Close the announced compaction with what is sent. Later decisions are not announced."""
-        if self.state == "announced":
-            self.state = "decided"
-            self._decision.set_result(decision)
+        if not self._decided.done():
+            self._decided.set_result(decision)
 
     async def relay(self, attempt: Attempt) -> None:
         """Pass on an answer as a part of the stream. Raises the upstream errors if it is none."""
-        events, answers = await self._end_waiting(), self._request.format.answers
+        await self._end_waiting()
+        answers = self._request.format.answers
         answering, request = plain_answer(attempt.answering), attempt.request
         if answering.status != 200:
             body = bytearray()
             with suppress(StenoError):  # Its status is known: what came of the body has to do.
                 await read_into(body, answering.chunks(), LONGEST_REFUSAL)
-            refusal = answers.refusal_frame(answering.status, answering.headers, bytes(body), time.time())
-            await self._end_with(refusal, events)
+            await self._end_with(answers.refusal_frame(answering.status, answering.headers, bytes(body), time.time()))
             return
         is_stream = media_type(answering.headers) == EVENT_STREAM
         chunks = answers.as_stream(request.wire, answering.chunks(), is_stream=is_stream, headers=answering.headers)
         context = context_members(request, attempt.decision) if self._reports else UNTOLD
-        editor = answers.editor(context, request.wire, events, hides_usage=attempt.asks_usage)
+        editor = answers.editor(context, request.wire, self._events, hides_usage=attempt.asks_usage)
         await relay_stream(self._exchange, StreamedAnswer(answering, chunks), editor)
 
     async def fail(self, error: StenoError) -> None:
         """End the stream with an error of Steno's own."""
-        await self._end_with(self._request.format.answers.error_frame(error), await self._end_waiting())
+        await self._end_waiting()
+        await self._end_with(self._request.format.answers.error_frame(error))
 
     async def cancel(self) -> None:
         """Stop writing, because the client left."""
-        if self.has_begun:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _write(self, started: CompactionStart) -> EarlyFrames:
-        request, client = self._request, self._exchange.client
-        events = request.format.answers.early(request.wire, request.events, started.id)
+    async def _write(self, started: CompactionStart) -> None:
+        request, client, events = self._request, self._exchange.client, self._events
         await client.start(200, [*HEADERS, *context_headers(request, None)])
         line, tokens = request.budget.line, request.conversation.tokens
         known = {
@@ -126,31 +114,30 @@ class EarlyStream:
             "tokens": {"estimated": line.to_provider_tokens(tokens), "window": request.window.context},
         }
         await client.body(events.started(known))
-        await self._keep_alive(events, self._decision)
-        decision = self._decision.result()
+        await self._keep_alive(self._decided)
+        decision = self._decided.result()
         details: dict[str, Any] = msgspec.to_builtins(context_of(request, decision))
         members = status_member(decision) if self._reports else b""
         await client.body(events.closed(details, members, failed=decision.failed))
-        await self._keep_alive(events, self._answered)
-        return events
+        await self._keep_alive(self._answered)
 
-    async def _keep_alive(self, events: EarlyFrames, until: asyncio.Future[Any]) -> None:
+    async def _keep_alive(self, until: asyncio.Future[Any]) -> None:
         """Send a keep-alive each time nothing was sent for a while: less than usual if the client announces that it
         waits for less."""
         patience = self._exchange.caller.patience()
         seconds = min(KEEP_ALIVE_SECONDS, max(LEAST_SILENCE, SILENCE_SHARE * patience))
         while not (await asyncio.wait({until}, timeout=seconds))[0]:
-            await self._exchange.client.body(events.keep_alive())
+            await self._exchange.client.body(self._events.keep_alive())
 
-    async def _end_waiting(self) -> EarlyFrames:
+    async def _end_waiting(self) -> None:
         """Return once all that stands before the answer was written."""
         if not self._answered.done():
             self._answered.set_result(None)
-        return await self._task
+        await self._task
 
-    async def _end_with(self, error: bytes, events: EarlyFrames) -> None:
+    async def _end_with(self, error: bytes) -> None:
         """Write an error as it stands behind what was sent: it belongs to the same answer."""
-        editor = self._request.format.answers.editor(request=self._request.wire, early=events)
+        editor = self._request.format.answers.editor(request=self._request.wire, early=self._events)
         await self._exchange.client.end(b"".join(map(editor.edit, frames_in(error))))
 
 

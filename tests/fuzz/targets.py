@@ -34,12 +34,12 @@ from app.formats.sse import FrameSplitter
 from app.http.asgi import ClientAnswer
 from app.http.credentials import keys_in
 from app.http.hops import check_hops, hops_in, with_hop
-from app.http.origins import Door
+from app.http.host_policy import HostPolicy
 from app.http.relayed import NOT_FORWARDED, for_summary, forwarded, media_type, returned
 from app.proxy.caller import ANNOUNCED_TIMEOUTS, announced_seconds
 from app.proxy.conversation_ids import encoded_name, name_in_header, name_in_json, name_in_path
-from app.proxy.gate import Gate
-from app.proxy.model_limits import read_preset
+from app.proxy.request import read_preset
+from app.proxy.router import Router
 from app.settings import Settings, load
 from app.telemetry.metrics import Metrics
 from app.tokens.estimate import Costs
@@ -320,9 +320,11 @@ async def _passes(method: bytes, target: bytes, headers: list[tuple[bytes, bytes
         "scheme": "http",
     }
     server = _settings().server
-    door = Door(server.host, server.allowed_hosts, server.allowed_origins)
-    gate = Gate(app, app, app, app, formats=FORMATS, instance=b"0" * 16, door=door, metrics=Metrics(), verbose=False)
-    await gate(scope, receive, send)
+    hosts = HostPolicy(server.host, server.allowed_hosts, server.allowed_origins)
+    router = Router(
+        app, app, app, app, formats=FORMATS, instance=b"0" * 16, hosts=hosts, metrics=Metrics(), verbose=False
+    )
+    await router(scope, receive, send)
     [status] = statuses
     return status
 

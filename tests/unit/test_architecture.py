@@ -33,7 +33,7 @@ MAY_COUNT = {
     "compaction/chunk_builder.py": {COUNT, "note_tokens"},
     # They only pass the counter on.
     "compaction/request.py": {COUNT},
-    "proxy/model_limits.py": {COUNT},
+    "proxy/request.py": {COUNT},
 }
 MAY_SCALE = {
     "tokens/tokenizer.py": {"BYTES_PER_TOKEN"},  # the heuristic without tables

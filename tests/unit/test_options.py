@@ -5,8 +5,7 @@ import pytest
 from app.errors import InvalidRequest
 from app.formats.registry import FORMATS
 from app.proxy.caller import Caller
-from app.proxy.model_limits import read_preset
-from app.proxy.request import event_shape
+from app.proxy.request import event_shape, read_preset
 
 STREAMED = FORMATS[0].read(b'{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true}')
 

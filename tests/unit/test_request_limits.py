@@ -14,8 +14,7 @@ from app.compaction.budget import Overflow
 from app.formats.registry import FORMATS
 from app.main import create_app
 from app.proxy.caller import Caller
-from app.proxy.model_limits import MOST_GUESSED
-from app.proxy.request import parse_request
+from app.proxy.request import MOST_GUESSED, parse_request
 from app.proxy.services import Services
 from app.settings import load
 from app.tokens.calibration import Sample

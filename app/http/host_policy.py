@@ -1,4 +1,4 @@
-"""Origins: the names that Steno answers to, and the pages that may call it. Pure.
+"""Host policy: the names that Steno answers to, and the pages that may call it. Pure.
 
 A browser sends what any page wants it to, from the machine and the network it runs in. Two things give such a page
 away: a page that has its own name resolved to this machine (DNS rebinding) sends that name as the host, and a page of
@@ -44,8 +44,8 @@ _PORTS = {"http": "80", "https": "443"}
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """Rules of who is let in: by the name that was asked for, and by the page that asks."""
+class HostPolicy:
+    """Rules about requests by the name that was asked for, and by the page that asks."""
 
     bound: str
     """Address where Steno listens."""

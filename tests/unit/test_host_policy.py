@@ -3,10 +3,10 @@
 import pytest
 
 from app.errors import HostNotAllowed, InvalidRequest, OriginNotAllowed, UnsupportedMediaType
-from app.http.origins import Door, authority_of, check_type, is_preflight, preflight_headers
+from app.http.host_policy import HostPolicy, authority_of, check_type, is_preflight, preflight_headers
 from app.http.relayed import Headers
 
-DOOR = Door("127.0.0.1")
+POLICY = HostPolicy("127.0.0.1")
 HERE = "localhost:8080"
 
 
@@ -31,7 +31,7 @@ def asked_by(origin: bytes, *more: tuple[bytes, bytes]) -> Headers:
     ],
 )
 def test_names_that_nobody_else_can_own_are_answered_to(host: str) -> None:
-    assert DOOR.check_host(with_host(host.encode()), None, "1.1") == host
+    assert POLICY.check_host(with_host(host.encode()), None, "1.1") == host
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,9 @@ def test_names_that_nobody_else_can_own_are_answered_to(host: str) -> None:
 )
 def test_a_name_that_somebody_else_can_own_is_not_answered_to(host: str) -> None:
     with pytest.raises(HostNotAllowed, match="allowed_hosts") as refused:
-        DOOR.check_host(with_host(host.encode()), None, "1.1")
+        POLICY.check_host(with_host(host.encode()), None, "1.1")
     assert host in refused.value.message
-    assert Door("127.0.0.1", hosts=["*"]).check_host(with_host(host.encode()), None, "1.1")
+    assert HostPolicy("127.0.0.1", hosts=["*"]).check_host(with_host(host.encode()), None, "1.1")
 
 
 @pytest.mark.parametrize(
@@ -58,37 +58,37 @@ def test_a_name_that_somebody_else_can_own_is_not_answered_to(host: str) -> None
 )
 def test_what_is_no_host_is_refused_whatever_is_allowed(host: bytes) -> None:
     with pytest.raises(InvalidRequest):
-        Door("127.0.0.1", hosts=["*"]).check_host(with_host(host), None, "1.1")
+        HostPolicy("127.0.0.1", hosts=["*"]).check_host(with_host(host), None, "1.1")
     with pytest.raises(InvalidRequest):
-        Door("127.0.0.1", hosts=["*"]).check_host(with_host(b"localhost"), host, "1.1")
+        HostPolicy("127.0.0.1", hosts=["*"]).check_host(with_host(b"localhost"), host, "1.1")
 
 
 def test_one_host_is_named() -> None:
     for hosts in ((b"localhost", b"evil.example"), (b"localhost", b"localhost"), (b"", b"localhost")):
         with pytest.raises(InvalidRequest, match="2 Host headers"):
-            DOOR.check_host(with_host(*hosts), None, "1.1")
+            POLICY.check_host(with_host(*hosts), None, "1.1")
     with pytest.raises(InvalidRequest, match="No Host"):
-        DOOR.check_host([], None, "1.1")
+        POLICY.check_host([], None, "1.1")
     with pytest.raises(InvalidRequest, match="No Host"):
-        DOOR.check_host([], b"localhost", "1.1")
-    assert DOOR.check_host([], None, "1.0") is None
+        POLICY.check_host([], b"localhost", "1.1")
+    assert POLICY.check_host([], None, "1.0") is None
 
 
 def test_a_target_that_names_a_host_and_the_header_both_have_to_be_allowed() -> None:
     for target, header in ((b"evil.example", b"localhost"), (b"localhost", b"evil.example")):
         with pytest.raises(HostNotAllowed):
-            DOOR.check_host(with_host(header), target, "1.1")
-    assert DOOR.check_host(with_host(b"localhost"), b"127.0.0.1:8080", "1.1") == "localhost"
+            POLICY.check_host(with_host(header), target, "1.1")
+    assert POLICY.check_host(with_host(b"localhost"), b"127.0.0.1:8080", "1.1") == "localhost"
 
 
 def test_allowed_names_are_whole_names_or_domains() -> None:
-    door = Door("proxy.example.net", hosts=["steno.example.com", ".example.org"])
+    policy = HostPolicy("proxy.example.net", hosts=["steno.example.com", ".example.org"])
     for allowed in (b"STENO.example.com:443", b"steno.example.com.", b"example.org", b"a.b.example.org"):
-        assert door.check_host(with_host(allowed), None, "1.1")
-    assert door.check_host(with_host(b"Proxy.Example.net:8080"), None, "1.1")
+        assert policy.check_host(with_host(allowed), None, "1.1")
+    assert policy.check_host(with_host(b"Proxy.Example.net:8080"), None, "1.1")
     for refused in (b"a.steno.example.com", b"example.com", b"evilexample.org", b"example.org.evil.example"):
         with pytest.raises(HostNotAllowed):
-            door.check_host(with_host(refused), None, "1.1")
+            policy.check_host(with_host(refused), None, "1.1")
 
 
 @pytest.mark.parametrize(
@@ -121,10 +121,10 @@ def test_a_target_that_is_a_whole_url_names_a_host(target: bytes, authority: byt
 )
 def test_pages_of_this_machine_and_installed_programs_may_call_a_model_and_read_nothing_stored(origin: bytes) -> None:
     """Any program of this machine may serve a page, and a caller without a key is the same for all of them."""
-    assert DOOR.check_origin(asked_by(origin), HERE, stored=False) == origin
+    assert POLICY.check_origin(asked_by(origin), HERE, stored=False) == origin
     if origin != b"http://localhost:8080":  # Steno's own.
         with pytest.raises(OriginNotAllowed, match="allowed_origins"):
-            DOOR.check_origin(asked_by(origin), HERE, stored=True)
+            POLICY.check_origin(asked_by(origin), HERE, stored=True)
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_pages_of_this_machine_and_installed_programs_may_call_a_model_and_read_
 @pytest.mark.parametrize("stored", [False, True])
 def test_any_other_page_may_not(origin: bytes, stored: bool) -> None:
     with pytest.raises(OriginNotAllowed, match="allowed_origins"):
-        DOOR.check_origin(asked_by(origin), HERE, stored=stored)
-    assert Door("127.0.0.1", origins=["*"]).check_origin(asked_by(origin), HERE, stored=stored) == origin
+        POLICY.check_origin(asked_by(origin), HERE, stored=stored)
+    assert HostPolicy("127.0.0.1", origins=["*"]).check_origin(asked_by(origin), HERE, stored=stored) == origin
 
 
 @pytest.mark.parametrize("stored", [False, True])
@@ -152,7 +152,7 @@ def test_a_page_of_the_host_that_was_asked_for_may_call(stored: bool) -> None:
         ("10.0.0.7:8080", b"http://10.0.0.7:8080"),
         ("[2001:db8::1]:8080", b"http://[2001:DB8::1]:8080"),
     ):
-        assert DOOR.check_origin(asked_by(origin), host, stored=stored) == origin
+        assert POLICY.check_origin(asked_by(origin), host, stored=stored) == origin
     others: list[tuple[str | None, bytes]] = [
         ("10.0.0.7:8080", b"http://10.0.0.7"),
         ("10.0.0.7:8080", b"http://10.0.0.7:3000"),
@@ -161,23 +161,23 @@ def test_a_page_of_the_host_that_was_asked_for_may_call(stored: bool) -> None:
     ]
     for asked, origin in others:
         with pytest.raises(OriginNotAllowed):
-            DOOR.check_origin(asked_by(origin), asked, stored=stored)
+            POLICY.check_origin(asked_by(origin), asked, stored=stored)
 
 
 @pytest.mark.parametrize("stored", [False, True])
 def test_pages_that_the_operator_allows_may_call(stored: bool) -> None:
-    door = Door("127.0.0.1", origins=["https://chat.example.com", "chrome-extension://abc"])
+    policy = HostPolicy("127.0.0.1", origins=["https://chat.example.com", "chrome-extension://abc"])
     for origin in (b"https://chat.example.com", b"https://Chat.example.com", b"chrome-extension://abc"):
-        assert door.check_origin(asked_by(origin), HERE, stored=stored) == origin
+        assert policy.check_origin(asked_by(origin), HERE, stored=stored) == origin
     for origin in (b"http://chat.example.com", b"https://chat.example.com:444", b"https://chat.example.com.evil.dev"):
         with pytest.raises(OriginNotAllowed):
-            door.check_origin(asked_by(origin), HERE, stored=stored)
+            policy.check_origin(asked_by(origin), HERE, stored=stored)
 
 
 def test_two_origins_are_none() -> None:
     twice = [(b"origin", b"http://localhost:3000"), (b"origin", b"http://localhost:3000")]
     with pytest.raises(OriginNotAllowed):
-        DOOR.check_origin(twice, HERE, stored=False)
+        POLICY.check_origin(twice, HERE, stored=False)
 
 
 def test_what_a_browser_loads_for_another_site_names_no_page_and_is_refused() -> None:
@@ -185,14 +185,16 @@ def test_what_a_browser_loads_for_another_site_names_no_page_and_is_refused() ->
     cross = (b"sec-fetch-site", b"cross-site")
     for dest in (b"image", b"script", b"iframe", b"empty"):
         with pytest.raises(OriginNotAllowed):
-            DOOR.check_origin([cross, (b"sec-fetch-dest", dest)], HERE, stored=False)
+            POLICY.check_origin([cross, (b"sec-fetch-dest", dest)], HERE, stored=False)
     with pytest.raises(OriginNotAllowed):
-        DOOR.check_origin([cross], HERE, stored=False)
-    assert DOOR.check_origin([cross, (b"sec-fetch-dest", b"document")], HERE, stored=False) is None
+        POLICY.check_origin([cross], HERE, stored=False)
+    assert POLICY.check_origin([cross, (b"sec-fetch-dest", b"document")], HERE, stored=False) is None
     for site in (b"same-origin", b"same-site", b"none"):
-        assert DOOR.check_origin([(b"sec-fetch-site", site), (b"sec-fetch-dest", b"image")], HERE, stored=False) is None
-    assert DOOR.check_origin([], HERE, stored=False) is None
-    assert Door("127.0.0.1", origins=["*"]).check_origin([cross], HERE, stored=False) is None
+        assert (
+            POLICY.check_origin([(b"sec-fetch-site", site), (b"sec-fetch-dest", b"image")], HERE, stored=False) is None
+        )
+    assert POLICY.check_origin([], HERE, stored=False) is None
+    assert HostPolicy("127.0.0.1", origins=["*"]).check_origin([cross], HERE, stored=False) is None
 
 
 def test_a_preflight_is_told_what_it_asked_for() -> None:
