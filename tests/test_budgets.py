@@ -14,9 +14,9 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 46_574,
+    "app": 46_535,
     "app/cli": 2_655,
-    "app/compaction": 10_774,
+    "app/compaction": 10_715,
     "app/conversation": 2_096,
     "app/http": 3_300,
     "app/inspector": 3_028,
@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 2_130,
     "app/formats": 6_765,
-    "tests": 64_193,
+    "tests": 64_183,
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""

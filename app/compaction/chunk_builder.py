@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from math import ceil
 
@@ -201,7 +201,10 @@ class ChunkBuilder(Struct, frozen=True):
         transcript, context = self.conversation.transcript, self.conversation.client_context
         stands = {span.start + offset for offset in carried}
         repeated = context.carry_over(span.stop, stands)
-        masks = self._masks(span)
+        # As the provider has them, where only so one call reads the span.
+        sent = self.sent.parts if self.plan.masked and self.sent is not None else ()
+        inside = range(span.start, span.stop)
+        masks = {part.index: part for part in sent if isinstance(part, Altered) and part.index in inside}
         messages = [
             message_of(self.conversation, index, masks[index])
             if index in masks
@@ -221,13 +224,6 @@ class ChunkBuilder(Struct, frozen=True):
         recent = len(messages) - len(messages) // 3 if self.settings.strategy == "checkpoint" else None
         fence = fence_of(self.conversation.chain[span.stop])
         return prompts.quote_messages(messages, span.start, carried, fence, longest, recent)
-
-    def _masks(self, span: Span) -> Mapping[int, Altered]:
-        """Messages of the span as the provider has them, where only so one call reads it."""
-        parts = self.sent.parts if self.plan.masked and self.sent is not None else ()
-        return {
-            part.index: part for part in parts if isinstance(part, Altered) and span.start <= part.index < span.stop
-        }
 
     def _shown(self, path: Path, span: Span) -> View | None:
         """The conversation itself up to the span's end, where the summariser is to read that and can."""
@@ -366,7 +362,8 @@ class ChunkBuilder(Struct, frozen=True):
         """The call for a draft. After one whose answer was `refused` it is stricter, with twice the room."""
         room = 2 * draft.aim if refused else draft.aim
         stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
-        hints = (*self._focus, *draft.notes, *stricter)
+        focus = (prompts.focus_note(self.settings.focus),) if self.settings.focus else ()
+        hints = (*focus, *draft.notes, *stricter)
         cap = ceil(room * self.settings.ratio)
         request = prompts.summary_request(draft.prompt, draft.quoted, draft.aim, cap, hints, shown, draft.beside)
         return SummaryCall(request, draft.chunk.values, draft.stands_for, room)
@@ -378,9 +375,16 @@ class ChunkBuilder(Struct, frozen=True):
         if found is not None:
             return Rejection(found, is_too_long(answer, found))
         chunk = draft.chunk
-        kept = kept_share(chunk.values, text)
-        text += self._failed_results(chunk)
-        return self._finished(replace(chunk, model=answer.model or chunk.model, values_kept=kept, text=text))
+        values = (line for line in map(without_secrets, chunk.values) if line != REMOVED)
+        chunk = replace(
+            chunk,
+            model=answer.model or chunk.model,
+            values_kept=kept_share(chunk.values, text),
+            text=without_secrets(text + self._failed_results(chunk)),
+            values=tuple(values),
+            user_words=tuple(replace(entry, text=without_secrets(entry.text)) for entry in chunk.user_words),
+        )
+        return addressed(replace(chunk, tokens=note_tokens(prompts.chunk_text(chunk), self.count)))
 
     def _failed_results(self, chunk: SummaryChunk) -> str:
         transcript = self.conversation.transcript
@@ -395,18 +399,6 @@ class ChunkBuilder(Struct, frozen=True):
         # By its heading: earlier releases kept the line ends of the results.
         written, heading, _ = chunk.text.rpartition(prompts.FAILURES_HEADING)
         return replace(chunk, text=written) if heading else chunk
-
-    @property
-    def _focus(self) -> tuple[str, ...]:
-        focus = self.settings.focus
-        return (prompts.focus_note(focus),) if focus else ()
-
-    def _finished(self, chunk: SummaryChunk) -> SummaryChunk:
-        values = (line for line in map(without_secrets, chunk.values) if line != REMOVED)
-        said = tuple(replace(entry, text=without_secrets(entry.text)) for entry in chunk.user_words)
-        chunk = replace(chunk, text=without_secrets(chunk.text), values=tuple(values), user_words=said)
-        tokens = note_tokens(prompts.chunk_text(chunk), self.count)
-        return addressed(replace(chunk, tokens=tokens))
 
 
 def addressed(chunk: SummaryChunk) -> SummaryChunk:

@@ -54,6 +54,7 @@ from app.compaction.select import (
     without_summary,
 )
 from app.compaction.summarizer import make_chunks
+from app.compaction.user_words import SHARE, OmittedWords
 from app.compaction.view import current_turn, without_thinking
 from app.conversation.identity import possible_heads
 from app.conversation.reasons import Code, Reason, Reasons, because
@@ -205,7 +206,7 @@ class Compactor:
         return self._leased.ledger.is_warm(request.tenant, request.conversation_id, request.model)
 
     def lately(self, request: ChatRequest, plan: Plan) -> Lately:
-        leased, place, key = self._leased, request.place, request.compaction_key(plan)
+        leased, place, key = self._leased, request.place, request.history(plan.range.from_digest)
         is_enabled = request.measure.rules.compaction.background.enabled
         return Lately(
             stopping=leased.tasks.draining,
@@ -512,11 +513,16 @@ class Preparation:
         lately = self.parts.lately(self.request, plan)
         if why := await self._objections(lately):
             return Compaction((), Outcome.NOT_BEGUN, why)
-        if not lately.failed_last and (state := await self._state_without_summary(lately)) is not None:
-            if self.parts.is_dry_run:
-                self._postponed = (await self.parts.make(self.request, await self._job(plan))).made
-            await self._keep_masks(state)
-            return Compaction((), Outcome.IN_BACKGROUND)
+        # After an announcement it is made now, and nothing is shortened for one that would find no room there.
+        may_go_on = self.may_postpone and self.announced is None and lately.comes_back and not lately.failed_last
+        if may_go_on:
+            state, most = self.state, most_without_summary(self.request.budget)
+            shortened = await self._compute(lambda: without_summary(state, most, shortens=lately.has_room))
+            if shortened is not None:
+                if self.parts.is_dry_run:
+                    self._postponed = (await self.parts.make(self.request, await self._job(plan))).made
+                await self._keep_masks(shortened)
+                return Compaction((), Outcome.IN_BACKGROUND)
         return await self._make(plan)
 
     async def _due_plan(self) -> tuple[Plan | None, bool]:
@@ -590,16 +596,6 @@ class Preparation:
             return False
         path = self.state.widest_path
         return bool(path.chunks) and path.chunks[-1].continued
-
-    async def _state_without_summary(self, lately: Lately) -> PlanningState | None:
-        """The state that is sent without this compaction, which is then made in the background; None: it waits.
-
-        It is not shortened for a compaction that would find no room there.
-        """
-        if not self.may_postpone or self.announced is not None or not lately.comes_back:
-            return None
-        state, most = self.state, most_without_summary(self.request.budget)
-        return await self._compute(lambda: without_summary(state, most, shortens=lately.has_room))
 
     async def _make(self, plan: Plan) -> Compaction:
         """Make a compaction under its lease, or wait for the process that holds it, and go on with what was made."""
@@ -683,10 +679,11 @@ class Preparation:
 
 def _initial_state(request: ChatRequest) -> PlanningState:
     """State that a request begins with, before anything is looked up."""
-    conversation = request.conversation
+    conversation, budget = request.conversation, request.budget
     _ = conversation.cut_digests  # The event loop asks for them next.
-    words = request.omitted_words
-    return initial_state(conversation, request.policy, request.budget, request.cost, request.all_pins(), words)
+    room = budget.steady_estimate(SHARE * budget.line.to_provider_tokens(budget.room))
+    words = OmittedWords(conversation, room, request.count)
+    return initial_state(conversation, request.policy, budget, request.cost, request.all_pins(), words)
 
 
 def _should_replan(compaction: Compaction) -> bool:

@@ -25,7 +25,6 @@ from app.compaction.view import Conversation, Pruned, Summary, View, carried_con
 from app.conversation.lazy import lazy
 from app.conversation.messages import own_message
 from app.conversation.reasons import Code, Reason, Reasons, because, joined
-from app.tokens.calibration import Line
 
 MOST_STEPS = 40
 LONGEST_REASON = 1_000
@@ -194,25 +193,21 @@ def step_down(state: PlanningState, refused: Status, why: Reasons) -> Decision |
 
 
 def _left_out(state: PlanningState, view: View) -> Reasons:
-    """Reasons for client context that is too long to be repeated."""
+    """Reasons for client context that is too long to be repeated, and for instructions that a view leaves out because
+    newer ones begin like them."""
     conversation, reported = state.conversation, state.budget.line.to_provider_tokens
     parts = (
         f"{' '.join(block.kind.begins.split())} ({reported(state.cost(own_message(block.text)))} tokens)"
         for block in carried_context(conversation, view.parts).left_out
     )
     detail = ", ".join(parts)
-    too_long = because(Code.CLIENT_INSTRUCTIONS_TOO_LONG, detail) if detail else ()
-    return (*too_long, *_superseded(state, view))
-
-
-def _superseded(state: PlanningState, view: View) -> Reasons:
-    """A reason for the instructions that a view leaves out because newer ones begin like them."""
+    reasons = because(Code.CLIENT_INSTRUCTIONS_TOO_LONG, detail) if detail else ()
     sent = {index for index in order_of(view) if index is not None}
-    if not (left_out := state.conversation.superseded - sent):
-        return ()
-    tokens = sum(map(state.conversation.transcript.tokens_of, left_out))
-    detail = f"{len(left_out)} older ones of {state.budget.line.to_provider_tokens(tokens)} tokens are left out"
-    return because(Code.INSTRUCTIONS_SUPERSEDED, detail)
+    if superseded := conversation.superseded - sent:
+        tokens = reported(sum(map(conversation.transcript.tokens_of, superseded)))
+        detail = f"{len(superseded)} older ones of {tokens} tokens are left out"
+        reasons = (*reasons, *because(Code.INSTRUCTIONS_SUPERSEDED, detail))
+    return reasons
 
 
 def _step(name: StepName, view: View, *wrong: Code) -> Step:
@@ -287,16 +282,14 @@ def account_of(conversation: Conversation, budget: Budget, source: WindowSource,
         "context_status": decision.status,
         "actions": list(decision.actions),
         "reason": decision.reason and decision.reason[:LONGEST_REASON],
-        "steps": [_shown_step(step, limits.line) for step in decision.steps[:MOST_STEPS]],
-    }
-
-
-def _shown_step(step: Step, line: Line) -> dict[str, Any]:
-    reason = joined(step.why)
-    return {
-        "step": step.name,
-        "outcome": step.outcome,
-        "tokens": None if step.tokens is None else line.to_provider_tokens(step.tokens),
-        "summaries": step.summaries,
-        "reason": reason and reason[:LONGEST_REASON],
+        "steps": [
+            {
+                "step": step.name,
+                "outcome": step.outcome,
+                "tokens": None if step.tokens is None else reported(step.tokens),
+                "summaries": step.summaries,
+                "reason": (joined(step.why) or "")[:LONGEST_REASON] or None,
+            }
+            for step in decision.steps[:MOST_STEPS]
+        ],
     }

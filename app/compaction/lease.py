@@ -169,7 +169,7 @@ class LeasedCompaction:
         if compaction.outcome is Outcome.LEASE_LOST and await self._is_revoked(lease):
             compaction = Compaction((), Outcome.DELETED)
             self.memory.forget(Erased(*request.place))
-        self.backoff.learn(request.compaction_key(plan), compaction)
+        self.backoff.learn(request.history(plan.range.from_digest), compaction)
         self._report(request, plan, compaction, monotonic() - began)
         return compaction
 

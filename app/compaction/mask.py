@@ -113,9 +113,6 @@ class _Used(Struct, frozen=True):
     old: Mask
     """Remainder from then on."""
 
-    def mask_at(self, boundary: int) -> Mask:
-        return self.old if self.old_at <= boundary else self.mask
-
 
 class Masks:
     """Masks of one conversation, worked out as far as they are asked for."""
@@ -129,12 +126,13 @@ class Masks:
         self._settings = settings
         self._cost = cost
         self._saved: dict[int, tuple[int, ...]] = {}
+        """Saved tokens by start, for each boundary."""
 
     def between(self, start: int, boundary: int) -> Iterator[tuple[int, Mask]]:
         """The masked messages from `start` on with this boundary, in order."""
         for index in range(start, boundary):
             if (used := self._used.get(index)) is not None and used.at <= boundary:
-                yield index, used.mask_at(boundary)
+                yield index, used.old if used.old_at <= boundary else used.mask
 
     def in_words(self, index: int) -> tuple[int, Mask] | None:
         """Find the length of the history from which a message may go without its media where these are too many bytes
@@ -151,17 +149,13 @@ class Masks:
     def saved(self, start: int, boundary: int) -> int:
         """Tokens that masking takes away from the messages from `start` on."""
         if start not in self._saved:
-            self._saved[start] = self._saved_from(start)
+            more = [0] * (len(self._transcript) + 2)
+            for index, used in self._used.items():
+                if index >= start:
+                    more[used.at] += self._transcript.tokens_of(index) - used.mask.tokens
+                    more[used.old_at] += used.mask.tokens - used.old.tokens
+            self._saved[start] = tuple(accumulate(more))
         return self._saved[start][boundary]
-
-    def _saved_from(self, start: int) -> tuple[int, ...]:
-        """Tokens that masking takes away from the messages from `start` on, with each boundary."""
-        more = [0] * (len(self._transcript) + 2)
-        for index, used in self._used.items():
-            if index >= start:
-                more[used.at] += self._transcript.tokens_of(index) - used.mask.tokens
-                more[used.old_at] += used.mask.tokens - used.old.tokens
-        return tuple(accumulate(more))
 
     @lazy
     def _used(self) -> dict[int, _Used]:
@@ -175,7 +169,7 @@ class Masks:
         for index in reversed(range(len(messages))):
             message = messages[index]
             if message.kind is Kind.ASSISTANT:
-                said = index + 1 if _speaks(message) else said
+                said = index + 1 if any(text.strip() for text in message.texts) else said
                 behind = len(results)
             if (mask := self._masks.get(index)) is not None:
                 aged = results[behind - later] + 1 if later is not None and behind >= later else never
@@ -197,7 +191,8 @@ class Masks:
         for index, message in enumerate(self._transcript.messages):
             if index in self._untouchable:
                 continue
-            if not _may_be_masked(message):
+            is_result = message.kind is Kind.RESULT or bool(message.answers)
+            if message.sealed or not (is_result or _may_lose_media(message)):
                 continue
             if not is_allowed(self._transcript.tool_name(index), self._settings.deny):
                 continue
@@ -246,11 +241,6 @@ def cut_arguments(arguments: str, longest: int) -> str:
     return json.dumps({CUT_ARGUMENTS: shorten(arguments, longest)}, ensure_ascii=False)
 
 
-def _may_be_masked(message: Message) -> bool:
-    is_result = message.kind is Kind.RESULT or bool(message.answers)
-    return (is_result or _may_lose_media(message)) and not message.sealed
-
-
 def _may_lose_media(message: Message) -> bool:
     """Whether all that is no text in it are pictures, sounds and files that somebody sent or a tool returned."""
     replaceable = (media.kind in MASKED_MEDIA and not media.bound for media in message.media)
@@ -271,10 +261,6 @@ def in_words(media: Media) -> str:
         known.append(f"{media.seconds:.0f} seconds")
     name = f" {word(media.name)}" if media.name else ""
     return f"[{', '.join((f'{media.kind}{name}', *known))}: you have seen it, and it is left out now]"
-
-
-def _speaks(message: Message) -> bool:
-    return message.kind is Kind.ASSISTANT and any(text.strip() for text in message.texts)
 
 
 class Masking(Struct, frozen=True):

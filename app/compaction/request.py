@@ -10,10 +10,8 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Budget, Window, least_counted, output_cap
 from app.compaction.fallback import TASK_BUDGET_LOWERED, THINKING_OFF, Decision, capped
-from app.compaction.plan import Plan
 from app.compaction.policy import Policy
 from app.compaction.recall import quotation_for_last
-from app.compaction.user_words import SHARE, OmittedWords
 from app.compaction.view import Conversation, Note, Pins, Recalled, View, covered_by, lacks_current_thinking
 from app.conversation.identity import Heads, Recognition
 from app.conversation.lazy import lazy
@@ -149,12 +147,6 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_onl
             note = Note("pinned_text", self.pinned_text, self.cost(own_message(self.pinned_text)))
         return Pins(tuple(sorted({*self.pins, *stored})), note)
 
-    @property
-    def omitted_words(self) -> OmittedWords:
-        """The user's words for stubs."""
-        room = self.budget.steady_estimate(SHARE * self.budget.line.to_provider_tokens(self.budget.room))
-        return OmittedWords(self.conversation, room, self.count)
-
     async def beside(self, thread: Callable[[str, Callable[[], T]], Awaitable[T]], step: Callable[[], T]) -> T:
         """Work something out about the request: by `thread`, for its tenant, if its history is long."""
         return await thread(self.tenant, step) if self.is_long else step()
@@ -177,13 +169,10 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_onl
         return {"request_id": self.request_id, "conversation_id": self.conversation_id}
 
     def history(self, *scope: Hashable) -> HistoryKey:
-        """Key of the history: a name may stand for many. Its digests tell whose it is."""
+        """Key of the history: a name may stand for many. Its digests tell whose it is. With the begin of a plan's
+        range as its scope, the key by which failures of that compaction are remembered; the end moves with every turn.
+        """
         return HistoryKey((self.series, *scope), self.conversation.cut_digests[1:])
-
-    def compaction_key(self, plan: Plan) -> HistoryKey:
-        """Key of a compaction, by which its failures are remembered. The end of the range is no part of it:
-        that moves with every turn, and the failure with it."""
-        return self.history(plan.range.from_digest)
 
     def forwarded(self, decision: Decision) -> int:
         """Estimate of what is sent, in our tokens."""
@@ -202,7 +191,13 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_onl
             decision = replace(decision, actions=(*decision.actions, TASK_BUDGET_LOWERED))
         if self._turns_thinking_off(decision) and THINKING_OFF not in decision.actions:
             decision = replace(decision, actions=(*decision.actions, THINKING_OFF))
-        return self._with_output_cap(decision)
+        asked, budget, conversation = self.wire.answer, decision.budget or self.budget, self.conversation
+        if asked.output is None or decision.output_cap is not None or not (self.compaction and self.adds_output):
+            return decision
+        if decision.view is None and conversation.is_within(budget.line.to_estimate(budget.window - asked.output)):
+            return decision
+        cap = output_cap(budget, self.forwarded(decision), asked.output, asked.thinking)
+        return decision if cap is None else capped(decision, cap)
 
     def _turns_thinking_off(self, decision: Decision) -> bool:
         """True if the turn under way goes without thinking that its provider would demand."""
@@ -215,16 +210,6 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_onl
             return None
         before, after = self.tokens(decision)
         return max(0, said - (before - after)) if after < before else None
-
-    def _with_output_cap(self, decision: Decision) -> Decision:
-        asked = self.wire.answer
-        if asked.output is None or decision.output_cap is not None or not (self.compaction and self.adds_output):
-            return decision
-        budget, conversation = decision.budget or self.budget, self.conversation
-        if decision.view is None and conversation.is_within(budget.line.to_estimate(budget.window - asked.output)):
-            return decision
-        cap = output_cap(budget, self.forwarded(decision), asked.output, asked.thinking)
-        return decision if cap is None else capped(decision, cap)
 
     @property
     def adds_output(self) -> bool:

@@ -84,16 +84,6 @@ class Route:
     query: bytes = field(default=b"", repr=False)
     """Query with the caller's keys that stand there and not in a header."""
 
-    def is_pressed_by(self, prefix: Prefix | None) -> bool:
-        """True if a call may have been refused for its size without a word of that: a transcript is made to be smaller
-        than half of the window, the conversation itself is not."""
-        return prefix is not None and prefix.tokens >= PRESSURE * self.window
-
-    @property
-    def target(self) -> bytes:
-        """Path and query of the call, with its keys: for the provider alone, neither for the log nor for a trace."""
-        return self.dialect.spec.path + b"?" + self.query if self.query else self.dialect.spec.path
-
 
 class Prefix(Struct, frozen=True):
     """The conversation itself, in place of a transcript, so that the provider's prompt cache is hit."""
@@ -131,13 +121,10 @@ class _Call:
     deadline: float
     tenant: str
     undertaking: Hashable
+    key: _Asked
     lessons: int
     """Number of times that it may be refused for a member and asked otherwise: once for each, and for the cap."""
     retries: int = 1
-    key: _Asked = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.key = (self.route.upstream, self.route.dialect.spec.path, self.route.model)
 
     def body(self, options: Mapping[str, Any]) -> bytes:
         request, prefix, model, dialect = self.request, self.prefix, self.route.model, self.route.dialect
@@ -199,7 +186,8 @@ class Summariser:
         for route in routes:
             lessons = 1 + len({*route.dialect.optional, *self._parameters})
             shown = prefix if route.continues else None
-            call = _Call(route, request, shown, deadline, tenant, undertaking, lessons)
+            key = route.upstream, route.dialect.spec.path, route.model
+            call = _Call(route, request, shown, deadline, tenant, undertaking, key, lessons)
             if self._left(call) <= 0:
                 return failure or Failure(because(Code.SUMMARISER_UPSTREAM_TIMEOUT))
             if not self._breaker.admits(call.key, tenant):
@@ -213,14 +201,19 @@ class Summariser:
         return failure or Failure((PAUSED,))
 
     async def _ask(self, call: _Call) -> SummaryAnswer | Failure:
+        dialect, model = call.route.dialect, call.route.model
+        names = (*dialect.optional, *self._parameters)
         while True:
-            manners, dialect, most = self._manners_of(call), call.route.dialect, call.request.max_tokens
-            options = dialect.options(manners, call.route.model, most, REASONING_ALLOWANCE, self._parameters)
+            # As far as refusals of the model taught the tenant, or two others.
+            without = frozenset(name for name in names if self._refused.find(call.tenant, (call.key, name)))
+            manners = Manners(self._caps.find(call.tenant, call.key) or dialect.cap(model), without)
+            most = call.request.max_tokens
+            options = dialect.options(manners, model, most, REASONING_ALLOWANCE, self._parameters)
             reply = await self._send(call, call.body(options))
             if isinstance(reply, SummaryAnswer):
                 self._answered.add(call.tenant)
                 self._works(call)
-                return replace(reply, model=call.route.model, upstream=call.route.name, format=dialect.spec.name)
+                return replace(reply, model=model, upstream=call.route.name, format=dialect.spec.name)
             if call.prefix is not None and reply.shape is not None:
                 self._quote(call, reply.shape)
             elif call.lessons and (taught := dialect.taught(manners, reply.refusal, options)):
@@ -297,17 +290,27 @@ class Summariser:
 
     async def _exchange(self, call: _Call, body: bytes, headers: Headers) -> SummaryAnswer | _Setback:
         seconds = min(self.timeout_seconds, self._left(call))
-        dialect = call.route.dialect
-        reader, pressed = dialect.reader(), call.route.is_pressed_by(call.prefix)
+        route, dialect, prefix = call.route, call.route.dialect, call.prefix
+        # With the caller's keys: for the provider alone, neither for the log nor for a trace.
+        target = dialect.spec.path + b"?" + route.query if route.query else dialect.spec.path
+        # It may be refused for its size without a word of that: a transcript is made to be smaller than half of the
+        # window, the conversation itself is not.
+        pressed = prefix is not None and prefix.tokens >= PRESSURE * route.window
+        reader = dialect.reader()
         try:
-            async with call.route.upstream.completion(call.route.target, body, headers, seconds) as answering:
+            async with route.upstream.completion(target, body, headers, seconds) as answering:
                 if answering.status != 200:
                     refusal = bytearray()
                     await read_into(refusal, answering.chunks(), LONGEST_REFUSAL)
                     if says_no_such_path(answering.status, bytes(refusal)):
-                        call.route.missing()
+                        route.missing()
                     return _refused(answering, bytes(refusal), pressed=pressed)
-                await _read(reader, answering)
+                async for chunk in answering.chunks():
+                    reader.feed(chunk)
+                    if reader.done or _too_large(reader):
+                        break
+                else:
+                    reader.end()
         except UpstreamTimedOut:
             had_its_time = seconds >= self.timeout_seconds
             setback = _Setback(Failure(because(Code.SUMMARISER_UPSTREAM_TIMEOUT)), model_fails=had_its_time or None)
@@ -320,13 +323,6 @@ class Summariser:
         # What came after the end of the answer is not missed.
         return setback if _too_large(reader) else reader.answer or setback
 
-    def _manners_of(self, call: _Call) -> Manners:
-        """Manners of a model, as far as its refusals taught the tenant, or two others."""
-        dialect, model = call.route.dialect, call.route.model
-        names = (*dialect.optional, *self._parameters)
-        without = (name for name in names if self._refused.find(call.tenant, (call.key, name)))
-        return Manners(self._caps.find(call.tenant, call.key) or dialect.cap(model), frozenset(without))
-
     def _keep(self, call: _Call, before: Manners, taught: Manners) -> None:
         if taught.cap != before.cap:
             self._caps.learn(call.tenant, call.key, taught.cap)
@@ -335,14 +331,6 @@ class Summariser:
 
     def _left(self, call: _Call) -> float:
         return call.deadline - self._clock()
-
-
-async def _read(reader: SummaryReader, answering: UpstreamAnswer) -> None:
-    async for chunk in answering.chunks():
-        reader.feed(chunk)
-        if reader.done or _too_large(reader):
-            return
-    reader.end()
 
 
 def _too_large(reader: SummaryReader) -> bool:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from app.compaction.compactor import _initial_state
 from app.compaction.fallback import settle
 from app.compaction.policy import Policy
 from app.compaction.select import PlanningState, initial_state
@@ -165,4 +166,4 @@ def test_words_never_make_a_request_fail_that_fitted(seed: int) -> None:
 
 def test_a_request_has_words_for_a_stub() -> None:
     talk = conversation(*said(NEVER))
-    assert sure(worlds.asked(talk).omitted_words).tokens_of(0) >= count(NEVER)
+    assert sure(_initial_state(worlds.asked(talk)).words).tokens_of(0) >= count(NEVER)
