@@ -76,8 +76,8 @@ def _calibration(services: Services, stored: StoredCalibration) -> CalibrationOu
     return made_of(
         CalibrationOut,
         key,
-        ratio=round(calibration.ratio, 4),
-        offset=round(calibration.offset, 1),
+        ratio=round(calibration.line.ratio, 4),
+        offset=round(calibration.line.offset, 1),
         samples=calibration.samples,
         source="learnt" if calibration.samples else "prior",
         note=calibration.note,

@@ -103,7 +103,7 @@ class Calibrations:
 
     def picture_scale(self, tenant: str, model: str, formula: str) -> float:
         """Factor for the tokens of the model's pictures."""
-        return picture_scale(self.of(tenant, model, pictures_of(formula), tools=False).ratio)
+        return picture_scale(self.of(tenant, model, pictures_of(formula), tools=False).line.ratio)
 
     def is_due(self, tenant: str, model: str, formula: str, tools: bool) -> bool:
         """Whether a sample would be looked at now. No model has a name too long."""
@@ -127,7 +127,7 @@ class Calibrations:
         if after.samples >= ENOUGH:
             self._rests[tenant, model, formula, tools] = monotonic() + PAUSE_SECONDS
         if after.note and after.note != before.note:
-            log.warning("calibration", model=model, note=after.note, ratio=after.ratio, offset=after.offset)
+            log.warning("calibration", model=model, note=after.note, ratio=after.line.ratio, offset=after.line.offset)
         if self._unstored < MOST_WAITING:
             self._waiting.setdefault(key, []).append(sample)
             self._unstored += 1

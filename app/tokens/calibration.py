@@ -124,22 +124,12 @@ class Calibration(Struct, frozen=True, dict=True):
         return self.adopted or Line(self.prior.offset, self.prior.ratio)
 
     @property
-    def ratio(self) -> float:
-        return self.line.ratio
-
-    @property
-    def offset(self) -> float:
-        return self.line.offset
-
-    def apply(self, tokens: int) -> int:
-        return self.line.to_provider_tokens(tokens)
-
-    @property
     def exact(self) -> bool:
         """Whether the line predicted the latest samples to about a hundredth."""
         latest = self.recent[-EXACT_SAMPLES:]
         return len(latest) == EXACT_SAMPLES and all(
-            abs(self.apply(sample.estimate) - sample.reported) <= tolerance_of(sample.reported) for sample in latest
+            abs(self.line.to_provider_tokens(sample.estimate) - sample.reported) <= tolerance_of(sample.reported)
+            for sample in latest
         )
 
     @property
@@ -149,10 +139,10 @@ class Calibration(Struct, frozen=True, dict=True):
             return None
         bounds = self.prior.bounds
         (least, most), highest = bounds.ratios, bounds.offsets[1]
-        if self.ratio in bounds.ratios or self.offset == highest > 0:
+        if self.line.ratio in bounds.ratios or self.line.offset == highest > 0:
             explained = f"no offset up to {highest:,.0f} and ratio from {least:g} to {most:g}"
             return f"clamped: the provider counts what {explained} explains"
-        if not bounds.measured[0] <= self.ratio <= bounds.measured[1]:
+        if not bounds.measured[0] <= self.line.ratio <= bounds.measured[1]:
             return f"unusual: the ratio is outside {bounds.measured[0]:g} to {bounds.measured[1]:g}"
         return None
 
@@ -205,7 +195,9 @@ def rejection_reason(calibration: Calibration, sample: Sample) -> str | None:
     if not (0 < sample.estimate <= MOST_TOKENS and 0 < sample.reported <= MOST_TOKENS):
         return "no usage"
     prior = calibration.prior.offset + calibration.prior.ratio * sample.estimate
-    if sample.reported < calibration.prior.bounds.least * min(prior, calibration.apply(sample.estimate)):
+    if sample.reported < calibration.prior.bounds.least * min(
+        prior, calibration.line.to_provider_tokens(sample.estimate)
+    ):
         return "below half of what was expected: cached or partial usage"
     return None
 
@@ -215,10 +207,10 @@ def picture_sample(calibration: Calibration, text: int, pictures: int, reported:
 
     `calibration` is that of texts alone. `text` and `pictures` are estimates, the latter by the family's rule.
     """
-    expected = calibration.apply(text)
+    expected = calibration.line.to_provider_tokens(text)
     if not calibration.exact or tolerance_of(expected) > CLEAR * pictures:
         return None
-    rest = round((reported - expected) / calibration.ratio)
+    rest = round((reported - expected) / calibration.line.ratio)
     return Sample(pictures, rest) if rest > 0 else None
 
 

@@ -43,7 +43,7 @@ async def until_stored(store: Store, samples: int) -> None:
 
 async def test_samples_are_kept_and_learnt_from(store: Store) -> None:
     learnt = await store.task_change(learn_calibrations, {KEY: GROWING[:2], key("gpt-4o", tools=True): GROWING[2:3]})
-    assert learnt[KEY].ratio == pytest.approx(1.25, abs=0.01)
+    assert learnt[KEY].line.ratio == pytest.approx(1.25, abs=0.01)
     assert await stored(store) == learnt
     again = await store.task_change(learn_calibrations, {KEY: GROWING[2:4]})
     assert again[KEY].recent == tuple(GROWING[:4])
@@ -122,19 +122,19 @@ async def test_calibrations_are_listed_in_pages(store: Store) -> None:
 
 async def test_what_was_learnt_is_in_force_at_once(store: Store) -> None:
     known = Calibrations(store, "openai")
-    assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).ratio == 1.0
+    assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).line.ratio == 1.0
     for sample in GROWING[:3]:
         known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=sample)
-    assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).ratio == pytest.approx(1.25)
-    assert known.of(TENANT, "gpt-4o", FORMULA, tools=True).ratio == 1.0
-    assert known.of(TENANT, "gpt-4o", "2/o200k_base", tools=False).ratio == 1.0
+    assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).line.ratio == pytest.approx(1.25)
+    assert known.of(TENANT, "gpt-4o", FORMULA, tools=True).line.ratio == 1.0
+    assert known.of(TENANT, "gpt-4o", "2/o200k_base", tools=False).line.ratio == 1.0
 
 
 async def test_one_tenants_samples_move_no_other_tenants_line_and_two_tenants_do(store: Store) -> None:
     known = Calibrations(store, "openai")
 
     def ratio(tenant: str) -> float:
-        return known.of(tenant, "gpt-4o", FORMULA, tools=False).ratio
+        return known.of(tenant, "gpt-4o", FORMULA, tools=False).line.ratio
 
     def teach(tenant: str, ratio: float, samples: int = 5) -> None:
         for sample in GROWING[:samples]:
@@ -157,7 +157,7 @@ async def test_one_tenants_samples_move_no_other_tenants_line_and_two_tenants_do
     await again._refresh()
     assert again.of("new", "gpt-4o", FORMULA, tools=False) == known.of("new", "gpt-4o", FORMULA, tools=False)
     stored_row = next(row for row in await store.task(read_calibrations) if row.key.tenant == "new")
-    assert again.in_force(stored_row.key, stored_row.calibration).ratio == pytest.approx(1.3)
+    assert again.in_force(stored_row.key, stored_row.calibration).line.ratio == pytest.approx(1.3)
 
 
 async def test_a_tenant_that_makes_up_models_pushes_out_only_its_own(

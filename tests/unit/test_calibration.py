@@ -71,26 +71,31 @@ def test_after_five_requests_80_000_tokens_are_right_within_one_percent(
 ) -> None:
     for ratio, overhead in product((0.9, 1.0, 1.25, 1.6, 3.0), (0, 50, 400, 1_000, 1_500)):
         calibration = learnt(fresh(model, tools=tools), provider(ratio, overhead, sizes))
-        assert calibration.apply(80_000) == pytest.approx(ratio * 80_000 + overhead, rel=0.01), (ratio, overhead)
+        assert calibration.line.to_provider_tokens(80_000) == pytest.approx(ratio * 80_000 + overhead, rel=0.01), (
+            ratio,
+            overhead,
+        )
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_the_fixed_part_of_short_prompts_does_not_become_a_ratio(model: str) -> None:
     calibration = learnt(fresh(model), [(60, 420), (75, 433), (90, 455), (64, 421)])
-    assert calibration.offset == pytest.approx(360, abs=20)
-    assert calibration.apply(80_000) == pytest.approx(fresh(model).apply(80_000), rel=0.05)
+    assert calibration.line.offset == pytest.approx(360, abs=20)
+    assert calibration.line.to_provider_tokens(80_000) == pytest.approx(
+        fresh(model).line.to_provider_tokens(80_000), rel=0.05
+    )
 
 
 def test_the_second_request_of_a_size_is_judged_as_the_first_was_reported() -> None:
     for size in (500, 5_000, 50_000):
         calibration = learnt(fresh("gpt-4o"), [(size, round(1.25 * size))])
-        assert calibration.apply(size) == pytest.approx(1.25 * size, rel=0.02)
+        assert calibration.line.to_provider_tokens(size) == pytest.approx(1.25 * size, rel=0.02)
 
 
 def test_a_change_of_the_provider_is_followed() -> None:
     sizes = range(10_000, 30_000, 1_000)
     calibration = learnt(fresh("gpt-4o"), [*provider(1.0, 0, sizes), *provider(1.3, 0, sizes)])
-    assert calibration.apply(80_000) == pytest.approx(104_000, rel=0.01)
+    assert calibration.line.to_provider_tokens(80_000) == pytest.approx(104_000, rel=0.01)
 
 
 # Mistakes
@@ -104,7 +109,7 @@ def test_one_outlier_moves_nothing_that_others_agree_on(model: str, outlier: tup
         [*provider(1.1, 100, [500, 3_000, 4_500, 6_000]), outlier],
         [outlier, *provider(1.1, 100, [500, 3_000, 4_500, 6_000, 9_000])],
     ):
-        assert learnt(fresh(model), samples).apply(80_000) == pytest.approx(88_100, rel=0.01)
+        assert learnt(fresh(model), samples).line.to_provider_tokens(80_000) == pytest.approx(88_100, rel=0.01)
 
 
 EIGHT = [5_000, 9_000, 14_000, 20_000, 30_000, 42_000, 60_000, 80_000]
@@ -122,7 +127,7 @@ def test_three_of_eight_that_report_too_little_lower_nothing(model: str, truth: 
     """Wherever they lie, before the others or after them."""
     for places in combinations(range(8), 3):
         calibration = learnt(fresh(model), mixed(truth, wrong, places))
-        assert calibration.apply(80_000) >= 0.98 * truth * 80_000, places
+        assert calibration.line.to_provider_tokens(80_000) >= 0.98 * truth * 80_000, places
 
 
 @pytest.mark.parametrize("wrong", [0.51, 0.55])
@@ -132,7 +137,7 @@ def test_four_of_eight_that_report_half_do_not_take_what_was_known(model: str, w
     established = learnt(fresh(model), provider(truth, 0, EIGHT))
     for places in combinations(range(8), 4):
         calibration = learnt(established, mixed(truth, wrong, places))
-        assert calibration.apply(80_000) >= 0.98 * truth * 80_000, places
+        assert calibration.line.to_provider_tokens(80_000) >= 0.98 * truth * 80_000, places
 
 
 @pytest.mark.parametrize("wrong", [1.5, 2.0, 3.0])
@@ -141,7 +146,7 @@ def test_two_of_eight_that_report_too_much_raise_little(model: str, wrong: float
     truth = prior_of(model, tools=False).ratio
     for places in combinations(range(8), 2):
         calibration = learnt(fresh(model), mixed(truth, wrong, places))
-        assert calibration.apply(80_000) == pytest.approx(truth * 80_000, rel=0.02), places
+        assert calibration.line.to_provider_tokens(80_000) == pytest.approx(truth * 80_000, rel=0.02), places
 
 
 @pytest.mark.parametrize("wrong", [0.51, 0.6, 0.75, 0.9])
@@ -150,17 +155,17 @@ def test_two_of_eight_that_report_too_much_raise_little(model: str, wrong: float
 def test_a_ratio_falls_below_the_priors_when_three_samples_agree(model: str, size: int, wrong: float) -> None:
     prior = prior_of(model, tools=False)
     samples = provider(wrong * prior.ratio, 50, [size, size + 100, size + 200])
-    assert learnt(fresh(model), samples[:1]).ratio >= prior.ratio
-    assert learnt(fresh(model), samples[:2]).ratio >= prior.ratio
+    assert learnt(fresh(model), samples[:1]).line.ratio >= prior.ratio
+    assert learnt(fresh(model), samples[:2]).line.ratio >= prior.ratio
     if size >= 5_000:
-        assert learnt(fresh(model), samples).ratio == pytest.approx(wrong * prior.ratio, rel=0.02)
+        assert learnt(fresh(model), samples).line.ratio == pytest.approx(wrong * prior.ratio, rel=0.02)
 
 
 @pytest.mark.parametrize("model", LONG)
 def test_short_prompts_alone_lower_no_ratio(model: str) -> None:
     prior = prior_of(model, tools=False)
     calibration = learnt(fresh(model), provider(0.6 * prior.ratio, 0, range(60, 120, 3)))
-    assert calibration.ratio == prior.ratio
+    assert calibration.line.ratio == prior.ratio
 
 
 @pytest.mark.parametrize("sample", [Sample(0, 10), Sample(10, 0), Sample(10, -3), Sample(10, 10**12)])
@@ -180,7 +185,9 @@ def test_a_calibration_that_is_far_too_high_accepts_what_corrects_it() -> None:
     """Measured against the calibration alone, every right usage would be below half and refused for ever."""
     calibration = learnt(fresh(), provider(4.0, 0, [30_000, 30_000]))
     assert rejection_reason(calibration, Sample(30_000, 30_000)) is None
-    assert learnt(calibration, provider(1.0, 0, [31_000, 35_000, 40_000, 45_000])).ratio == pytest.approx(1, abs=0.05)
+    assert learnt(calibration, provider(1.0, 0, [31_000, 35_000, 40_000, 45_000])).line.ratio == pytest.approx(
+        1, abs=0.05
+    )
 
 
 # Memory
@@ -190,7 +197,7 @@ def test_short_prompts_do_not_push_out_what_long_ones_told() -> None:
     """A client that asks for a title after every answer."""
     calibration = learnt(fresh("gpt-4o"), [(20_000, 26_000), (30_000, 39_000), (40_000, 52_000)])
     calibration = learnt(calibration, [(200 + n % 7, 260 + n % 5) for n in range(100)])
-    assert calibration.apply(80_000) == pytest.approx(104_000, rel=0.02)
+    assert calibration.line.to_provider_tokens(80_000) == pytest.approx(104_000, rel=0.02)
     assert (len(calibration.recent), calibration.samples) == (3 + KEPT, 103)
 
 
@@ -224,10 +231,10 @@ def test_properties_a_line_is_finite_and_within_its_bounds_whatever_is_reported(
     samples: list[tuple[int, int]], tokens: int, tools: bool, model: str
 ) -> None:
     calibration = learnt(fresh(model, tools=tools), samples)
-    assert isfinite(calibration.ratio)
-    assert PROMPTS.ratios[0] <= calibration.ratio <= PROMPTS.ratios[1]
-    assert PROMPTS.offsets[0] <= calibration.offset <= PROMPTS.offsets[1]
-    assert calibration.apply(tokens) >= 0
+    assert isfinite(calibration.line.ratio)
+    assert PROMPTS.ratios[0] <= calibration.line.ratio <= PROMPTS.ratios[1]
+    assert PROMPTS.offsets[0] <= calibration.line.offset <= PROMPTS.offsets[1]
+    assert calibration.line.to_provider_tokens(tokens) >= 0
     assert calibration.line.to_estimate(tokens) >= 0
     assert len(calibration.recent) <= 2 * KEPT
 
@@ -237,8 +244,8 @@ def test_properties_what_is_inverted_fits(samples: list[tuple[int, int]], tokens
     """The largest estimate that fits, and none fits where the offset alone is more."""
     calibration = learnt(fresh(), samples)
     estimate = calibration.line.to_estimate(tokens)
-    assert calibration.apply(estimate) <= max(tokens, round(calibration.offset))
-    assert calibration.apply(estimate + 2) > tokens
+    assert calibration.line.to_provider_tokens(estimate) <= max(tokens, round(calibration.line.offset))
+    assert calibration.line.to_provider_tokens(estimate + 2) > tokens
 
 
 @given(st.lists(st.integers(1, 200_000), min_size=1, max_size=30), st.floats(0.6, 4.5), st.integers(0, 1_400))
@@ -249,7 +256,7 @@ def test_properties_a_provider_that_counts_along_a_line_is_predicted_among_what_
     calibration = learnt(fresh(), provider(ratio, overhead, sorted([*sizes, *sizes, *sizes])))
     largest = max(sizes)
     if largest >= 20_000:
-        assert calibration.apply(largest) == pytest.approx(ratio * largest + overhead, rel=0.08)
+        assert calibration.line.to_provider_tokens(largest) == pytest.approx(ratio * largest + overhead, rel=0.08)
 
 
 def cost(line: Line, prior: Prior, samples: Sequence[Sample]) -> float:
@@ -375,34 +382,34 @@ def test_pictures_teach_nothing_beside_a_text_that_is_not_known_well_enough() ->
 def test_three_requests_with_pictures_tell_what_they_cost(factor: float) -> None:
     shown = [(765, round(765 * factor)), (1_105, round(1_105 * factor)), (255, round(255 * factor))]
     scale = learnt(pictures(), shown)
-    assert scale.ratio == pytest.approx(factor, rel=0.03)
-    assert scale.offset == 0
+    assert scale.line.ratio == pytest.approx(factor, rel=0.03)
+    assert scale.line.offset == 0
     assert scale.note is None
 
 
 @pytest.mark.parametrize("odd", [1, 100_000])
 def test_one_odd_picture_or_two_move_no_scale(odd: int) -> None:
-    assert learnt(pictures(), [(765, odd)] * 2).ratio == 1.0
+    assert learnt(pictures(), [(765, odd)] * 2).line.ratio == 1.0
     usual = [(765, 765), (1_105, 1_105), (255, 255)]
-    assert learnt(pictures(), [*usual, (765, odd), (765, odd)]).ratio == 1.0
-    assert learnt(pictures(), [(765, odd), *usual, (765, odd)]).ratio == 1.0
+    assert learnt(pictures(), [*usual, (765, odd), (765, odd)]).line.ratio == 1.0
+    assert learnt(pictures(), [(765, odd), *usual, (765, odd)]).line.ratio == 1.0
 
 
 def test_pictures_that_contradict_each_other_are_left_as_the_family_counts_them() -> None:
-    assert learnt(pictures(), [(765, 80), (765, 2_300), (255, 900), (1_105, 60), (255, 255)]).ratio == 1.0
+    assert learnt(pictures(), [(765, 80), (765, 2_300), (255, 900), (1_105, 60), (255, 255)]).line.ratio == 1.0
 
 
 @given(SAMPLES)
 def test_properties_a_scale_of_pictures_has_bounds_and_no_offset(samples: list[tuple[int, int]]) -> None:
     calibration = learnt(pictures(), samples)
-    assert PICTURES.ratios[0] <= calibration.ratio <= PICTURES.ratios[1]
-    assert calibration.offset == 0
-    assert picture_scale(calibration.ratio) == pytest.approx(calibration.ratio, rel=0.026)
+    assert PICTURES.ratios[0] <= calibration.line.ratio <= PICTURES.ratios[1]
+    assert calibration.line.offset == 0
+    assert picture_scale(calibration.line.ratio) == pytest.approx(calibration.line.ratio, rel=0.026)
 
 
 def test_a_scale_beyond_all_bounds_is_told() -> None:
     clamped = learnt(pictures(), [(765, 765 * 40), (1_105, 1_105 * 40), (255, 255 * 40)])
-    assert clamped.ratio <= 16
+    assert clamped.line.ratio <= 16
     assert clamped.note is None or clamped.note.startswith("clamped")
 
 
