@@ -41,7 +41,7 @@ PRICES_REMEMBERED = 1_000
 
 NOT_REPORTED = Tokens()
 CACHED_SECONDS, CACHED_LONG_SECONDS = 300.0, 3_600.0
-"""Time that providers usually keep a prompt that nobody asks for again, and one that they are paid to keep longer."""
+"""Time that providers usually keep a prompt that no request reads again, and one that they are paid to keep longer."""
 
 
 class _Latest(Struct, frozen=True):
@@ -85,7 +85,7 @@ class Ledger:
 
     def tariff_of(self, model: str, answered: str = "") -> Tariff | None:
         """Prices of calls now: of the model that answered, where that is known, or of the one that was asked for; None
-        where nobody knows."""
+        where it is unknown."""
         return self._tariff_of(model[:LONGEST_MODEL], answered[:LONGEST_MODEL])
 
     def price_of(self, model: str) -> Price | None:
@@ -94,7 +94,7 @@ class Ledger:
         return None if tariff is None else tariff.base
 
     def is_warm(self, tenant: str, conversation_id: str, model: str) -> bool:
-        """Whether the provider's cache holds most of what the conversation sent last. Where nobody said so, it does
+        """Whether the provider's cache holds most of what the conversation sent last. Where no answer said so, it does
         not; nor where only another replica knows."""
         latest = self._sent.get((tenant, conversation_id, model))
         return latest is not None and latest.sent.caches and self._is_recent(latest)

@@ -72,7 +72,7 @@ LEAST_CONTEXT = 256
 """Tokens; a chat model has more."""
 OLLAMA_DEFAULT = 4_096
 """Window with which Ollama loads a model on a small machine; more memory or OLLAMA_CONTEXT_LENGTH make it larger."""
-NOBODY = ""
+ANY_TENANT = ""
 """A tenant that sees only what holds for every tenant."""
 ASKED_WITH = CREDENTIALS | {b"anthropic-version"}
 """Headers on which a listing may depend."""
@@ -212,7 +212,7 @@ class ModelListings:
             except Exception:
                 log.exception("the provider's list of models was not understood")
 
-    async def fetch(self, headers: Headers = (), tenant: str = NOBODY) -> ListingOutcome:
+    async def fetch(self, headers: Headers = (), tenant: str = ANY_TENANT) -> ListingOutcome:
         """Ask the provider now. With the `headers` of a tenant, that tenant alone is shown the names."""
         try:
             async with asyncio.timeout(FETCH_SECONDS):
@@ -222,7 +222,7 @@ class ModelListings:
         except (ListingRefused, StenoError) as error:
             return error
         names = frozenset(listing.models)
-        if tenant == NOBODY:
+        if tenant == ANY_TENANT:
             self._open_names, self.listing = names, listing
         else:  # Another key may be shown other models.
             self._names.keep(tenant, (names, self._clock() + REFRESH_SECONDS))
@@ -241,7 +241,7 @@ class ModelListings:
         path = await self._reader.find_path()
         return path and urlsplit(self._at.base_url)._replace(path=path).geturl()
 
-    def _ask(self, headers: Headers, tenant: str = NOBODY) -> asyncio.Task[None]:
+    def _ask(self, headers: Headers, tenant: str = ANY_TENANT) -> asyncio.Task[None]:
         """Ask the provider in the background, unless it is being asked."""
         if self._asking is None or self._asking.done():
             self._asked_at = self._clock()

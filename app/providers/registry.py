@@ -39,7 +39,7 @@ _SEPARATORS = re.compile(r"[-@:/.]")
 _RELEASE = re.compile(r"(?:[-@](?:\d{4}-\d\d-\d\d|\d{8}|\d{6}|\d{3,4}|latest))?(?:-v\d+)?(?::\w+)?$")
 """A date, a tag or a version at the end of a name: another release of the same model, at the same price."""
 _TUNED = re.compile(r"ft:(?P<base>[^:]+)(?::.*)?", re.IGNORECASE)
-"""OpenAI's names of models that somebody tuned."""
+"""OpenAI's names of models that a customer tuned."""
 _VENDOR = re.compile(r"[a-z]+(?:-[a-z]+)*\.")
 """Bedrock's regions and vendors: `us.anthropic.claude-...`."""
 

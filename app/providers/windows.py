@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from app.compaction.budget import MIN_LIMIT, Overflow, Window
 from app.formats.refusals import classify, decoded_body
 from app.http.upstream import Headers, Upstream
-from app.providers.model_listings import NOBODY, ModelListings
+from app.providers.model_listings import ANY_TENANT, ModelListings
 from app.providers.registry import bundled, look_up
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.runtime.tasks import OwnedTasks
@@ -95,7 +95,9 @@ class Windows:
         """Number that rises whenever a window may have changed, except when a learnt limit expires."""
         return self.listings.revision + self._learnt_revision
 
-    def window_of(self, model: str, tenant: str = NOBODY, guess: int | None = None, asked: int | None = None) -> Window:
+    def window_of(
+        self, model: str, tenant: str = ANY_TENANT, guess: int | None = None, asked: int | None = None
+    ) -> Window:
         """The model's window as far as the tenant may know it.
 
         `guess` is the window of an unknown model by the conversation's policy, which says nothing about a model that
@@ -106,7 +108,7 @@ class Windows:
         limit = self._limit(tenant, _limit_key(model, asked), window)
         return window if limit is None else lower(window, limit)
 
-    async def wait_for_listing(self, model: str, tenant: str = NOBODY, headers: Headers = ()) -> None:
+    async def wait_for_listing(self, model: str, tenant: str = ANY_TENANT, headers: Headers = ()) -> None:
         """Wait a moment for the first listing if it matters for the model. `headers` are the tenant's."""
         if self.listings.is_current:
             return

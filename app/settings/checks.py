@@ -1,4 +1,4 @@
-"""Checks: what is wrong with the settings, as far as it can be known without asking anybody, and the server's secret.
+"""Checks: what is wrong with the settings, as far as it can be known without a call, and the server's secret.
 
 `doctor` prints the same findings that `serve` acts on.
 """

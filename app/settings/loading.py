@@ -103,7 +103,7 @@ def _problem(error: ErrorDetails, section: type[BaseModel]) -> str:
 
 
 def meant(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
-    """Question for somebody who mistyped a name; empty where no known name is as like it as `likeness`, from 0 to 1."""
+    """Question after a mistyped name; empty where no known name is as like it as `likeness`, from 0 to 1."""
     like = get_close_matches(name, list(known), n=1, cutoff=likeness)
     return f" (did you mean {like[0]}?)" if like else ""
 

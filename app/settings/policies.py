@@ -28,7 +28,7 @@ class AppliedPolicy(Struct, frozen=True):
     source_tokens: int | None
     """Most tokens that one summary stands for; None for any number."""
     guessed_window: int
-    """Window of a model whose window nobody tells."""
+    """Window of a model whose window is unknown."""
     update_prompt: str
     """Instructions for updating an earlier summary; empty for `summary.prompt`, as where that is the operator's."""
 

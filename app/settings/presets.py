@@ -79,7 +79,7 @@ class Preset(Struct, frozen=True):
     """Most tokens that one summary stands for; a larger range becomes several, made side by side. None: any number. The
     more it stands for, the less detail it holds."""
     guessed_window: int = 128_000
-    """Window of a model whose window nobody tells: neither the settings, the provider, a refusal nor the registry."""
+    """Window of a model that neither the settings, the provider, a refusal nor the registry gives one."""
 
     @property
     def settings(self) -> Mapping[str, Mapping[str, Any]]:

@@ -42,7 +42,7 @@ class ServerSettings(Section):
     Some limits are [divided](workers.md) among them. Each takes up to 15 connections of PostgreSQL.
     """
     allow_unauthenticated: Annotated[Literal["loopback", True, False], BeforeValidator(switch)] = "loopback"
-    """Callers served without credentials, as the tenant `anonymous`: this machine (loopback), everyone, or nobody.
+    """Callers served without credentials, as the tenant `anonymous`: this machine (loopback), all, or none.
 
     They share one tenant: each can read the summaries of all others. Behind a proxy on this machine that adds no
     header, which is nginx by default, every caller looks local: set `false`. `STENO_ALLOW_UNAUTHENTICATED` is a second
@@ -59,7 +59,7 @@ class ServerSettings(Section):
     """Origins of web pages that may call Steno and read what it keeps, such as `https://chat.example.com`; `*` for all.
 
     Pages of this machine and programs with a scheme of their own (`app:`, `capacitor:`, `file:`, `tauri:`,
-    `vscode-file:`, `vscode-webview:`) may always call `/v1`, and nothing else. A listed page can do what somebody
+    `vscode-file:`, `vscode-webview:`) may always call `/v1`, and nothing else. A listed page can do what a caller
     without a key can. Browser extensions are listed by id: `chrome-extension://abcdef`.
     """
     trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
@@ -167,7 +167,7 @@ class InspectorSettings(Section):
     enabled: bool = True
     """Serve the [inspector's pages](inspector.md), at `/` and under `/ui`; where it is off, both are a 404."""
     password: SecretStr | None = Field(None, min_length=SHORTEST_PASSWORD)
-    """The operator's password, of at least 16 characters, which shows every tenant; null: nobody sees every tenant.
+    """The operator's password, of at least 16 characters, which shows every tenant; null: no page shows every tenant.
 
     `steno serve` on a terminal and `steno run` make one for the time that they run, and print it. Another password ends
     all sessions. With `server.admin`, it is taken there alone.
@@ -293,7 +293,7 @@ class StorageSettings(Section):
 
     As `postgresql://user:password@host/name` or `sqlite:///path/steno.db`; an absolute path has four slashes, any other
     starts at the working directory. Write `@ : / ?` in a password as `%40 %3A %2F %3F`, and set the URL by the
-    environment: everybody on the machine can see a command line. PostgreSQL needs `STENO_SECRET`.
+    environment: all users of the machine can see a command line. PostgreSQL needs `STENO_SECRET`.
     Behind PgBouncer in transaction mode add `?prepared_statement_cache_size=0`.
 
     Steno's folder is `$STENO_HOME`, else `$XDG_DATA_HOME/steno`, else `~/.local/share/steno`; `make run` and `make

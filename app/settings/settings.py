@@ -146,7 +146,7 @@ class Settings(BaseSettings):
 
     @property
     def all_upstreams(self) -> dict[str, UpstreamSettings]:
-        """Upstreams by name, the default one first; beside OpenAI also a vendor's own, for what nobody else speaks."""
+        """Upstreams by name, the default one first; beside OpenAI also a vendor's own, for formats no other speaks."""
         there: dict[str, UpstreamSettings] = {DEFAULT_UPSTREAM: self.upstream, **self.upstreams}
         if self.upstream.host == OPENAI:
             meant = frozenset[str]().union(*(upstream.is_meant_for for upstream in there.values()))

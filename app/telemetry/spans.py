@@ -15,7 +15,7 @@ class Span(Protocol):
     """One call to a model, from its beginning to its end. None of its methods raises."""
 
     def parent_of(self, headers: Sequence[tuple[bytes, bytes]]) -> Headers:
-        """Return the headers of a request made within this span: whoever gets them continues its trace."""
+        """Return the headers of a request made within this span: the server that gets them continues its trace."""
         ...
 
     def names(self, model: str, address: str) -> None:
@@ -43,5 +43,5 @@ class Tracer(Protocol):
         ...
 
     def close(self) -> None:
-        """Export waiting spans. Blocks for some seconds if nobody takes them."""
+        """Export waiting spans. Blocks for some seconds if no collector takes them."""
         ...
