@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from re import Pattern
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from app.errors import StenoError
 from app.formats.provider_errors import error_body
-from app.formats.raw_json import RawObject, Unreadable, holds_more_values
+from app.formats.raw_json import RawObject, Unreadable, holds_more_values, joined_members
 from app.formats.requests import Headers, WireRequest
 from app.formats.spec import FormatSpec
 from app.formats.sse import MOST_RAW, MOST_VALUES, EarlyFrames, EventShape, data_of, event, last_end, streamed
@@ -155,7 +155,9 @@ class AnswerEditor:
         if not self.provider or not self.finish_members:
             return self.finish_members
         told = RawObject(b"{%b}" % self.finish_members)
-        context = RawObject(told.raw("context") or b"{}").spliced(add=b'"provider":{%b}' % joined(self.provider))
+        context = RawObject(told.raw("context") or b"{}").spliced(
+            add=b'"provider":{%b}' % joined_members(self.provider)
+        )
         return told.spliced({"context": context})[1:-1]
 
 
@@ -225,8 +227,3 @@ class Answers:
 def usage_in(said: RawObject) -> object:
     """The usage that an answer or a frame gives; None where it is too long to be one."""
     return said.value("usage") if len(said.raw("usage") or b"") <= LONGEST_USAGE else None
-
-
-def joined(members: Mapping[str, bytes]) -> bytes:
-    """Members of an object without its braces."""
-    return b",".join(b'"%b":%b' % (name.encode(), value) for name, value in members.items())

@@ -10,10 +10,12 @@ import re
 import zlib
 from binascii import a2b_base64
 from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice, pairwise
 from threading import Lock
-from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from app.conversation.messages import Media
 from app.runtime.bounded import BoundedMap
@@ -136,32 +138,22 @@ _TWO_BYTES = b"/Identity-H"
 """Mark in the dictionary of a font whose glyphs have two bytes each."""
 
 
-class Document(NamedTuple):
-    """The parts of a document on which its cost depends."""
-
-    text: str = ""
-    """Text of a file that is text."""
-    pages: int = 0
-    """Pages of a PDF; 0 for anything else."""
-    glyphs: int = 0
-    """Written on all its pages together."""
-    width: int = 0
-    """Width of its first page, in points."""
-    height: int = 0
-
-
-UNKNOWN = Document()
-_known: BoundedMap[bytes, Document] = BoundedMap(MOST_REMEMBERED)
+_known: BoundedMap[bytes, Media] = BoundedMap(MOST_REMEMBERED)
 _lock = Lock()
 
 
-def read_document(data: str) -> Document:
-    """The document in a file's base64 or data URL; `UNKNOWN` for what is neither a PDF nor text. PDFs are
-    remembered."""
-    start = data.find(",", 0, 200) + 1
+def file_of(data: str, size: int = 0) -> Media:
+    """A part that holds a file, in base64 or a data URL. `size`: characters of all it holds, where that is more.
+
+    Its width and height are those of a PDF's first page, in points; glyphs are those of all pages. PDFs are remembered.
+    """
+    start, size = data.find(",", 0, 200) + 1, size or len(data)
     head = _decoded(data, start, _HEAD)
     if b"%PDF-" not in head:
-        return _text(data, start, head)
+        with suppress(UnicodeDecodeError):
+            if head and b"\0" not in head and not head.startswith(b"PK\x03\x04"):
+                return Media("file", size, text=_decoded(data, start, LONGEST).decode("utf-8-sig"))
+        return Media("file", size)
     key = blake2b(data.encode("utf-8", "replace"), digest_size=16).digest()
     with _lock:
         found = _known.get(key)
@@ -169,30 +161,7 @@ def read_document(data: str) -> Document:
         found = _pdf(_decoded(data, start, LONGEST))
         with _lock:
             _known.keep(key, found)
-    return found
-
-
-def file_of(data: str, size: int = 0) -> Media:
-    """A part that holds a file. `size`: characters of all it holds, where that is more."""
-    found = read_document(data)
-    return Media(
-        "file",
-        size or len(data),
-        width=found.width,
-        height=found.height,
-        pages=found.pages,
-        glyphs=found.glyphs,
-        text=found.text,
-    )
-
-
-def _text(data: str, start: int, head: bytes) -> Document:
-    if not head or b"\0" in head or head.startswith(b"PK\x03\x04"):
-        return UNKNOWN
-    try:
-        return Document(_decoded(data, start, LONGEST).decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        return UNKNOWN
+    return replace(found, size=size)
 
 
 def _decoded(text: str, start: int, limit: int) -> bytes:
@@ -203,7 +172,7 @@ def _decoded(text: str, start: int, limit: int) -> bytes:
         return b""
 
 
-def _pdf(data: bytes) -> Document:
+def _pdf(data: bytes) -> Media:
     structure, contents, unread = [data], [], 0
     for unpacked in _streams(data):
         if unpacked is None:
@@ -222,7 +191,7 @@ def _pdf(data: bytes) -> Document:
     glyphs = glyphs * (len(contents) + unread) // len(contents) if contents else bool(unread) * GLYPHS_UNREAD * pages
     box = next((found for part in structure if (found := _BOX.search(part))), None)
     left, low, right, high = (int(number) for number in box.groups()) if box else (0, 0, 0, 0)
-    return Document("", pages, glyphs, abs(right - left), abs(high - low))
+    return Media("file", 0, width=abs(right - left), height=abs(high - low), pages=pages, glyphs=glyphs)
 
 
 def _streams(data: bytes) -> Iterator[bytes | None]:

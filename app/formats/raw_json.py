@@ -165,13 +165,6 @@ class RawObject:
             raise RepeatedKey("A key stands more than once.")  # A value that begins like the last one of its key.
         return members
 
-    @property
-    def _last(self) -> int:
-        """Place at which its last value ends, or what begins it where it has none."""
-        text = self.text
-        end = text.rindex(b"}")
-        return len(text[:end].rstrip(_SPACE)) if text[end - 1] in _SPACE else end
-
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
@@ -201,7 +194,9 @@ class RawObject:
         edits += [(*self._with_comma(name, removed), b"") for name in removed]
         if add:
             left = len(self._values) - len(removed)
-            edits.append((self._last, self._last, b"," + add if left else add))
+            end = self.text.rindex(b"}")  # Behind the last value, or what begins the object where it has none.
+            last = len(self.text[:end].rstrip(_SPACE)) if self.text[end - 1] in _SPACE else end
+            edits.append((last, last, b"," + add if left else add))
         pieces, position = [], 0
         for start, stop, value in sorted(edits, key=lambda edit: edit[:2]):
             pieces += [self.text[position:start], value]
@@ -210,11 +205,7 @@ class RawObject:
 
     def with_status(self, members: bytes) -> bytes:
         """The object with our status, in place of any that it has."""
-        values = self._values
-        if not members or not values or STATUS_MEMBERS[0] in values or STATUS_MEMBERS[1] in values:
-            return self.spliced(remove=STATUS_MEMBERS, add=members)
-        text, last = self.text, self._last
-        return b"".join((text[:last], b",", members, text[last:]))
+        return self.spliced(remove=STATUS_MEMBERS, add=members)
 
     def _with_comma(self, name: str, removed: list[str]) -> tuple[int, int]:
         """A member's span with one comma: the one after it, or before it where only removed ones follow."""
@@ -395,3 +386,8 @@ def object_of(value: object) -> dict[str, Any]:
 def text_at(held: Mapping[str, Any], key: str) -> str:
     """The text of a member, empty if it is none."""
     return as_text(held.get(key))
+
+
+def joined_members(members: Mapping[str, bytes]) -> bytes:
+    """Members of an object without its braces."""
+    return b",".join(b"%b:%b" % (msgspec.json.encode(name), value) for name, value in members.items())

@@ -8,6 +8,7 @@ the end of what stands before the quotation gets a breakpoint of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,7 +16,16 @@ from msgspec import Struct
 
 from app.compaction import prompts
 from app.compaction.view import Altered, Carried, Conversation, Note, Pinned, Recalled, Summary, Verbatim, View
-from app.formats.raw_json import RawObject, Unreadable, decoded_object, object_of, objects_in, spliced, split_array
+from app.formats.raw_json import (
+    RawObject,
+    Unreadable,
+    decoded_object,
+    decoded_value,
+    object_of,
+    objects_in,
+    spliced,
+    split_array,
+)
 
 
 class Placed(NamedTuple):
@@ -132,7 +142,9 @@ class Breakpoints(Struct, frozen=True):
         may have one, or has one already. `source`: the client's request.
         """
         for member in self.members:
-            automatic = member == PROMPT_CACHE_BREAKPOINT and not _is_explicit(source)
+            # OpenAI sets one of its own, which counts, unless it is told not to.
+            is_explicit = object_of(source.value(PROMPT_CACHE_OPTIONS)).get("mode") == "explicit"
+            automatic = member == PROMPT_CACHE_BREAKPOINT and not is_explicit
             marks = list(_marks(source, payload, member)) if member.encode() in source.text else []
             if marks or (automatic and PROMPT_CACHE_OPTIONS in source):
                 has_room = len(marks) + automatic < MOST_BREAKPOINTS
@@ -146,7 +158,9 @@ class Breakpoints(Struct, frozen=True):
         place = next((place for place in range(len(payload) - 1, -1, -1) if quoted in payload[place]), -1)
         before: str | None = quotation
         for index in range(place, -1, -1):
-            value = _value(marks, index)
+            # The value of the next one, else of the one before: none of an hour stands behind one of five minutes.
+            following = (mark for place, mark in marks if place >= index)
+            value = next(following, marks[-1][1] if marks else {"mode": "explicit"})
             try:
                 marked, is_done = self._marked(payload[index], member, value, before)
             except Unreadable:  # It stands beside the messages, or is a history that the provider compacted.
@@ -177,7 +191,9 @@ class Breakpoints(Struct, frozen=True):
                 if part.get(member):
                     return None, True
                 parts = split_array(RawObject(raw).raw(holder) or b"[]")
-                parts[place] = _with_member(parts[place], member, value)
+                marked, encoded = RawObject(parts[place]), msgspec.json.encode(value)
+                added = b"%b:%b" % (msgspec.json.encode(member), encoded)
+                parts[place] = marked.spliced({member: encoded}) if member in marked else marked.spliced(add=added)
                 return spliced(raw, {holder: b"[%b]" % b",".join(parts)}), True
         return None, False
 
@@ -187,28 +203,17 @@ def kept_breakpoint(part: Json) -> Json:
     return {name: part[name] for name in (CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT) if name in part}
 
 
-def _is_explicit(source: RawObject) -> bool:
-    """Whether OpenAI sets no breakpoint of its own, which counts as one of the four."""
-    return object_of(source.value(PROMPT_CACHE_OPTIONS)).get("mode") == "explicit"
-
-
 def _marks(source: RawObject, payload: Sequence[bytes], member: str) -> Iterator[tuple[int, object]]:
     """The breakpoints of a payload in order, with the place of the message that each stands in."""
     for tool in objects_in(source.value("tools")):
         yield from ((-1, mark) for mark in _marks_in(tool, member))
     for place, raw in enumerate(payload):
         if member.encode() in raw:
-            yield from ((place, mark) for mark in _marks_in(_decoded_raw(raw), member))
+            with suppress(Unreadable):  # It stands beside the messages, with its key.
+                # Some are a list, or several messages.
+                yield from ((place, mark) for mark in _marks_in(decoded_value(b"[%b]" % raw), member))
     if mark := source.value(member):  # On the last part that may have one.
         yield len(payload), mark
-
-
-def _decoded_raw(raw: bytes) -> object:
-    """A raw message: some are a list, or several messages."""
-    try:
-        return msgspec.json.decode(raw)
-    except msgspec.DecodeError:
-        return msgspec.json.decode(b"[%b]" % raw) if raw.startswith(b"{") else None
 
 
 def _marks_in(value: object, member: str) -> Iterator[object]:
@@ -222,20 +227,5 @@ def _marks_in(value: object, member: str) -> Iterator[object]:
             yield mark
 
 
-def _value(marks: Sequence[tuple[int, object]], index: int) -> object:
-    """Value of a breakpoint in the message at `index`: that of the next one, else of the one before. So none of an hour
-    stands behind one of five minutes."""
-    following = (mark for place, mark in marks if place >= index)
-    return next(following, marks[-1][1] if marks else {"mode": "explicit"})
-
-
 def _text_of(part: object) -> object:
     return part.get("text") if isinstance(part, dict) else None
-
-
-def _with_member(raw: bytes, member: str, value: object) -> bytes:
-    part = RawObject(raw)
-    encoded = msgspec.json.encode(value)
-    if member in part:
-        return part.spliced({member: encoded})
-    return part.spliced(add=b"%b:%b" % (msgspec.json.encode(member), encoded))

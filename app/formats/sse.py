@@ -229,8 +229,3 @@ def read_whole(body: bytes) -> RawObject:
     if holds_more_values(body, MOST_RAW):
         raise TooManyValues(f"it has over {MOST_RAW} values")
     return RawObject(body.translate(IN_ONE_LINE))
-
-
-def written(members: Mapping[str, bytes]) -> bytes:
-    """The JSON of an object with these members."""
-    return b"{" + b",".join(msgspec.json.encode(name) + b":" + value for name, value in members.items()) + b"}"

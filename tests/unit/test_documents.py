@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from app.conversation.messages import Media
 from app.formats import media as media_module
 from app.formats.chat_completions.messages import read_media as read_part
-from app.formats.media import GLYPHS_UNREAD, MOST_PAGES, UNKNOWN, Document, read_document
+from app.formats.media import GLYPHS_UNREAD, MOST_PAGES, file_of
 from app.formats.messages.messages import media_in
 from app.formats.responses.items import read_media as read_item_part
 
@@ -37,14 +37,18 @@ def said(*strings: bytes) -> bytes:
     return b"BT /F1 12 Tf " + b" ".join(b"(%b) Tj" % string for string in strings) + b" ET"
 
 
-def read(data: bytes) -> Document:
-    return read_document("data:application/pdf;base64," + b64encode(data).decode())
+def read(data: bytes) -> Media:
+    return file_of("data:application/pdf;base64," + b64encode(data).decode())
+
+
+def size_of(found: Media) -> tuple[int, int, int, int]:
+    return found.pages, found.glyphs, found.width, found.height
 
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_pages_and_what_is_written_on_them_are_counted(packed: bool) -> None:
     found = read(pdf(said(b"hello", b"there"), said(b"you"), packed=packed))
-    assert found == Document("", 2, 13, 612, 792)
+    assert size_of(found) == (2, 13, 612, 792)
 
 
 def test_escapes_are_one_glyph_each_and_displaced_strings_count_together() -> None:
@@ -60,7 +64,7 @@ def test_glyphs_of_two_bytes_are_counted_as_such() -> None:
 def test_pages_may_be_packed_too_and_only_those_that_the_tree_names_count() -> None:
     inside = zlib.compress(b"<</Type /Page /MediaBox [0 0 200 100]>> <</Type/Page>> <</Type /Pages /Count 2>>")
     packed = b"%PDF-1.7\n1 0 obj " + stream(inside, b"/Type /ObjStm" + PACK)
-    assert read(packed) == Document("", 2, 0, 200, 100)
+    assert size_of(read(packed)) == (2, 0, 200, 100)
     changed = pdf(said(b"a")) + b"10 0 obj <</Type /Page>> endobj\n"  # A page that was saved anew.
     assert read(changed).pages == 1
 
@@ -138,11 +142,12 @@ def test_a_pdf_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_file_of_text_is_its_text(data: bytes, text: str) -> None:
-    assert read_document(b64encode(data).decode()) == Document(text)
+    encoded = b64encode(data).decode()
+    assert file_of(encoded) == Media("file", len(encoded), text=text)
 
 
 def test_what_is_no_base64_is_unknown() -> None:
-    assert read_document("data:,\u00e9") == read_document("a") == UNKNOWN
+    assert file_of("data:,\u00e9", 1) == file_of("a") == Media("file", 1)
 
 
 @given(

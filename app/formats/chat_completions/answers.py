@@ -23,12 +23,12 @@ import msgspec
 from msgspec import Struct
 
 from app.errors import UpstreamUnreadable
-from app.formats.answers import LONGEST_NAME, LONGEST_TEXT, AnswerEditor, Answers, joined, usage_in
+from app.formats.answers import LONGEST_NAME, LONGEST_TEXT, AnswerEditor, Answers, usage_in
 from app.formats.chat_completions.spec import SPEC
 from app.formats.provider_errors import error_body
-from app.formats.raw_json import RawObject, Unreadable, split_array
+from app.formats.raw_json import RawObject, Unreadable, joined_members, split_array
 from app.formats.requests import Headers, WireRequest
-from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event, last_end, read_whole, taken_apart, written
+from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event, last_end, read_whole, taken_apart
 from app.formats.usage import Usage, says_window_full, text_of, usage_of
 
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
@@ -157,7 +157,7 @@ class CompletionEditor(AnswerEditor):
         missing = {name: value for name, value in head.items() if name not in chunk and "choices" in chunk}
         if (choices := chunk.raw("choices")) is not None and b'"role"' in choices:
             replaced["choices"] = _without_role(choices)
-        return replaced, joined(missing)
+        return replaced, joined_members(missing)
 
 
 def _may_be_notable(frames: bytes, start: int) -> bool:
@@ -291,7 +291,7 @@ def frames_of(request: WireRequest, headers: Headers, body: bytes) -> Iterator[b
 
 
 def _chunk(head: Mapping[str, bytes], choice: bytes, more: Mapping[str, bytes] | None = None) -> bytes:
-    return event(written({**head, "choices": b"[" + choice + b"]", **(more or {})}))
+    return event(b"{%b}" % joined_members({**head, "choices": b"[" + choice + b"]", **(more or {})}))
 
 
 def _said(index: int, choice: RawObject) -> bytes:
@@ -303,13 +303,14 @@ def _said(index: int, choice: RawObject) -> bytes:
         numbered = [_numbered(number, raw) for number, raw in enumerate(split_array(calls))]
         message = delta.spliced({"tool_calls": b"[" + b",".join(numbered) + b"]"})
     beside = _members(choice, without=("index", "message", "delta", "finish_reason"))
-    return written({"index": _place(index, choice), "delta": message, "finish_reason": b"null"} | beside)
+    said = {"index": _place(index, choice), "delta": message, "finish_reason": b"null"}
+    return b"{%b}" % joined_members(said | beside)
 
 
 def _end(index: int, choice: RawObject) -> bytes:
     reason = choice.raw("finish_reason")
     finish = reason if reason not in (None, b"null") else b'"stop"'
-    return written({"index": _place(index, choice), "delta": b"{}", "finish_reason": finish})
+    return b"{%b}" % joined_members({"index": _place(index, choice), "delta": b"{}", "finish_reason": finish})
 
 
 def _place(index: int, choice: RawObject) -> bytes:

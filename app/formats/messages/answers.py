@@ -19,10 +19,10 @@ from typing import Any
 import msgspec
 
 from app.errors import StenoError, UpstreamUnreadable
-from app.formats.answers import LONGEST_NAME, AnswerEditor, Answers, joined, usage_in
+from app.formats.answers import LONGEST_NAME, AnswerEditor, Answers, usage_in
 from app.formats.messages.spec import SPEC
 from app.formats.provider_errors import provider_error
-from app.formats.raw_json import RawObject, Unreadable, split_array
+from app.formats.raw_json import RawObject, Unreadable, joined_members, split_array
 from app.formats.requests import Headers, WireRequest
 from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event, read_whole, taken_apart
 from app.formats.usage import Usage, says_window_full, text_of, usage_of
@@ -94,7 +94,7 @@ class MessageEditor(AnswerEditor):
         """The frame with what the provider's beginning said of the prompt, where it does not say so itself."""
         usage = _object(given.raw("usage"))
         known = (name for name in PROMPT_PARTS if name in self.usage_said and name not in usage)
-        missing = joined({name: msgspec.json.encode(self.usage_said[name]) for name in known})
+        missing = joined_members({name: msgspec.json.encode(self.usage_said[name]) for name in known})
         if not missing:
             return given.text
         added = usage.spliced(add=missing)

@@ -22,10 +22,10 @@ import msgspec
 
 from app.formats.answers import AnswerEditor, Answers
 from app.formats.provider_errors import error_body
-from app.formats.raw_json import RawObject, Unreadable, split_array
+from app.formats.raw_json import RawObject, Unreadable, joined_members, split_array
 from app.formats.requests import Headers, WireRequest
 from app.formats.responses.spec import SPEC
-from app.formats.sse import EarlyFrames, EventShape, event, read_whole, taken_apart, written
+from app.formats.sse import EarlyFrames, EventShape, event, read_whole, taken_apart
 from app.formats.usage import LONGEST_USAGE, Usage, says_window_full, text_of, usage_of
 
 UNSAID: dict[str, Any] = {
@@ -264,7 +264,8 @@ def frames_of(request: WireRequest, headers: Headers, body: bytes) -> Iterator[b
             raise Unreadable("It has no output.")
         events = [*_said(whole, items)]
     for number, (type_, members) in enumerate(events):
-        yield event(written({"type": msgspec.json.encode(type_), "sequence_number": b"%d" % number, **members}), type_)
+        head = {"type": msgspec.json.encode(type_), "sequence_number": b"%d" % number}
+        yield event(b"{%b}" % joined_members(head | dict(members)), type_)
 
 
 def _said(whole: RawObject, items: Sequence[RawObject]) -> Iterator[tuple[str, _Members]]:
