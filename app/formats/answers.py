@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from re import Pattern
 from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from app.errors import StenoError
+from app.errors import StenoError, UpstreamUnreadable
 from app.formats.provider_errors import error_body
-from app.formats.raw_json import RawObject, Unreadable, holds_more_values, joined_members
+from app.formats.raw_json import RawObject, TooManyValues, Unreadable, holds_more_values, joined_members
 from app.formats.requests import Headers, WireRequest
 from app.formats.spec import FormatSpec
-from app.formats.sse import MOST_RAW, MOST_VALUES, EarlyFrames, EventShape, data_of, event, last_end, streamed
+from app.formats.sse import MOST_VALUES, EarlyFrames, EventShape, data_of, event, last_end
 from app.formats.usage import LONGEST_USAGE, Usage
 
 LONGEST_TEXT = 1 << 20
 """Bytes of a frame whose text is counted; a longer one holds a picture."""
+LARGEST_WHOLE = 16 << 20
+"""Bytes of an answer in one piece that are held, to tell something in it or to make it a stream.
+
+The longest texts of today's models take 1 MB, an answer with a picture a few.
+"""
+MOST_RAW = 1_000_000
+"""Values of an answer that is taken apart but not decoded; the likelihoods of 10,000 tokens are as many."""
+IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+"""JSON has line ends between its members only; the data of a frame has none."""
+_SPACE = b" \t\r\n"
+_FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:data|event|id|retry)?:")
+_LONGEST_FIELD = len(b"\xef\xbb\xbfevent:")
 LONGEST_NAME = 1_000
 """Bytes of what a provider calls its answer, that we tell."""
 
@@ -189,18 +201,45 @@ class Answers:
         comment, where a format knows of no other that clients take."""
         return EarlyFrames("named" if shape == "named" else "comment", compaction_id)
 
-    def as_stream(
+    async def as_stream(
         self, request: WireRequest, chunks: AsyncIterator[bytes], *, is_stream: bool, headers: Headers
     ) -> AsyncIterator[bytes]:
-        """The stream that was asked for, out of whatever came with status 200: a stream, or an answer in one piece.
+        """The stream that was asked for, as it comes, out of whatever came with status 200: a stream, or an answer in
+        one piece.
 
         `is_stream`: its content type says so. Raises `UpstreamUnreadable` for an answer that is neither.
         """
-        frames_of = partial(self.frames_of, request, headers)
-        return streamed(chunks, frames_of, self.spec.noun, is_stream=is_stream)
+        start = bytearray()
+        first: int | None = None  # Where the first character stands.
+        begun = False
+        async for chunk in chunks:
+            if begun:
+                yield chunk
+                continue
+            if first is None and (said := chunk.lstrip(_SPACE)):
+                first = len(start) + len(chunk) - len(said)
+            start += chunk
+            if first is None or start[first] in b"{[":
+                if len(start) > LARGEST_WHOLE:
+                    raise UpstreamUnreadable(
+                        f"The provider's answer is no stream, and larger than {LARGEST_WHOLE} bytes."
+                    )
+            elif is_stream or _FIELD.match(start, first):
+                begun = True
+                yield bytes(start)
+            elif len(start) - first >= _LONGEST_FIELD or b"\n" in start[first:]:
+                raise UpstreamUnreadable(f"The provider's answer is neither a stream nor a {self.spec.noun}.")
+        if not begun and (start or not is_stream):
+            no_answer = f"The provider's answer is no {self.spec.noun}"
+            try:
+                yield b"".join(self.frames_of(request, headers, bytes(start)))
+            except TooManyValues as error:
+                raise UpstreamUnreadable(f"{no_answer}: {error}.") from error
+            except Unreadable as error:
+                raise UpstreamUnreadable(f"{no_answer}.") from error
 
     def frames_of(self, request: WireRequest, headers: Headers, body: bytes) -> Iterable[bytes]:
-        """The frames of a stream that says what an answer in one piece does. Raises `UpstreamUnreadable`."""
+        """The frames of a stream that says what an answer in one piece does. Raises `Unreadable` for what is none."""
         raise NotImplementedError
 
     def error(self, error: StenoError) -> bytes:
@@ -227,3 +266,10 @@ class Answers:
 def usage_in(said: RawObject) -> object:
     """The usage that an answer or a frame gives; None where it is too long to be one."""
     return said.value("usage") if len(said.raw("usage") or b"") <= LONGEST_USAGE else None
+
+
+def read_whole(body: bytes) -> RawObject:
+    """An answer in one piece, without line ends. Raises `Unreadable`."""
+    if holds_more_values(body, MOST_RAW):
+        raise TooManyValues(f"it has over {MOST_RAW} values")
+    return RawObject(body.translate(IN_ONE_LINE))

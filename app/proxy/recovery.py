@@ -29,7 +29,7 @@ from app.compaction.budget import Overflow, Payload, Recovery, least_room, recov
 from app.compaction.fallback import capped
 from app.compaction.view import without_thinking
 from app.conversation.reasons import Code, because
-from app.formats.answers import AnswerEditor
+from app.formats.answers import LARGEST_WHOLE, AnswerEditor
 from app.formats.provider_errors import named_pause
 from app.formats.refusals import (
     CUT_WORDS,
@@ -41,7 +41,6 @@ from app.formats.refusals import (
     refused_shape,
     says_no_such_path,
 )
-from app.formats.sse import LARGEST_WHOLE
 from app.http.connection import Exchange as UpstreamExchange
 from app.http.relayed import EVENT_STREAM, media_type
 from app.http.upstream import LONGEST_REFUSAL

@@ -20,10 +20,10 @@ from app.compaction.request import ChatRequest
 from app.compaction.view import Note, Recalled
 from app.conversation.reasons import Code, Reason
 from app.errors import StenoError, UpstreamDisconnected
-from app.formats.answers import AnswerEditor, ContextMembers
+from app.formats.answers import LARGEST_WHOLE, AnswerEditor, ContextMembers
 from app.formats.format import WireFormat
 from app.formats.paths import Uncompacted, path_of
-from app.formats.sse import LARGEST_WHOLE, FrameSplitter, first_end, frames_in, last_end
+from app.formats.sse import FrameSplitter, first_end, frames_in, last_end
 from app.http import own_headers
 from app.http.asgi import AbortedAnswer, ClientAnswer
 from app.http.connection import Exchange as UpstreamExchange

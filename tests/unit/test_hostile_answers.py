@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from app.errors import UpstreamDisconnected, UpstreamUnreadable
 from app.formats import sse
+from app.formats.answers import LARGEST_WHOLE
 from app.formats.chat_completions.answers import MOST_CHOICES, ChunkHead, CompletionEditor
 from app.formats.chat_completions.format import ChatSummaries
 from app.formats.provider_errors import LONGEST_PAUSE, named_pause
 from app.formats.refusals import classify
-from app.formats.sse import LARGEST_WHOLE, LONGEST_FRAME, FrameSplitter
+from app.formats.sse import LONGEST_FRAME, FrameSplitter
 from app.http.upstream import LONGEST_REFUSAL, Upstream, WholeAnswer, read_into
 from app.providers.model_listings import MOST_ENTRIES, ListingReader, ListingRefused
 from tests.unit.test_streamed import as_stream

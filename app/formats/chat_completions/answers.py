@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import time
 from typing import Any
@@ -23,12 +24,12 @@ import msgspec
 from msgspec import Struct
 
 from app.errors import UpstreamUnreadable
-from app.formats.answers import LONGEST_NAME, LONGEST_TEXT, AnswerEditor, Answers, usage_in
+from app.formats.answers import LONGEST_NAME, LONGEST_TEXT, AnswerEditor, Answers, read_whole, usage_in
 from app.formats.chat_completions.spec import SPEC
 from app.formats.provider_errors import error_body
-from app.formats.raw_json import RawObject, Unreadable, joined_members, split_array
+from app.formats.raw_json import RawObject, Unreadable, joined_members, objects_in, split_array
 from app.formats.requests import Headers, WireRequest
-from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event, last_end, read_whole, taken_apart
+from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event, last_end
 from app.formats.usage import Usage, says_window_full, text_of, usage_of
 
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
@@ -106,7 +107,13 @@ class CompletionEditor(AnswerEditor):
         if hides and not said.value("choices"):
             return b""
         replaced, added = self._headed(said)
-        members = self._members(_finished_choices(said))
+        finished = (choice for choice in objects_in(said.value("choices")) if choice.get("finish_reason"))
+        finishes = {index for choice in finished if isinstance(index := choice.get("index", 0), int)}
+        # All members in the first chunk that finishes a choice, else the status in the first chunk.
+        members = self._last_members() if finishes and not self.finished else b"" if self.begun else self.first_members
+        self.begun = True
+        if len(self.finished) < self.choices:  # A provider may number them without an end.
+            self.finished |= finishes
         if replaced or added or hides:
             said = RawObject(said.spliced(replaced, ("usage",) if hides else (), added))
         return said.with_status(members) if members else said.text
@@ -135,14 +142,6 @@ class CompletionEditor(AnswerEditor):
             self._sampled += sample - start
             start = sample
         self.text_bytes += self._sampled_text * (stop - start) // self._sampled
-
-    def _members(self, finishes: set[int]) -> bytes:
-        """Members for the chunk: all in the first one that finishes a choice, else the status in the first one."""
-        is_first, is_finish = not self.begun, bool(finishes) and not self.finished
-        self.begun = True
-        if len(self.finished) < self.choices:  # A provider may number them without an end.
-            self.finished |= finishes
-        return self._last_members() if is_finish else self.first_members if is_first else b""
 
     def _headed(self, chunk: RawObject) -> tuple[dict[str, bytes], bytes]:
         """Members of the head that was sent: those to replace in the chunk, and those to add."""
@@ -173,32 +172,18 @@ def _may_be_notable(frames: bytes, start: int) -> bool:
     return False
 
 
-def _finished_choices(chunk: RawObject) -> set[int]:
-    choices = chunk.value("choices")
-    if not isinstance(choices, list):
-        return set()
-    finished = (choice for choice in choices if isinstance(choice, dict) and choice.get("finish_reason"))
-    return {index for choice in finished if isinstance(index := choice.get("index", 0), int)}
-
-
 def _without_role(choices: bytes) -> bytes:
     """The choices with the role taken out of choice 0's delta; all else keeps its bytes, and so does what is none."""
     try:
         elements = split_array(choices)
     except Unreadable:
         return choices
-    return b"[" + b",".join(map(_choice_without_role, elements)) + b"]"
-
-
-def _choice_without_role(raw: bytes) -> bytes:
-    try:
-        choice = RawObject(raw)
-        delta = choice.raw("delta")
-        if choice.value("index") != 0 or delta is None:
-            return raw
-        return choice.spliced({"delta": RawObject(delta).spliced(remove=("role",))})
-    except Unreadable:
-        return raw
+    for place, raw in enumerate(elements):
+        with suppress(Unreadable):
+            choice = RawObject(raw)
+            if choice.value("index") == 0 and (delta := choice.raw("delta")) is not None:
+                elements[place] = choice.spliced({"delta": RawObject(delta).spliced(remove=("role",))})
+    return b"[" + b",".join(elements) + b"]"
 
 
 class ChunkHead(Struct, frozen=True):
@@ -262,13 +247,12 @@ _HEAD = ("id", "object", "created", "model")
 
 def frames_of(request: WireRequest, headers: Headers, body: bytes) -> Iterator[bytes]:
     """The frames of a whole completion: what each choice says, how it ends, what all of it cost."""
-    with taken_apart("chat completion"):
-        whole = read_whole(body)
-        elements = split_array(whole.raw("choices") or b"[]")
-        if len(elements) > MOST_CHOICES:
-            raise Unreadable(f"It has over {MOST_CHOICES} choices.")
-        choices = [RawObject(raw) for raw in elements]
-        said = [_said(index, choice) for index, choice in enumerate(choices)]
+    whole = read_whole(body)
+    elements = split_array(whole.raw("choices") or b"[]")
+    if len(elements) > MOST_CHOICES:
+        raise Unreadable(f"It has over {MOST_CHOICES} choices.")
+    choices = [RawObject(raw) for raw in elements]
+    said = [_said(index, choice) for index, choice in enumerate(choices)]
     if whole.value("error"):
         yield event(error_body(200, headers, body, time()))
         return

@@ -19,12 +19,12 @@ from typing import Any
 import msgspec
 
 from app.errors import StenoError, UpstreamUnreadable
-from app.formats.answers import LONGEST_NAME, AnswerEditor, Answers, usage_in
+from app.formats.answers import LONGEST_NAME, AnswerEditor, Answers, read_whole, usage_in
 from app.formats.messages.spec import SPEC
 from app.formats.provider_errors import provider_error
 from app.formats.raw_json import RawObject, Unreadable, joined_members, split_array
 from app.formats.requests import Headers, WireRequest
-from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event, read_whole, taken_apart
+from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event
 from app.formats.usage import Usage, says_window_full, text_of, usage_of
 
 _BEGINNINGS = ("message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta")
@@ -165,9 +165,8 @@ _USES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 
 def frames_of(request: WireRequest, headers: Headers, body: bytes) -> Iterator[bytes]:  # noqa: ARG001 - all streams are alike
     """The frames of a whole message."""
-    with taken_apart("message"):
-        message = read_whole(body)
-        blocks = split_array(message.raw("content") or b"null") if "content" in message else None
+    message = read_whole(body)
+    blocks = split_array(message.raw("content") or b"null") if "content" in message else None
     if message.value("type") == "error" or message.value("error"):
         yield refusal_frame(200, headers, body, time())
         return

@@ -20,12 +20,12 @@ from typing import Any
 
 import msgspec
 
-from app.formats.answers import AnswerEditor, Answers
+from app.formats.answers import AnswerEditor, Answers, read_whole
 from app.formats.provider_errors import error_body
 from app.formats.raw_json import RawObject, Unreadable, joined_members, split_array
 from app.formats.requests import Headers, WireRequest
 from app.formats.responses.spec import SPEC
-from app.formats.sse import EarlyFrames, EventShape, event, read_whole, taken_apart
+from app.formats.sse import EarlyFrames, EventShape, event
 from app.formats.usage import LONGEST_USAGE, Usage, says_window_full, text_of, usage_of
 
 UNSAID: dict[str, Any] = {
@@ -252,17 +252,16 @@ _Members = Mapping[str, bytes]
 
 def frames_of(request: WireRequest, headers: Headers, body: bytes) -> Iterator[bytes]:  # noqa: ARG001 - all streams are alike
     """The frames of a whole response: that it begins, each of its items, how it ends."""
-    with taken_apart("response"):
-        whole = read_whole(body)
-        items = [RawObject(raw) for raw in split_array(whole.raw("output") or b"[]")]
-        if len(items) > MOST_ITEMS:
-            raise Unreadable(f"It has over {MOST_ITEMS} items.")
-        if whole.value("error") and "output" not in whole:
-            yield error_frames(error_body(200, headers, body, time()))
-            return
-        if "output" not in whole:
-            raise Unreadable("It has no output.")
-        events = [*_said(whole, items)]
+    whole = read_whole(body)
+    items = [RawObject(raw) for raw in split_array(whole.raw("output") or b"[]")]
+    if len(items) > MOST_ITEMS:
+        raise Unreadable(f"It has over {MOST_ITEMS} items.")
+    if whole.value("error") and "output" not in whole:
+        yield error_frames(error_body(200, headers, body, time()))
+        return
+    if "output" not in whole:
+        raise Unreadable("It has no output.")
+    events = [*_said(whole, items)]
     for number, (type_, members) in enumerate(events):
         head = {"type": msgspec.json.encode(type_), "sequence_number": b"%d" % number}
         yield event(b"{%b}" % joined_members(head | dict(members)), type_)
