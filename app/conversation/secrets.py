@@ -12,8 +12,6 @@ from math import log2
 
 from app.conversation.wordings import read_wordings
 
-"""Function from a text to what is stored of it."""
-
 REMOVED = "[secret removed]"
 LEAST_BITS = 2.75
 """Bits of information in each character of a value that looks random: words repeat their letters."""

@@ -16,7 +16,7 @@ from app.formats.raw_json import RawObject, TooManyValues, Unreadable, holds_mor
 from app.formats.requests import Headers, WireRequest
 from app.formats.spec import FormatSpec
 from app.formats.sse import MOST_VALUES, EarlyFrames, EventShape, data_of, event, last_end
-from app.formats.usage import LONGEST_USAGE, Usage
+from app.formats.usage import LONGEST_USAGE, Usage, says_window_full, usage_of
 
 LONGEST_TEXT = 1 << 20
 """Bytes of a frame whose text is counted; a longer one holds a picture."""
@@ -57,6 +57,7 @@ class AnswerEditor:
     says what may be notable in a frame, and how that is edited.
     """
 
+    SPEC: ClassVar[FormatSpec]
     NOTABLE: ClassVar[Pattern[bytes]]
     """A frame without any of these says nothing new of itself."""
     CONTENT: ClassVar[Pattern[bytes]]
@@ -75,6 +76,8 @@ class AnswerEditor:
     """Name of the model, as the answer gives it."""
     tier: str = field(default="", init=False)
     """Service tier, as the answer gives it."""
+    searches: int = field(default=0, init=False)
+    """Web searches that the model made, as far as its usage does not tell them."""
     window_full: bool = field(default=False, init=False)
     """Whether the answer ended because the model's window was full."""
     at_length: bool = field(default=False, init=False)
@@ -101,7 +104,7 @@ class AnswerEditor:
     @property
     def usage(self) -> Usage | None:
         """The tokens that the answer said it cost."""
-        raise NotImplementedError
+        return usage_of(self.usage_said, self.model, self.tier, self.searches)
 
     def whole(self, body: bytes) -> bytes:
         """An answer in one piece, as the client gets it."""
@@ -156,6 +159,10 @@ class AnswerEditor:
     def _edited(self, said: RawObject) -> bytes:
         """A frame's data, as the client gets them; empty for a frame that is left out."""
         raise NotImplementedError
+
+    def _finish(self, reason: object) -> None:
+        """Note why the answer finished."""
+        self.window_full, self.at_length = says_window_full(reason), reason == self.SPEC.cut_off
 
     def _fail(self, error: bytes) -> None:
         """Note an error frame: it is a refusal where nothing that counts came before."""

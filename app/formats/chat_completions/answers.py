@@ -30,7 +30,7 @@ from app.formats.provider_errors import error_body
 from app.formats.raw_json import RawObject, Unreadable, joined_members, objects_in, split_array
 from app.formats.requests import Headers, WireRequest
 from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event, last_end
-from app.formats.usage import Usage, says_window_full, text_of, usage_of
+from app.formats.usage import says_window_full, text_of
 
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
 _REASON = re.compile(rb'"finish_reason"\s*+:\s*+"([^"\\]{1,100})"')
@@ -47,6 +47,7 @@ SAMPLE = 2_048
 class CompletionEditor(AnswerEditor):
     """One answer, streamed or whole. What the provider's chunks had for a head stands in `context.provider`."""
 
+    SPEC = SPEC
     NOTABLE = re.compile(rb'"(?:finish_reason|usage)"\s*+:\s*+[^n\s]|"error"|\[DONE\]')
     CONTENT = re.compile(
         rb'"(?:content|reasoning_content|reasoning|refusal|text|arguments)"\s*+:\s*+(?:"[^"]|[\[{]\s*+[^\]}\s])'
@@ -70,10 +71,6 @@ class CompletionEditor(AnswerEditor):
     def complete(self) -> bool:
         """Whether the answer had an end of its own: reasons to finish, `[DONE]`, or an error."""
         return len(self.finished) >= self.choices or self.ended or self.failed
-
-    @property
-    def usage(self) -> Usage | None:
-        return usage_of(self.usage_said, self.model, self.tier, int(_SEARCHES.search(self.model) is not None))
 
     def _read_whole(self, answer: RawObject) -> None:
         self._take_usage(answer)
@@ -129,6 +126,7 @@ class CompletionEditor(AnswerEditor):
         if usage := usage_in(said):
             self.usage_said = usage
             self.model = text_of(said, "model") or self.model
+            self.searches = int(_SEARCHES.search(self.model) is not None)
             self.tier = text_of(said, "service_tier") or self.tier
 
     def _count_text(self, frames: bytes, start: int, stop: int) -> None:

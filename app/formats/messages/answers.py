@@ -25,7 +25,7 @@ from app.formats.provider_errors import provider_error
 from app.formats.raw_json import RawObject, Unreadable, joined_members, split_array
 from app.formats.requests import Headers, WireRequest
 from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event
-from app.formats.usage import Usage, says_window_full, text_of, usage_of
+from app.formats.usage import Usage, text_of
 
 _BEGINNINGS = ("message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta")
 PROMPT_PARTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -35,6 +35,7 @@ PROMPT_PARTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input
 class MessageEditor(AnswerEditor):
     """One answer, streamed or whole."""
 
+    SPEC = SPEC
     NOTABLE = re.compile(rb'"(?:message_(?:start|delta|stop)|error)"')
     CONTENT = re.compile(
         rb'"(?:text|thinking|partial_json)"\s*+:\s*+"[^"]'
@@ -50,11 +51,11 @@ class MessageEditor(AnswerEditor):
     @property
     def usage(self) -> Usage | None:
         # What the beginning of a stream says of the answer's tokens stands for a number that is not known yet.
-        return usage_of(self.usage_said, self.model) if self.ended else None
+        return super(MessageEditor, self).usage if self.ended else None
 
     def _read_whole(self, answer: RawObject) -> None:
         self._take_usage(answer)
-        self._take_reason(answer.value("stop_reason"))
+        self._finish(answer.value("stop_reason"))
 
     def _edited(self, said: RawObject) -> bytes:
         kind = said.value("type")
@@ -86,7 +87,7 @@ class MessageEditor(AnswerEditor):
         if not reason or self.ended:
             return edited
         self.ended = True
-        self._take_reason(reason)
+        self._finish(reason)
         members = self._last_members()
         return RawObject(edited).with_status(members) if members else edited
 
@@ -99,9 +100,6 @@ class MessageEditor(AnswerEditor):
             return given.text
         added = usage.spliced(add=missing)
         return given.spliced({"usage": added}) if "usage" in given else given.spliced(add=b'"usage":' + added)
-
-    def _take_reason(self, reason: object) -> None:
-        self.window_full, self.at_length = says_window_full(reason), reason == "max_tokens"
 
     def _take_usage(self, given: RawObject) -> None:
         self.model = text_of(given, "model") or self.model

@@ -20,13 +20,13 @@ from typing import Any
 
 import msgspec
 
-from app.formats.answers import AnswerEditor, Answers, read_whole
+from app.formats.answers import AnswerEditor, Answers, read_whole, usage_in
 from app.formats.provider_errors import error_body
-from app.formats.raw_json import RawObject, Unreadable, joined_members, split_array
+from app.formats.raw_json import RawObject, Unreadable, joined_members, object_of, objects_in, split_array
 from app.formats.requests import Headers, WireRequest
 from app.formats.responses.spec import SPEC
 from app.formats.sse import EarlyFrames, EventShape, event
-from app.formats.usage import LONGEST_USAGE, Usage, says_window_full, text_of, usage_of
+from app.formats.usage import text_of
 
 UNSAID: dict[str, Any] = {
     **dict.fromkeys(
@@ -113,6 +113,7 @@ LONGEST_ID = 1_000
 class ResponsesEditor(AnswerEditor):
     """One answer, streamed or whole."""
 
+    SPEC = SPEC
     NOTABLE = re.compile(
         rb'"type"\s*+:\s*+"(?:response\.(?:completed|incomplete|failed|created)|error)"|"error"\s*+:\s*+\{'
     )
@@ -123,8 +124,6 @@ class ResponsesEditor(AnswerEditor):
 
     early: CompactionEvents | None = None
     """The frames that were sent before the provider's."""
-    searches: int = 0
-    """Web searches that the model made."""
     _told: bool = False
     """Whether the first frame that gets the status has come."""
     _id: str = ""
@@ -135,10 +134,6 @@ class ResponsesEditor(AnswerEditor):
     def __post_init__(self) -> None:
         if self.early is not None and self.early.begins:
             self._told, self._id, self._next = True, self.early.id, self.early.number
-
-    @property
-    def usage(self) -> Usage | None:
-        return usage_of(self.usage_said, self.model, self.tier, self.searches)
 
     @property
     def _continues(self) -> bool:
@@ -168,37 +163,31 @@ class ResponsesEditor(AnswerEditor):
         if type_ == "error" or (type_ not in COUNTLESS | ENDS and said.value("error")):
             self._fail(said.text)
             return said.spliced(replaced)
-        members = b"" if self._told else self._first_members()
+        outcome = self.early.outcome if self.early is not None else b""
+        members = b"" if self._told else b",".join(filter(None, (outcome, self.first_members)))
         self._told = True
         if type_ in ENDS:
             self.ended = True
             if (raw := said.raw("response")) is not None and raw.startswith(b"{"):
-                self._end(str(type_), RawObject(raw))
+                response = RawObject(raw)
+                self._read_whole(response)
+                if type_ == "response.failed":
+                    self._fail(b'{"error":%b}' % (response.raw("error") or b"null"))
+                else:
+                    self.begun = True
             members = self.finish_members or members
         else:
             self.begun = self.begun or type_ not in COUNTLESS
         return RawObject(said.spliced(replaced)).with_status(members) if members else said.spliced(replaced)
 
-    def _first_members(self) -> bytes:
-        outcome = self.early.outcome if self.early is not None else b""
-        return b",".join(members for members in (outcome, self.first_members) if members)
-
-    def _end(self, type_: str, response: RawObject) -> None:
-        self._read_whole(response)
-        if type_ == "response.failed":
-            error = response.raw("error") or b"null"
-            self._fail(b'{"error":%b}' % error)
-        else:
-            self.begun = True
-
     def _read_whole(self, answer: RawObject) -> None:
-        if len(answer.raw("usage") or b"") <= LONGEST_USAGE:
-            self.usage_said = answer.value("usage")
+        self.usage_said = usage_in(answer)
         self.model, self.tier = text_of(answer, "model"), text_of(answer, "service_tier")
-        self.searches = searches_in(answer.raw("output"))
-        details = answer.value("incomplete_details")
-        reason = details.get("reason") if isinstance(details, dict) else None
-        self.window_full, self.at_length = says_window_full(reason), reason == "max_output_tokens"
+        if b"web_search_call" in (answer.raw("output") or b""):
+            calls = (item for item in objects_in(answer.value("output")) if item.get("type") == "web_search_call")
+            # To open a page that a search found costs nothing.
+            self.searches = sum(object_of(call.get("action")).get("type", "search") == "search" for call in calls)
+        self._finish(object_of(answer.value("incomplete_details")).get("reason"))
 
     def _in_place(self, said: RawObject) -> dict[str, bytes]:
         """The members to replace, so that the frame goes on from what the client has got."""
@@ -218,18 +207,6 @@ class ResponsesEditor(AnswerEditor):
                 if id_ != self._id:
                     replaced["response"] = known.spliced({"id": msgspec.json.encode(self._id)})
         return replaced
-
-
-def searches_in(output: bytes | None) -> int:
-    """Number of web searches in an output. To open a page that one found costs nothing."""
-    if output is None or b"web_search_call" not in output:
-        return 0
-    try:
-        items = [RawObject(raw) for raw in split_array(output)]
-    except Unreadable:
-        return 0
-    actions = [item.value("action") for item in items if item.value("type") == "web_search_call"]
-    return sum(not isinstance(action, dict) or action.get("type", "search") == "search" for action in actions)
 
 
 MOST_ITEMS = 10_000
