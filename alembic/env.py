@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from app.settings import ConfigurationError, load
 from app.store import StoreError
 from app.store.engine import Database
-from app.store.schema import run_alone
+from app.store.schema import alone
 from app.store.tables import metadata
 
 log = logging.getLogger("alembic.runtime.migration")
@@ -33,7 +33,8 @@ async def run_by_settings() -> None:
     database = Database(load().storage.address)
     log.info("Database %s", database.address.place)
     try:
-        await run_alone(database, run)
+        async with alone(database) as connection:
+            await connection.run_sync(run)
     finally:
         await database.close()
 

@@ -44,7 +44,7 @@ from app.runtime.caches import Erased
 from app.runtime.tasks import OwnedTasks, Work
 from app.store import Lease, Store, StoreUnavailable
 from app.store.chunks import chunks_in
-from app.store.conversations import read_pulse
+from app.store.conversations import read_status
 from app.store.leases import TooMany, is_revoked
 from app.telemetry.metrics import Metrics
 from app.tokens.usage import SummaryStats
@@ -183,8 +183,8 @@ class LeasedCompaction:
     async def _is_stored(self, request: ChatRequest) -> bool:
         """False if the conversation was deleted before the lease was taken, of which a deletion could not know."""
         # As for REST, after what waits to be stored: a conversation that just began may be in it.
-        pulse = await self.store.rest(read_pulse, *request.place, self.store.lease_ttl_ms)
-        return pulse.updated_at is not None
+        status = await self.store.rest(read_status, *request.place, self.store.lease_ttl_ms)
+        return status.updated_at is not None
 
     async def _is_overtaken(self, request: ChatRequest, known: Sequence[SummaryChunk]) -> bool:
         """True if a chunk was stored between our look and our lease: it may be the one that is to be made."""

@@ -14,8 +14,8 @@ from time import monotonic, time
 import msgspec
 
 from app.proxy.services import Services
-from app.store import Pulse, StoreUnavailable
-from app.store.conversations import read_pulse
+from app.store import ConversationStatus, StoreUnavailable
+from app.store.conversations import read_status
 
 MOST_LISTENERS = 64
 MOST_OF_A_TENANT = 16
@@ -47,7 +47,7 @@ class Live:
         with self._listening(tenant), running.watched(place) as changed:
             yield _RECONNECT
             shown: object = None
-            pulse: Pulse | None = None
+            status: ConversationStatus | None = None
             looked = written = news = -IDLE_SECONDS
             while not services.tasks.draining and 1_000 * time() < expires:
                 now = monotonic()
@@ -55,10 +55,10 @@ class Live:
                     looked = now
                     changed.clear()
                     with suppress(StoreUnavailable):  # What is known of this process is shown meanwhile.
-                        pulse = await store.task(read_pulse, *place, store.lease_ttl_ms)
-                if (state := (running.at(place), pulse)) != shown:
+                        status = await store.task(read_status, *place, store.lease_ttl_ms)
+                if (state := (running.at(place), status)) != shown:
                     shown, written, news = state, now, now
-                    yield _frame(running.told(place), pulse)
+                    yield _frame(running.told(place), status)
                 elif now - news >= IDLE_SECONDS:
                     yield _IDLE
                     return
@@ -78,10 +78,10 @@ class Live:
             self._listeners += Counter()  # Drops those who have none left.
 
 
-def _frame(running: tuple[int, float, bool] | None, pulse: Pulse | None) -> bytes:
+def _frame(running: tuple[int, float, bool] | None, status: ConversationStatus | None) -> bytes:
     state: dict[str, object] = {
-        "compacting": running is not None or (pulse is not None and pulse.compacting),
-        "updated": None if pulse is None or pulse.updated_at is None else pulse.updated_at.isoformat(),
+        "compacting": running is not None or (status is not None and status.compacting),
+        "updated": None if status is None or status.updated_at is None else status.updated_at.isoformat(),
     }
     if running is not None:
         state["messages"], state["seconds"], state["ahead"] = running

@@ -4,9 +4,9 @@ from app.store.calibrations import CalibrationKey, LearnedWindow, StoredCalibrat
 from app.store.conversations import (
     ConversationList,
     ConversationSeen,
+    ConversationStatus,
     ListedConversation,
     Pin,
-    Pulse,
     SeenTenant,
     Sorting,
     StoredConversation,

@@ -68,7 +68,7 @@ AS_INTENDED: tuple[str, ...] = (
     *(Code.COMPACTION_OFF, Code.SUMMARY_IN_BACKGROUND, Code.PUT_OFF_FOR_COST, Code.SERVER_STATE, Code.BACKGROUND),
     *(Code.PROMPT_TEMPLATE, Code.NATIVE_COMPACTION, Code.CLIENT_COMPACTION, Code.SUMMARY_CALL),
 )
-"""Reasons of what somebody asked for, or what is on its way."""
+"""Reasons of what the client or the operator asked for, or what is on its way."""
 
 
 class ConversationSeen(Struct, frozen=True):
@@ -157,13 +157,13 @@ class Wanted(Struct, frozen=True):
     """Whether something must have failed: there is a reason, and none that is as intended."""
 
 
-class Pulse(Struct, frozen=True):
+class ConversationStatus(Struct, frozen=True):
     """A conversation at this moment."""
 
     compacting: bool
     """Whether some replica holds the lease of one of its ranges."""
     updated_at: datetime | None
-    """Time at which its latest request was stored; None where nobody knows the conversation."""
+    """Time at which its latest request was stored; None if the conversation is not known."""
 
 
 class SeenTenant(Struct, frozen=True):
@@ -341,12 +341,14 @@ def _conversation(row: Row[Any]) -> StoredConversation:
     return StoredConversation(**members(row, "tenant", "head"))
 
 
-async def read_pulse(connection: AsyncConnection, tenant: str, conversation_id: str, ttl_ms: int) -> Pulse:
+async def read_status(
+    connection: AsyncConnection, tenant: str, conversation_id: str, ttl_ms: int
+) -> ConversationStatus:
     """The conversation at this moment. `ttl_ms`: how long a lease lives."""
     own = owned(conversations, tenant, id=conversation_id)
     updated = await connection.scalar(select(conversations.c.updated_at).where(own))
     compacting = await is_under_way(connection, tenant, conversation_id, ttl_ms)
-    return Pulse(compacting, None if updated is None else moment(updated))
+    return ConversationStatus(compacting, None if updated is None else moment(updated))
 
 
 async def erase_conversation(connection: AsyncConnection, tenant: str, conversation_id: str) -> bool:
@@ -459,7 +461,7 @@ _PINS = (
 
 
 async def find_pins(connection: AsyncConnection, tenant: str, conversation_id: str) -> list[Pin]:
-    """The conversation's pins by position; empty also where nobody knows it."""
+    """The conversation's pins by position; empty also if it is not known."""
     rows = await connection.execute(_PINS, {"tenant": tenant, "conversation_id": conversation_id})
     return [Pin(row.position, row.digest, moment(row.created_at)) for row in rows]
 
@@ -484,7 +486,7 @@ async def bind_pins(
 async def set_pins(
     connection: AsyncConnection, tenant: str, conversation_id: str, positions: Sequence[int]
 ) -> list[Pin] | None:
-    """Replace the pins, and return the new ones, none of them bound; None if nobody knows the conversation. Needs a
+    """Replace the pins, and return the new ones, none of them bound; None if the conversation is not known. Needs a
     transaction."""
     known = await connection.execute(
         select(conversations.c.id)

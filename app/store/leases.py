@@ -1,13 +1,15 @@
 """Leases: which process may make a chunk now. They save money; the fence and unique keys keep the history right.
 
-A lease is a row, and no advisory lock, because a chunk takes many seconds to make and nobody should hold a database
-connection that long: behind a pooler the next statement runs in another session, and SQLite has no such locks at all.
-Whether it is live is asked of the database's clock alone, the only one that all replicas share. A holder at work renews
-it every few seconds (the heartbeat); that of a dead holder expires after its time to live, and whoever takes the row
-over raises its epoch. A commit names the epoch it was granted and locks the row (the fence): a holder that was only
-slow, and was replaced without noticing, stores nothing. A row is expired rather than deleted: deleting would let the
-epoch begin anew. A day later nobody can have an epoch left to confuse, nor where its holder gave it up: such rows go
-with their conversation. Whoever finds a live lease takes nothing and waits: it looks again four times a second.
+1. A lease is a row, and no advisory lock: a chunk takes many seconds to make, and no connection may be held that long.
+   Behind a pooler the next statement runs in another session, and SQLite has no such locks at all.
+2. Whether it is live is asked of the database's clock alone, the only one that all replicas share.
+3. Its holder renews it every few seconds (the heartbeat). That of a dead holder expires after its time to live, and the
+   next holder that takes the row over raises its epoch.
+4. A commit names the epoch that it was granted and locks the row (the fence): a holder that was only slow, and was
+   replaced without noticing, stores nothing.
+5. A row is expired rather than deleted: deleting would let the epoch begin anew. A day later no process can have an
+   epoch left to confuse: such rows go, and rows that their holder gave up go with their conversation.
+6. A request that finds a live lease takes nothing and waits: it looks again four times a second.
 """
 
 from __future__ import annotations
@@ -39,10 +41,10 @@ from app.store.tables import insert_into, leases, now_ms, owned, read_once
 _NEVER = 0
 """Time before which leases end that were given up: at the negative time of their release, which distinguishes them from
 expired ones, and old ones from new ones."""
-_NOBODYS = ""
+_REVOKED = ""
 """Name in place of the conversation of a revoked lease: its holder may not know yet."""
 KEPT_MS = 24 * 3_600_000
-"""Time that a row outlives its lease: longer than anybody may still be making its chunk."""
+"""Time that a row outlives its lease: longer than any process may still be making its chunk."""
 
 
 class Lease(Struct, frozen=True):
@@ -56,7 +58,7 @@ class Lease(Struct, frozen=True):
 
 
 class Busy(Struct, frozen=True):
-    """The lease is held by somebody who makes what the caller waits for."""
+    """Another holder has the lease, and makes what the caller waits for."""
 
     conversation_id: str
     expires_in: float
@@ -130,7 +132,7 @@ async def find_live(
 
 
 async def is_under_way(connection: AsyncConnection, tenant: str, conversation_id: str, ttl_ms: int) -> bool:
-    """Whether anybody holds a live lease of the conversation."""
+    """Whether the conversation has a live lease."""
     live = _live(tenant, ttl_ms)
     held = select(live.c.epoch).where(live.c.conversation_id == conversation_id).limit(1)
     return await connection.scalar(held) is not None
@@ -139,7 +141,7 @@ async def is_under_way(connection: AsyncConnection, tenant: str, conversation_id
 async def renew_lease(connection: AsyncConnection, lease: Lease, ttl_ms: int) -> bool:
     """Prolong a lease; False once it was taken over or released. Needs a transaction.
 
-    An expired one is still ours, unless somebody began what would have had to wait for it.
+    An expired one is still its holder's, unless another one began what would have had to wait for it.
     """
     await _take_turns(connection, lease.tenant, lease.conversation_id, lease.range)
     renew = update(leases).where(_held_by(lease), leases.c.expires_at > _NEVER).values(expires_at=now_ms() + ttl_ms)
@@ -153,13 +155,13 @@ async def renew_lease(connection: AsyncConnection, lease: Lease, ttl_ms: int) ->
 
 
 async def release_lease(connection: AsyncConnection, lease: Lease) -> bool:
-    """Let others take it at once; nothing happens if somebody already has, and False is returned."""
+    """End a lease at once; False if it was taken over."""
     released = await connection.execute(update(leases).where(_held_by(lease)).values(expires_at=-now_ms()))
     return bool(released.rowcount)
 
 
 async def fence_holds(connection: AsyncConnection, lease: Lease) -> bool:
-    """Whether the epoch is still ours. The row stays locked, so it remains so until the transaction ends."""
+    """Whether the epoch is still the lease's. The row stays locked, so it remains so until the transaction ends."""
     return await connection.scalar(select(leases.c.epoch).where(_held_by(lease)).with_for_update()) is not None
 
 
@@ -168,17 +170,17 @@ async def revoke_leases(connection: AsyncConnection, tenant: str, conversation_i
     own = leases.c.tenant == tenant
     if conversation_id is not None:
         own = and_(own, leases.c.conversation_id == conversation_id)
-    revoked, given_up = leases.c.conversation_id == _NOBODYS, leases.c.expires_at <= _NEVER
+    revoked, given_up = leases.c.conversation_id == _REVOKED, leases.c.expires_at <= _NEVER
     await connection.execute(delete(leases).where(own, given_up, not_(revoked)))
     await connection.execute(
         update(leases)
         .where(own, not_(given_up))
-        .values(epoch=leases.c.epoch + 1, expires_at=-now_ms(), conversation_id=_NOBODYS)
+        .values(epoch=leases.c.epoch + 1, expires_at=-now_ms(), conversation_id=_REVOKED)
     )
 
 
 async def is_revoked(connection: AsyncConnection, lease: Lease) -> bool:
-    """Whether the lease was revoked; who takes a lease over puts a name of its own in the holder's place."""
+    """Whether the lease was revoked. A process that takes a lease over puts its own name in the holder's place."""
     revoked = (leases.c.holder == lease.holder, leases.c.epoch > lease.epoch, leases.c.expires_at <= _NEVER)
     return await connection.scalar(select(leases.c.epoch).where(_key_of(lease), *revoked)) is not None
 
@@ -210,7 +212,8 @@ def _live(tenant: str, ttl_ms: int) -> CTE:
 
 
 def _is_live(now: ColumnElement[int], ttl_ms: int) -> ColumnElement[bool]:
-    """Further ahead than a new one it was granted before the database's clock was put back, or on another server."""
+    """A lease that is further ahead than a new one is not live: the database's clock was put back, or it is another
+    server."""
     return and_(leases.c.expires_at > now, leases.c.expires_at <= now + ttl_ms)
 
 
@@ -221,7 +224,7 @@ def _is_in_the_way(live: CTE, conversation_id: str, wanted: ChunkRange) -> Colum
 
 
 async def _take_turns(connection: AsyncConnection, tenant: str, conversation_id: str, wanted: ChunkRange) -> None:
-    """Nobody else may look and insert for this conversation or this start until our transaction ends.
+    """Keep other transactions from looking and inserting for this conversation or this start until this one ends.
 
     BEGIN IMMEDIATE sees to it on SQLite. On PostgreSQL neither of two transactions would see the other's new row.
     """

@@ -15,7 +15,7 @@ import asyncio
 import fcntl
 import os
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from hashlib import blake2b
@@ -197,12 +197,6 @@ def _migrate(connection: Connection, before: str, decryption: Decryption | None,
         command.upgrade(config, "head")
     except CommandError as error:
         raise MigrationFailed(f"Migrating from {before} to {newest()} failed: {error}") from error
-
-
-async def run_alone(database: Database, work: Callable[[Connection], None]) -> None:
-    """Run alembic's own commands under the lock of `upgrade`; raises as that does."""
-    async with alone(database) as connection:
-        await connection.run_sync(work)
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from sqlalchemy import func, select, update
 
 from app.store import Busy, Lease, Store
-from app.store.conversations import read_pulse
+from app.store.conversations import read_status
 from app.store.leases import TooMany
 from app.store.tables import leases
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, digest, seen, span, take
@@ -55,23 +55,23 @@ async def test_so_many_conversations_of_a_tenant_hold_leases_at_all_replicas(
 async def test_whoever_looks_at_a_conversation_sees_that_it_is_being_compacted(store: Store) -> None:
     """Also where another replica does it; an expired or released lease is none."""
     held = await take(store, 0, 4)
-    assert (await store.task(read_pulse, TENANT, "c1", store.lease_ttl_ms)).compacting
-    assert not (await store.task(read_pulse, TENANT, "c2", store.lease_ttl_ms)).compacting
-    assert not (await store.task(read_pulse, STRANGER, "c1", store.lease_ttl_ms)).compacting
+    assert (await store.task(read_status, TENANT, "c1", store.lease_ttl_ms)).compacting
+    assert not (await store.task(read_status, TENANT, "c2", store.lease_ttl_ms)).compacting
+    assert not (await store.task(read_status, STRANGER, "c1", store.lease_ttl_ms)).compacting
     await store.release_lease(held)
-    assert not (await store.task(read_pulse, TENANT, "c1", store.lease_ttl_ms)).compacting
+    assert not (await store.task(read_status, TENANT, "c1", store.lease_ttl_ms)).compacting
     await take(store, 4, 8)
     await expire(store)
-    assert not (await store.task(read_pulse, TENANT, "c1", store.lease_ttl_ms)).compacting
+    assert not (await store.task(read_status, TENANT, "c1", store.lease_ttl_ms)).compacting
 
 
 async def test_whoever_looks_at_a_conversation_sees_when_its_latest_request_was_stored(store: Store) -> None:
     """None where nobody knows it."""
-    assert (await store.task(read_pulse, TENANT, "c1", store.lease_ttl_ms)).updated_at is None
+    assert (await store.task(read_status, TENANT, "c1", store.lease_ttl_ms)).updated_at is None
     store.writes.record(seen("c1"))
     await store.flush()
-    assert (await store.task(read_pulse, TENANT, "c1", store.lease_ttl_ms)).updated_at is not None
-    assert (await store.task(read_pulse, STRANGER, "c1", store.lease_ttl_ms)).updated_at is None
+    assert (await store.task(read_status, TENANT, "c1", store.lease_ttl_ms)).updated_at is not None
+    assert (await store.task(read_status, STRANGER, "c1", store.lease_ttl_ms)).updated_at is None
 
 
 async def test_other_series_does_not_wait(store: Store) -> None:

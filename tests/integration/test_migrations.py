@@ -376,6 +376,12 @@ def alembic(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
     )
 
 
+def test_alembics_own_commands_open_the_database_of_the_settings(tmp_path: Path) -> None:
+    ended = alembic("current", STENO_STORAGE__URL=f"sqlite:///{tmp_path}/steno.db")
+    assert f"Database {tmp_path}/steno.db" in ended.stderr
+    assert ended.returncode == 0, ended.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
