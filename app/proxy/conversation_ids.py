@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from urllib.parse import quote, unquote_to_bytes
-from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
@@ -22,7 +20,6 @@ from app.conversation.identity import (
     Heads,
     Identity,
     Recognition,
-    goes_on,
     possible_heads,
     read_name,
     recognise,
@@ -59,8 +56,10 @@ HEADERS = (
     b"session_id",
 )
 """Headers that name the conversation, the first choice first: Steno's own, and the session headers of known tools."""
-HEAD_BYTES = 250
-"""Bytes of a head with its digest, and with its share of its owner."""
+HEAD_BYTES = 200
+"""Bytes of a head with its digest."""
+TIP_BYTES = 250
+"""Bytes of a tip with the names of its tenant and conversation."""
 _HEADER_SET = frozenset(HEADERS)
 _decode_name = msgspec.json.Decoder(str | None).decode
 
@@ -97,12 +96,12 @@ def _name_readers(wire: WireRequest, caller: Caller) -> Iterator[Callable[[], st
 
 def name_in_header(header: str, value: str) -> str | None:
     """Read the name in a header, None if it is empty. Raises `InvalidRequest`, which names the header."""
-    return _unquoted(header, value.encode("latin-1"))
+    return _checked(header, unquote_to_bytes(value.encode("latin-1")))
 
 
 def name_in_path(place: str, segment: bytes) -> str:
     """Read the name in a path's segment. Raises `InvalidRequest`, also for an empty one."""
-    name = _unquoted(place, segment)
+    name = _checked(place, unquote_to_bytes(segment))
     if name is None:
         raise _refusal(place, "it is empty")
     return name
@@ -124,16 +123,11 @@ def encoded_name(name: str) -> bytes:
     return name.encode() if is_plain else quote(name, safe=PLAIN).encode()
 
 
-def _unquoted(place: str, value: bytes) -> str | None:
+def _checked(place: str, given: str | bytes) -> str | None:
     try:
-        return _checked(place, unquote_to_bytes(value).decode())
+        return read_name(given if isinstance(given, str) else given.decode()) or None
     except UnicodeDecodeError as error:
         raise _refusal(place, "it is no UTF-8") from error
-
-
-def _checked(place: str, given: str) -> str | None:
-    try:
-        return read_name(given) or None
     except ValueError as error:
         raise _refusal(place, str(error)) from error
 
@@ -142,44 +136,32 @@ def _refusal(place: str, why: str) -> InvalidRequest:
     return InvalidRequest(f"{place} names no conversation: {why}. {RULE}", place)
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class _Owner:
-    """Conversation that some heads belong to."""
-
-    tenant: str
-    conversation_id: str
-    recognition: Recognition
-    """Recognition of a request by its history alone."""
-    tip: int = 0
-    """Turns begun at the deepest head that it is known to have reached."""
-
-
 class Conversations:
     """Recognition with a memory, so that only the first request of a process asks the database."""
 
     def __init__(self, store: Store, identity: Identity, caches: Caches) -> None:
         self._store = store
         self._identity = identity
-        self._heads: Cache[bytes, tuple[_Owner, int]] = caches.cache("heads", lambda *_: HEAD_BYTES)
-        """Owner of each head, and the turns begun there, by digest, which no two tenants share."""
-        self._owners: WeakValueDictionary[tuple[str, str], _Owner] = WeakValueDictionary()
-        """Owners, for as long as one of their heads is remembered."""
+        self._heads: Cache[bytes, tuple[str, str, int]] = caches.cache("heads", lambda *_: HEAD_BYTES)
+        """Tenant and conversation of each head, and the turns begun there, by digest, which no two tenants share."""
+        self._tips: Cache[tuple[str, str], int] = caches.cache("heads", lambda *_: TIP_BYTES)
+        """Turns begun at the deepest head of each tenant's conversations. None goes before all of its heads went."""
 
     async def identify(
         self, tenant: str, name: str | None, conversation: Conversation, heads: Heads | None
     ) -> Recognition:
         """Return the conversation of a request. `name`: the client's own for it; `heads`: those to remember it by from
         here on, None for a dry run."""
-        owner: _Owner | None = None
         if name is not None:
             found = Recognition(name, by_name=True)
         else:
-            found, owner = await self._recognise(tenant, conversation)
+            found = await self._recognise(tenant, conversation)
         if heads is not None:
-            owner = owner or self._owner(tenant, found.conversation_id)
+            tip = self._tips.get((tenant, found.conversation_id)) or 0
             for digest, turn in heads:
-                self._heads.keep(digest, (owner, turn))
-                owner.tip = max(owner.tip, turn)
+                self._heads.keep(digest, (tenant, found.conversation_id, turn))
+                tip = max(tip, turn)
+            self._tips.keep((tenant, found.conversation_id), tip)
         return found
 
     async def knows(self, tenant: str, digests: Sequence[bytes]) -> bool:
@@ -188,34 +170,26 @@ class Conversations:
 
     def forget(self, erased: Erased) -> None:
         """Forget what was erased: the next request with its history starts anew."""
-        self._heads.drop(lambda _, head: erased.covers(head[0].tenant, head[0].conversation_id))
+        self._heads.drop(lambda _, head: erased.covers(*head[:2]))
+        self._tips.drop(lambda key, _: erased.covers(*key))
 
-    async def _recognise(self, tenant: str, conversation: Conversation) -> tuple[Recognition, _Owner | None]:
-        """Return the conversation at the deepest known head, with its owner if it goes on there; else a fork of it, or
-        a new one."""
+    async def _recognise(self, tenant: str, conversation: Conversation) -> Recognition:
+        """Return the conversation at the deepest known head, a fork of it, or a new one."""
         transcript, chain = conversation.transcript, conversation.chain
         known: Sequence[Head] = ()
         for digest in possible_heads(transcript, chain):
             if (head := self._heads.get(digest)) is not None:
-                owner, turn = head
-                if goes_on(turn, owner.tip):
-                    return owner.recognition, owner
-                known = (Head(chain[len(transcript)], owner.conversation_id, turn, owner.tip),)
+                _, conversation_id, turn = head
+                tip = self._tips.get((tenant, conversation_id)) or turn
+                known = (Head(digest, conversation_id, turn, tip),)
                 break
         else:
             if len(transcript) > 1:
                 known = await self._stored(tenant, tuple(possible_heads(transcript, chain)))
-        return recognise(transcript, chain, known, self._identity, partial(secrets.token_bytes, 8)), None
+        return recognise(transcript, chain, known, self._identity, partial(secrets.token_bytes, 8))
 
     async def _stored(self, tenant: str, digests: Sequence[bytes]) -> Sequence[Head]:
         try:
             return await self._store.heads(tenant, digests)
         except StoreUnavailable:
             return ()
-
-    def _owner(self, tenant: str, conversation_id: str) -> _Owner:
-        if (owner := self._owners.get((tenant, conversation_id))) is None:
-            owner = self._owners[tenant, conversation_id] = _Owner(
-                tenant, conversation_id, Recognition(conversation_id)
-            )
-        return owner

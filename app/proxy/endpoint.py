@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from time import monotonic
@@ -30,6 +30,7 @@ from app.http.asgi import (
     until_disconnect,
 )
 from app.http.relayed import EVENT_STREAM, value_of
+from app.providers.ledger import NOT_REPORTED
 from app.proxy.caller import Caller
 from app.proxy.exchange import FIRST_ERROR, REQUEST, Attempt, Exchange
 from app.proxy.learn import conversation_seen, latest_history, learn_cut, learn_status, learn_usage, record_calls
@@ -236,24 +237,25 @@ class ChatEndpoint:
             return
         if editor is not None:
             attempt.calls[-1].usage = editor.usage
-            with logged("an answer's usage was not learnt from"):
-                if editor.complete and not editor.failed:
+            if editor.complete and not editor.failed:
+                with logged("an answer's usage was not learnt from"):
                     kind = value_of(attempt.answering.headers, b"content-type") or ""
                     learn_usage(services, attempt, editor.usage, streamed=kind.lower().startswith(EVENT_STREAM))
-            with logged("a full window was not learnt from"):
-                if editor.window_full or (editor.at_length and not editor.text_bytes):
+            if editor.window_full or (editor.at_length and not editor.text_bytes):
+                with logged("a full window was not learnt from"):
                     learn_cut(attempt, editor, is_empty=not editor.text_bytes)
         if exchange.record.span is not None:
-            exchange.record.span.used(exchange.attempts[-1].usage)
-        services.store.writes.soon(partial(self._write_behind, exchange, request, attempt.decision))
+            calls = exchange.attempts[-1].calls
+            exchange.record.span.used(calls[-1].tokens if calls else NOT_REPORTED)
+        services.store.writes.soon(partial(self._write_behind, exchange.attempts, request, attempt.decision))
         bound, measure = request.conversation.bound, request.measure
         if bound is None or bound > measure.least_counted:
             services.background.consider(request, measure.rules.compaction.background, attempt.decision)
 
-    def _write_behind(self, exchange: Exchange, request: ChatRequest, decision: Decision) -> None:
+    def _write_behind(self, attempts: Sequence[Attempt], request: ChatRequest, decision: Decision) -> None:
         """Keep what is left of a request that is over: the cost of its calls, and its context."""
         store = self._services.store
-        for attempt in exchange.attempts:
+        for attempt in attempts:
             with logged("an answer was not recorded"):
                 record_calls(self._services, attempt)
         store.writes.record(conversation_seen(request, decision))

@@ -120,16 +120,15 @@ class RequestRecord:
         if waited and began is not None and not self.has_waited:
             self.has_waited = True
             self.metrics.waits.observe(monotonic() - began)
+        about = {
+            **request.log_ids,
+            "upstream": request.provider.name,
+            "model": request.model[:LONGEST_MODEL],
+            "window": request.window.context,
+        }
         if decision.view is None and not decision.why:
             if self.verbose:
-                log.debug(
-                    "payload untouched",
-                    request_id=self.request_id,
-                    conversation_id=request.conversation_id,
-                    upstream=request.provider.name,
-                    model=request.model[:LONGEST_MODEL],
-                    window=request.window.context,
-                )
+                log.debug("payload untouched", **about)
             return
         if decision.why:
             self.metrics.not_done(decision.why)
@@ -139,10 +138,7 @@ class RequestRecord:
         tell = log.info if decision.why in _NO_FAILURE else log.warning
         tell(
             "payload unchanged" if decision.view is None else "payload changed",
-            request_id=self.request_id,
-            conversation_id=request.conversation_id,
-            upstream=request.provider.name,
-            model=request.model[:LONGEST_MODEL],
+            **about,
             context_status=decision.status,
             actions=list(decision.actions),
             messages=dict(decision.view.changed) if decision.view else {},
@@ -150,7 +146,6 @@ class RequestRecord:
             remedy=None if decision.why in _NO_FAILURE else hint_for(decision.why),
             tokens_before=before,
             tokens_after=after,
-            window=request.window.context,
             seconds=0.0 if began is None else round(monotonic() - began, 3),
         )
 
@@ -171,10 +166,8 @@ class RequestRecord:
         """Log a refusal of the provider, unless the request was simply sent once more without what it refused."""
         log.warning(
             "provider refused",
-            request_id=self.request_id,
+            **self._call_ids,
             provider_request_id=value_of(answering.headers, b"x-request-id"),
-            upstream=self.upstream,
-            model=self.model,
             status=answering.status,
             remedy=_FAULT if answering.status >= 500 else _STATUSES.get(answering.status),
         )
@@ -201,9 +194,7 @@ class RequestRecord:
         elif (times := self.throttle.count(self.upstream)) is not None:
             log.warning(
                 "provider failed",
-                request_id=self.request_id,
-                upstream=self.upstream,
-                model=self.model,
+                **self._call_ids,
                 status=error.status,
                 code=error.code,
                 times=times,
@@ -216,7 +207,11 @@ class RequestRecord:
             self.span.failed(error.code)
         if isinstance(error, _OF_PROVIDER):
             self.metrics.upstream_error(error.code)
-        log.warning("answer cut", request_id=self.request_id, upstream=self.upstream, model=self.model, code=error.code)
+        log.warning("answer cut", **self._call_ids, code=error.code)
+
+    @property
+    def _call_ids(self) -> Mapping[str, str | None]:
+        return {"request_id": self.request_id, "upstream": self.upstream, "model": self.model}
 
 
 def _describe(span: Span, request: ChatRequest, decision: Decision) -> None:
@@ -306,11 +301,6 @@ class Attempt:
     def tokens(self) -> int:
         """Estimate of what is sent."""
         return self.request.forwarded(self.decision)
-
-    @property
-    def usage(self) -> Tokens:
-        """Usage of the latest call, as far as it was reported."""
-        return self.calls[-1].tokens if self.calls else NOT_REPORTED
 
     def body(self) -> bytes:
         return self.request.payload(self.decision, ask_usage=self.asks_usage)

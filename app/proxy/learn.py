@@ -17,8 +17,7 @@ from app.formats.answers import AnswerEditor
 from app.formats.usage import Usage
 from app.http.upstream import LONGEST_REFUSAL
 from app.providers.providers import Provider, StreamedUsage
-from app.proxy.caller import Caller
-from app.proxy.exchange import Attempt, Call
+from app.proxy.exchange import Attempt, Call, Exchange
 from app.proxy.services import Services
 from app.store import ConversationSeen, LatestHistory
 from app.tokens.calibration import Sample, picture_sample, pictures_of
@@ -157,21 +156,14 @@ def record_calls(services: Services, attempt: Attempt) -> None:
 
 
 def record_unread(
-    services: Services,
-    caller: Caller,
-    request_id: str,
-    provider: Provider,
-    model: str,
-    call: Call,
-    context_status: str,
-    body: bytes,
+    exchange: Exchange, provider: Provider, model: str, call: Call, context_status: str, body: bytes
 ) -> None:
     """Enter a call whose request passed un-compacted: its conversation is not known."""
-    size = call.tokens.prompt or by_bytes(len(body))
-    services.ledger.record(
+    caller, size = exchange.caller, call.tokens.prompt or by_bytes(len(body))
+    exchange.services.ledger.record(
         tenant=caller.tenant,
         conversation_id="",
-        request_id=request_id,
+        request_id=exchange.record.request_id,
         turn=0,
         purpose="message",
         upstream=provider.name,

@@ -24,14 +24,13 @@ from app.http.relayed import Headers, forwarded, value_of
 from app.proxy.endpoint import FAILED, ChatEndpoint, logged
 from app.proxy.exchange import REQUEST, Exchange
 from app.proxy.reply import (
+    bypass,
     context_headers,
-    log_bypass,
     passing,
     relay_as_sent,
     relay_raw,
     relay_unread,
     unless_told,
-    unread_headers,
 )
 from app.proxy.request import Unread, count_messages
 from app.proxy.router import ROUTE, counts_forwarded
@@ -82,10 +81,7 @@ class PassthroughEndpoint:
             # An open relay would lend the provider to everybody who can reach it.
             tenant = services.authenticator.identify(headers, peer_of(scope), scope["query_string"]).tenant
             if (entry := uncompacted(scope["method"], route.target)) is not None:
-                reason = passing(entry, services.formats)
-                log_bypass(services.throttle, entry.name, reason)
-                own = unread_headers("bypassed", reason.text)
-                record.metrics.payloads["bypassed"].inc()
+                own = bypass(services, record, entry.name, passing(entry, services.formats))
             provider = services.providers.of(None, format_at(route.target, headers), tenant, route.upstream)
             with until_disconnect(receive, client, scope.get(CONNECTION), arrived):
                 record.goes_to(provider)
@@ -119,19 +115,19 @@ def _body(
 async def _arriving(receive: Receive, arrived: asyncio.Event, limits: LimitSettings) -> AsyncIterator[bytes]:
     """Yield pieces. Raises `BodyTooLarge`, `RequestTimedOut`, `ClientDisconnected`: the provider sees it break off."""
     pieces, size = body_pieces(receive), 0
-    while (piece := await _next(pieces, limits.receive_seconds)) is not None:
+    while True:
+        try:
+            async with asyncio.timeout(limits.receive_seconds):
+                piece = await anext(pieces, None)
+        except TimeoutError as error:
+            seconds = limits.receive_seconds
+            raise RequestTimedOut(f"No byte of the request body arrived for {seconds:g} seconds.") from error
+        if piece is None:
+            break
         size += len(piece)
         _check_size(size)
         yield piece
     arrived.set()
-
-
-async def _next(pieces: AsyncIterator[bytes], seconds: float) -> bytes | None:
-    try:
-        async with asyncio.timeout(seconds):
-            return await anext(pieces, None)
-    except TimeoutError as error:
-        raise RequestTimedOut(f"No byte of the request body arrived for {seconds:g} seconds.") from error
 
 
 def _check_size(size: int) -> None:

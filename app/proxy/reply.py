@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from functools import partial
 from time import monotonic
 from typing import Self
 
@@ -33,8 +34,8 @@ from app.http.upstream import Headers as Received
 from app.proxy.conversation_ids import encoded_name
 from app.proxy.exchange import Attempt, Call, Exchange, RequestRecord
 from app.proxy.learn import LONGEST_REASON, record_unread
-from app.proxy.request import Unread, model_in
-from app.runtime.bounded import LogThrottle
+from app.proxy.request import INLINE_BODY, Unread
+from app.proxy.services import Services
 
 log = structlog.get_logger("steno.bypass")
 
@@ -316,15 +317,11 @@ async def _relay_frames(exchange: Exchange, answering: UpstreamAnswer, editor: A
 async def relay_unread(exchange: Exchange, unread: Unread, *, remembers: bool) -> None:
     """Relay a body unread, for the provider to judge. With `remembers` the call is entered into the ledger, also where
     the client leaves."""
-    services, caller, record, reason = exchange.services, exchange.caller, exchange.record, unread.reason
-    status = "bypassed"
-    if reason.code is Code.INTERNAL_ERROR:
-        status = "full"
-    elif reason.code is not Code.SUMMARY_CALL:
-        log_bypass(services.throttle, path_of(caller.target).decode("latin-1"), reason)
-    exchange.headers = own = unread_headers(status, reason.text)
-    record.metrics.payloads[status].inc()
-    model = await model_in(services, caller, exchange.body)  # It may be readable where the rest is not.
+    services, caller, reason, body = exchange.services, exchange.caller, unread.reason, exchange.body
+    path = None if reason.code is Code.SUMMARY_CALL else path_of(caller.target).decode("latin-1")
+    exchange.headers = own = bypass(services, exchange.record, path, reason)
+    reading = partial(caller.format.model_in, body)  # It may be readable where the rest is not.
+    model = await services.work.do(caller.tenant, reading) if len(body) > INLINE_BODY else reading()
     provider = services.providers.of(model, caller.format.name, caller.tenant, caller.upstream)
     answering = await exchange.call(provider, unread.body)
     reader = caller.format.answers.editor() if remembers else None
@@ -333,7 +330,7 @@ async def relay_unread(exchange: Exchange, unread: Unread, *, remembers: bool) -
     finally:
         if reader is not None:
             call = Call(answering.status, reader.usage if reader.ended else None)
-            record_unread(services, caller, record.request_id, provider, model, call, status, unread.body)
+            record_unread(exchange, provider, model, call, own[0][1].decode(), unread.body)
 
 
 def passing(entry: Uncompacted, formats: Iterable[WireFormat]) -> Reason:
@@ -344,14 +341,13 @@ def passing(entry: Uncompacted, formats: Iterable[WireFormat]) -> Reason:
     return Reason(Code.PATH_NOT_COMPACTED, f"only POST {paths} is compacted")
 
 
-def log_bypass(throttle: LogThrottle, path: str, reason: Reason) -> None:
-    if (count := throttle.count(path)) is not None:
+def bypass(services: Services, record: RequestRecord, path: str | None, reason: Reason) -> Headers:
+    """Count a request that is forwarded unread, and log its path. Returns its headers."""
+    status = "full" if reason.code is Code.INTERNAL_ERROR else "bypassed"
+    record.metrics.payloads[status].inc()
+    if status == "bypassed" and path is not None and (count := services.throttle.count(path)) is not None:
         log.info("conversations passed un-compacted", path=path, reason=reason.text, times=count)
-
-
-def unread_headers(status: str, reason: str) -> Headers:
-    """Build the headers of a request that is forwarded unread."""
-    return [(own_headers.STATUS, status.encode()), (own_headers.REASON, reason.encode())]
+    return [(own_headers.STATUS, status.encode()), (own_headers.REASON, reason.text.encode())]
 
 
 def unless_told(own: Headers, answered: Received) -> Headers:

@@ -191,12 +191,6 @@ def _latest_ends(
     return [chain[index + 1] for index in latest if said[index][0] is not Kind.ASSISTANT]
 
 
-async def model_in(services: Services, caller: Caller, body: bytes) -> str:
-    """Return the model named in a body that cannot be read, as far as that can be known."""
-    reading = partial(caller.format.model_in, body)
-    return await services.work.do(caller.tenant, reading) if len(body) > INLINE_BODY else reading()
-
-
 async def parse_request(
     services: Services, wire: WireRequest, caller: Caller, request_id: str, *, remember: bool = True
 ) -> ChatRequest:
