@@ -9,15 +9,17 @@ from __future__ import annotations
 import re
 import zlib
 from binascii import a2b_base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice, pairwise
 from threading import Lock
+from typing import Any
 
 from msgspec.structs import replace
 
 from app.conversation.messages import Media
+from app.formats.raw_json import text_at
 from app.runtime.bounded import BoundedMap
 
 HEADER = 4 << 10
@@ -96,6 +98,16 @@ def seconds(data: str, format_: str) -> float:
 
 def _little(head: bytes, start: int, length: int) -> int:
     return int.from_bytes(head[start : start + length], "little")
+
+
+def openai_media(kind: str, members: Mapping[str, Any], url: str, size: int) -> Media:
+    """A part of OpenAI's formats that is no text. `members` hold its data, or say where it is; `url` is a picture's;
+    `size`: characters of all that they hold."""
+    if kind == "file" and (data := text_at(members, "file_data")):
+        return replace(file_of(data, size), name=text_at(members, "filename"))
+    width, height = pixels(url) if kind == "image" and url.startswith("data:") else (0, 0)
+    length = seconds(text_at(members, "data"), text_at(members, "format")) if kind == "audio" else 0.0
+    return Media(kind, size, text_at(members, "detail"), width, height, length)
 
 
 LONGEST = 43 << 20

@@ -137,7 +137,7 @@ class SummaryReader:
         self.error, self.unreadable = error, error is None
         self.error_is_first = not self._begun
 
-    def _take(self, said: Json) -> None:
+    def _take(self, said: Json) -> bool | None:
         """Take what a frame says."""
         raise NotImplementedError
 

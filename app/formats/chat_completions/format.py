@@ -95,32 +95,29 @@ class _Answer(SummaryReader):
     SPEC = SPEC
     DONE_ENDS = True
 
-    def _take(self, said: Json) -> None:
-        self._take_choice(said)
-
     def _take_whole(self, said: Json) -> bool:
-        self._ended = self._take_choice(said)
+        self._ended = self._take(said)
         return self._ended
 
-    def _take_choice(self, chunk: Json) -> bool:
-        """Add what a chunk, or a whole completion, says. False if it says nothing about the first choice."""
+    def _take(self, said: Json) -> bool:
+        """Take a chunk, or a whole completion. False if it says nothing about the first choice."""
         self._begun = True
-        if isinstance(usage := chunk.get("usage"), dict):
+        if isinstance(usage := said.get("usage"), dict):
             self._usage = usage
-            self._take_names(chunk)
-        first = next((choice for choice in objects_in(chunk.get("choices")) if not choice.get("index")), None)
-        said = (first.get("delta") or first.get("message")) if first else None
+            self._take_names(said)
+        first = next((choice for choice in objects_in(said.get("choices")) if not choice.get("index")), None)
+        message = (first.get("delta") or first.get("message")) if first else None
         if first and (finish := first.get("finish_reason")):
             self._finish(finish)
-        if not isinstance(said, dict):
+        if not isinstance(message, dict):
             return False
-        content = said.get("content")
+        content = message.get("content")
         for part in [{"text": content}] if isinstance(content, str) else objects_in(content):
             # Some providers send reasoning as parts of another type.
             if part.get("type") in ("text", None):
                 self._add(text_at(part, "text"))
-        self._calls = self._calls or bool(said.get("tool_calls") or said.get("function_call"))
-        self._refused = self._refused or bool(said.get("refusal"))
+        self._calls = self._calls or bool(message.get("tool_calls") or message.get("function_call"))
+        self._refused = self._refused or bool(message.get("refusal"))
         return True
 
 

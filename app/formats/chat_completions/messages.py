@@ -7,13 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from app.compaction.view import Altered, Conversation, View
 from app.conversation.messages import Kind, Media, Message, ToolCall
 from app.formats.chat_completions.spec import SPEC
-from app.formats.media import file_of, pixels
-from app.formats.media import seconds as seconds_of
+from app.formats.media import openai_media
 from app.formats.raw_json import Unreadable, decoded_object, objects_in, spliced, text_at
 from app.formats.reader import Draft, meaning_of, meant_by, of_user, without, written_alike
 from app.formats.rendering import (
@@ -194,16 +192,7 @@ def read_media(part: Mapping[str, Any]) -> Media:
     held = part.get("image_url" if kind == "image" else type_)
     members = held if isinstance(held, dict) else {"url": held, "detail": part.get("detail")}
     size = sum(len(value) for value in members.values() if isinstance(value, str))
-    width = height = 0
-    seconds = 0.0
-    match kind, members:
-        case "image", {"url": str(url)} if url.startswith("data:"):
-            width, height = pixels(url)
-        case "file", {"file_data": str(data)} if data:
-            return replace(file_of(data, size), name=text_at(members, "filename"))
-        case "audio", {"data": str(data)}:
-            seconds = seconds_of(data, text_at(members, "format"))
-    return Media(kind, size, text_at(members, "detail"), width, height, seconds)
+    return openai_media(kind, members, text_at(members, "url"), size)
 
 
 def _text_type(message: Json) -> str | None:

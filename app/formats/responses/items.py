@@ -23,8 +23,7 @@ from app.compaction.view import Altered, Conversation, View
 from app.conversation.authored_text import result_confidence
 from app.conversation.messages import Kind, Media, Message, ToolCall
 from app.conversation.tool_results import ResultConfidence
-from app.formats.media import file_of, pixels
-from app.formats.media import seconds as seconds_of
+from app.formats.media import openai_media
 from app.formats.raw_json import (
     Unreadable,
     as_text,
@@ -364,15 +363,7 @@ def read_media(part: Mapping[str, Any]) -> Media:
     inner = part.get("input_audio")
     members = inner if isinstance(inner, dict) else part
     size = sum(len(text_at(members, name)) for name in HOLDING)
-    width = height = 0
-    seconds = 0.0
-    if kind == "file" and (data := text_at(members, "file_data")):
-        return replace(file_of(data, size), name=text_at(part, "filename"))
-    if kind == "image" and (url := text_at(members, "image_url")).startswith("data:"):
-        width, height = pixels(url)
-    elif kind == "audio":
-        seconds = seconds_of(text_at(members, "data"), text_at(members, "format"))
-    return Media(kind, size, text_at(members, "detail"), width, height, seconds)
+    return openai_media(kind, members, text_at(members, "image_url"), size)
 
 
 def _text_type(item: Json) -> str | None:
