@@ -12,7 +12,7 @@ from app.compaction.view import Altered, Conversation, View
 from app.conversation.messages import Kind, Media, Message, ToolCall
 from app.formats.chat_completions.spec import SPEC
 from app.formats.media import openai_media
-from app.formats.raw_json import Unreadable, decoded_object, objects_in, spliced, text_at
+from app.formats.raw_json import Unreadable, as_text, decoded_object, object_of, objects_in, spliced, text_at
 from app.formats.reader import Draft, meaning_of, meant_by, of_user, without, written_alike
 from app.formats.rendering import (
     CACHE_CONTROL,
@@ -44,20 +44,16 @@ def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
         )
     texts, media, thoughts = _content(content)
     kind, confidence = of_user(kind, texts, plain=not media)
-    calls = _calls(message)
-    name = message.get("name")
-    refusal = message.get("refusal")
-    texts = (*texts, refusal) if isinstance(refusal, str) and refusal else texts
-    answers = message.get("tool_call_id")
+    refusal = text_at(message, "refusal")
     read = Message(
         kind=kind,
         role=role,
-        texts=texts,
+        texts=(*texts, refusal) if refusal else texts,
         raw=raw,
         digest=b"",
-        name=name if isinstance(name, str) else "",
-        calls=calls,
-        answers=(answers if isinstance(answers, str) else "",) if kind is Kind.RESULT else (),
+        name=text_at(message, "name"),
+        calls=_calls(message),
+        answers=(text_at(message, "tool_call_id"),) if kind is Kind.RESULT else (),
         media=media,
         thoughts=thoughts,
         result_confidence=confidence,
@@ -161,20 +157,16 @@ def _thoughts(held: Any) -> list[str]:
 
 
 def _calls(message: Json) -> tuple[ToolCall, ...]:
-    calls = message.get("tool_calls")
-    found = list(map(_call, objects_in(calls)))
+    found = list(map(_call, objects_in(message.get("tool_calls"))))
     if isinstance(legacy := message.get("function_call"), dict):
         found.append(_call({"id": "", "function": legacy}))
     return tuple(found)
 
 
 def _call(call: Json) -> ToolCall:
-    function = call.get("function") or call.get("custom")
-    function = function if isinstance(function, dict) else {}
-    arguments = function.get("arguments", function.get("input"))
-    return ToolCall(
-        str(call.get("id") or ""), str(function.get("name") or ""), arguments if isinstance(arguments, str) else ""
-    )
+    function = object_of(call.get("function") or call.get("custom"))
+    arguments = as_text(function.get("arguments", function.get("input")))
+    return ToolCall(str(call.get("id") or ""), str(function.get("name") or ""), arguments)
 
 
 def is_media(part: Any) -> bool:

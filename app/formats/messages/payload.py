@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -51,8 +52,9 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
         return [*instructions, *(message.raw for message in messages)]
     entries = list(_entries(conversation, view))
     begun = "user" if any(not is_beside(raw) for raw in instructions) else ""
-    if not begun and messages and messages[0].kind is not Kind.ASSISTANT:
-        entries = _opened(entries)
+    first = next((entry.role for entry in entries if entry.role != "system"), "")
+    if not begun and first == "assistant" and messages and messages[0].kind is not Kind.ASSISTANT:
+        entries.insert(0, Placed(_note(OPENER), role="user", own=True))
     entries = _settled(entries, begun, messages.expired_places)
     payload = joined(entries, _joined) if alternate else [entry.raw for entry in entries]
     return [*instructions, *in_order(payload)]
@@ -143,17 +145,9 @@ def _without_empty(block: dict[str, Any]) -> dict[str, Any] | None:
     if block.get("type") == "text":
         return {**block} if block["text"] else None
     if isinstance(content := block.get("content"), list):
-        return {**block, "content": [inner for inner in content if _holds_text(inner)]}
+        emptied = [object_of(inner).get("type") == "text" and inner.get("text") == "" for inner in content]
+        return {**block, "content": [inner for inner, is_empty in zip(content, emptied, strict=True) if not is_empty]}
     return {**block}
-
-
-def _holds_text(block: object) -> bool:
-    return not (isinstance(block, dict) and block.get("type") == "text" and block.get("text") == "")
-
-
-def _opened(entries: list[Placed]) -> list[Placed]:
-    first = next((entry.role for entry in entries if entry.role != "system"), "")
-    return [Placed(_note(OPENER), role="user", own=True), *entries] if first == "assistant" else entries
 
 
 def _settled(entries: Sequence[Placed], begun: str, expired: Container[int | None]) -> list[Placed]:
@@ -176,13 +170,10 @@ def _settled(entries: Sequence[Placed], begun: str, expired: Container[int | Non
         placed.append(entry)
         turn = entry.role
     if waiting and turn != "user":  # There is no such place behind them.
-        before = max((i for i in range(1, len(placed)) if _may_stand(placed, i)), default=0)
+        roles = [(one.role, other.role) for one, other in pairwise(placed)]
+        before = max((i for i, each in enumerate(roles, 1) if each == ("user", "assistant")), default=0)
         return [*placed[:before], *waiting, *placed[before:]]
     return [*placed, *waiting]
-
-
-def _may_stand(placed: Sequence[Placed], place: int) -> bool:
-    return placed[place - 1].role == "user" and placed[place].role == "assistant"
 
 
 def _joined(first: bytes, second: bytes, keeps_first: bool) -> bytes:

@@ -401,16 +401,12 @@ def _unbound(conversation: Conversation, payload: Sequence[Placed]) -> list[Plac
     for each in payload:
         place = each.place
         if place and messages[place - 1].bound and before != place - 1:
-            left.append(each._replace(raw=_without_id(each.raw)))
-        else:
-            left.append(each)
+            item = decoded_object(each.raw, "An item")
+            if "id" in item and type_of(item) not in NAMED_BY_ID:
+                each = each._replace(raw=spliced(each.raw, {}, ("id",)))  # noqa: PLW2901
+        left.append(each)
         before = place
     return left
-
-
-def _without_id(raw: bytes) -> bytes:
-    item = decoded_object(raw, "An item")
-    return raw if "id" not in item or type_of(item) in NAMED_BY_ID else spliced(raw, {}, ("id",))
 
 
 _joined = contents_joined("input_text", as_item)
