@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 46_340,
+    "app": 46_313,
     "app/cli": 2_655,
     "app/compaction": 10_715,
     "app/conversation": 2_096,
@@ -28,7 +28,7 @@ LINES = {
     "app/store": 4_676,
     "app/telemetry": 540,
     "app/tokens": 2_126,
-    "app/formats": 6_656,
+    "app/formats": 6_624,
     "tests": 64_183,
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
