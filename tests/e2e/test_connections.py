@@ -207,7 +207,8 @@ def test_an_upload_that_stops_is_given_up_and_a_slow_one_is_not(
 def test_an_answer_too_large_to_be_held_passes_as_it_came(
     before_scripted: StartSteno, scripted: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.proxy.reply.LARGEST_WHOLE", 100_000)
+    for module in ("recovery", "reply"):
+        monkeypatch.setattr(f"app.proxy.{module}.LARGEST_WHOLE", 100_000)
     steno = before_scripted()
     large = PLAIN[:-1] + b',"pad":"' + b"a" * 1_000_000 + b'"}'
     scripted.then(answer(large)).then(
