@@ -201,7 +201,7 @@ async def do_all_that_is_repeated(store: Store) -> None:
     # Leases and those who wait for them, several times a second.
     lease = await store.take_lease(TENANT, "id 1", span(0, 4), chain(100), "holder")
     assert isinstance(lease, Lease)
-    await store.live_lease(TENANT, "id 1", span(0, 4), chain(100))
+    await store.is_busy(TENANT, "id 1", span(0, 4), chain(100))
     await store.renew_lease(lease)
     await store.keep_chunks(lease, [chunk(0, 4)])
     await store.release_lease(lease)

@@ -45,7 +45,7 @@ from app.runtime.tasks import OwnedTasks, Work
 from app.store import Lease, Store, StoreUnavailable
 from app.store.chunks import chunks_in
 from app.store.conversations import read_status
-from app.store.leases import TooMany, is_revoked
+from app.store.leases import is_revoked
 from app.telemetry.metrics import Metrics
 from app.tokens.usage import SummaryStats
 
@@ -120,7 +120,7 @@ class LeasedCompaction:
         finally:
             if not isinstance(lease, Lease):
                 self.quotas.end(*place)
-        if isinstance(lease, TooMany):
+        if lease == "too_many":
             return Compaction((), Outcome.NOT_BEGUN, because(Code.TOO_MANY_COMPACTIONS))
         if not isinstance(lease, Lease):
             ended = job.waits and await self.wait(request, job)

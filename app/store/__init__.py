@@ -1,13 +1,10 @@
 """The store: conversations, chunks, leases, calibrations, usage and more, in SQLite or PostgreSQL. All SQL is here."""
 
-from app.store.calibrations import CalibrationKey, LearnedWindow, StoredCalibration
+from app.store.calibrations import CalibrationKey, StoredCalibration
 from app.store.conversations import (
-    ConversationList,
     ConversationSeen,
     ConversationStatus,
-    ListedConversation,
     Pin,
-    SeenTenant,
     Sorting,
     StoredConversation,
     Wanted,
@@ -26,15 +23,14 @@ from app.store.engine import (
     WrongSecret,
 )
 from app.store.histories import LatestHistory, StoredHistory, StoredMessage
-from app.store.leases import Busy, Lease
+from app.store.leases import Lease
 from app.store.store import Check, Store
-from app.store.tables import Order, Page, Paging
+from app.store.tables import Page, Paging
 from app.store.usage import (
     DayUsage,
     Grouping,
     StoredUsage,
     TurnUsage,
-    UsageGroup,
     UsageOverview,
     UsagePage,
     UsageRecord,

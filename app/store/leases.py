@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from hashlib import blake2b
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -57,16 +58,9 @@ class Lease(Struct, frozen=True):
     epoch: int
 
 
-class Busy(Struct, frozen=True):
-    """Another holder has the lease, and makes what the caller waits for."""
-
-    conversation_id: str
-    expires_in: float
-    """Seconds until the lease may be taken, unless its holder renews it."""
-
-
-class TooMany(Struct, frozen=True):
-    """The tenant has as many conversations compacted at once as it may."""
+Refusal = Literal["busy", "too_many"]
+"""`busy`: another process makes what the caller can wait for. `too_many`: the tenant has as many compactions at once as
+it may."""
 
 
 async def acquire_lease(
@@ -78,16 +72,16 @@ async def acquire_lease(
     holder: str,
     ttl_ms: int,
     most: int | None = None,
-) -> Lease | Busy | TooMany:
+) -> Lease | Refusal:
     """Take the lease of the range, unless a live one makes waiting worth while, or `most` other conversations of the
     tenant have live ones. Needs a transaction."""
     await _take_turns(connection, tenant, conversation_id, wanted)
-    if busy := await find_live(connection, tenant, conversation_id, wanted, chain, ttl_ms):
-        return busy
+    if await is_busy(connection, tenant, conversation_id, wanted, chain, ttl_ms):
+        return "busy"
     if most is not None:
         live = _live(tenant, ttl_ms)
         if (await connection.scalar(select(func.count(distinct(live.c.conversation_id)))) or 0) >= most:
-            return TooMany()
+            return "too_many"
     granted = {"conversation_id": conversation_id, "holder": holder, "expires_at": now_ms() + ttl_ms}
     added = insert_into(connection, leases).values(tenant=tenant, **asdict(wanted), epoch=1, **granted)
     epoch = await connection.scalar(
@@ -97,38 +91,30 @@ async def acquire_lease(
             where=not_(_is_live(now_ms(), ttl_ms)),
         ).returning(leases.c.epoch)
     )
-    if epoch is None:
-        # Its holder renewed an expired lease after we looked.
-        return Busy(conversation_id, ttl_ms / 1000)
-    return Lease(tenant, conversation_id, wanted, holder, epoch)
+    # Without one its holder renewed an expired lease after the look.
+    return "busy" if epoch is None else Lease(tenant, conversation_id, wanted, holder, epoch)
 
 
-async def find_live(
+async def is_busy(
     connection: AsyncConnection,
     tenant: str,
     conversation_id: str,
     wanted: ChunkRange,
     chain: Collection[bytes],
     ttl_ms: int,
-) -> Busy | None:
-    """A live lease of the conversation, or of a range that starts where the wanted one does and lies in the chain."""
+) -> bool:
+    """Whether there is a live lease of the conversation, or of a range that starts where the wanted one does and lies
+    in the chain."""
     live = _live(tenant, ttl_ms)
+    # Ids are compared by the database, which holds them as they could be stored.
+    is_same = (live.c.conversation_id == conversation_id).label("is_same_conversation")
     rows = await connection.execute(
-        select(
-            live.c.conversation_id,
-            live.c.through_digest,
-            # Compared by the database, which holds ids as they could be stored.
-            (live.c.conversation_id == conversation_id).label("same_conversation"),
-            live.c.remaining,
-        )
-        .where(_is_in_the_way(live, conversation_id, wanted))
-        .order_by(live.c.remaining.desc())
+        select(live.c.through_digest, is_same).where(_is_in_the_way(live, conversation_id, wanted))
     )
-    for row in rows:
-        ends = row.through_digest
-        if row.same_conversation or ends == wanted.through_digest or ends in chain:
-            return Busy(row.conversation_id, max(row.remaining, 0) / 1000)
-    return None
+    return any(
+        row.is_same_conversation or row.through_digest == wanted.through_digest or row.through_digest in chain
+        for row in rows
+    )
 
 
 async def is_under_way(connection: AsyncConnection, tenant: str, conversation_id: str, ttl_ms: int) -> bool:
@@ -197,18 +183,20 @@ async def remove_old_leases(connection: AsyncConnection, most: int) -> int:
 
 
 def _live(tenant: str, ttl_ms: int) -> CTE:
-    """The tenant's live leases, with what remains of each in milliseconds.
+    """The tenant's live leases.
 
     They are few, and looked for by themselves: of those that ended one begins at the root for each of the tenant's
     conversations, and PostgreSQL cannot know that none of them is live.
     """
     # The zero is written out, because only then the statement is seen to ask for no more than the index of live leases
     # holds.
-    now = read_once(now_ms())
-    rows = select(leases, (leases.c.expires_at - now).label("remaining")).where(
-        leases.c.tenant == tenant, leases.c.expires_at > literal_column("0"), _is_live(now, ttl_ms)
+    is_live = (leases.c.expires_at > literal_column("0"), _is_live(read_once(now_ms()), ttl_ms))
+    return (
+        select(leases)
+        .where(leases.c.tenant == tenant, *is_live)
+        .cte("live")
+        .prefix_with("MATERIALIZED", dialect="postgresql")
     )
-    return rows.cte("live").prefix_with("MATERIALIZED", dialect="postgresql")
 
 
 def _is_live(now: ColumnElement[int], ttl_ms: int) -> ColumnElement[bool]:

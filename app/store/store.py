@@ -44,7 +44,7 @@ from app.store.engine import (
     unopened,
 )
 from app.store.histories import HistoryQueue, StoredHistory, read_history
-from app.store.leases import Busy, Lease, TooMany
+from app.store.leases import Lease, Refusal
 from app.store.write_behind import REMEDY as UNWRITABLE
 from app.store.write_behind import WriteBehind
 
@@ -355,20 +355,20 @@ class Store:
         chain: Collection[bytes],
         holder: str,
         most: int | None = None,
-    ) -> Lease | Busy | TooMany:
-        """Take the lease of a range; Busy if waiting is better than making the chunk; TooMany if `most` conversations
-        of the tenant are being compacted, by all processes."""
+    ) -> Lease | Refusal:
+        """Take the lease of a range, unless waiting is better than making the chunk, or `most` conversations of the
+        tenant are being compacted, by all processes."""
 
-        async def work() -> Lease | Busy | TooMany:
+        async def work() -> Lease | Refusal:
             place = tenant, conversation_id, wanted, chain
             # A crowd that has to wait should not queue for a write lock to hear it.
             async with self.database.reading() as connection:
-                if busy := await leases.find_live(connection, *place, self.lease_ttl_ms):
-                    return busy
+                if await leases.is_busy(connection, *place, self.lease_ttl_ms):
+                    return "busy"
             async with self.database.writing() as connection:
                 return await leases.acquire_lease(connection, *place, holder, self.lease_ttl_ms, most)
 
-        async def give_back(granted: Lease | Busy | TooMany) -> None:
+        async def give_back(granted: Lease | Refusal) -> None:
             # Its request has given up: others would wait for nothing.
             if isinstance(granted, Lease):
                 await self.release_lease(granted)
@@ -377,13 +377,11 @@ class Store:
             return await self._guarded(work, late=give_back)
         except Contended:
             # A crowd takes its turns, or a process was cut off in the middle of its own: either is over soon.
-            return Busy(conversation_id, self.timeout)
+            return "busy"
 
-    async def live_lease(
-        self, tenant: str, conversation_id: str, wanted: ChunkRange, chain: Collection[bytes]
-    ) -> Busy | None:
-        """The lease that `take_lease` would have to wait for; None if there is none."""
-        return await self.request(leases.find_live, tenant, conversation_id, wanted, chain, self.lease_ttl_ms)
+    async def is_busy(self, tenant: str, conversation_id: str, wanted: ChunkRange, chain: Collection[bytes]) -> bool:
+        """Whether `take_lease` would have to wait."""
+        return await self.request(leases.is_busy, tenant, conversation_id, wanted, chain, self.lease_ttl_ms)
 
     async def lease_ended(
         self, tenant: str, conversation_id: str, wanted: ChunkRange, chain: Collection[bytes], seconds: float
@@ -393,7 +391,7 @@ class Store:
         Raises StoreUnavailable as soon as the database cannot be asked.
         """
         ends = monotonic() + seconds
-        while await self.live_lease(tenant, conversation_id, wanted, chain):
+        while await self.is_busy(tenant, conversation_id, wanted, chain):
             if (left := ends - monotonic()) <= 0:
                 return False
             # Spread, as those of a crowd begin together.

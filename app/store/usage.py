@@ -282,18 +282,6 @@ async def read_overview(connection: AsyncConnection, tenant: str, days: int) -> 
     )
 
 
-async def sums_of_requests(
-    connection: AsyncConnection, tenant: str, conversation_id: str, requests: Sequence[str]
-) -> dict[str, UsageSums]:
-    """Usage of these requests of the conversation, as far as anything is known of them."""
-    table, rows = usage_records.c, dict[str, list[Row[Any]]]()
-    own = owned(usage_records, tenant, conversation_id=conversation_id, request_id=list(requests))
-    grouped = _sums_by_purpose(table.request_id).where(own).group_by(table.request_id, _FOR_ANSWERS)
-    for row in await connection.execute(grouped):
-        rows.setdefault(row.request_id, []).append(row)
-    return {request: _sums_in(of_request) for request, of_request in rows.items()}
-
-
 async def _totals(connection: AsyncConnection, within: Sequence[ColumnElement[bool]]) -> UsageSums:
     found = await connection.execute(_sums_by_purpose().where(*within).group_by(_FOR_ANSWERS))
     return _sums_in(found.all())

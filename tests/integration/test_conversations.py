@@ -178,7 +178,7 @@ async def test_compaction_under_way_cannot_commit_to_a_deleted_conversation(stor
     await store.delete_conversation(TENANT, "c1")
     assert await store.keep_chunks(lease, [chunk(0, 4)]) is None
     assert not await store.renew_lease(lease)
-    assert not await store.live_lease(TENANT, "c1", lease.range, chain(10))
+    assert not await store.is_busy(TENANT, "c1", lease.range, chain(10))
 
 
 async def test_deleting_takes_rows_in_the_order_in_which_a_flush_takes_them(

@@ -201,7 +201,7 @@ async def test_store_works_behind_pgbouncer_in_transaction_mode(pooled: Store) -
             assert await store.renew_lease(lease)
             assert await store.keep_chunks(lease, [chunk(start, end)])
             await store.release_lease(lease)
-            assert await store.live_lease(tenant, "c1", span(start, end), chain(10)) is None
+            assert not await store.is_busy(tenant, "c1", span(start, end), chain(10))
             assert len(await store.request(chunks_in, tenant, SERIES, chain(10))) == end // 4
         store.writes.record(seen(tenant=tenant, heads=((digest(1), 1),)))
 

@@ -79,7 +79,7 @@ async def test_waiting_ends_at_its_deadline(store: Store) -> None:
     """The holder goes on; the lease stays."""
     await take(store, 0, 4)
     assert not await wait_for_end(store, seconds=0.2)
-    assert await store.live_lease(TENANT, "c1", span(0, 4), chain(10))
+    assert await store.is_busy(TENANT, "c1", span(0, 4), chain(10))
 
 
 async def test_nobody_waits_for_nothing(store: Store) -> None:
