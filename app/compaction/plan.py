@@ -439,7 +439,7 @@ def is_shown(conversation: Conversation, base: Path, span: Span, summary: Summar
 
     Not where instructions stand in the middle of it: it would follow them. In a transcript they are quoted.
     """
-    if summary.style != "prefix" or conversation.transcript.first_instruction < span.stop:
+    if summary.style != "prefix" or conversation.transcript.messages.first_instruction < span.stop:
         return False
     if not may_continue(conversation, span, summary):
         return False

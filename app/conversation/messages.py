@@ -251,8 +251,9 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
 
     @lazy
     def instructions(self) -> tuple[Message, ...]:
-        """Instructions that lead the history."""
-        return split_instructions(self)[0]
+        """Instructions that lead the history: a format reads those that stand beside its messages as the first ones."""
+        end = next((i for i, message in enumerate(self) if message.kind is not Kind.INSTRUCTIONS), len(self))
+        return tuple(self[:end])
 
     @property
     def rest(self) -> History:
@@ -315,22 +316,17 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
     @lazy
     def expired_places(self) -> frozenset[int]:
         """Indexes of the instructions that their provider no longer shows to the model: see `Message.expires`."""
-        return frozenset(self._expiring) - frozenset(self.live_places)
+        if not self.held & _EXPIRES:
+            return frozenset()
+        return frozenset(index for index, message in enumerate(self) if message.expires) - set(self.live_places)
 
     @lazy
     def live_places(self) -> tuple[int, ...]:
         """Indexes of the instructions that expire with the next user message."""
-        expiring = self._expiring
-        last = (
-            max((index for index, message in enumerate(self) if message.role == "user"), default=-1) if expiring else -1
-        )
-        return tuple(index for index in expiring if index > last)
-
-    @property
-    def _expiring(self) -> list[int]:
         if not self.held & _EXPIRES:
-            return []
-        return [index for index, message in enumerate(self) if message.expires]
+            return ()
+        last = max((index for index, message in enumerate(self) if message.role == "user"), default=-1)
+        return tuple(index for index, message in enumerate(self) if message.expires and index > last)
 
     @lazy
     def held(self) -> int:
@@ -487,11 +483,6 @@ class Transcript:
     def is_instruction(self, index: int) -> bool:
         return self.messages[index].kind is Kind.INSTRUCTIONS
 
-    @property
-    def first_instruction(self) -> int:
-        """Index of the first instruction in the middle of the conversation; its length without one."""
-        return self.messages.first_instruction
-
     def carried(self, start: int, stop: int, end: int) -> tuple[int, ...]:
         """Positions that stay verbatim of a range that is summarised, by a compaction that goes on up to `end`.
 
@@ -580,16 +571,6 @@ class Transcript:
             return None
         begun = bisect_left(self.turn_starts, position)
         return self.turn_starts[begun - 1] if begun else None
-
-
-def split_instructions(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """The leading instructions, and the rest.
-
-    What leads is for the codec to say: a format whose instructions stand beside its messages reads them as the first
-    of these, and takes them out of them again when it renders.
-    """
-    end = next((i for i, message in enumerate(messages) if message.kind is not Kind.INSTRUCTIONS), len(messages))
-    return tuple(messages[:end]), tuple(messages[end:])
 
 
 def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:

@@ -307,7 +307,7 @@ def test_instructions_after_what_is_summarised_change_nothing_of_how_it_is_shown
     [request] = requests(talk, replace(SETTINGS, style="prefix"))
     assert request.shown is not None
     assert isinstance(request.shown.parts[-1], Verbatim)
-    assert request.shown.parts[-1].stop <= talk.transcript.first_instruction
+    assert request.shown.parts[-1].stop <= talk.transcript.messages.first_instruction
 
 
 # What the client asks summaries to look after

@@ -2,16 +2,16 @@
 
 import pytest
 
-from app.conversation.messages import Message, split_instructions
+from app.conversation.messages import History, Message
 from tests.unit.conversations import message, transcript_of, turns
 
 
 def test_only_leading_system_and_developer_messages_are_instructions() -> None:
     messages = [message("system", "a"), message("developer", "b"), message("user", "c"), message("system", "d")]
-    instructions, rest = split_instructions(messages)
-    assert [m.text for m in instructions] == ["a", "b"]
-    assert [m.text for m in rest] == ["c", "d"]
-    assert split_instructions([message("system", "a")])[1] == ()
+    history = History(messages)
+    assert [m.text for m in history.instructions] == ["a", "b"]
+    assert [m.text for m in history.rest] == ["c", "d"]
+    assert not History(messages[:1]).rest
 
 
 Q, CALL = message("user", "q"), message("assistant", calls=["a"])
