@@ -14,14 +14,14 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 46_264,
+    "app": 46_315,
     "app/cli": 2_655,
     "app/compaction": 10_715,
     "app/conversation": 2_080,
-    "app/http": 3_300,
+    "app/http": 3_302,
     "app/inspector": 3_028,
     "app/providers": 1_811,
-    "app/proxy": 2_949,
+    "app/proxy": 2_982,
     "app/api": 2_857,
     "app/runtime": 592,
     "app/settings": 1_989,
@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 2_126,
     "app/formats": 6_624,
-    "tests": 64_183,
+    "tests": 64_195,
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""

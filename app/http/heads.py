@@ -12,13 +12,15 @@ from typing import Any
 
 from app.http.relayed import Headers
 
+KNOWN = "steno.known_head"
+"""Scope key: what was worked out of a head that a connection has sent before, and of nothing else. See `KnownHead`."""
 END_OF_HEAD = b"\r\n\r\n"
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([1-9][0-9]{0,18})[ \t]*\r\n", re.IGNORECASE)
 _ZERO = ord("0")
 
 
 class KnownHead:
-    __slots__ = ("_after", "_before", "_gap", "_headers", "_place", "_scope", "size")
+    __slots__ = ("_after", "_before", "_gap", "_headers", "_known", "_place", "_scope", "size")
 
     def __init__(self, scope: Mapping[str, Any], place: int, before: bytes, gap: int, after: bytes) -> None:
         """Remember a head. `place`: of the length, among the headers; `gap`: end of its digits, among the bytes."""
@@ -28,6 +30,7 @@ class KnownHead:
         self._before = before
         self._gap = gap
         self._after = after
+        self._known: dict[str, Any] = {}
         self.size = gap + len(after)
 
     @classmethod
@@ -54,4 +57,4 @@ class KnownHead:
         headers = self._headers.copy()
         headers[self._place] = (b"content-length", length)
         # What one request changes of it is no other one's.
-        return {**self._scope, "headers": headers, "state": self._scope["state"].copy()}
+        return {**self._scope, "headers": headers, "state": self._scope["state"].copy(), KNOWN: self._known}

@@ -90,9 +90,15 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
         announced = (announced_seconds(self.header(name)) for name in ANNOUNCED_TIMEOUTS)
         return min((seconds for seconds in announced if seconds is not None), default=inf)
 
+    @lazy
+    def _heads(self) -> dict[Upstream, RequestHead]:
+        return {}
+
     def head_at(self, upstream: Upstream) -> RequestHead:
         """Head of a chat request at this upstream. Raises `UpstreamDisconnected`."""
-        return upstream.head(b"POST", self.target, forwarded(self.headers, read_here=True))
+        if (head := self._heads.get(upstream)) is None:
+            self._heads[upstream] = head = upstream.head(b"POST", self.target, forwarded(self.headers, read_here=True))
+        return head
 
     def header(self, name: bytes) -> str | None:
         """First value of a header."""

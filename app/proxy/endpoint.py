@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import structlog
 from msgspec.structs import replace
@@ -29,6 +28,7 @@ from app.http.asgi import (
     read_body,
     until_disconnect,
 )
+from app.http.heads import KNOWN
 from app.http.relayed import EVENT_STREAM, value_of
 from app.providers.ledger import NOT_REPORTED
 from app.proxy.caller import Caller
@@ -48,16 +48,21 @@ FAILED = Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
 """Decision about a request that could not be prepared."""
 
 
-@contextmanager
-def logged(event: str, *raised: type[Exception], **members: str) -> Iterator[None]:
-    """Log a fault of Steno's own, and go on: it fails no request that would work without Steno. `raised`: errors that
-    are none."""
-    try:
-        yield
-    except raised:
-        raise
-    except Exception:
-        log.exception(event, **members)
+class Logged:
+    """Context in which a fault of Steno's own is logged: it fails no request that would work without Steno."""
+
+    def __init__(self, event: str, *raised: type[Exception], **members: str) -> None:
+        """`raised`: errors that are no fault."""
+        self._event, self._raised, self._members = event, raised, members
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        is_fault = isinstance(error, Exception) and not isinstance(error, self._raised)
+        if is_fault:
+            log.error(self._event, exc_info=error, **self._members)
+        return is_fault
 
 
 class ChatEndpoint:
@@ -68,13 +73,11 @@ class ChatEndpoint:
         self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        services, headers, route = self._services, list(scope["headers"]), scope[ROUTE]
+        services = self._services
         record, client = scope[REQUEST], ClientAnswer(send, scope[SIGNATURE], scope.get(CONNECTION))
         exchange = None
         try:
-            # Before a body is read of a client that may not be served.
-            tenant = services.authenticator.identify(headers, peer_of(scope), scope["query_string"]).tenant
-            caller = Caller(tenant, headers, route.format, route.conversation, route.upstream, route.target)
+            caller = self._identify_caller(scope)  # Before a body is read of a client that may not be served.
             exchange = Exchange(services, record, client, caller)
             with services.in_flight.counted() as count:
                 await self._read_body(exchange, receive, scope, count)
@@ -89,7 +92,7 @@ class ChatEndpoint:
             record.failed(error)
             if client.started:
                 raise AbortedAnswer(error.message) from error
-            await client.error(error, exchange.headers if exchange else [], route.format.answers.error(error))
+            await client.error(error, exchange.headers if exchange else [], scope[ROUTE].format.answers.error(error))
 
     async def serve(self, exchange: Exchange) -> None:
         """Serve a request whose body has arrived. It is recorded also if the client leaves."""
@@ -115,6 +118,18 @@ class ChatEndpoint:
         finally:
             self._record(exchange, request)
 
+    def _identify_caller(self, scope: Scope) -> Caller:
+        """Identify the sender by the head. Raises `MissingCredentials` and `InvalidCredentials`."""
+        known: dict[str, Any] = scope.get(KNOWN, {})
+        caller: Caller | None = known.get("caller")
+        if caller is None:
+            # Requests with the same head differ in the length of their bodies.
+            headers, route = [header for header in scope["headers"] if header[0] != b"content-length"], scope[ROUTE]
+            tenant = self._services.authenticator.identify(headers, peer_of(scope), scope["query_string"]).tenant
+            caller = Caller(tenant, headers, route.format, route.conversation, route.upstream, route.target)
+            known["caller"] = caller
+        return caller
+
     async def _read_body(
         self, exchange: Exchange, receive: Receive, scope: Scope, count: Callable[[int], None]
     ) -> None:
@@ -126,11 +141,11 @@ class ChatEndpoint:
             span.says("steno.request.id", exchange.record.request_id)
             caller = replace(caller, headers=span.parent_of(caller.headers))
         at_most, connection = limits.largest_body, scope.get(CONNECTION)
-        body = await read_body(receive, caller.headers, at_most, limits.receive_seconds, count, connection)
+        body = await read_body(receive, scope["headers"], at_most, limits.receive_seconds, count, connection)
         if caller.encodes_bodies:
             plain = await plain_body(body, caller.headers, at_most, count, services.work, caller.tenant)
             if plain is not None:
-                exchange.encoded = caller.headers, body
+                exchange.encoded = caller, body
                 caller, body = caller.with_plain_body(), plain
         exchange.caller, exchange.body = caller, body
 
@@ -151,7 +166,7 @@ class ChatEndpoint:
         began, decision = None, UNTOUCHED
         if request.thinking_from or not request.is_left_alone:
             decision = FAILED
-            with logged("a request was not prepared", **request.log_ids):
+            with Logged("a request was not prepared", **request.log_ids):
                 at_once = None if request.thinking_from else untouched(request)
                 if at_once is None:
                     began = monotonic()
@@ -201,7 +216,7 @@ class ChatEndpoint:
         attempt.size = len(body)
         answering = await exchange.call(request.provider, body, request.model, logs_refusal=False)
         learn_status(attempt, answering.status)
-        with logged("a refusal was not learnt from", StenoError):
+        with Logged("a refusal was not learnt from", StenoError):
             await inspect_answer(exchange, attempt, answering)
         is_shown = attempt.refusal is None or not attempt.refusal.keeps_messages
         if answering.status >= FIRST_ERROR and is_shown:
@@ -211,7 +226,7 @@ class ChatEndpoint:
         """Send another payload in place of a refused one, once at most. Return the attempt whose answer is the
         client's."""
         changed, is_taken = None, False
-        with logged("a request was not prepared", **refused.request.log_ids):
+        with Logged("a request was not prepared", **refused.request.log_ids):
             changed = await choose_recovery(exchange, refused)
         if changed is not None:
             exchange.is_recovering = True
@@ -236,13 +251,13 @@ class ChatEndpoint:
         if attempt is None:
             return
         if editor is not None:
-            attempt.calls[-1].usage = editor.usage
+            usage = attempt.calls[-1].usage = editor.usage
             if editor.complete and not editor.failed:
-                with logged("an answer's usage was not learnt from"):
+                with Logged("an answer's usage was not learnt from"):
                     kind = value_of(attempt.answering.headers, b"content-type") or ""
-                    learn_usage(services, attempt, editor.usage, streamed=kind.lower().startswith(EVENT_STREAM))
+                    learn_usage(services, attempt, usage, streamed=kind.lower().startswith(EVENT_STREAM))
             if editor.window_full or (editor.at_length and not editor.text_bytes):
-                with logged("a full window was not learnt from"):
+                with Logged("a full window was not learnt from"):
                     learn_cut(attempt, editor, is_empty=not editor.text_bytes)
         if exchange.record.span is not None:
             calls = exchange.attempts[-1].calls
@@ -256,7 +271,7 @@ class ChatEndpoint:
         """Keep what is left of a request that is over: the cost of its calls, and its context."""
         store = self._services.store
         for attempt in attempts:
-            with logged("an answer was not recorded"):
+            with Logged("an answer was not recorded"):
                 record_calls(self._services, attempt)
         store.writes.record(conversation_seen(request, decision))
         if self._services.keeps_messages:

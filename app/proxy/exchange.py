@@ -32,7 +32,7 @@ from app.formats.answers import AnswerEditor
 from app.formats.usage import Usage
 from app.http.asgi import ClientAnswer
 from app.http.connection import Exchange as UpstreamExchange
-from app.http.relayed import Headers, forwarded, value_of
+from app.http.relayed import Headers, value_of
 from app.http.upstream import UpstreamAnswer
 from app.providers.ledger import NOT_REPORTED
 from app.providers.providers import Provider, StreamedUsage
@@ -320,8 +320,8 @@ class Exchange:
     caller: Caller
     body: bytes = b""
     """Body of the request, decoded."""
-    encoded: tuple[Headers, bytes] | None = None
-    """Headers and body as they came, if the body was encoded: they go on so if it is not changed."""
+    encoded: tuple[Caller, bytes] | None = None
+    """Sender and body as they came, if the body was encoded: they go on so if it is not changed."""
     headers: Headers = field(default_factory=list)
     """Headers about the context, for an error of Steno's own."""
     has_waited: bool = False
@@ -360,11 +360,10 @@ class Exchange:
     ) -> UpstreamExchange:
         """Call the provider. Its answer is closed with the exchange. Raises the upstream errors."""
         self.record.goes_to(provider, model)
-        headers = self.caller.headers
+        caller = self.caller
         if self.encoded is not None and body == self.body:
-            headers, body = self.encoded
-        head = provider.upstream.head(b"POST", self.caller.target, forwarded(headers, read_here=True))
-        answering = await provider.upstream.relay(head, body)
+            caller, body = self.encoded
+        answering = await provider.upstream.relay(caller.head_at(provider.upstream), body)
         self.answers.append(answering)
         self.record.answered(answering, logs_refusal=logs_refusal)
         return answering

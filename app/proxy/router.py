@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
@@ -19,6 +19,7 @@ from app.formats.paths import COUNTS
 from app.http.admission import check_headers, leaves_its_place
 from app.http.asgi import HANDSHAKE, SIGNATURE, ClientAnswer, Signature
 from app.http.credentials import sends_key
+from app.http.heads import KNOWN
 from app.http.hops import check_hops
 from app.http.host_policy import AUTHORITY, HostPolicy, check_type, is_preflight, preflight_headers, shared_with
 from app.http.own_headers import COUNT
@@ -65,6 +66,18 @@ class Route(Struct, frozen=True):
     """Name of the upstream in a base URL `/u/{name}/v1`."""
 
 
+class Admitted(Struct, frozen=True):
+    """Request whose head may pass, and who serves it."""
+
+    app: ASGIApp
+    route: Route | None
+    """None for a path of Steno's own."""
+    page: bytes | None
+    """Origin of the page that sent it."""
+    shared: Headers
+    """Headers that let the page read the answer."""
+
+
 class Router:
     def __init__(
         self,
@@ -107,34 +120,51 @@ class Router:
             record.ends()
 
     async def _serve(self, record: RequestRecord, scope: Scope, receive: Receive, send: Send) -> None:
-        headers: Headers = scope["headers"]
-        page, shared = None, []
+        known: dict[str, Any] = scope.get(KNOWN, {})
+        shared: Headers = []
         try:
-            check_headers(headers)
-            host = self._hosts.check_host(headers, scope.get(AUTHORITY), scope["http_version"])
-            path, conversation, upstream = self._split(scope["raw_path"])
-            if (page := self._hosts.check_origin(headers, host, stored=path is None)) is not None:
-                shared = shared_with(page)
-            check_hops(headers, self._instance)
-            app = self._route(scope, path, conversation, upstream)
-            record.route = self._names.get(app, "passthrough")
+            admitted: Admitted | None = known.get("admitted")
+            if admitted is None:
+                known["admitted"] = admitted = self._admit(scope, shared)
         except StenoError as error:
             record.failed(error)
             await ClientAnswer(send, Signature(record.request_id, shared, record.begins)).error(error)
             return
-        signature = scope[SIGNATURE] = Signature(record.request_id, shared, record.begins)
-        if page is not None and is_preflight(scope["method"], headers):
+        app, headers = admitted.app, scope["headers"]
+        record.route = self._names.get(app, "passthrough")
+        signature = scope[SIGNATURE] = Signature(record.request_id, admitted.shared, record.begins)
+        scope[ROUTE] = admitted.route
+        if self._listener is not None:
+            scope[LISTENER] = self._listener
+        if admitted.page is not None and is_preflight(scope["method"], headers):
             answer = ClientAnswer(send, signature)
             await answer.start(204, preflight_headers(headers))
             await answer.end()
             return
-        await app(scope, receive, signature.on(send) if app is self._own else send)
+        if admitted.route is None:
+            # Not decoded: a conversation's id may hold a slash. Routes decode what they take from it.
+            scope["path"] = scope["raw_path"].decode("latin-1")
+            send = signature.on(send)
+        await app(scope, receive, send)
 
-    def _route(self, scope: Scope, path: bytes | None, conversation: str | None, upstream: str | None) -> ASGIApp:
+    def _admit(self, scope: Scope, shared: Headers) -> Admitted:
+        """Check a request's head. `shared` gets what lets a page read the answer, a refusal too. Raises the errors of
+        the checks."""
+        headers: Headers = scope["headers"]
+        check_headers(headers)
+        host = self._hosts.check_host(headers, scope.get(AUTHORITY), scope["http_version"])
+        path, conversation, upstream = self._split(scope["raw_path"])
+        if (page := self._hosts.check_origin(headers, host, stored=path is None)) is not None:
+            shared += shared_with(page)
+        check_hops(headers, self._instance)
+        return Admitted(*self._route(scope, path, conversation, upstream), page, shared)
+
+    def _route(
+        self, scope: Scope, path: bytes | None, conversation: str | None, upstream: str | None
+    ) -> tuple[ASGIApp, Route | None]:
         """Choose who serves a request. `path`: the provider's; None for one of Steno's own."""
         method, raw_path, headers = scope["method"], scope["raw_path"], scope["headers"]
         if self._listener is not None:
-            scope[LISTENER] = self._listener
             is_callers = path is not None or raw_path.startswith(CALLERS)
             if raw_path in OPERATORS if self._listener == "callers" else is_callers:
                 raise UnknownPath(f"Steno has no {raw_path[:LONGEST_PATH].decode('latin-1')} here.")
@@ -143,9 +173,7 @@ class Router:
         if not sends_key(headers) and not raw_path.startswith(FORMS):
             check_type(headers, json_only=path is None or format_ is not None)
         if path is None:
-            # Not decoded: a conversation's id may hold a slash. Routes decode what they take from it.
-            scope["path"] = raw_path.decode("latin-1")
-            return self._own
+            return self._own, None
         if method in NOT_RELAYED:
             raise MethodNotAllowed(f"{method} is not relayed to a provider.", USUAL_METHODS)
         if leaves_its_place(path):
@@ -154,13 +182,13 @@ class Router:
             raise WebSocketNotSpoken("Steno speaks HTTP here, and no WebSocket. Send the request as a POST.")
         query: bytes = scope["query_string"]
         target = path + b"?" + query if query else path
-        scope[ROUTE] = Route(target, format_ or self._counted.get(known), conversation, upstream)
+        route = Route(target, format_ or self._counted.get(known), conversation, upstream)
         if format_ is not None:
-            return self._chat
+            return self._chat, route
         if known in self._counted:
             counts_forwarded(headers)
-            return self._counting
-        return self._passthrough
+            return self._counting, route
+        return self._passthrough, route
 
     def _split(self, path: bytes) -> tuple[bytes | None, str | None, str | None]:
         """Return the provider's path, None for one of Steno's own, and the conversation and the upstream that the base

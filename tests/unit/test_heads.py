@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
 from app.http.asgi import CONNECTION
-from app.http.heads import KnownHead
+from app.http.heads import KNOWN, KnownHead
 from app.http.protocol import protocol_within
 from app.settings import LimitSettings
 
@@ -98,7 +98,7 @@ class Seeing:
         self.seen: list[object] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        told = {key: value for key, value in scope.items() if key != CONNECTION}
+        told = {key: value for key, value in scope.items() if key not in (CONNECTION, KNOWN)}
         told["headers"] = list(scope["headers"])
         scope["headers"].append((b"mine", b"alone"))
         scope["state"]["mine"] = "alone"
@@ -243,3 +243,4 @@ def test_a_recognised_request_has_headers_of_its_own() -> None:
     one["path"] = "/mine"
     assert known.scope(b"78")["headers"] == [(b"host", b"a"), (b"content-length", b"78")]
     assert (known.scope(b"78")["state"], known.scope(b"78")["path"]) == ({}, "/whole")
+    assert one[KNOWN] is other[KNOWN], "what is worked out of the head serves all of them"
