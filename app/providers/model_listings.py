@@ -343,7 +343,7 @@ class ListingReader:
         [(name, window)] = listing.models.items()
         if window is None:
             props = _object(await self._read(self._root + "/props", headers))
-            window = _window(_number(_inside(props, "default_generation_settings"), ("n_ctx",)))
+            window = _window(_number(_object(props.get("default_generation_settings")), ("n_ctx",)))
         return replace(listing, models={name: window}, any_name=window)
 
     async def _tabby(self, listing: ModelListing, headers: Headers) -> ModelListing:
@@ -407,10 +407,10 @@ class ListingReader:
 
 def announced(entry: Entry) -> Window | None:
     """The window in an entry of /v1/models; of several numbers the smallest."""
-    limits = _inside(_inside(entry, "capabilities"), "limits")
-    objects = (entry, *(_inside(entry, name) for name in HOLDERS), limits)
+    limits = _object(_object(entry.get("capabilities")).get("limits"))
+    objects = (entry, *(_object(entry.get(name)) for name in HOLDERS), limits)
     contexts = [number for each in objects if (number := _number(each, CONTEXT_NAMES))]
-    if (slot := _number(_inside(entry, "meta"), ("n_ctx",))) is not None:
+    if (slot := _number(_object(entry.get("meta")), ("n_ctx",))) is not None:
         contexts.append(slot)
     most_input = next((number for each in objects if (number := _number(each, INPUT_NAMES))), None)
     most_output = next((number for each in objects if (number := _number(each, OUTPUT_NAMES, least=1))), None)
@@ -443,7 +443,7 @@ def _aliases(names: Iterable[str]) -> dict[str, str]:
 
 
 def _ollama_window(shown: Entry) -> Window:
-    parameters, info = shown.get("parameters"), _inside(shown, "model_info")
+    parameters, info = shown.get("parameters"), _object(shown.get("model_info"))
     trained = _number(info, [name for name in info if name.endswith(".context_length")])
     given = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
     if given and (context := _plausible(given[1])) is not None:
@@ -476,11 +476,6 @@ def _decoded(body: bytes) -> object:
         return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < LONGEST_NUMBER else None)
     except (ValueError, RecursionError):
         return None
-
-
-def _inside(entry: Entry, name: str) -> Entry:
-    inner = entry.get(name)
-    return inner if isinstance(inner, dict) else {}
 
 
 def _name(entry: Entry, member: str) -> str | None:
