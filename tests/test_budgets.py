@@ -20,7 +20,7 @@ LINES = {
     "app/conversation": 2_080,
     "app/http": 3_302,
     "app/inspector": 3_028,
-    "app/providers": 1_811,
+    "app/providers": 1_810,
     "app/proxy": 2_982,
     "app/api": 2_857,
     "app/runtime": 592,
