@@ -29,8 +29,8 @@ from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Compaction, FirstChunk, Outcome, SummaryAnswer, SummaryChunk
 from app.compaction.fallback import Decision, Status, Step, merge_roles, settle, step_down
 from app.compaction.fallback import untouched as needs_nothing
-from app.compaction.lease import CompactionJob, LeasedCompaction
-from app.compaction.mask import Boundary
+from app.compaction.lease import CompactionJob, LeasedCompaction, make_chunks
+from app.compaction.mask import MaskBoundary
 from app.compaction.memory import CompactionBackoff, HistoryBreaker, RecallIndexCache
 from app.compaction.plan import (
     Plan,
@@ -53,7 +53,6 @@ from app.compaction.select import (
     successions,
     without_summary,
 )
-from app.compaction.summarizer import make_chunks
 from app.compaction.user_words import SHARE, OmittedWords
 from app.compaction.view import current_turn, without_thinking
 from app.conversation.identity import possible_heads
@@ -85,7 +84,7 @@ class Stored(Struct, frozen=True):
 
     pins: tuple[int, ...] = ()
     chunks: tuple[SummaryChunk, ...] = ()
-    boundaries: tuple[Boundary, ...] = ()
+    boundaries: tuple[MaskBoundary, ...] = ()
 
 
 class Lately(Struct, frozen=True):
@@ -166,10 +165,10 @@ class Compactor:
         history = conversation.history
         masks = mask is not None and (history.holds_answers or history.holds_media)
         found = await self._store.request(masks_in, tenant, mask.key, cuts) if mask is not None and masks else ()
-        boundaries = (Boundary(chain.positions[digest], chain.positions[start]) for digest, start in found)
+        boundaries = (MaskBoundary(chain.positions[digest], chain.positions[start]) for digest, start in found)
         return Stored(pins, tuple(chunks), tuple(boundaries))
 
-    async def keep_mask(self, request: ChatRequest, boundary: Boundary) -> None:
+    async def keep_mask(self, request: ChatRequest, boundary: MaskBoundary) -> None:
         if (mask := request.policy.mask) is not None:
             chain = request.conversation.chain
             place = chain[boundary.position], chain[boundary.start]
@@ -479,7 +478,7 @@ class Preparation:
         self._state = masked
         await self._compute(lambda: masked.is_settled)
 
-    async def _mask_costs_too_much(self, state: PlanningState, boundary: Boundary) -> bool:
+    async def _mask_costs_too_much(self, state: PlanningState, boundary: MaskBoundary) -> bool:
         if self.request.policy.cost_gate is None:
             return False
         rates = self.parts.prices(self.request).rates
@@ -705,7 +704,7 @@ class DryRun(Compactor):
     async def read_prefix(self, request: ChatRequest, *, bind: bool = False) -> Stored:
         return await super().read_prefix(request, bind=bind)
 
-    async def keep_mask(self, request: ChatRequest, boundary: Boundary) -> None:
+    async def keep_mask(self, request: ChatRequest, boundary: MaskBoundary) -> None:
         """Keep nothing."""
 
     async def read_first_chunks(self, request: ChatRequest) -> Sequence[FirstChunk]:  # noqa: ARG002

@@ -85,7 +85,7 @@ def is_allowed(tool: str, deny: Sequence[str]) -> bool:
     return not any(fnmatchcase(tool, pattern) for pattern in deny)
 
 
-class Boundary(Struct, frozen=True, order=True):
+class MaskBoundary(Struct, frozen=True, order=True):
     """A place before which answered results are masked."""
 
     position: int
@@ -267,7 +267,7 @@ class Masking(Struct, frozen=True):
     """Effect of masks on a conversation, and the boundaries there are, ascending."""
 
     masks: Masks
-    boundaries: tuple[Boundary, ...] = ()
+    boundaries: tuple[MaskBoundary, ...] = ()
 
     def usable(self, covered: int) -> list[int]:
         """The positions of the boundaries for views in which summaries cover so many messages."""
@@ -276,7 +276,7 @@ class Masking(Struct, frozen=True):
 
 def plan_mask(
     conversation: Conversation, covered: int, unmasked: int, budget: Budget, masking: Masking, settings: MaskPolicy
-) -> Boundary | None:
+) -> MaskBoundary | None:
     """The boundary that makes a summary after the first `covered` messages unnecessary for now; None without one.
     `unmasked`: tokens of the view over that path without masks.
 
@@ -297,7 +297,7 @@ def plan_mask(
     position = ahead[enough] if settings.pressure is None else ahead[-1]
     if before - masked(position) < max(1, settings.minimum_gain * before):
         return None
-    return Boundary(position, covered)
+    return MaskBoundary(position, covered)
 
 
 def moves(

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from app.compaction.budget import Budget
 from app.compaction.chunks import ChunkRange, SummaryChunk
-from app.compaction.mask import Boundary, Masking
+from app.compaction.mask import MaskBoundary, Masking
 from app.compaction.policy import SummaryBrief
 from app.compaction.select import Path, PlanningState, build_view, pinned_tokens, unmasked_tokens, usable
 from app.compaction.user_words import SHARE, WIDE_SHARE, chunk_room, held_tokens
@@ -497,7 +497,7 @@ def change_of_plan(state: PlanningState, plan: Plan, brief: SummaryBrief) -> Cha
     return _change(state, state.widest_view.tokens - after, max(0, after - unchanged))
 
 
-def change_of_mask(state: PlanningState, masking: Masking, boundary: Boundary) -> Change:
+def change_of_mask(state: PlanningState, masking: Masking, boundary: MaskBoundary) -> Change:
     """Change by a mask, likewise: everything after the first result that it masks is read anew."""
     transcript = state.conversation.transcript
     covered = state.widest_path.covered
@@ -547,7 +547,7 @@ def plan_costs_too_much(state: PlanningState, plan: Plan, brief: SummaryBrief, p
     return not is_worth(change_of_plan(state, plan, brief), rates, gate, calls)
 
 
-def mask_costs_too_much(state: PlanningState, boundary: Boundary, rates: Rates | None) -> bool:
+def mask_costs_too_much(state: PlanningState, boundary: MaskBoundary, rates: Rates | None) -> bool:
     gate, masking = state.policy.cost_gate, state.masking
     if gate is None or masking is None or rates is None or state.widest_view.tokens > state.budget.cost_gate_limit:
         return False

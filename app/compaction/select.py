@@ -29,7 +29,7 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Budget, Trigger
 from app.compaction.chunks import FirstChunk, SummaryChunk
-from app.compaction.mask import Boundary, Masking, Masks, drop_media, exceeds, moves, plan_mask
+from app.compaction.mask import MaskBoundary, Masking, Masks, drop_media, exceeds, moves, plan_mask
 from app.compaction.policy import Policy
 from app.compaction.trim import fit
 from app.compaction.user_words import OmittedWords
@@ -258,7 +258,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
         all_ = known | {chunk.id: chunk for chunk in found}
         return self if all_ == known else replace(self, chunks=tuple(all_.values()))
 
-    def with_boundaries(self, found: Iterable[Boundary]) -> PlanningState:
+    def with_boundaries(self, found: Iterable[MaskBoundary]) -> PlanningState:
         """A copy that knows these boundaries too; self if it already does."""
         if self.masking is None:
             return self
@@ -274,7 +274,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
         return replace(self, chunks=(), masking=self.masking and replace(self.masking, boundaries=()))
 
     @property
-    def boundaries(self) -> tuple[Boundary, ...]:
+    def boundaries(self) -> tuple[MaskBoundary, ...]:
         """Boundaries before which results are masked."""
         return self.masking.boundaries if self.masking else ()
 
@@ -385,7 +385,7 @@ def _masks(conversation: Conversation, policy: Policy, cost: Cost) -> Masks | No
     return Masks(conversation.transcript, policy.mask, cost, conversation.kept.whole)
 
 
-def due_mask(state: PlanningState) -> Boundary | None:
+def due_mask(state: PlanningState) -> MaskBoundary | None:
     """The boundary that is due in this state, or None."""
     settings = state.policy.mask
     if state.masking is None or settings is None:
@@ -417,7 +417,7 @@ def without_summary(state: PlanningState, at_most: int, *, shortens: bool) -> Pl
     return closer if closer.can_do_without_summary else None
 
 
-def mask_for_now(state: PlanningState) -> Boundary | None:
+def mask_for_now(state: PlanningState) -> MaskBoundary | None:
     """The boundary with which a request goes on for which a summary is due: no further than the trigger needs, but as
     far as there is something to mask where that is not enough. None where it frees nothing."""
     masking = state.masking
@@ -430,7 +430,7 @@ def mask_for_now(state: PlanningState) -> Boundary | None:
     enough = bisect_left(ahead, -state.budget.trigger.quiet_tokens, key=lambda position: -masked(position))
     position = ahead[min(enough, len(ahead) - 1)]
     frees = masked(position) < state.widest_view.tokens
-    return Boundary(position, path.covered) if frees else None
+    return MaskBoundary(position, path.covered) if frees else None
 
 
 TELLING_TOKENS = 20

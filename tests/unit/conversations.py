@@ -15,10 +15,10 @@ from app.compaction import select as reading
 from app.compaction.budget import Budget, Trigger
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Compaction, Failure, SummaryAnswer, SummaryChunk
-from app.compaction.mask import Boundary, Masking, MaskPolicy
+from app.compaction.lease import make_chunks
+from app.compaction.mask import MaskBoundary, Masking, MaskPolicy
 from app.compaction.policy import Policy, SummaryBrief
 from app.compaction.select import Path, PlanningState
-from app.compaction.summarizer import make_chunks
 from app.compaction.view import Conversation, View
 from app.conversation.identity import Identity
 from app.conversation.messages import Kind, Message, ToolCall, Transcript
@@ -195,7 +195,7 @@ def plan_mask(
     limits: Budget,
     found: Masking,
     settings: MaskPolicy | None = None,
-) -> Boundary | None:
+) -> MaskBoundary | None:
     base = widest_path(talk, chunks)
     unmasked = reading.unmasked_tokens(talk, base)
     return masks.plan_mask(talk, base.covered, unmasked, limits, found, settings or MaskPolicy())

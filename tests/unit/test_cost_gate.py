@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.compaction.mask import Boundary, Masking, MaskPolicy, Masks
+from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks
 from app.compaction.plan import Plan, calls_of_plan, change_of_mask, change_of_plan
 from app.compaction.select import PlanningState, due_mask
 from app.compaction.view import Conversation
@@ -162,16 +162,16 @@ def stepping(*steps: int) -> Conversation:
     return conversation(*history, message("user", "thanks"))
 
 
-def masking(talk: Conversation, *boundaries: Boundary) -> Masking:
+def masking(talk: Conversation, *boundaries: MaskBoundary) -> Masking:
     return Masking(Masks(talk.transcript, MaskPolicy(), cost), boundaries)
 
 
 def test_a_mask_rewrites_what_follows_the_first_result_that_it_masks() -> None:
     """Where it moves, what was masked before stays."""
     talk = stepping(1, 2, 3)
-    for found, masked, first in ((masking(talk), 0, 2), (masking(talk, Boundary(4, 0)), 4, 5)):
+    for found, masked, first in ((masking(talk), 0, 2), (masking(talk, MaskBoundary(4, 0)), 4, 5)):
         size = found.masks.saved(0, 10) - found.masks.saved(0, masked)
-        change = change_of_mask(case(talk, masking=found), found, Boundary(10, 0))
+        change = change_of_mask(case(talk, masking=found), found, MaskBoundary(10, 0))
         assert change == Change(size, talk.transcript.tokens(first) - size, talk.transcript.tokens(0) / 6)
 
 

@@ -11,7 +11,7 @@ from app.compaction.budget import Trigger
 from app.compaction.chunks import Compaction, Outcome, SummaryChunk
 from app.compaction.compactor import Preparation
 from app.compaction.fallback import LONGEST_REASON, MOST_STEPS, Decision, Step, account_of, settle, step_down, untouched
-from app.compaction.mask import Boundary, Masking, MaskPolicy, Masks
+from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks
 from app.compaction.policy import Policy
 from app.compaction.select import Path, PlanningState, build_view, initial_state
 from app.compaction.trim import SessionPruning
@@ -94,7 +94,7 @@ def test_without_its_summaries_a_history_is_masked_as_far_as_it_was() -> None:
         message("system", words(600)), message("user", "go"), call, result, *turns(12, size=30), QUESTION
     )
     masks = Masks(talk.transcript, MaskPolicy(), cost)
-    masking = Masking(masks, (Boundary(10, 6),))
+    masking = Masking(masks, (MaskBoundary(10, 6),))
     decision = settle(case(talk, chunk(talk, 0, 8, tokens=500), masking=masking, policy=Policy(fit=False)))
     bare = case(talk, chunk(talk, 0, 8, tokens=500), masking=masking).bare_view
     assert bare.actions == ("masked",)
@@ -211,7 +211,7 @@ def test_from_its_pressure_on_all_that_can_be_masked_is_under_the_trigger_too(pr
         )
     ]
     talk = conversation(message("system", "rule " * 100), message("user", "do it"), *steps, QUESTION)
-    masking = Masking(Masks(talk.transcript, settings, cost), (Boundary(4, 0), Boundary(7, 0)))
+    masking = Masking(Masks(talk.transcript, settings, cost), (MaskBoundary(4, 0), MaskBoundary(7, 0)))
     decision = settle(case(talk, policy=Policy(mask=settings), masking=masking))
     parts = decision.view.parts if decision.view else ()
     assert [part.by for part in parts if isinstance(part, Altered)] == ["masked"] * altered
@@ -320,7 +320,7 @@ def test_what_was_looked_at_and_made_is_told_in_order() -> None:
     start = account_case(10_000, ACCOUNT_TALK.tokens - 1, mask=MaskPolicy())
     made = Compaction((CHUNK,))
     failed = Compaction((), Outcome.FAILED, because(Code.SUMMARY_FAILED))
-    end = start.with_chunks([CHUNK]).with_boundaries([Boundary(4, 0)])
+    end = start.with_chunks([CHUNK]).with_boundaries([MaskBoundary(4, 0)])
     steps = steps_of(end, _stored=start, _tried=[failed, made])
     assert names(steps) == [("stored", "too_large"), ("mask", "set"), ("summarise", "failed"), ("summarise", "made")]
     assert steps[0].tokens == ACCOUNT_TALK.tokens

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Trigger
 from app.compaction.chunks import SummaryChunk
-from app.compaction.mask import Boundary, Masking, MaskPolicy, Masks
+from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks
 from app.compaction.select import Path, build_view
 from app.compaction.verify import coverage_of, problems
 from app.compaction.view import Altered, Conversation, Verbatim, View, whole
@@ -54,7 +54,7 @@ def masks(talk: Conversation, **settings: Any) -> Masks:
 
 
 def masking(talk: Conversation, *boundaries: int, start: int = 0) -> Masking:
-    return Masking(masks(talk), tuple(Boundary(position, start) for position in boundaries))
+    return Masking(masks(talk), tuple(MaskBoundary(position, start) for position in boundaries))
 
 
 def masked_up_to(boundary: int) -> View:
@@ -249,7 +249,7 @@ def test_a_boundary_is_planned(
     talk: Conversation, limit: int, target: int, set_: tuple[int, ...], position: int | None
 ) -> None:
     found = plan_mask(talk, [], budget(limit, target=target), masking(talk, *set_))
-    assert found == (None if position is None else Boundary(position, 0))
+    assert found == (None if position is None else MaskBoundary(position, 0))
 
 
 def test_masks_go_only_as_far_as_the_target_needs_unless_under_pressure() -> None:
@@ -258,4 +258,4 @@ def test_masks_go_only_as_far_as_the_target_needs_unless_under_pressure() -> Non
         found = sure(plan_mask(LONG, [], budget(8_000, target=target), masking(LONG)))
         assert build_view(LONG, Path(), masks(LONG), found.position).tokens <= target
         assert build_view(LONG, Path(), masks(LONG), found.position - 1).tokens > target
-    assert plan_mask(LONG, [], budget(8_000, target=4_000), masking(LONG), PRESSED) == Boundary(61, 0)
+    assert plan_mask(LONG, [], budget(8_000, target=4_000), masking(LONG), PRESSED) == MaskBoundary(61, 0)

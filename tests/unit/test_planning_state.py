@@ -10,7 +10,7 @@ import pytest
 
 from app.compaction import select as module
 from app.compaction.fallback import settle
-from app.compaction.mask import Boundary, Masking, MaskPolicy, Masks
+from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks
 from app.compaction.plan import plan_compaction
 from app.compaction.policy import Policy
 from app.compaction.select import PlanningState, due_mask, initial_state, without_summary
@@ -80,14 +80,14 @@ def test_what_is_learnt_makes_another_case_and_what_is_no_news_makes_none() -> N
     assert after.least_view
     assert after.least_view.chunks == (made,)
     assert before.least_view is None
-    masked = after.with_boundaries([Boundary(4, 0)])
+    masked = after.with_boundaries([MaskBoundary(4, 0)])
     assert (before.chunks, after.chunks) == ((), (made,))
     assert masked.masking
-    assert masked.masking.boundaries == (Boundary(4, 0),)
+    assert masked.masking.boundaries == (MaskBoundary(4, 0),)
     for same in (
         masked.with_chunks([made]),
         masked.with_chunks([]),
-        masked.with_boundaries([Boundary(4, 0)]),
+        masked.with_boundaries([MaskBoundary(4, 0)]),
         masked.with_pins(Pins()),
     ):
         assert same is masked
@@ -98,7 +98,7 @@ def test_pins_are_part_of_a_case_and_what_they_keep_is_not_masked() -> None:
     agent = conversation(
         message("user", "do it"), message("assistant", calls=["a"]), result, message("assistant", "done"), *turns(2)
     )
-    before = initial_state(agent, Policy(), budget(), cost, Pins()).with_boundaries([Boundary(4, 0)])
+    before = initial_state(agent, Policy(), budget(), cost, Pins()).with_boundaries([MaskBoundary(4, 0)])
     after = before.with_pins(Pins((2,)))
     assert before.conversation.kept.messages == {6}
     assert after.conversation.kept.messages == {1, 2, 6}
@@ -119,7 +119,7 @@ def test_masks_in_use_take_tokens_away_before_a_position() -> None:
     ]
     agent = conversation(message("user", "do it"), *results, *turns(2))
     before = initial_state(agent, Policy(), budget(), cost, Pins()).with_chunks([chunk(agent, 0, 4)])
-    case_ = before.with_boundaries([Boundary(7, 4), Boundary(10, 5)])
+    case_ = before.with_boundaries([MaskBoundary(7, 4), MaskBoundary(10, 5)])
     assert before.masked_before(10) == 0
     one = case_.masked_before(6)
     assert 0 < one == case_.masked_before(10)
@@ -130,7 +130,7 @@ def test_masks_in_use_take_tokens_away_before_a_position() -> None:
 
 def test_a_case_begins_anew_without_what_was_found_and_with_its_pins() -> None:
     before = begun().with_pins(PINNED)
-    found = before.with_chunks([chunk(TALK, 0, 10)]).with_boundaries([Boundary(4, 0)])
+    found = before.with_chunks([chunk(TALK, 0, 10)]).with_boundaries([MaskBoundary(4, 0)])
     anew = found.without_memories()
     assert (anew.chunks, anew.masking and anew.masking.boundaries, anew.conversation.kept.pins) == ((), (), PINNED)
     assert before.without_memories() is before
@@ -138,7 +138,7 @@ def test_a_case_begins_anew_without_what_was_found_and_with_its_pins() -> None:
 
 def test_without_masks_a_boundary_is_no_news() -> None:
     unmasked = initial_state(TALK, Policy(mask=None), budget(), cost, Pins())
-    assert unmasked.with_boundaries([Boundary(4, 0)]) is unmasked
+    assert unmasked.with_boundaries([MaskBoundary(4, 0)]) is unmasked
     assert unmasked.with_pins(PINNED).masking is None
 
 
@@ -152,7 +152,9 @@ LONG = agent(*steps(6, RESULT, answer="I see."))
 """Six results, about 1,900 tokens; masked all together about 560."""
 
 
-def asked(talk: Conversation = LONG, *boundaries: Boundary, policy: Policy = POLICY, **limits: Any) -> PlanningState:
+def asked(
+    talk: Conversation = LONG, *boundaries: MaskBoundary, policy: Policy = POLICY, **limits: Any
+) -> PlanningState:
     masking = Masking(Masks(talk.transcript, policy.mask, cost), boundaries) if policy.mask else None
     return case(talk, limits=budget(2_000, **limits), policy=policy, masking=masking)
 
@@ -192,11 +194,11 @@ def test_all_that_was_answered_is_masked_where_the_trigger_is_out_of_reach() -> 
 
 
 def test_a_boundary_that_is_there_is_moved_only_where_that_frees_something() -> None:
-    given = asked(LONG, Boundary(19, 0), policy=MASKS_ALONE, trigger=100)
+    given = asked(LONG, MaskBoundary(19, 0), policy=MASKS_ALONE, trigger=100)
     assert without_summary(given, given.widest_view.tokens - 1, shortens=True) is None
-    given = asked(LONG, Boundary(7, 0), policy=MASKS_ALONE, trigger=100)
+    given = asked(LONG, MaskBoundary(7, 0), policy=MASKS_ALONE, trigger=100)
     found = sure(without_summary(given, 1_000, shortens=True))
-    assert found.boundaries == (Boundary(7, 0), Boundary(19, 0))
+    assert found.boundaries == (MaskBoundary(7, 0), MaskBoundary(19, 0))
 
 
 def test_a_result_that_nobody_has_read_yet_is_cut_where_masks_are_not_enough() -> None:

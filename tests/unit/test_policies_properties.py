@@ -19,7 +19,7 @@ from app.compaction.budget import Budget, Window, budget_for
 from app.compaction.chunks import Compaction, SummaryAnswer, SummaryChunk
 from app.compaction.compactor import Stored
 from app.compaction.fallback import Decision
-from app.compaction.mask import Boundary
+from app.compaction.mask import MaskBoundary
 from app.compaction.policy import Policy
 from app.compaction.recall import RecallPolicy, Recollection, with_recalled
 from app.compaction.verify import problems
@@ -112,7 +112,7 @@ class Steno(World):
     def _held(self, _: Any) -> Stored:
         positions = self._talk.chain.positions
         held = (
-            Boundary(positions[place], positions[start])
+            MaskBoundary(positions[place], positions[start])
             for place, start in self.boundaries
             if place in positions and start in positions
         )
