@@ -357,8 +357,10 @@ class _Walk:
 
     @property
     def note(self) -> SentMessage | None:
-        """Note of what was recalled for the last user message: the one right before it."""
-        users = [message for message in self.payload if message.role == "user"][-2:]
+        """Note of what was recalled for the last user message: the one right before it. A list of values may stand
+        behind that, where the cut is within its turn."""
+        said = (message for message in self.payload if not (listed_in(message) or states_work(message)))
+        users = [message for message in said if message.role == "user"][-2:]
         return next((message for message in users[:1] if message in self.recalling), None)
 
     @property

@@ -515,6 +515,15 @@ def test_what_stands_before_recalled_passages_has_to_stay(conversation: Conversa
     assert kinds(conversation.request([SYSTEM, *later], [SYSTEM, *later])) == {"prefix"}
 
 
+def test_passages_go_with_the_next_turn_also_where_a_list_stands_behind_the_message(conversation: Conversation) -> None:
+    listed = {"role": "user", "content": "[Exact values.]\n<values ab12cd34>\norder ORD-1\n</values ab12cd34>"}
+    payload = [SYSTEM, summary(NOTES), *TURNS[4:-1], recalling(PLACE), TURNS[-1], listed]
+    assert not conversation.request(HISTORY, payload, call(TURNS[:4], NOTES), report=RECALLED).violations
+    more = [{"role": "assistant", "content": "On its way."}, {"role": "user", "content": "Thanks."}]
+    later = [SYSTEM, summary(NOTES), *TURNS[4:], listed, *more]
+    assert not conversation.request([*HISTORY, *more], later, report=RECALLED).violations
+
+
 # Agents without tools
 
 CORRECTION = {"role": "user", "content": "Please always provide EXACTLY ONE action in triple backticks, found 2."}
