@@ -64,10 +64,12 @@ _LIST = re.compile(rf"^[^\n]{{1,240}}[:：][ \t]*\n(?:[ \t]*\n)?{_ITEM}[^\n]+(?:
 _LINE = re.compile(r"(?:[^\n]{55,}(?<![.!?:;。！？…])\n(?=[a-zß-öø-ÿ]))*[^\n]+")
 """A line, and long ones before it whose sentence it goes on with."""
 _END = re.compile(
-    r"(?:(?<!\s\d\d)(?<![\s(.]\w)(?<!\b[A-Z]\w)(?<!\b(?:Nr|No|vs|ca|zB|eg|ie))(?<!\b(?:Mrs|bzw|etc|Sra|Inc|Ltd))\.|[!?…])"
-    rf"[.!?…]*[\"”»')\]*_]*(?:{_MARK})?(?=\s|$)(?!\s+[a-zß-öø-ÿ])|[。！？]+[”」』）]*(?:{_MARK})?"
+    rf"[.!?…。！？](?:(?<=[。！？])[。！？]*[”」』）]*(?:{_MARK})?|(?<=[.!?…])(?<!\s\d\d\.)(?<![\s(.]\w\.)(?<!\b[A-Z]\w\.)"
+    r"(?<!\b(?:Nr|No|vs|ca|zB|eg|ie)\.)(?<!\b(?:Mrs|bzw|etc|Sra|Inc|Ltd)\.)"
+    rf"[.!?…]*[\"”»')\]*_]*(?:{_MARK})?(?=\s|$)(?!\s+[a-zß-öø-ÿ]))"
 )
-"""End of a sentence. No dot behind a short number, a letter or an abbreviation, and none before a small letter."""
+"""End of a sentence. No dot behind a short number, a letter or an abbreviation, and none before a small letter. A set of
+signs comes first, as `re` looks for one fast."""
 
 _LABEL = re.compile(r"\W{0,6}([^\W\d_][\w'’/& -]{1,40})[:：](?![/\d])\s*(?=\S)")
 _AMOUNT = re.compile(
@@ -77,12 +79,11 @@ _AMOUNT = re.compile(
 )
 _DATE = re.compile(r"\b\d{1,4}[-/.]\d{1,2}(?:[-/.]\d{1,4})?\b|\b\d{1,2}:\d\d\b|\b\d{1,2}\s?[AaPp][Mm]\b|\d[月日時]")
 _IDENTIFIER = re.compile(r"`|@\w|\w://|\b(?=\w*\d)(?=\w*[A-Za-z])\w{3,}\b|\w[-_/.]\w*\d|\b[A-Z]{2,}\b")
-_NAME = re.compile(r"(?<=[a-zß-öø-ÿ,;] )[A-ZÀ-Ý][a-zß-öø-ÿ]+")
+_NAME = re.compile(r"[A-ZÀ-Ý](?<=[a-zß-öø-ÿ,;] .)[a-zß-öø-ÿ]+")
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
 _FIRST = re.compile(r"(?:^|[,;:.–—] )\W*(?:(?:please|bitte|por favor|per favore|veuillez)\W+)?([^\W_]+)")
 _DENSE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
 """Letters of languages that write few blanks or none between words."""
-_SAME_SIGN = {ord("’"): "'"}
 
 _SUBJECT = re.compile(
     r"((?:[^\W\d_][\w'-]*[,:]?\s+){1,6}?)(?:is|are|was|equals|should be|must be|will be|ist|sind|beträgt|liegt bei"
@@ -262,14 +263,15 @@ def _sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 def _rank(text: str) -> int:
     """The worth of a sentence: that of an instruction, a limit or a decision before that of a fact, and that before
     talk."""
-    plain = text.translate(_SAME_SIGN)
+    plain = text.replace("’", "'")
     lower = plain.lower()
     words = frozenset(_WORD.findall(lower))
     orders = _has("orders", words, lower)
     first = any(verb in _words_of("imperatives")[0] for verb in _FIRST.findall(lower))
     label = _LABEL.match(plain) is not None
-    dated = _DATE.search(plain) is not None or _has("times", words, lower)
-    facts = 2 * dated + any(map(str.isdigit, plain)) + 2 * (_AMOUNT.search(plain) is not None)
+    counts = any(map(str.isdigit, plain))
+    dated = (counts and _DATE.search(plain) is not None) or _has("times", words, lower)
+    facts = 2 * dated + counts + 2 * (counts and _AMOUNT.search(plain) is not None)
     facts += (_IDENTIFIER.search(plain) is not None) + (
         _NAME.search(plain) is not None or _DENSE.search(plain) is not None
     )
@@ -318,7 +320,7 @@ def _statements(
     sentence: str, known: Collection[tuple[frozenset[str], str]]
 ) -> Iterator[tuple[frozenset[str], str, str]]:
     """Statements of a sentence: thing, kind of its value, and value; also on `known` things that it changes."""
-    lower = _IS_MARKED.sub("", sentence).translate(_SAME_SIGN).lower()
+    lower = _IS_MARKED.sub("", sentence).replace("’", "'").lower()
     if lower.endswith(("?", "？")):
         return
     rest, key, is_own = lower, frozenset[str](), True
