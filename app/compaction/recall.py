@@ -24,7 +24,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nlargest
-from itertools import pairwise
+from itertools import islice, pairwise
 from re import MULTILINE
 from re import compile as pattern
 
@@ -140,7 +140,7 @@ class RecallPolicy(Struct, frozen=True):
 
 
 Hidden = Mapping[int, tuple[str, ...]]
-"""The messages that are not whole in a view, with what is left of each: of the user's, his words."""
+"""The messages that are not whole in a view, with what is left of each: of the user's, the words that are quoted."""
 QuotedNote = tuple[Recalled, tuple[int, ...]]
 """A note, and the numbers of the passages in it."""
 
@@ -167,19 +167,15 @@ def hidden_in(conversation: Conversation, view: View) -> Hidden:
                 sent.add(index)
             case _:
                 pass
-    messages, words = conversation.transcript.messages, _user_words_in(view)
+    said = [words.text for chunk in view.chunks for words in chunk.user_words]
+    said += [part.text for part in view.parts if isinstance(part, Note) and part.kind == "user_words"]
+    words = (_MARK.sub("", "\n".join(said)),) if said else ()
+    messages = conversation.transcript.messages
     return {
         index: left or (words if messages[index].kind is Kind.USER else ())
         for index, left in hidden.items()
         if index not in sent
     }
-
-
-def _user_words_in(view: View) -> tuple[str, ...]:
-    """The user's words that stand beside summaries, or beside what is pruned, without the marks of replaced values."""
-    said = [words.text for chunk in view.chunks for words in chunk.user_words]
-    said += [part.text for part in view.parts if isinstance(part, Note) and part.kind == "user_words"]
-    return (_MARK.sub("", "\n".join(said)),) if said else ()
 
 
 class Recollection:
@@ -251,7 +247,7 @@ def with_recalled(
     target = budget.reported_target / ratio
     formed = view.tokens - transcript.tokens(min(origin, len(transcript)))
     free = int(AFTER * target) - formed if formed <= target else max(0, budget.limit - formed)
-    if covered and (state := _state_note(conversation, view, recollection, cost, min(room, free))):
+    if covered and (state := _state_note(conversation, view, recollection, covered, cost, min(room, free))):
         free -= state.tokens
     if covered and transcript.messages.holds_calls:
         records = min(int(RECORDS_SHARE * room), free)
@@ -303,60 +299,53 @@ def _values_note(
     turns = [conversation.transcript.turn_at(index + 1) for index in latest]
     fence = fence_of(conversation.chain[latest[-1] + 1])
     empty = cost(own_message(""))
-    room -= cost(own_message(_listed((), fence)))
+    room -= cost(own_message(_noted(VALUES_OPENING, "values", (), fence)))
     parts = (
         part
         for part in extract_records(History(messages[index] for index in latest), known, turns)
         if any(value not in elsewhere for value in (part.key, *exact_values(part.line)))
     )
-    lines = fit_records(parts, room, lambda text: cost(own_message(text)) - empty)
-    if not lines:
+    if not (lines := fit_records(parts, room, lambda text: cost(own_message(text)) - empty)):
         return None
-    text = _listed(lines, fence)
+    text = _noted(VALUES_OPENING, "values", lines, fence)
     return Note("exact_values", text, cost(own_message(text)))
 
 
 def _state_note(
-    conversation: Conversation, view: View, recollection: Recollection, cost: Cost, room: int
+    conversation: Conversation, view: View, recollection: Recollection, covered: int, cost: Cost, room: int
 ) -> Note | None:
-    """State of the work when the view's last summary was made, or where what is pruned ends, as much of it as fits into
-    `room`, a number of tokens; None where nothing is known of it."""
-    covered, chain = _left_out(conversation, view), conversation.chain
+    """State of the work when the view's last summary was made, or at `covered`, where what is left out ends, as much of
+    it as fits into `room`, a number of tokens; None where nothing is known of it.
+
+    All entries come in one line before what was seen of any, which has half the room.
+    """
+    chain, transcript = conversation.chain, conversation.transcript
     known = [chunk.history_length or covered + 1 for chunk in view.chunks[-1:]]
-    made = min(max([covered, *known]), len(conversation.transcript))
+    made = min(max([covered, *known]), len(transcript))
     form = room, chain[covered], chain[made]
-    if recollection.state[0] != form:
-        text = _work_in(conversation.transcript.messages[:made], covered, fence_of(chain[covered]), cost, room)
-        recollection.state = form, Note("state", text, cost(own_message(text))) if text else None
-    return recollection.state[1]
-
-
-def _work_in(messages: Sequence[Message], covered: int, fence: str, cost: Cost, room: int) -> str:
-    """Text of such a note; empty for nothing. All lines come before what was seen of any, which has half the room."""
-    entries = [*agent_progress(messages, covered, PLAN_CHARACTERS * room)]
+    if recollection.state[0] == form:
+        return recollection.state[1]
+    fence, empty = fence_of(chain[covered]), cost(own_message(""))
+    entries = [*islice(agent_progress(transcript.messages[:made], covered, PLAN_CHARACTERS * room), MOST_ENTRIES)]
     chosen, sizes = dict[str, str](), dict[str, int]()
-    empty = cost(own_message(""))
-    room -= cost(own_message(_work((), fence)))
+    room -= cost(own_message(_noted(STATE_OPENING, "work", (), fence)))
     half = room // 2
     for whole in (False, True):
         room -= half if whole else 0
-        for entry in entries[:MOST_ENTRIES]:
+        for entry in entries:
             line, text = entry[0], entry[whole]
             more = cost(own_message(f"{text}\n")) - empty - sizes.get(line, 0)
             if more <= room:
                 chosen[line], sizes[line] = text, sizes.get(line, 0) + more
                 room -= more
-    return _work([*chosen.values()], fence) if chosen else ""
+    text = _noted(STATE_OPENING, "work", [*chosen.values()], fence)
+    note = Note("state", text, cost(own_message(text))) if chosen else None
+    recollection.state = form, note
+    return note
 
 
-def _work(entries: Sequence[str], fence: str) -> str:
-    listed = marked("work", "\n".join(entries), fence)
-    return f"{STATE_OPENING}\n{listed}"
-
-
-def _listed(values: Sequence[str], fence: str) -> str:
-    listed = marked("values", "\n".join(values), fence)
-    return f"{VALUES_OPENING}\n{listed}"
+def _noted(opening: str, mark: str, lines: Sequence[str], fence: str) -> str:
+    return f"{opening}\n{marked(mark, chr(10).join(lines), fence)}"
 
 
 def _left_out(conversation: Conversation, view: View) -> int:
@@ -456,27 +445,19 @@ class _Quoter:
             stays, behind = turn != turns[-1], transcript.tokens(turn, then) / KEPT_TURN
             if stays and behind <= self._room.usual:
                 continue
-            note, quoted = self._note(turn) or (None, ())
+            if (key := self._chain[turn + 1]) not in self._notes:
+                self._notes[key] = self._quote_for(turn)
+            note, quoted = self._notes[key] or (None, ())
             if note is None or (stays and behind <= note.tokens):
                 continue
-            if left < note.tokens and (stays or self._is_costly(turn)):
+            # By the turns so far, the one that these stand before is long, and is read uncached once they go.
+            is_costly = transcript.tokens(0, turn) > max(1, transcript.turn_at(turn)) * self._room.wide
+            if left < note.tokens and (stays or is_costly):
                 continue
             left -= note.tokens
             self._quoted.update(quoted)
             notes[turn] = note
         return notes
-
-    def _is_costly(self, question: int) -> bool:
-        """Whether quotations that may not stay are to be left out: by the turns so far, the one that they stand before
-        would be long, and be read uncached without them."""
-        begun = max(1, self._transcript.turn_at(question))
-        return self._transcript.tokens(0, question) > begun * self._room.wide
-
-    def _note(self, question: int) -> QuotedNote | None:
-        key = self._chain[question + 1]
-        if key not in self._notes:
-            self._notes[key] = self._quote_for(question)
-        return self._notes[key]
 
     def _quote_for(self, question: int) -> QuotedNote | None:
         among = self._index.passages_before(max((i for i in self._hidden if i < question), default=-1) + 1)
@@ -484,10 +465,10 @@ class _Quoter:
         room, fence = self._room_for(question), fence_of(self._chain[question])
         chosen = self._choose(found, fence, room)
         while chosen:
-            text = self._written(chosen, fence)
+            passages = _joined(self._index.passages[number] for number in chosen)
+            text = _noted(OPENING, "recalled", [*map(self._quotation, passages)], fence)
             if (tokens := self._cost(own_message(text))) <= room:
-                messages = {self._index.passages[number].message for number in chosen}
-                return Recalled(tuple(sorted(messages)), text, tokens), tuple(chosen)
+                return Recalled(tuple(sorted({passage.message for passage in passages})), text, tokens), tuple(chosen)
             chosen.pop()  # It is a little more than the sum of its parts.
         return None
 
@@ -511,7 +492,7 @@ class _Quoter:
         """Numbers of the passages that there is room for, the best first, and one of each long answer."""
         chosen: list[int] = []
         answers: set[int] = set()
-        taken = self._tokens(_framed((), fence))
+        taken = self._tokens(_noted(OPENING, "recalled", (), fence))
         enough = WIDE_SCORE * max(found.values(), default=0.0)
         for number, score in found.items():
             left = (room if score >= enough else min(room, self._room.usual)) - taken
@@ -530,10 +511,6 @@ class _Quoter:
         """Tokens that a text adds to a message."""
         return self._cost(own_message(text)) - self._cost(own_message(""))
 
-    def _written(self, chosen: Iterable[int], fence: str) -> str:
-        passages = _joined(self._index.passages[number] for number in chosen)
-        return _framed([self._quotation(passage) for passage in passages], fence)
-
     def _quotation(self, passage: Passage) -> str:
         """Number of a passage's message, from 1, its speaker, and the passage. Only this heading begins a line: the
         quoted text goes on behind a tab."""
@@ -547,11 +524,6 @@ class _Quoter:
         text = text_of(message, passage)
         part = ", in part" if len(text) < len(sources(message)[passage.source]) else ""
         return f"{passage.message + 1} {speaker}{part}: {indented(text)}"
-
-
-def _framed(quotations: Sequence[str], fence: str) -> str:
-    quoted = marked("recalled", "\n".join(quotations), fence)
-    return f"{OPENING}\n{quoted}"
 
 
 def _joined(passages: Iterable[Passage]) -> Sequence[Passage]:

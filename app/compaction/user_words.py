@@ -68,8 +68,8 @@ _END = re.compile(
     r"(?<!\b(?:Nr|No|vs|ca|zB|eg|ie)\.)(?<!\b(?:Mrs|bzw|etc|Sra|Inc|Ltd)\.)"
     rf"[.!?…]*[\"”»')\]*_]*(?:{_MARK})?(?=\s|$)(?!\s+[a-zß-öø-ÿ]))"
 )
-"""End of a sentence. No dot behind a short number, a letter or an abbreviation, and none before a small letter. A set of
-signs comes first, as `re` looks for one fast."""
+"""End of a sentence. No dot behind a short number, a letter or an abbreviation, and none before a small letter. Its set
+of signs comes first, as `re` looks for one fast."""
 
 _LABEL = re.compile(r"\W{0,6}([^\W\d_][\w'’/& -]{1,40})[:：](?![/\d])\s*(?=\S)")
 _AMOUNT = re.compile(
