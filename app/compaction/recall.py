@@ -473,10 +473,12 @@ class _Quoter:
         return None
 
     def _room_for(self, question: int) -> int:
+        """Tokens for one message: more than usual by the share of it that asks."""
+        room = self._room
+        wide = room.usual + int(_asking_share(_own_text(self._messages[question])) * (room.wide - room.usual))
         if question < self._origin:
-            return max(0, min(self._room.wide, self._room.free))
-        since = self._transcript.tokens(self._origin, question + 1)
-        return max(self._room.usual, min(self._room.wide, self._room.later - since))
+            return max(0, min(wide, room.free))
+        return max(room.usual, min(wide, room.later - self._transcript.tokens(self._origin, question + 1)))
 
     def _may_quote(self, question: int, number: int) -> bool:
         passage = self._index.passages[number]
@@ -546,7 +548,7 @@ def find_passages(
 ) -> Scores:
     """Find those of the first `among` passages that the user's message at `question` asks for, the best first. Results
     ask nothing, also where a client writes them as the user's texts."""
-    text = _shortened("\n".join(authored_in(without_context(history[question].own_texts))))
+    text = _own_text(history[question])
     if not text.strip():
         return {}
     asking, before = _asking_share(text), question
@@ -570,6 +572,11 @@ def find_passages(
     share = max(_matched_share(asked, number, index, among, history, recent) for number in best[:FIRST_PASSAGES])
     is_enough = share >= STATING_FLOOR - (STATING_FLOOR - ASKING_FLOOR) * asking
     return {number: scores[number] for number in best} if is_enough else {}
+
+
+def _own_text(message: Message) -> str:
+    """What the user wrote of a message, of a long one the beginning and the end."""
+    return _shortened("\n".join(authored_in(without_context(message.own_texts))))
 
 
 def _asking_share(text: str) -> float:

@@ -82,7 +82,6 @@ _UNSPACED = re.compile(
     "\uff66-\uff9d\U00020000-\U0003ffff]+)"
 )
 """Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
-_FIRST_UNSPACED = "\u0e00"
 _COMMONEST = {
     "english": "the and to of is that it for you with this have what are was not can but please how my your be from",
     "german": "der die und das ist nicht ich es mit sie ein den von auf zu für eine bitte wie wir auch dem kann im",

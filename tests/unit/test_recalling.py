@@ -221,6 +221,17 @@ def test_the_room_is_wide_where_a_question_is_matched_well_and_the_view_leaves_i
     assert notes(recall(half, summarised(half, 310)))[0].tokens <= room
 
 
+def test_a_message_that_mostly_states_has_little_more_than_the_usual_room() -> None:
+    early = [user(f"The kestrel nests behind chapel {n}.") for n in range(40)]
+    sizes = []
+    for states in ("", "Kestrel and chapel. ", 4 * "Kestrel and chapel. "):
+        asked = talk(*early, question=f"{states}Where does the kestrel nest, behind which chapel?", fillers=300)
+        sizes.append(notes(recall(asked, summarised(asked, 310)))[0].tokens)
+    whole, part, little = sizes
+    assert WIDE * int(0.1 * LIMIT) >= whole > part > little
+    assert little < 2 * int(0.1 * LIMIT)
+
+
 @pytest.mark.parametrize("calls", [(), (ToolCall("c", "find_bird", "{}"),)])
 def test_the_room_is_wide_up_to_the_limit_unless_a_tool_is_called_and_the_view_kept_to_its_target(
     calls: tuple[ToolCall, ...],
