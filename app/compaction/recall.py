@@ -575,7 +575,7 @@ def find_passages(
 
 
 def _own_text(message: Message) -> str:
-    """What the user wrote of a message, of a long one the beginning and the end."""
+    """Text of a message that the user wrote himself; of a long one its beginning and its end."""
     return _shortened("\n".join(authored_in(without_context(message.own_texts))))
 
 
