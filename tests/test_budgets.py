@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 46_315,
+    "app": 46_273,
     "app/cli": 2_655,
     "app/compaction": 10_715,
     "app/conversation": 2_080,
@@ -33,7 +33,7 @@ LINES = {
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""
-FILES = 210
+FILES = 209
 """Python files in `app`, at most."""
 SETTINGS = 70
 TABLES = 12

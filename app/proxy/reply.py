@@ -221,7 +221,7 @@ async def relay_answer(exchange: Exchange, attempt: Attempt) -> None:
     editor = request.format.answers.editor(context, request.wire, hides_usage=attempt.asks_usage)
     if kind == EVENT_STREAM:
         await start_stream(exchange, answering, own)
-        await relay_stream(exchange, answering, editor)
+        await relay_stream(exchange, answering, editor, learns=True)
         return
     peeked = await peek(answering, LARGEST_WHOLE, raises=True)
     if not peeked.is_whole:
@@ -269,8 +269,11 @@ async def start_stream(exchange: Exchange, answering: UpstreamAnswer, own: Heade
     await exchange.client.start(answering.status, returned(answering.headers, own, body_changed=True))
 
 
-async def relay_stream(exchange: Exchange, answering: UpstreamAnswer, editor: AnswerEditor) -> None:
-    """Relay frames as they arrive. A stream that breaks off ends with an error frame, never cleanly."""
+async def relay_stream(
+    exchange: Exchange, answering: UpstreamAnswer, editor: AnswerEditor, *, learns: bool = False
+) -> None:
+    """Relay frames as they arrive. A stream that breaks off ends with an error frame, never cleanly. `learns`: it is
+    known what was sent for the answer, so that its usage teaches something."""
     splitter, last, broken = FrameSplitter(), b"", None
     try:
         async for chunk in answering.chunks():
@@ -278,7 +281,8 @@ async def relay_stream(exchange: Exchange, answering: UpstreamAnswer, editor: An
     except StenoError as error:
         last, broken = b"", error
     rest = last + editor.edit(splitter.flush())
-    exchange.editor = editor
+    if learns:
+        exchange.editor = editor
     if editor.complete:
         await exchange.client.end(rest)
         return

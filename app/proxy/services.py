@@ -53,7 +53,6 @@ class Services:
     base_model: Callable[[str], str]
     """Function from a model to the one that it is counted and sized as."""
     keeps_messages: bool
-    """Function from a text to what is stored of it."""
     sampler: Sampler
     tracer: Tracer | None
     """Tracer; None if no traces are wanted."""

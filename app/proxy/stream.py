@@ -92,7 +92,7 @@ class EarlyStream:
         chunks = answers.as_stream(request.wire, answering.chunks(), is_stream=is_stream, headers=answering.headers)
         context = context_members(request, attempt.decision) if self._reports else UNTOLD
         editor = answers.editor(context, request.wire, self._events, hides_usage=attempt.asks_usage)
-        await relay_stream(self._exchange, StreamedAnswer(answering, chunks), editor)
+        await relay_stream(self._exchange, StreamedAnswer(answering, chunks), editor, learns=True)
 
     async def fail(self, error: StenoError) -> None:
         """End the stream with an error of Steno's own."""

@@ -120,16 +120,10 @@ def message(refusal: Given) -> tuple[int, str]:
     return refusal.status, json.loads(refusal.body)["error"]["message"]
 
 
-# Errors of our own
-
-
 async def test_an_answer_about_a_provider_that_is_away_says_what_was_done_with_the_context() -> None:
     async with before(UpstreamUnreachable("provider.example:443")) as steno:
         answered = await steno.post(chat())
         assert (answered.status_code, answered.headers["x-context-status"]) == (502, "full")
-
-
-# Refusals
 
 
 async def test_a_payload_that_is_refused_for_its_shape_goes_as_it_came() -> None:
@@ -148,3 +142,13 @@ async def test_what_was_refused_twice_is_not_sent_a_third_time() -> None:
         answered = await steno.post(chat(documents(6), stream=True))
         assert error(answered) == message(TOO_LONG)
         assert [b"stream_options" in body for body in steno.sent] == [False, False, True]
+
+
+async def test_the_usage_in_a_stream_of_another_steno_teaches_nothing() -> None:
+    body = STREAM.body.replace(b'"stop"}]', b'"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":1}')
+    async with before(Given(200, body, (*STREAM.headers, (b"x-context-status", b"summarized")))) as steno:
+        calls: list[Any] = []
+        steno.services.ledger.record = lambda **call: calls.append(call["tokens"].prompt)  # type: ignore[method-assign]
+        await steno.post(chat(stream=True))
+        steno.services.store.writes.catch_up()
+    assert calls == [None]

@@ -11,10 +11,11 @@ import pytest
 import structlog
 
 from app.compaction.budget import Overflow
+from app.errors import InvalidRequest
 from app.formats.registry import FORMATS
 from app.main import create_app
 from app.proxy.caller import Caller
-from app.proxy.request import MOST_GUESSED, parse_request
+from app.proxy.request import MOST_GUESSED, event_shape, parse_request, read_preset
 from app.proxy.services import Services
 from app.settings import load
 from app.tokens.calibration import Sample
@@ -131,3 +132,27 @@ async def test_a_model_that_nobody_knows_is_said_once_with_what_to_do(services: 
     assert {"upstream", "model", "window", "remedy"} <= set(said[0])
     assert "context_window" in said[0]["remedy"]
     assert len(said) == MOST_GUESSED
+
+
+STREAMED = FORMATS[0].read(b'{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true}')
+
+
+def shape(*said: bytes) -> str:
+    headers = [(b"x-context-events", each) for each in said]
+    return event_shape(STREAMED, Caller("one", headers, FORMATS[0]), "start")
+
+
+def test_a_header_names_the_shape_of_events() -> None:
+    assert (shape(), shape(b"named"), shape(b"CHUNK"), shape(b"off")) == ("start", "named", "chunk", "off")
+
+
+@pytest.mark.parametrize("said", [b"zzz", b""])
+def test_a_shape_that_there_is_not_is_refused(said: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="must be one of chunk, start, named, comment, off; it is"):
+        shape(said)
+
+
+@pytest.mark.parametrize("name", ["", "libre", 5, False])
+def test_a_preset_that_there_is_not_is_refused(name: object) -> None:
+    with pytest.raises(InvalidRequest, match="Known: "):
+        read_preset(name)
