@@ -56,7 +56,7 @@ class Caches:
     """All caches of a process, and how much they hold. Safe to use from several threads."""
 
     def __init__(self, most_bytes: int = CACHE_BYTES) -> None:
-        self._most_bytes = most_bytes
+        self.most_bytes = most_bytes
         self.lock = RLock()
         """Lock held while anything changes: a thread that keeps something in one cache pushes out what is in others."""
         self.held_bytes = 0
@@ -80,7 +80,7 @@ class Caches:
     def make_room(self, latest: _Entry[Any, Any]) -> None:
         """Push out the oldest entries. The latest one stays, however large it is."""
         for _ in range(MOST_AT_ONCE):
-            if self.held_bytes <= self._most_bytes:
+            if self.held_bytes <= self.most_bytes:
                 return
             entry = next(iter(self.order))
             if entry is latest:
@@ -120,12 +120,14 @@ class Cache(Generic[K, V]):
         """Keep the entry as the latest, in place of the one that was there."""
         entry = _Entry(self, key, value, self._size(key, value) + ENTRY_BYTES)
         with self._caches.lock:
-            self.pop(key)
+            if key in self._held:
+                self.pop(key)
             self._held[key] = entry
             self._caches.order[entry] = None
             self.held_bytes += entry.size
             self._caches.held_bytes += entry.size
-            self._caches.make_room(entry)
+            if self._caches.held_bytes > self._caches.most_bytes:
+                self._caches.make_room(entry)
 
     def pop(self, key: K) -> V | None:
         with self._caches.lock:
