@@ -146,6 +146,7 @@ def test_others_are_answered_while_a_long_request_is_worked_on(
     for module in (request, proxy_request):
         monkeypatch.setattr(module, "MANY_MESSAGES", 100)
     monkeypatch.setattr(proxy_request, "INLINE_BODY", 100_000)
+    monkeypatch.setattr("app.proxy.reply.INLINE_BODY", 100_000)
     url = steno().url
     body = b"[" * 200_000 if step == "the model of a body that is not read" else chat(long_history(60))
     post(url, chat(), VICTIM)
