@@ -274,30 +274,25 @@ class Background:
         of at most `least_counted` tokens. Never raises: that would close the client's connection behind a good
         answer."""
         try:
-            self._consider(request, settings, decision)
+            if not (settings.enabled and request.compaction and request.policy.summarises):
+                return
+            conversation, budget = request.conversation, request.budget
+            sent = decision.view.tokens if decision.view else conversation.tokens
+            self._rates.answered(request.place, conversation.tokens, sent)
+            is_missed = any(reason.code is Code.SUMMARY_IN_BACKGROUND for reason in decision.why)
+            is_due = is_missed or sent > background_threshold(budget)
+            if not (is_due and self._rates.of(request.place).is_likely_to_continue):
+                return
+            growth = self._expected_growth(request)
+            ahead = background_budget(budget, growth)
+            is_urgent = is_missed or sent > latest_start(budget, growth)
+            # What was sent without its summary may be shortened far below the trigger.
+            if is_urgent or (sent > ahead.trigger.quiet_tokens and self._has_grown(request)):
+                self._begin(replace(request, budget=ahead), budget.target)
         except Exception:
             log.exception(
                 "a background compaction failed", request_id=request.request_id, conversation_id=request.conversation_id
             )
-
-    def _consider(self, request: ChatRequest, settings: BackgroundSettings, decision: Decision) -> None:
-        if not (settings.enabled and request.compaction and request.policy.summarises):
-            return
-        conversation, budget = request.conversation, request.budget
-        sent = decision.view.tokens if decision.view else conversation.tokens
-        self._rates.answered(request.place, conversation.tokens, sent)
-        is_missed = any(reason.code is Code.SUMMARY_IN_BACKGROUND for reason in decision.why)
-        if (
-            not (is_missed or sent > background_threshold(budget))
-            or not self._rates.of(request.place).is_likely_to_continue
-        ):
-            return
-        growth = self._expected_growth(request)
-        ahead = background_budget(budget, growth)
-        is_urgent = is_missed or sent > latest_start(budget, growth)
-        # What was sent without its summary may be shortened far below the trigger.
-        if is_urgent or (sent > ahead.trigger.quiet_tokens and self._has_grown(request)):
-            self._begin(replace(request, budget=ahead), budget.target)
 
     def _expected_growth(self, request: ChatRequest) -> int:
         """Tokens by which the history may grow while its summary is made."""

@@ -67,6 +67,8 @@ T = TypeVar("T")
 
 ROUNDS = 3
 """Compactions that one request begins at most: after a lost lease, or one that did not suffice, it plans again."""
+REFUSABLE: tuple[Status, ...] = ("trimmed", "summarized")
+"""Views that a provider may refuse for their shape: then what is below them is sent for a while."""
 REWRITTEN_WITHIN_SECONDS = 3_600.0
 """Age of the first chunks by which a history is recognised that changes with every turn."""
 
@@ -287,8 +289,10 @@ class Preparation:
     async def _decide(self, *, recalls: bool = True) -> Decision:
         if (early := untouched(self.request)) is not None:
             return await self._without_due_thinking(early)
-        if (lower := await self._decide_after_refusal()) is not None:
-            return lower
+        for status in REFUSABLE:
+            why = self.parts.shape_refusals(self.request, status)
+            if why is not None and (lower := await self._decide_below(status, why)) is not None:
+                return lower
         try:
             await self._read()
             await self._mask()
@@ -567,18 +571,14 @@ class Preparation:
         can_do_without = self.state.can_do_without_summary
         if lately.paused is not None and (can_do_without or self.request.policy.prune):
             return (*lately.paused, Reason(Code.SUMMARY_FAILED_LATELY))
-        if can_do_without and await self._changes_every_turn():
-            return because(Code.HISTORY_CHANGES_EVERY_TURN)
+        if can_do_without:
+            request, conversation = self.request, self.request.conversation
+            recent = await self.parts.read_first_chunks(request)
+            if found := successions(conversation, recent, request.conversation_id, named=request.named):
+                heads = tuple(possible_heads(conversation.transcript, conversation.chain))
+                if changes_every_turn(conversation, found, await self.parts.read_heads(request, heads)):
+                    return because(Code.HISTORY_CHANGES_EVERY_TURN)
         return self._no_more_rounds()
-
-    async def _changes_every_turn(self) -> bool:
-        request, conversation = self.request, self.request.conversation
-        recent = await self.parts.read_first_chunks(request)
-        found = successions(conversation, recent, request.conversation_id, named=request.named)
-        if not found:
-            return False
-        seen = await self.parts.read_heads(request, tuple(possible_heads(conversation.transcript, conversation.chain)))
-        return changes_every_turn(conversation, found, seen)
 
     def _no_more_rounds(self) -> Reasons:
         """Reasons why the request begins no further compaction; none if it may."""
@@ -633,15 +633,6 @@ class Preparation:
         why = settled.why or (because(Code.STORAGE) if self.is_without_store else ())
         steps = (*self._steps(), *settled.steps)
         return replace(settled, steps=steps, budget=state.budget, made=(*made, *self._postponed), why=why)
-
-    async def _decide_after_refusal(self) -> Decision | None:
-        """Choose the payload where the provider refused a view of this history for its shape lately; else None."""
-        refusable: tuple[Status, ...] = ("trimmed", "summarized")
-        for status in refusable:
-            why = self.parts.shape_refusals(self.request, status)
-            if why is not None and (lower := await self._decide_below(status, why)) is not None:
-                return lower
-        return None
 
     async def _decide_below(self, status: Status, why: Reasons) -> Decision | None:
         """Go one step down. Nothing is recalled: that may be what was refused."""

@@ -116,16 +116,15 @@ def extract_records(
             things[record.key] = before.joined(replace(record, fields=tuple(new)))
         else:
             things[record.key] = before.updated(record, lists=each.lists)
-    return rank(_news(things, known or {}), worth)
-
-
-def _news(things: Mapping[str, Record], known: Mapping[str, Record]) -> Iterator[Record]:
+    news: list[Record] = []
     for key, record in things.items():
-        values = {field.value for field in known[key].fields} if key in known else ()
-        fields = known[key].updated(record).fields if key in known else record.fields
-        new = tuple(field for field in fields if field.value not in values)
-        if new or key not in known:
-            yield replace(record, fields=new)
+        if (before := known.get(key) if known else None) is None:
+            news.append(record)
+            continue
+        values = {field.value for field in before.fields}
+        if fields := tuple(field for field in before.updated(record).fields if field.value not in values):
+            news.append(replace(record, fields=fields))
+    return rank(news, worth)
 
 
 def _words(text: str) -> list[str]:

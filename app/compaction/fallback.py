@@ -130,16 +130,6 @@ def _floor(conversation: Conversation, budget: Budget, model: str) -> str:
     )
 
 
-def _repaired(state: PlanningState, view: View) -> View:
-    # What the client itself sent alone its provider takes, as long as nothing has to be left out.
-    leaves_out = any(isinstance(part, Summary | Pruned) for part in view.parts)
-    orphans = leaves_out or view.tokens > state.budget.limit
-    repaired = repair(state.conversation, view, state.cost, orphans=orphans)
-    repaired = with_carried_context(state.conversation, repaired)
-    repaired = separated(state.conversation, repaired, state.cost) if state.policy.alternates else repaired
-    return with_words(repaired, state.words, state.budget.limit, state.cost) if state.words else repaired
-
-
 def settle(state: PlanningState, why: Reasons = (), *, in_vain: bool = False) -> Decision:
     """The first view that holds; where none does, the client's own bytes.
 
@@ -156,7 +146,14 @@ def settle(state: PlanningState, why: Reasons = (), *, in_vain: bool = False) ->
             continue
         if view == untrimmed and view.tokens <= state.budget.limit:
             return Decision(None, (), still, failed, (*tried, _step("unchanged", view)))
-        repaired = _repaired(state, view)
+        # What the client itself sent alone its provider takes, as long as nothing has to be left out.
+        leaves_out = any(isinstance(part, Summary | Pruned) for part in view.parts)
+        orphans = leaves_out or view.tokens > state.budget.limit
+        repaired = with_carried_context(conversation, repair(conversation, view, state.cost, orphans=orphans))
+        if state.policy.alternates:
+            repaired = separated(conversation, repaired, state.cost)
+        if state.words:
+            repaired = with_words(repaired, state.words, state.budget.limit, state.cost)
         if not (wrong := problems(conversation, repaired, state.budget.limit, alternates=state.policy.alternates)):
             told = (*still, *_left_out(state, repaired))
             return Decision(repaired, repaired.actions, told, failed, (*tried, _step(name, repaired)))

@@ -173,7 +173,10 @@ class LeasedCompaction:
             except* StoreUnavailable:
                 compaction = Compaction((), Outcome.STORE_AWAY)
             finally:
-                await self._release(lease)
+                try:
+                    await self.store.release_lease(lease)
+                except StoreUnavailable:
+                    log.warning("lease not released, it expires by itself", conversation_id=lease.conversation_id)
         if compaction.outcome is Outcome.AWAITED:
             return compaction  # Nothing was begun, so that there is nothing to log, count or learn from.
         if compaction.outcome is Outcome.LEASE_LOST and await self._is_revoked(lease):
@@ -187,8 +190,9 @@ class LeasedCompaction:
         calls = _Calls(self, request, lease)
         try:
             return await make_chunks(builder, calls)
-        finally:
-            calls.record_rejected()
+        finally:  # Answers that were not kept for another reason than their text.
+            for answer, _, _ in [*calls.unrecorded.values()]:
+                calls.reject(answer)
 
     async def _is_stored(self, request: ChatRequest) -> bool:
         """False if the conversation was deleted before the lease was taken, of which a deletion could not know."""
@@ -214,12 +218,6 @@ class LeasedCompaction:
             except StoreUnavailable:
                 missed += 1
         raise _LeaseLost
-
-    async def _release(self, lease: Lease) -> None:
-        try:
-            await self.store.release_lease(lease)
-        except StoreUnavailable:
-            log.warning("lease not released, it expires by itself", conversation_id=lease.conversation_id)
 
     async def _is_revoked(self, lease: Lease) -> bool:
         """True if the conversation was deleted: then a summary for the request is not to be made again for it."""
@@ -256,7 +254,7 @@ class _Calls:
         self._request = request
         self._lease = lease
         self._free = asyncio.Semaphore(SIDE_BY_SIDE)
-        self._unrecorded: dict[int, tuple[SummaryAnswer, SummaryCall, float]] = {}
+        self.unrecorded: dict[int, tuple[SummaryAnswer, SummaryCall, float]] = {}
         """Answered calls with their seconds, by the identity of the answer, until it is known whether it is kept."""
 
     async def ask(self, call: SummaryCall) -> SummaryAnswer | Failure:
@@ -270,7 +268,7 @@ class _Calls:
         if isinstance(reply, SummaryAnswer):
             seconds = monotonic() - began
             leased.rates.summarised((reply.upstream, reply.model), seconds)
-            self._unrecorded[id(reply)] = reply, call, seconds
+            self.unrecorded[id(reply)] = reply, call, seconds
         return reply
 
     async def keep(self, chunk: SummaryChunk, answer: SummaryAnswer) -> SummaryChunk | None:
@@ -296,16 +294,11 @@ class _Calls:
     async def compute(self, step: Callable[[], T]) -> T:
         return await self._request.beside(self._leased.work.do, step)
 
-    def record_rejected(self) -> None:
-        """Record the answers that were not kept for another reason than their text."""
-        for answer, _, _ in [*self._unrecorded.values()]:
-            self._record(answer, None)
-
     def _record(self, answer: SummaryAnswer, kept: SummaryChunk | None) -> None:
         """Record the call's own tokens: savings are seen in the request that it was made for, and in later ones.
         `kept`: what came of it; if two replicas made the same summary at once, the stored one."""
         request, ratio = self._request, self._request.budget.line.ratio
-        _, call, seconds = self._unrecorded.pop(id(answer))
+        _, call, seconds = self.unrecorded.pop(id(answer))
         self._leased.ledger.record(
             tenant=request.tenant,
             conversation_id=request.conversation_id,

@@ -181,7 +181,7 @@ class Masks:
                     at, old_at = max(said, self._next_turn(index)), never
                 if at < never:
                     found[index] = _Used(at, mask, old_at, self._mask(index, old) if old and old_at < never else mask)
-            results += [index] * uses_of(message)
+            results += [index] * (len(message.answers) or message.is_result_text)  # One for each use of a tool.
         return found
 
     @lazy
@@ -229,11 +229,6 @@ class Masks:
         if newer.how != "changed":
             return f"[... {len(text)} characters in all, {where} ...]"
         return f"{left}\n[... {where} ...]"
-
-
-def uses_of(message: Message) -> int:
-    """Number of tool uses whose results a message holds."""
-    return len(message.answers) or int(message.is_result_text)
 
 
 def cut_arguments(arguments: str, longest: int) -> str:

@@ -285,7 +285,7 @@ class CompactionBackoff:
         """Learn from a compaction. A part that was made is no success where another one failed: without that it may
         be of no use. What others took away, or the database, says nothing of a compaction."""
         if compaction.outcome is Outcome.MADE:
-            self.succeeded(what)
+            self._latest.forget(what)
         elif compaction.outcome is Outcome.FAILED:
             self.failed(what, compaction.why)
 
@@ -296,6 +296,3 @@ class CompactionBackoff:
         doubled = FIRST_PAUSE_SECONDS * 2.0 ** min(failures - tolerated - 1, 10)
         pause = min(doubled, LONGEST_PAUSE_SECONDS) if failures > tolerated else 0.0
         self._latest.keep(what, _Setback(failures, self._clock() + pause, why))
-
-    def succeeded(self, what: HistoryKey) -> None:
-        self._latest.forget(what)

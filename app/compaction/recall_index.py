@@ -30,7 +30,7 @@ from math import log
 import snowballstemmer
 from msgspec import Struct
 
-from app.conversation.messages import History, Kind, Message, ToolCall
+from app.conversation.messages import History, Kind, Message
 
 LONGEST_PASSAGE = 480
 """Characters: some sentences, or a dozen lines of code."""
@@ -182,16 +182,13 @@ class Passage(Struct, frozen=True, order=True):
 
 def sources(message: Message) -> Sequence[str]:
     """Texts of a message that passages are taken from."""
-    return (*message.texts, *(call.arguments for call in _calls_of(message)))
+    return (*message.texts, *(call.arguments for call in (*message.calls, *message.settled)))
 
 
 def tool_called(message: Message, source: int) -> str:
     """Name of the tool whose call has these arguments; empty for a text."""
-    return _calls_of(message)[source - len(message.texts)].name if source >= len(message.texts) else ""
-
-
-def _calls_of(message: Message) -> tuple[ToolCall, ...]:
-    return (*message.calls, *message.settled)
+    calls = (*message.calls, *message.settled)
+    return calls[source - len(message.texts)].name if source >= len(message.texts) else ""
 
 
 def text_of(message: Message, passage: Passage) -> str:
@@ -277,10 +274,17 @@ class Index:
         for message in messages:
             weight = ADVICE_WEIGHT if is_advice(message) else 1.0
             self._first_passages.append(len(self.passages))
-            for passage in passages_in(message, len(self) - 1):
+            for number, passage in enumerate(passages_in(message, len(self) - 1), len(self.passages)):
+                words = self._count(message, passage)
+                self.passages.append(passage)
                 self._weights.append(weight)
                 self._is_question.append(text_of(message, passage).rstrip().endswith(tuple(QUESTION_MARKS)))
-                self._add(passage, self._count(message, passage))
+                self._words_before.append(self._words_before[-1] + words.total())
+                for word, often in words.items():
+                    numbers, counts = self._postings.setdefault(word, (array("I"), array("H")))
+                    numbers.append(number)
+                    counts.append(often)
+                self._entries += len(words)
 
     def count(self, text: str) -> Counter[str]:
         """Count the words of a text."""
@@ -346,16 +350,6 @@ class Index:
 
     def _count(self, message: Message, passage: Passage) -> Counter[str]:
         return self.count(f"{text_of(message, passage)}\n{tool_called(message, passage.source)}")
-
-    def _add(self, passage: Passage, words: Counter[str]) -> None:
-        number = len(self.passages)
-        self.passages.append(passage)
-        self._words_before.append(self._words_before[-1] + words.total())
-        for word, often in words.items():
-            numbers, counts = self._postings.setdefault(word, (array("I"), array("H")))
-            numbers.append(number)
-            counts.append(often)
-        self._entries += len(words)
 
     def _words_around(self, number: int, among: int) -> float:
         before = self._words_before

@@ -332,7 +332,8 @@ def coverage_of(
     if view is None:
         return _untouched(conversation, line)
     parts = _parts(conversation, view)
-    spared = _spared(conversation, view, cost)
+    messages = conversation.transcript.messages
+    spared = {i: cost(messages[i]) - cost(replace(messages[i], thoughts=())) for i in view.without_thinking if cost}
     for shown in parts:
         if shown["kind"] not in ("summarized", "pruned"):
             shown["tokens"] -= sum(tokens for index, tokens in spared.items() if _holds(shown, index))
@@ -368,14 +369,6 @@ def _parts(conversation: Conversation, view: View) -> list[dict[str, Any]]:
                 place = _place(part.start, part.stop - 1)
                 parts.append({"kind": "verbatim", **place, "tokens": transcript.tokens(part.start, part.stop)})
     return parts
-
-
-def _spared(conversation: Conversation, view: View, cost: Cost | None) -> dict[int, int]:
-    """Tokens of the thinking that is left out, by message."""
-    messages = conversation.transcript.messages
-    if cost is None:
-        return {}
-    return {at: cost(messages[at]) - cost(replace(messages[at], thoughts=())) for at in view.without_thinking}
 
 
 def _holds(part: dict[str, Any], index: int) -> bool:

@@ -140,7 +140,9 @@ def authored_in(texts: Sequence[str], is_protocol: bool = False) -> list[str]:
     is_mixed = is_protocol and result < len(own)
     pieces: list[str] = []
     for start, stop in ((start, min(stop, end)) for start, stop in read.parts if start < end):
-        tagged = _inside_own_tags(own, start, stop)
+        tagged, tags = (start, stop), [*_OWN_TAG.finditer(own, start, stop)]
+        if len(tags) > 1 and tags[-1]["end"] and tags[0].start() in (start, own.rfind("\n", 0, tags[0].start()) + 1):
+            tagged = tags[0].end(), tags[-1].start()  # What the client put between own tags in the part.
         if not (is_mixed and tagged == (start, stop)) and not _RECORD.fullmatch(read.lines, start, stop):
             shown = (found.span() for found in _SHOWN.finditer(own, *tagged) if found[0].strip())
             pieces += (read.text[slice(*span)] for span in shown)
@@ -251,14 +253,6 @@ def _fenced(read: _Read, own: str) -> Iterator[Span]:
             yield opened[0].start(), len(own)
         if fences := [*_FENCE.finditer(read.lines, start, stop)]:
             yield fences[0].start(), fences[-1].end()
-
-
-def _inside_own_tags(own: str, start: int, stop: int) -> Span:
-    """The span of a part, or of what the client put between own tags in it."""
-    tags = [*_OWN_TAG.finditer(own, start, stop)]
-    if len(tags) > 1 and tags[-1]["end"] and tags[0].start() in (start, own.rfind("\n", 0, tags[0].start()) + 1):
-        return tags[0].end(), tags[-1].start()
-    return start, stop
 
 
 def _enclosed(read: _Read) -> Iterator[Span]:

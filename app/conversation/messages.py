@@ -343,7 +343,9 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
 
 def _in_turn(messages: Iterable[Message], before: History | None) -> list[Message]:
     """The messages as what they are behind those before them."""
-    last = None if before is None else _last_at_work(before.rest)
+    last: Message | None = None  # The latest that says who is at work; None before the first turn.
+    if before is not None and (rest := before.rest).turn_starts:
+        last = next(message for message in reversed(rest) if message.kind in _AT_WORK or message.begins_turn)
     placed: list[Message] = []
     for message in messages:
         now = _behind(last, message) if last is not None and message.kind is Kind.USER else message
@@ -398,13 +400,6 @@ def _callers(messages: Sequence[Message]) -> dict[int, tuple[Caller | None, ...]
 
 
 _AT_WORK = frozenset({Kind.ASSISTANT, Kind.RESULT})
-
-
-def _last_at_work(history: History) -> Message | None:
-    """The latest message that says who is at work; None before the first turn."""
-    if not history.turn_starts:
-        return None
-    return next(message for message in reversed(history) if message.kind in _AT_WORK or message.begins_turn)
 
 
 def _behind(last: Message, message: Message) -> Message:

@@ -167,7 +167,9 @@ class MessageReader:
         length = known.length
         if length == len(raw_messages):
             return self._used(known).history if length else History()
-        new = self._read_each(raw_messages[length:])
+        unread = raw_messages[length:]
+        held = [*map(self._messages.get, unread)]
+        new = [message or self._remember(self._read(raw)) for raw, message in zip(unread, held, strict=True)]
         if not length and (turn := _latest_turn(new)):
             known, new = _grown(_EMPTY, new[:turn]), new[turn:]
             length = turn
@@ -208,10 +210,6 @@ class MessageReader:
                 return known
         return _EMPTY
 
-    def _read_each(self, raw_messages: Sequence[bytes]) -> list[Message]:
-        held = list(map(self._messages.get, raw_messages))
-        return [message or self._remember(self._read(raw)) for raw, message in zip(raw_messages, held, strict=True)]
-
     def _remember(self, message: Message) -> Message:
         """The message, or an equal one that another thread was faster to keep."""
         with self._lock:
@@ -236,7 +234,9 @@ def _grown(known: _Known, new: Sequence[Message]) -> _Known:
     history = known.history.grown(new) if known.length else History(new)
     raw, size = (*known.raw_messages, *map(_raw, new)), known.size
     for message in new:
-        size += _held_bytes(message) + PLACE_BYTES
+        # Of its own: one character out of a thousand may make all of a text four times as large.
+        held = (*message.texts, *message.thoughts, *(call.arguments for call in message.calls))
+        size += len(message.raw) + sum(map(getsizeof, held)) + MESSAGE_BYTES + PLACE_BYTES
     before = known.place if known.length else None
     return _Known(len(raw), raw, history, size, size, (len(raw), raw[-1]), before)
 
@@ -247,12 +247,6 @@ _raw = attrgetter("raw")
 def _latest_turn(messages: Sequence[Message]) -> int:
     """Place at which the latest turn begins; 0 where it is the first one, or there is none."""
     return next((index for index in range(len(messages) - 1, 0, -1) if messages[index].kind is Kind.USER), 0)
-
-
-def _held_bytes(message: Message) -> int:
-    """Bytes that it holds of its own: one character out of a thousand may make all of a text four times as large."""
-    texts = sum(map(getsizeof, (*message.texts, *message.thoughts)))
-    return len(message.raw) + texts + sum(getsizeof(call.arguments) for call in message.calls) + MESSAGE_BYTES
 
 
 SHORTEST = 32_768

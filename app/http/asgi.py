@@ -280,7 +280,8 @@ class ClientAnswer:
 
     async def start(self, status: int, headers: Headers) -> None:
         self.started = True
-        await self._send({"type": "http.response.start", "status": status, "headers": self._signed(status, headers)})
+        signed = headers if self._signature is None else self._signature.under(status, headers)
+        await self._send({"type": "http.response.start", "status": status, "headers": signed})
 
     async def body(self, piece: bytes) -> None:
         if not piece:
@@ -306,9 +307,6 @@ class ClientAnswer:
         else:
             self.started = self.ended = True
             connection.answer(status, signature.lines_of(status, headers, names, len(body)), body)
-
-    def _signed(self, status: int, headers: Headers) -> Headers:
-        return headers if self._signature is None else self._signature.under(status, headers)
 
     async def error(self, error: StenoError, headers: Headers | None = None, body: bytes | None = None) -> None:
         """Send an error. `body`: in the request's own format."""

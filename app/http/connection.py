@@ -196,7 +196,9 @@ class Exchange:
         connection, reading = self._connection, self._reading
         try:
             if isinstance(content, bytes):
-                self._write_whole(written.head, content)
+                self._written = True
+                pieces = (written.head + content,) if len(content) <= JOINED else (written.head, content)
+                connection.write(*pieces)
                 while connection.is_full and not reading.arrived:
                     await self._something(self._timeouts.between_bytes)
             else:
@@ -204,7 +206,7 @@ class Exchange:
             while not reading.arrived:
                 await self._something(self._timeouts.first_byte)
         except BaseException:
-            self._give_up()
+            await self.close()
             raise
         self.status, self.headers = reading.status, reading.headers
 
@@ -256,7 +258,8 @@ class Exchange:
 
     async def close(self) -> None:
         """Give the answer up: the provider sees the connection close, unless it has answered whole."""
-        self._give_up()
+        if self._connection.exchange is self:
+            self._connection.abort()
 
     # What the connection calls.
 
@@ -291,13 +294,6 @@ class Exchange:
     def wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-    def _write_whole(self, head: bytes, content: bytes) -> None:
-        self._written = True
-        if len(content) <= JOINED:
-            self._connection.write(head + content)
-        else:
-            self._connection.write(head, content)
 
     async def _send_arriving(self, written: WrittenHead, content: AsyncIterator[bytes]) -> None:
         """A body of known or unknown length. A refusal ends it early, and then the connection is not used again."""
@@ -359,7 +355,3 @@ class Exchange:
         if self._reading.arrived:
             return UpstreamDisconnected("The provider closed the connection in the middle of its answer.")
         return UpstreamDisconnected("The provider closed the connection before it answered.")
-
-    def _give_up(self) -> None:
-        if self._connection.exchange is self:
-            self._connection.abort()

@@ -138,7 +138,11 @@ def for_summary(headers: Headers) -> Headers:
 
     Nor its hops: a call of our own begins here.
     """
-    kept = [(k, v) for k, v in forwarded(headers, read_here=False) if not _about_the_request(k)]
+    kept = [
+        (name, value)
+        for name, value in forwarded(headers, read_here=False)
+        if name not in NOT_FOR_SUMMARIES and name not in (CALL, HOPS) and not name.startswith(b"x-stainless-")
+    ]
     return [
         *kept,
         (b"content-type", b"application/json"),
@@ -152,10 +156,6 @@ def with_missing(headers: Headers, needed: Iterable[tuple[bytes, bytes]]) -> Hea
     """The headers, with those that are missing added."""
     said = {name for name, _ in headers}
     return [*headers, *(header for header in needed if header[0] not in said)]
-
-
-def _about_the_request(name: bytes) -> bool:
-    return name in NOT_FOR_SUMMARIES or name in (CALL, HOPS) or name.startswith(b"x-stainless-")
 
 
 def returned(

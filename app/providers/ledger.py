@@ -53,15 +53,6 @@ class _Latest(Struct, frozen=True):
     messages: int
     at: float
 
-    def begins(self, chain: Chain) -> bool:
-        """Whether its history is the beginning of that one, or all of it."""
-        return self.messages < len(chain.digests) and chain[self.messages] == self.end
-
-
-def new_request_id() -> str:
-    """An id for one request of a client, and all calls that it leads to."""
-    return f"req_{token_hex(12)}"
-
 
 class Ledger:
     """Records calls behind the answers."""
@@ -170,8 +161,8 @@ class Ledger:
     def _uncompacted(self, of: tuple[str, str, str], tokens: Tokens, chain: Chain, sizes: PromptEstimate) -> Tokens:
         """The usage of the client's own request; the answer is remembered for the next one."""
         latest = self._sent.get(of)
-        if latest is not None and not latest.begins(chain):
-            latest = None  # Another branch, or edited.
+        if latest is not None and (latest.messages >= len(chain.digests) or chain[latest.messages] != latest.end):
+            latest = None  # It does not begin this history: another branch, or edited.
         before, recent = (latest.sent, self._is_recent(latest)) if latest else (None, False)
         whole = uncompacted_usage(tokens, sizes, before, recent=recent)
         if (sent := earlier_request(tokens, whole, sizes, before)) is not None:

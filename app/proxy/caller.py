@@ -26,7 +26,7 @@ from app.errors import InvalidCredentials, InvalidRequest, MissingCredentials
 from app.formats.format import WireFormat
 from app.http.credentials import keys_in
 from app.http.proxies import Network, is_from_this_machine, is_trusted
-from app.http.relayed import SUMMARY_CALL, Headers, forwarded
+from app.http.relayed import Headers, forwarded
 from app.http.upstream import Upstream
 from app.http.writing import RequestHead
 
@@ -57,15 +57,6 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
     @lazy
     def _first(self) -> Mapping[bytes, bytes]:
         return dict(reversed(self.headers))
-
-    @lazy
-    def asks_for_summary(self) -> bool:
-        """True if the caller is Steno itself, here or elsewhere, with a call for a summary."""
-        return self._first.get(SUMMARY_CALL[0]) == SUMMARY_CALL[1]
-
-    @lazy
-    def encodes_bodies(self) -> bool:
-        return bool(self._first.get(b"content-encoding"))
 
     def with_plain_body(self) -> Caller:
         return replace(self, headers=[header for header in self.headers if header[0] != b"content-encoding"])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from time import monotonic
 from typing import Any, ClassVar
@@ -48,21 +49,16 @@ FAILED = Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
 """Decision about a request that could not be prepared."""
 
 
-class Logged:
-    """Context in which a fault of Steno's own is logged: it fails no request that would work without Steno."""
-
-    def __init__(self, event: str, *raised: type[Exception], **members: str) -> None:
-        """`raised`: errors that are no fault."""
-        self._event, self._raised, self._members = event, raised, members
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        is_fault = isinstance(error, Exception) and not isinstance(error, self._raised)
-        if is_fault:
-            log.error(self._event, exc_info=error, **self._members)
-        return is_fault
+@contextmanager
+def logged(event: str, *raised: type[Exception], **members: str) -> Iterator[None]:
+    """Context in which a fault of Steno's own is logged: it fails no request that would work without Steno. `raised`:
+    errors that are no fault."""
+    try:
+        yield
+    except raised:
+        raise
+    except Exception:
+        log.exception(event, **members)
 
 
 class ChatEndpoint:
@@ -142,7 +138,7 @@ class ChatEndpoint:
             caller = replace(caller, headers=span.parent_of(caller.headers))
         at_most, connection = limits.largest_body, scope.get(CONNECTION)
         body = await read_body(receive, scope["headers"], at_most, limits.receive_seconds, count, connection)
-        if caller.encodes_bodies:
+        if caller.header(b"content-encoding"):
             plain = await plain_body(body, caller.headers, at_most, count, services.work, caller.tenant)
             if plain is not None:
                 exchange.encoded = caller, body
@@ -166,7 +162,7 @@ class ChatEndpoint:
         began, decision = None, UNTOUCHED
         if request.thinking_from or not request.is_left_alone:
             decision = FAILED
-            with Logged("a request was not prepared", **request.log_ids):
+            with logged("a request was not prepared", **request.log_ids):
                 at_once = None if request.thinking_from else untouched(request)
                 if at_once is None:
                     began = monotonic()
@@ -209,14 +205,12 @@ class ChatEndpoint:
 
     async def _send_once(self, exchange: Exchange, attempt: Attempt) -> None:
         request = attempt.request
-        if attempt.decision.view is None:
-            body = attempt.body()
-        else:
-            body = await request.beside(self._services.work.do, attempt.body)
+        write = partial(request.payload, attempt.decision, ask_usage=attempt.asks_usage)
+        body = await request.beside(self._services.work.do, write) if attempt.decision.view else write()
         attempt.size = len(body)
         answering = await exchange.call(request.provider, body, request.model, logs_refusal=False)
         learn_status(attempt, answering.status)
-        with Logged("a refusal was not learnt from", StenoError):
+        with logged("a refusal was not learnt from", StenoError):
             await inspect_answer(exchange, attempt, answering)
         is_shown = attempt.refusal is None or not attempt.refusal.keeps_messages
         if answering.status >= FIRST_ERROR and is_shown:
@@ -226,7 +220,7 @@ class ChatEndpoint:
         """Send another payload in place of a refused one, once at most. Return the attempt whose answer is the
         client's."""
         changed, is_taken = None, False
-        with Logged("a request was not prepared", **refused.request.log_ids):
+        with logged("a request was not prepared", **refused.request.log_ids):
             changed = await choose_recovery(exchange, refused)
         if changed is not None:
             exchange.is_recovering = True
@@ -253,11 +247,11 @@ class ChatEndpoint:
         if editor is not None:
             usage = attempt.calls[-1].usage = editor.usage
             if editor.complete and not editor.failed:
-                with Logged("an answer's usage was not learnt from"):
+                with logged("an answer's usage was not learnt from"):
                     kind = value_of(attempt.answering.headers, b"content-type") or ""
                     learn_usage(services, attempt, usage, streamed=kind.lower().startswith(EVENT_STREAM))
             if editor.window_full or (editor.at_length and not editor.text_bytes):
-                with Logged("a full window was not learnt from"):
+                with logged("a full window was not learnt from"):
                     learn_cut(attempt, editor, is_empty=not editor.text_bytes)
         if exchange.record.span is not None:
             calls = exchange.attempts[-1].calls
@@ -271,7 +265,7 @@ class ChatEndpoint:
         """Keep what is left of a request that is over: the cost of its calls, and its context."""
         store = self._services.store
         for attempt in attempts:
-            with Logged("an answer was not recorded"):
+            with logged("an answer was not recorded"):
                 record_calls(self._services, attempt)
         store.writes.record(conversation_seen(request, decision))
         if self._services.keeps_messages:

@@ -302,9 +302,6 @@ class Attempt:
         """Estimate of what is sent."""
         return self.request.forwarded(self.decision)
 
-    def body(self) -> bytes:
-        return self.request.payload(self.decision, ask_usage=self.asks_usage)
-
     def mark_refused(self) -> None:
         """Note that a call with status 200 was as good as a refusal: another answer may go to the client."""
         self.calls[-1].status = HTTPStatus.BAD_REQUEST

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
 from time import monotonic
 from typing import Self
@@ -18,7 +18,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from app.compaction.fallback import Decision
 from app.compaction.request import ChatRequest
-from app.compaction.view import Note, Recalled
+from app.compaction.view import Recalled
 from app.conversation.reasons import Code, Reason
 from app.errors import StenoError, UpstreamDisconnected
 from app.formats.answers import LARGEST_WHOLE, AnswerEditor, ContextMembers
@@ -82,6 +82,8 @@ class Context(msgspec.Struct, frozen=True):
 def context_of(request: ChatRequest, decision: Decision) -> Context:
     """Say what was done to the context of a request."""
     view = decision.view
+    recalled = view.recalled if view else ()
+    quoted = {index for part in recalled if isinstance(part, Recalled) for index in part.messages}
     return Context(
         conversation_id=request.conversation_id,
         status=decision.status,
@@ -90,14 +92,8 @@ def context_of(request: ChatRequest, decision: Decision) -> Context:
         chunks=[chunk.id for chunk in view.chunks] if view else [],
         reason=decision.reason,
         messages=(view and view.changed) or UNSET,
-        recalled=(view and _recalled(request, view.recalled)) or UNSET,
+        recalled={"messages": len(quoted), "tokens": request.recalled(recalled)} if recalled else UNSET,
     )
-
-
-def _recalled(request: ChatRequest, notes: Sequence[Recalled | Note]) -> Mapping[str, int]:
-    """Count the quoted messages, and the provider's tokens of everything that is brought back; empty if nothing is."""
-    quoted = {index for note in notes if isinstance(note, Recalled) for index in note.messages}
-    return {"messages": len(quoted), "tokens": request.recalled(notes)} if notes else {}
 
 
 def status_member(decision: Decision) -> bytes:

@@ -32,7 +32,7 @@ from app.formats.requests import BOUNDS, BodyBounds, TooManyMessages, WireReques
 from app.formats.sse import EVENT_SHAPES, EventShape
 from app.http import own_headers
 from app.http.encodings import DecodedTooLarge, UndecodableBody, decoded, decoders, encodings_of
-from app.http.relayed import Headers
+from app.http.relayed import SUMMARY_CALL, Headers
 from app.providers.providers import Provider, Providers
 from app.providers.registry import cap_of
 from app.proxy.caller import Caller
@@ -139,10 +139,10 @@ async def read_request(
     compacted, or the client could not go on at all: behind Steno's summaries it sees small prompts only. Where it
     holds signed thinking, which may be refused after earlier compactions, it is a request that is not compacted.
     """
-    if caller.asks_for_summary:
+    if SUMMARY_CALL in caller.headers:  # Of Steno itself, here or elsewhere.
         return Unread(Reason(Code.SUMMARY_CALL), body)
     try:
-        if caller.encodes_bodies:
+        if caller.header(b"content-encoding"):
             raise Unreadable("The body is encoded in a way that cannot be undone.")
         wire = await split_body(services, caller, body)
         handed_off = wire.hands_off

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from secrets import token_hex
 from typing import Any, Literal
 from urllib.parse import unquote_to_bytes
 
@@ -24,7 +25,6 @@ from app.http.hops import check_hops
 from app.http.host_policy import AUTHORITY, HostPolicy, check_type, is_preflight, preflight_headers, shared_with
 from app.http.own_headers import COUNT
 from app.http.relayed import Headers, value_of
-from app.providers.ledger import new_request_id
 from app.proxy.conversation_ids import IN_PATH, name_in_path
 from app.proxy.exchange import LONGEST_PATH, REQUEST, RequestRecord
 from app.runtime.bounded import LogThrottle
@@ -112,7 +112,8 @@ class Router:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"][:LONGEST_PATH].decode("latin-1")
-        record = RequestRecord(new_request_id(), scope["method"], path, self._throttle, self._metrics, self._verbose)
+        id_ = f"req_{token_hex(12)}"  # Of all calls that it leads to, too.
+        record = RequestRecord(id_, scope["method"], path, self._throttle, self._metrics, self._verbose)
         scope[REQUEST] = record
         try:
             await self._serve(record, scope, receive, send)

@@ -9,7 +9,7 @@ from app.compaction.budget import CAP, Shares
 from app.compaction.mask import MaskPolicy
 from app.compaction.policy import Policy
 from app.compaction.recall import RecallPolicy
-from app.settings import CompactionSettings, Settings, SummarySettings
+from app.settings import CompactionSettings, Settings, SummarySettings, entry_of
 from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
 
 OPERATIONAL = ("pinned_text", "wait_seconds")
@@ -48,7 +48,7 @@ class Policies:
 
     def of(self, model: str, preset: PresetName | None = None) -> AppliedPolicy:
         """Policy of a request by its own choice, else its model's, else the operator's."""
-        of_model = self._settings.of_model(model)
+        of_model = entry_of(model, self._settings.models)
         return self._policies[preset or (of_model and of_model.preset) or self._settings.compaction.preset]
 
     def _sections(self, name: PresetName) -> tuple[CompactionSettings, SummarySettings]:

@@ -165,10 +165,6 @@ class Settings(BaseSettings):
         host, port = self.server.host, self.server.port
         return [key for key, at in upstreams.items() if leads_to(at.base_url, host, port)]
 
-    def of_model(self, model: str) -> ModelSettings | None:
-        """Entry of `models` that decides about a model; None if none fits."""
-        return entry_of(model, self.models)
-
     def tariff_of(self, asked: str, answered: str = "") -> Tariff | None:
         """Price by the first entry that fits the model that answered, or else the one that was asked for; None if none
         does. An entry for every name (`*`) says nothing about a name that only an answer has."""
@@ -180,7 +176,7 @@ class Settings(BaseSettings):
 
     def base_model(self, model: str) -> str:
         """Model that the given one is counted and sized as."""
-        entry = self.of_model(model)
+        entry = entry_of(model, self.models)
         return (entry and entry.base_model) or model
 
     @classmethod

@@ -177,7 +177,10 @@ def observe(calibration: Calibration, sample: Sample) -> Calibration:
     """The calibration after one more sample; the same one if the sample is rejected."""
     if rejection_reason(calibration, sample):
         return calibration
-    recent = _latest(calibration.recent, sample, calibration.prior.bounds.large)
+    recent, large = calibration.recent, calibration.prior.bounds.large
+    same_size = [kept for kept in recent if (kept.estimate < large) == (sample.estimate < large)]
+    oldest = recent.index(same_size[0]) if len(same_size) >= KEPT else len(recent)
+    recent = (*recent[:oldest], *recent[oldest + 1 :], sample)
     best = _best(calibration.prior, recent)
     # With every small change of the line the same history would be sent otherwise.
     pairs = [(best.to_provider_tokens(size), calibration.line.to_provider_tokens(size)) for size in SIZES]
@@ -222,12 +225,6 @@ def tolerance_of(reported: int) -> float:
 def picture_scale(ratio: float) -> float:
     """The ratio, rounded to one of about a hundred steps."""
     return exp(round(log(ratio) / SCALE_STEP) * SCALE_STEP)
-
-
-def _latest(recent: Sequence[Sample], sample: Sample, large: int) -> tuple[Sample, ...]:
-    same_size = [kept for kept in recent if (kept.estimate < large) == (sample.estimate < large)]
-    oldest = recent.index(same_size[0]) if len(same_size) >= KEPT else len(recent)
-    return (*recent[:oldest], *recent[oldest + 1 :], sample)
 
 
 def _best(prior: Prior, samples: Sequence[Sample]) -> Line:

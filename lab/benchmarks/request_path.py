@@ -58,9 +58,11 @@ class RequestPath:
 
     def line(self, what: str) -> str:
         compaction = sum(file.startswith("compaction/") for file in self.files())
+        # Comprehensions and lambdas have names such as `<listcomp>`; the former are functions only before Python 3.12.
+        defs = sum(not code.co_name.startswith("<") for code in self.functions)
         return (
-            f"{what}: {len(self.files())} files ({compaction} in compaction), {len(self.functions)} functions,"
-            f" {sum(self.calls.values())} calls between files"
+            f"{what}: {len(self.files())} files ({compaction} in compaction), {len(self.functions)} functions"
+            f" ({defs} of them by `def`), {sum(self.calls.values())} calls between files"
         )
 
 

@@ -66,7 +66,7 @@ def test_a_success_ends_it() -> None:
     setbacks = CompactionBackoff(Clock())
     for length in range(1, 5):
         setbacks.failed(history(*"abcd"[:length]), WHY)
-    setbacks.succeeded(history(*"abcde"))
+    setbacks.learn(history(*"abcde"), Compaction(()))
     setbacks.failed(history(*"abcde"), WHY)
     assert setbacks.pauses(history(*"abcde")) is None
 
@@ -115,7 +115,7 @@ def test_what_failed_the_last_time_is_known_until_it_succeeds() -> None:
     clock.now += 10_000.0
     assert setbacks.failed_last(history("a", "b"))
     assert not setbacks.failed_last(history("b"))
-    setbacks.succeeded(A)
+    setbacks.learn(A, Compaction(()))
     assert not setbacks.failed_last(A)
 
 
