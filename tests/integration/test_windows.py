@@ -113,8 +113,11 @@ async def test_another_provider_learns_for_itself(store: Store, monkeypatch: pyt
 
 
 async def test_what_could_not_be_stored_yet_is_kept_in_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def no_store(*_: object) -> None:
+        pass
+
     windows = windows_of(store, monkeypatch)
-    monkeypatch.setattr(windows, "_write", lambda _: None)
+    monkeypatch.setattr(windows, "_store_limit", no_store)
     windows.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     await windows.load()
     assert windows.window_of("gpt-4o", TENANT).context == LIMIT
