@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 46_165,
+    "app": 46_171,
     "app/cli": 2_655,
     "app/compaction": 10_634,
     "app/conversation": 2_074,
@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 2_126,
     "app/formats": 6_624,
-    "tests": 64_205,
+    "tests": 64_213,
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""

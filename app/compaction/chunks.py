@@ -66,7 +66,7 @@ class SummaryChunk(Struct, frozen=True):
     values: tuple[str, ...] = ()
     """Exact values of its range, made by code: most useful first."""
     user_words: tuple[UserWords, ...] = ()
-    """The user's words in its range, in order: see `summary.user_words`."""
+    """The user's words in its range, in order: see `compaction/user_words`."""
     user_words_tokens: int = 0
     """Estimate of these, as they stand in a payload."""
     values_kept: float | None = None

@@ -164,10 +164,6 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_onl
         """Number of turns that have begun."""
         return len(self.conversation.transcript.turn_starts)
 
-    @property
-    def log_ids(self) -> dict[str, str]:
-        return {"request_id": self.request_id, "conversation_id": self.conversation_id}
-
     def history(self, *scope: Hashable) -> HistoryKey:
         """Key of the history: a name may stand for many. Its digests tell whose it is. With the begin of a plan's
         range as its scope, the key by which failures of that compaction are remembered; the end moves with every turn.

@@ -34,7 +34,7 @@ from app.store.usage import read_records
 
 Tone = Literal["plain", "over", "done", "bad"]
 Plan = Mapping[str, Any]
-"""Plan as it is stored: see `compaction/explain`."""
+"""Plan as it is stored: see `account_of` in `compaction/fallback`."""
 _WORD = re.compile(r"[a-z_]+")
 _BY_WORD = {str(code): code for code in Code}
 SOURCES = {

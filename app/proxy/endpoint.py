@@ -50,15 +50,15 @@ FAILED = Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
 
 
 @contextmanager
-def logged(event: str, *raised: type[Exception], **members: str) -> Iterator[None]:
-    """Context in which a fault of Steno's own is logged: it fails no request that would work without Steno. `raised`:
+def tolerated(event: str, request: ChatRequest, *raised: type[Exception]) -> Iterator[None]:
+    """Log a fault of Steno's own and go on after it: it fails no request that would work without Steno. `raised`:
     errors that are no fault."""
     try:
         yield
     except raised:
         raise
     except Exception:
-        log.exception(event, **members)
+        log.exception(event, request_id=request.request_id, conversation_id=request.conversation_id)
 
 
 class ChatEndpoint:
@@ -162,7 +162,7 @@ class ChatEndpoint:
         began, decision = None, UNTOUCHED
         if request.thinking_from or not request.is_left_alone:
             decision = FAILED
-            with logged("a request was not prepared", **request.log_ids):
+            with tolerated("a request was not prepared", request):
                 at_once = None if request.thinking_from else untouched(request)
                 if at_once is None:
                     began = monotonic()
@@ -210,7 +210,7 @@ class ChatEndpoint:
         attempt.size = len(body)
         answering = await exchange.call(request.provider, body, request.model, logs_refusal=False)
         learn_status(attempt, answering.status)
-        with logged("a refusal was not learnt from", StenoError):
+        with tolerated("a refusal was not learnt from", request, StenoError):
             await inspect_answer(exchange, attempt, answering)
         is_shown = attempt.refusal is None or not attempt.refusal.keeps_messages
         if answering.status >= FIRST_ERROR and is_shown:
@@ -220,7 +220,7 @@ class ChatEndpoint:
         """Send another payload in place of a refused one, once at most. Return the attempt whose answer is the
         client's."""
         changed, is_taken = None, False
-        with logged("a request was not prepared", **refused.request.log_ids):
+        with tolerated("a request was not prepared", refused.request):
             changed = await choose_recovery(exchange, refused)
         if changed is not None:
             exchange.is_recovering = True
@@ -247,11 +247,11 @@ class ChatEndpoint:
         if editor is not None:
             usage = attempt.calls[-1].usage = editor.usage
             if editor.complete and not editor.failed:
-                with logged("an answer's usage was not learnt from"):
+                with tolerated("an answer's usage was not learnt from", request):
                     kind = value_of(attempt.answering.headers, b"content-type") or ""
                     learn_usage(services, attempt, usage, streamed=kind.lower().startswith(EVENT_STREAM))
             if editor.window_full or (editor.at_length and not editor.text_bytes):
-                with logged("a full window was not learnt from"):
+                with tolerated("a full window was not learnt from", request):
                     learn_cut(attempt, editor, is_empty=not editor.text_bytes)
         if exchange.record.span is not None:
             calls = exchange.attempts[-1].calls
@@ -265,7 +265,7 @@ class ChatEndpoint:
         """Keep what is left of a request that is over: the cost of its calls, and its context."""
         store = self._services.store
         for attempt in attempts:
-            with logged("an answer was not recorded"):
+            with tolerated("an answer was not recorded", request):
                 record_calls(self._services, attempt)
         store.writes.record(conversation_seen(request, decision))
         if self._services.keeps_messages:

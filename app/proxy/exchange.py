@@ -120,15 +120,16 @@ class RequestRecord:
         if waited and began is not None and not self.has_waited:
             self.has_waited = True
             self.metrics.waits.observe(monotonic() - began)
-        about = {
-            **request.log_ids,
-            "upstream": request.provider.name,
-            "model": request.model[:LONGEST_MODEL],
-            "window": request.window.context,
-        }
         if decision.view is None and not decision.why:
             if self.verbose:
-                log.debug("payload untouched", **about)
+                log.debug(
+                    "payload untouched",
+                    request_id=self.request_id,
+                    conversation_id=request.conversation_id,
+                    upstream=request.provider.name,
+                    model=request.model[:LONGEST_MODEL],
+                    window=request.window.context,
+                )
             return
         if decision.why:
             self.metrics.not_done(decision.why)
@@ -138,7 +139,11 @@ class RequestRecord:
         tell = log.info if decision.why in _NO_FAILURE else log.warning
         tell(
             "payload unchanged" if decision.view is None else "payload changed",
-            **about,
+            request_id=self.request_id,
+            conversation_id=request.conversation_id,
+            upstream=request.provider.name,
+            model=request.model[:LONGEST_MODEL],
+            window=request.window.context,
             context_status=decision.status,
             actions=list(decision.actions),
             messages=dict(decision.view.changed) if decision.view else {},
@@ -166,8 +171,10 @@ class RequestRecord:
         """Log a refusal of the provider, unless the request was simply sent once more without what it refused."""
         log.warning(
             "provider refused",
-            **self._call_ids,
+            request_id=self.request_id,
             provider_request_id=value_of(answering.headers, b"x-request-id"),
+            upstream=self.upstream,
+            model=self.model,
             status=answering.status,
             remedy=_FAULT if answering.status >= 500 else _STATUSES.get(answering.status),
         )
@@ -194,7 +201,9 @@ class RequestRecord:
         elif (times := self.throttle.count(self.upstream)) is not None:
             log.warning(
                 "provider failed",
-                **self._call_ids,
+                request_id=self.request_id,
+                upstream=self.upstream,
+                model=self.model,
                 status=error.status,
                 code=error.code,
                 times=times,
@@ -207,11 +216,7 @@ class RequestRecord:
             self.span.failed(error.code)
         if isinstance(error, _OF_PROVIDER):
             self.metrics.upstream_error(error.code)
-        log.warning("answer cut", **self._call_ids, code=error.code)
-
-    @property
-    def _call_ids(self) -> Mapping[str, str | None]:
-        return {"request_id": self.request_id, "upstream": self.upstream, "model": self.model}
+        log.warning("answer cut", request_id=self.request_id, upstream=self.upstream, model=self.model, code=error.code)
 
 
 def _describe(span: Span, request: ChatRequest, decision: Decision) -> None:

@@ -21,7 +21,7 @@ from app.http.asgi import (
     until_disconnect,
 )
 from app.http.relayed import Headers, forwarded, value_of
-from app.proxy.endpoint import FAILED, ChatEndpoint, logged
+from app.proxy.endpoint import FAILED, ChatEndpoint, tolerated
 from app.proxy.exchange import REQUEST, Exchange
 from app.proxy.reply import (
     bypass,
@@ -59,7 +59,7 @@ class CountingEndpoint(ChatEndpoint):
             await relay_unread(exchange, request, remembers=False)
             return
         decision = FAILED
-        with logged("a request was not prepared", **request.log_ids):
+        with tolerated("a request was not prepared", request):
             decision = await services.compactor.dry_run(request).simulate(summaries=False)
         await count_messages(services, request.tenant, request.conversation, request.prompt)
         exchange.headers = context_headers(request, decision)

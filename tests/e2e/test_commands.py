@@ -91,7 +91,7 @@ def test_a_plan_says_in_words_what_would_happen(tmp_path: Path, simulator: Simul
 def test_what_is_no_request_is_not_planned(tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text("[]")
     (tmp_path / "empty.json").write_text("{}")
-    for file, said in (("list.json", "must be a JSON object"), ("empty.json", "messages")):
+    for file, said in (("list.json", "must be a JSON object"), ("empty.json", "names no model")):
         ended = run(tmp_path, "plan", file, "--upstream", "http://127.0.0.1:1/v1")
         assert ended.returncode == 1
         assert said in ended.stderr

@@ -25,13 +25,19 @@ APP = Path(__file__).parents[2] / "app"
 PAGE = (APP.parent / "docs" / "logs.md").read_text()
 
 
+OF_A_REQUEST = frozenset({"request_id", "conversation_id"})
+"""Fields of a fault that a request outlives (`tolerated`)."""
+
+
 @cache
 def logged() -> list[tuple[str, frozenset[str]]]:
     """Each event in the code with its fields."""
     found = []
     for path in APP.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text())):
-            if isinstance(call, ast.Call) and _logs(call.func):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "tolerated":
+                found += [(event, OF_A_REQUEST) for event in _texts(call.args[0])]
+            elif isinstance(call, ast.Call) and _logs(call.func) and not isinstance(call.args[0], ast.Name):
                 assert all(keyword.arg for keyword in call.keywords), f"{path}: fields are named one by one"
                 fields = frozenset(str(keyword.arg) for keyword in call.keywords)
                 found += [(event, fields) for event in _texts(call.args[0])]

@@ -14,7 +14,7 @@ from app.http.reading import LONGEST_HEAD, MOST_INTERIM, AnswerReading, GarbledA
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
-WHOLE = OK + b"Content-Length: 2\r\nX-PlanningState: a\r\nx-case: \xe9 \t\r\nempty:\r\n\r\nhi"
+WHOLE = OK + b"Content-Length: 2\r\nX-Case: a\r\nx-case: \xe9 \t\r\nempty:\r\n\r\nhi"
 
 Verdict = tuple[str, int, list[tuple[bytes, bytes]], bytes, bool]
 
