@@ -14,20 +14,20 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 46_171,
+    "app": 46_143,
     "app/cli": 2_655,
-    "app/compaction": 10_634,
+    "app/compaction": 10_621,
     "app/conversation": 2_074,
     "app/http": 3_302,
     "app/inspector": 3_028,
-    "app/providers": 1_801,
+    "app/providers": 1_797,
     "app/proxy": 2_979,
     "app/api": 2_857,
     "app/runtime": 592,
     "app/settings": 1_985,
-    "app/store": 4_646,
+    "app/store": 4_642,
     "app/telemetry": 540,
-    "app/tokens": 2_126,
+    "app/tokens": 2_117,
     "app/formats": 6_624,
     "tests": 64_213,
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command

@@ -192,19 +192,18 @@ class Compactor:
         return self._leased.memory.chunks_in(request.place, request.series, request.conversation.cut_digests)
 
     def summary_options(self, request: ChatRequest) -> SummaryBrief:
-        return self._leased.routing.brief(request, warm=self._is_warm(request))
+        warm = self._leased.ledger.is_warm(*request.place, request.model)
+        return self._leased.routing.brief(request, warm=warm)
 
     def prices(self, request: ChatRequest, summariser: str | None = None) -> Prices:
-        price_of = self._leased.ledger.price_of
+        ledger = self._leased.ledger
+        price_of, warm = ledger.price_of, ledger.is_warm(*request.place, request.model)
         price, price_there = price_of(request.model), summariser and price_of(summariser)
         if price is None or (summariser and price_there is None):
             # One of them alone would be in another currency.
             price, price_there = COMMON_PRICE, summariser and COMMON_PRICE
         is_own = self._leased.routing.is_by_own_model(request)
-        return Prices(rates_of(price, warm=self._is_warm(request)), price_there or None, is_own)
-
-    def _is_warm(self, request: ChatRequest) -> bool:
-        return self._leased.ledger.is_warm(request.tenant, request.conversation_id, request.model)
+        return Prices(rates_of(price, warm=warm), price_there or None, is_own)
 
     def lately(self, request: ChatRequest, plan: Plan) -> Lately:
         leased, place, key = self._leased, request.place, request.history(plan.range.from_digest)

@@ -462,7 +462,14 @@ class _Quoter:
     def _quote_for(self, question: int) -> QuotedNote | None:
         among = self._index.passages_before(max((i for i in self._hidden if i < question), default=-1) + 1)
         found = find_passages(question, self._messages, self._index, among, partial(self._may_quote, question))
-        room, fence = self._room_for(question), fence_of(self._chain[question])
+        usual, fence = self._room.usual, fence_of(self._chain[question])
+        # More than usual by the share of it that asks.
+        asking = _asking_share(_own_text(self._messages[question]))
+        room = usual + int(asking * (self._room.wide - usual))
+        if question < self._origin:
+            room = max(0, min(room, self._room.free))
+        else:
+            room = max(usual, min(room, self._room.later - self._transcript.tokens(self._origin, question + 1)))
         chosen = self._choose(found, fence, room)
         while chosen:
             passages = _joined(self._index.passages[number] for number in chosen)
@@ -471,14 +478,6 @@ class _Quoter:
                 return Recalled(tuple(sorted({passage.message for passage in passages})), text, tokens), tuple(chosen)
             chosen.pop()  # It is a little more than the sum of its parts.
         return None
-
-    def _room_for(self, question: int) -> int:
-        """Tokens for one message: more than usual by the share of it that asks."""
-        room = self._room
-        wide = room.usual + int(_asking_share(_own_text(self._messages[question])) * (room.wide - room.usual))
-        if question < self._origin:
-            return max(0, min(wide, room.free))
-        return max(room.usual, min(wide, room.later - self._transcript.tokens(self._origin, question + 1)))
 
     def _may_quote(self, question: int, number: int) -> bool:
         passage = self._index.passages[number]

@@ -140,23 +140,20 @@ class Words:
         for token in _TOKEN.findall(text):
             if token.isascii() and token.isalpha() and (token.islower() or token.istitle()):
                 yield self._stem(token.lower())
-            else:
-                yield from self._in_token(token)
-
-    def _in_token(self, token: str) -> Iterator[str]:
-        if _is_name(token):
-            whole = token.casefold()[:LONGEST_WORD]
-            yield whole
-            if "," in whole:
-                yield whole.replace(",", "")
-            if token.isdigit() or len(token) > LONGEST_NAME:
-                return
-        for part in _PARTS.findall(_CAMEL.sub(" ", token)):
-            for place, letters in enumerate(_UNSPACED.split(part.casefold())):
-                if place % 2 and len(letters) > 1:
-                    yield from (first + second for first, second in pairwise(letters))
-                elif letters:
-                    yield letters if place % 2 else self._stem(letters)
+                continue
+            if _is_name(token):
+                whole = token.casefold()[:LONGEST_WORD]
+                yield whole
+                if "," in whole:
+                    yield whole.replace(",", "")
+                if token.isdigit() or len(token) > LONGEST_NAME:
+                    continue
+            for part in _PARTS.findall(_CAMEL.sub(" ", token)):
+                for place, letters in enumerate(_UNSPACED.split(part.casefold())):
+                    if place % 2 and len(letters) > 1:
+                        yield from (first + second for first, second in pairwise(letters))
+                    elif letters:
+                        yield letters if place % 2 else self._stem(letters)
 
     def _stem(self, word: str) -> str:
         word = word[:LONGEST_WORD]

@@ -57,10 +57,6 @@ class Measure(Struct, frozen=True, dict=True):
     pinned_text: str = ""
     """Text that the operator puts after pinned messages; empty for nothing."""
 
-    def surely_leaves_alone(self, conversation: Conversation) -> bool:
-        """True if nothing is to be done about it, as far as that is known before anything is counted."""
-        return self.rules.policy.surely_leaves_alone(conversation, self.budget, self.quiet_tokens)
-
     @lazy
     def least_counted(self) -> int:
         """Tokens of a history up to which its requests need not be counted: no summary is due for it soon."""

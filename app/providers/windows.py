@@ -104,8 +104,14 @@ class Windows:
         summarises. `asked` is the window that the request's headers ask for; limits learnt with it apply only to
         requests with it.
         """
-        window = self._unlearnt(model, asked, guess)
-        limit = self._limit(tenant, _limit_key(model, asked), window)
+        window, name = self._unlearnt(model, asked, guess), _limit_key(model, asked)
+        own, confirmed = self._limits.own(tenant, name), self._limits.confirmed(name)
+        limits = ([] if own is None else [own]) + ([max(confirmed)] if confirmed else [])
+        if not limits:
+            return window
+        answered, measured = self._most_answered(tenant, name), self._measured.get((tenant, name))
+        usable = (limit for limit in limits if limit == measured or limit >= least_of(window))
+        limit = min((limit for limit in usable if limit >= answered), default=None)
         return window if limit is None else lower(window, limit)
 
     async def wait_for_listing(self, model: str, tenant: str = ANY_TENANT, headers: Headers = ()) -> None:
@@ -228,16 +234,6 @@ class Windows:
                 self.answered_tenants.add(row.tenant)
         for key in gone & self._stored:
             self._drop(*key)
-
-    def _limit(self, tenant: str, name: str, window: Window) -> int | None:
-        """The learnt limit that applies to the tenant."""
-        own, confirmed = self._limits.own(tenant, name), self._limits.confirmed(name)
-        limits = ([] if own is None else [own]) + ([max(confirmed)] if confirmed else [])
-        if not limits:
-            return None
-        answered, measured = self._most_answered(tenant, name), self._measured.get((tenant, name))
-        usable = (limit for limit in limits if limit == measured or limit >= least_of(window))
-        return min((limit for limit in usable if limit >= answered), default=None)
 
     def _most_answered(self, tenant: str, name: str) -> int:
         """The largest prompt that was answered to the tenant, or to two others."""

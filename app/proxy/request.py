@@ -224,12 +224,12 @@ async def parse_request(
         len(wire.body) <= INLINE_BYTES or reader.unread_bytes(wire.raw_messages) <= INLINE_BYTES
     )
     conversation, prompt = digest() if is_short else await services.work.do(tenant, digest)
-    if not (is_left_alone := measure.surely_leaves_alone(conversation)):
+    policy, budget = rules.policy, measure.budget
+    if not (is_left_alone := policy.surely_leaves_alone(conversation, budget, measure.quiet_tokens)):
         await count_messages(services, tenant, conversation, prompt)
-        conversation = conversation.with_newest_instructions(measure.budget.limit)
+        conversation = conversation.with_newest_instructions(budget.limit)
     heads = heads_of(conversation.transcript, conversation.chain)
     recognised = await services.conversations.identify(tenant, name, conversation, heads if remember else None)
-    policy = rules.policy
     if provider.demands_alternation(format_.name, wire.model, tenant):
         policy = replace(policy, alternates=True)
     series: str = policy.strategy
@@ -247,7 +247,7 @@ async def parse_request(
         named=recognised.by_name,
         conversation=conversation,
         policy=policy,
-        budget=measure.budget,
+        budget=budget,
         model=wire.model,
         series=series,
         count=prompt.count,

@@ -121,11 +121,6 @@ class HistoryQueue:
     def waiting(self) -> int:
         return len(self._waiting)
 
-    @property
-    def is_due(self) -> bool:
-        """Whether one of them may be written now."""
-        return bool(self._due())
-
     def record(self, history: LatestHistory) -> None:
         """Queue a history in place of an earlier one of its conversation; it is dropped and counted where it is too
         large or the queue is full."""
@@ -147,7 +142,7 @@ class HistoryQueue:
         """Some of those that are due, or of all."""
         batch: list[LatestHistory] = []
         room = BATCH_BYTES
-        for key in list(self._waiting) if everything else self._due():
+        for key in list(self._waiting) if everything else self.due():
             history = self._waiting[key]
             room -= history.size
             if batch and (room < 0 or len(batch) == BATCH_HISTORIES):
@@ -177,7 +172,8 @@ class HistoryQueue:
         for key in [key for key in self._waiting if erased.covers(*key)]:
             self._take_out(key)
 
-    def _due(self) -> list[Key]:
+    def due(self) -> list[Key]:
+        """Histories that may be written now."""
         before = monotonic() - EVERY_SECONDS
         self._written = {key: at for key, at in self._written.items() if at > before}
         return [key for key in self._waiting if key not in self._written]

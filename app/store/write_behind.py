@@ -273,7 +273,7 @@ class WriteBehind:
             self._recorded.clear()
             try:
                 self.catch_up()
-                is_due = self.requests or self.records or self.histories.is_due
+                is_due = self.requests or self.records or self.histories.due()
                 await self._guard.bounded(self.flush if is_due else self._try_out, FLUSH_SECONDS)
             except StoreUnavailable as error:
                 if not isinstance(error, Contended):
@@ -288,7 +288,7 @@ class WriteBehind:
                 self.reason = None
                 if (ended := self._throttle.end("flush")) is not None:
                     log.info("database written again", times=ended[0], seconds=ended[1])
-                if self.histories.is_due:
+                if self.histories.due():
                     self._recorded.set()
                 continue
             self._recorded.set()

@@ -180,20 +180,22 @@ class Prompt(Struct, frozen=True):
 
     def costs(self) -> Costs:
         beside = self.beside or self._count_declared()
-        history, rules = self.history, self.way.rules
+        history, rest, rules = self.history, self.history.rest, self.way.rules
         new: list[int] = []
         for unit, key, known in self.units:
             new += self._count(unit, key) if known is None else known
         costs = (*self.counted, *new)
-        if new or self.beside is None:
-            self._keep(costs, beside)
+        if new or self.beside is None:  # Kept for longer histories.
+            rest.counted = _Counted(self.way, costs, self.declares, beside)
+            if (shorter := rest.shorter) is not None:
+                sure = len(costs) - len(rest) + _sure(rest, len(shorter))
+                shorter.counted = _Counted(self.way, costs[:sure], self.declares, beside)
         fixed, answer = beside
         if rules.drops_reasoning:
             latest = latest_turn(history)
             costs = (*costs[:latest], *map(add, costs[latest:], map(self._thoughts, history[latest:])))
         if answer:
             costs = tuple(tokens + answer * is_answer(message) for tokens, message in zip(costs, history, strict=True))
-        rest = history.rest
         last = rest[rest.user_places[-1]] if rest.user_places else None
         question = self.cost(last.without_results) if last is not None and last.result_places else None
         return Costs(costs, fixed, question)
@@ -208,14 +210,6 @@ class Prompt(Struct, frozen=True):
     def cost(self, message: Message) -> int:
         """Tokens of a message by itself."""
         return sum(unit_tokens([message], self.way.rules, self.way.count))
-
-    def _keep(self, tokens: Tokens, beside: Tokens) -> None:
-        """Keep the counts for longer histories."""
-        rest = self.history.rest
-        rest.counted = _Counted(self.way, tokens, self.declares, beside)
-        if (shorter := rest.shorter) is not None:
-            sure = len(tokens) - len(rest) + _sure(rest, len(shorter))
-            shorter.counted = _Counted(self.way, tokens[:sure], self.declares, beside)
 
     def _thoughts(self, message: Message) -> int:
         """Tokens of its reasoning, which are not remembered with it: in a later turn it costs nothing."""

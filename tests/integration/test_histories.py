@@ -74,7 +74,7 @@ async def test_a_history_is_written_at_most_every_few_seconds_and_for_who_looks_
     show(store, *TALK[:3])
     await store.writes.flush()
     assert store.writes.histories.waiting == 1
-    assert not store.writes.histories.is_due
+    assert not store.writes.histories.due()
     assert await kept(store) == TALK[:3]
     assert store.writes.histories.waiting == 0
 
