@@ -171,7 +171,7 @@ class ChatEndpoint:
                     at_once = await services.compactor.for_request(request, on_start, may_postpone=True).prepare()
                 decision = at_once
         waited = round(monotonic() - began, 3) if began is not None and exchange.has_waited else None
-        attempt = exchange.propose(request, decision, waited)
+        attempt = exchange.begin_attempt(request, decision, waited)
         exchange.record.decided(request, attempt.decision, began, waited=exchange.has_waited)
         return attempt
 

@@ -339,8 +339,9 @@ class Exchange:
     """Reader of the answer that was relayed, once all of it has come."""
     answers: list[UpstreamAnswer] = field(default_factory=list)
 
-    def propose(self, request: ChatRequest, decision: Decision, waited_seconds: float | None = None) -> Attempt:
-        """Add an attempt to send what was decided, within the limits of the output."""
+    def begin_attempt(self, request: ChatRequest, decision: Decision, waited_seconds: float | None = None) -> Attempt:
+        """Add an attempt to send what was decided, within the limits of the output. An announced compaction is closed:
+        the client gets `compaction_completed` or `compaction_failed`."""
         decision, wire = request.with_output_limits(decision), request.wire
         is_untouched = decision.view is None
         if is_untouched and wire.hands_off is not None and request.conversation.is_within(request.budget.limit):

@@ -147,7 +147,7 @@ async def choose_recovery(exchange: Exchange, refused: Attempt) -> Attempt | Non
         case "usage":
             learn_streamed_usage(request, StreamedUsage.REFUSED)
             log.info("the provider reports no usage in streams", model=request.model)
-            changed = exchange.propose(request, decision, refused.waited_seconds)
+            changed = exchange.begin_attempt(request, decision, refused.waited_seconds)
             changed.asks_usage = False
             return changed
         case "thinking":
@@ -155,7 +155,7 @@ async def choose_recovery(exchange: Exchange, refused: Attempt) -> Attempt | Non
             learn_refused_thinking(request, messages)
             log.info("the provider refused thinking", model=request.model)
             decision = replace(decision, view=view, actions=view.actions if view else (), output_cap=None)
-            return exchange.propose(replace(request, thinking_from=messages), decision, refused.waited_seconds)
+            return exchange.begin_attempt(replace(request, thinking_from=messages), decision, refused.waited_seconds)
         case "order":
             if demands_alternation(refusal.said) and not request.policy.alternates:
                 request.provider.learn_alternation(request.format.name, request.model, request.tenant)
@@ -163,7 +163,7 @@ async def choose_recovery(exchange: Exchange, refused: Attempt) -> Attempt | Non
                 lower = await compactor.for_request(request).merge_roles(decision, refusal.said)
             else:
                 lower = await compactor.for_request(request).step_down(decision, refusal.said)
-            return None if lower is decision else exchange.propose(request, lower)
+            return None if lower is decision else exchange.begin_attempt(request, lower)
         case "size" if refusal.overflow is not None and request.compaction:
             return await _make_smaller(exchange, refused, refusal.overflow)
     return None
@@ -191,7 +191,7 @@ async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow
     if cap is not None:
         changed = capped(changed, cap)
     changed = replace(changed, actions=(*changed.actions, "recovered"))
-    attempt = exchange.propose(request, changed, round(monotonic() - began, 3) if exchange.has_waited else None)
+    attempt = exchange.begin_attempt(request, changed, round(monotonic() - began, 3) if exchange.has_waited else None)
     attempt.is_smaller = recovery.budget is not None
     exchange.record.decided(request, attempt.decision, began, waited=exchange.has_waited)
     return attempt
