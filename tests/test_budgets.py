@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 46_143,
+    "app": 46_166,
     "app/cli": 2_655,
     "app/compaction": 10_621,
     "app/conversation": 2_074,
@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 2_117,
     "app/formats": 6_624,
-    "tests": 64_213,
+    "tests": 64_237,
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""

@@ -56,7 +56,7 @@ from app.runtime.tasks import OwnedTasks, Work
 from app.store import Lease, Store, StoreUnavailable
 from app.store.chunks import chunks_in
 from app.store.conversations import read_status
-from app.store.leases import is_revoked
+from app.store.leases import is_revoked, is_revoked_within
 from app.telemetry.metrics import Metrics
 from app.tokens.usage import SummaryStats
 
@@ -68,6 +68,8 @@ HEARTBEAT_SECONDS = 5.0
 MISSED_BEATS = 2
 """Missed heartbeats in a row after which the lease counts as lost."""
 RACE_SECONDS = 0.25
+SPARE_MS = 250
+"""Milliseconds that a lease may have been revoked before a wait for it began."""
 log = structlog.get_logger("steno.compactor")
 T = TypeVar("T")
 
@@ -133,8 +135,13 @@ class LeasedCompaction:
         if lease == "too_many":
             return Compaction((), Outcome.NOT_BEGUN, because(Code.TOO_MANY_COMPACTIONS))
         if not isinstance(lease, Lease):
-            ended = job.waits and await self.wait(request, job)
-            return Compaction((), Outcome.AWAITED if ended else Outcome.TAKES_TOO_LONG)
+            began = monotonic()
+            if not job.waits or not await self.wait(request, job):
+                return Compaction((), Outcome.TAKES_TOO_LONG)
+            # What was deleted while requests waited for it is not made again for them.
+            waited_ms = round(1_000 * (monotonic() - began)) + SPARE_MS
+            is_deleted = await self.store.task(is_revoked_within, request.tenant, range_, waited_ms)
+            return Compaction((), Outcome.DELETED if is_deleted else Outcome.AWAITED)
         task = self.tasks.start(self._run(request, job, lease), f"compaction for {request.request_id}")
         task.add_done_callback(lambda _: self.quotas.end(*place))
         # Waited for, not awaited: a client that leaves, or a deadline, ends the wait and not the work.

@@ -86,7 +86,7 @@ _ADDED = _pattern(rf"<({'|'.join(_CLIENT_TAGS)})(?:\s[^<>]{{0,1000}})?></\1>")
 _CALLED = _pattern(r"\s*\[(?P<tool>\w{2,64})(?: for [\s\S]*)?\][ \t]*Result:\s*")
 """A whole part of Cline or Roo; the next part is the result."""
 _TAG = re.compile(r"<(/?)([A-Za-z][\w.:-]{0,63})(?:\s[^<>]{0,1000})?(?<!/)>")
-_FENCE = _pattern(r"^[ \t]*(?:(?:[-*+>]|\d{1,2}[.)])[ \t]*)?(?:```[^`\n]*|~~~[^\n]*)$")
+_FENCE = _pattern(r"^[ \t]*(?:(?:[-*+>]|\d{1,2}[.)])[ \t]*)?(?:`{3,}[^`\n]*|~{3,}[^\n]*)$")
 _FENCE_PAIR = _pattern(rf"{_FENCE.pattern}[\s\S]*?{_FENCE.pattern}")
 _RECORD = re.compile(r'\s*(?:\{(?=\s*["}])[\s\S]*\}|\[(?=\s*[\[{"\]])[\s\S]*\])\s*')
 _HEADING_END = re.compile(r"[:：][*_]{0,2}[ \t]*\n\s*")
@@ -134,7 +134,9 @@ def authored_in(texts: Sequence[str], is_protocol: bool = False) -> list[str]:
     read = _read([queued_words(text) or text for text in texts if not _CONTINUED.match(text)])
     own = _blank(read.lines, _tagged(read))
     own = _blank(own, _fenced(read, own))
-    own = _blank(own, (line.span() for line in _QUOTED_LINE.finditer(own)))
+    # A client that quotes a text marks what it sees as lines: those that end with a line feed.
+    text = f"{read.text}\n"
+    own = _blank(own, ((line.start(), text.index("\n", line.end())) for line in _QUOTED_LINE.finditer(own)))
     result = _first_result(read)
     end = min(result, _first_document(read))
     is_mixed = is_protocol and result < len(own)

@@ -171,6 +171,14 @@ async def is_revoked(connection: AsyncConnection, lease: Lease) -> bool:
     return await connection.scalar(select(leases.c.epoch).where(_key_of(lease), *revoked)) is not None
 
 
+async def is_revoked_within(connection: AsyncConnection, tenant: str, wanted: ChunkRange, ms: int) -> bool:
+    """Whether a lease of a range that starts where the wanted one does was revoked in the last so many milliseconds."""
+    starts_there = (leases.c.series == wanted.series, leases.c.from_digest == wanted.from_digest)
+    revoked = (leases.c.conversation_id == _REVOKED, leases.c.expires_at <= ms - now_ms())
+    found = select(leases.c.epoch).where(leases.c.tenant == tenant, *starts_there, *revoked).limit(1)
+    return await connection.scalar(found) is not None
+
+
 async def remove_old_leases(connection: AsyncConnection, most: int) -> int:
     """Remove so many rows whose leases ended a day ago, and say how many there were."""
     then = read_once(now_ms() - KEPT_MS)

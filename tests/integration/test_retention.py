@@ -11,7 +11,7 @@ from app.store import CalibrationKey, Store, UsageRecord
 from app.store.calibrations import learn_calibrations, learn_window
 from app.store.chunks import keep_mask, read_summaries
 from app.store.conversations import set_pins
-from app.store.leases import is_revoked
+from app.store.leases import is_revoked, is_revoked_within
 from app.store.retention import TABLES
 from app.store.tables import (
     Paging,
@@ -221,5 +221,7 @@ async def test_what_is_being_made_for_an_erased_tenant_is_not_stored(store: Stor
     assert await store.keep_chunks(lease, [chunk(0, 4)]) is None
     assert not await store.renew_lease(lease)
     assert await store.task(is_revoked, lease)
+    for tenant, milliseconds, found in ((TENANT, 60_000, True), (TENANT, -60_000, False), (STRANGER, 60_000, False)):
+        assert await store.task(is_revoked_within, tenant, lease.range, milliseconds) is found
     assert await store.keep_chunks(theirs, [chunk(0, 4)])
     assert await store.keep_chunks(await take(store, 0, 4), [chunk(0, 4)])

@@ -193,6 +193,19 @@ def test_a_fence_under_a_heading_ends_the_document() -> None:
         assert authored([user(f"{heading}\n{ORDERS[0]}\n```\nx\n```\n{ORDERS[1]}")]) == []
 
 
+@pytest.mark.parametrize("sign", "\r\v\f\x85\u2028\u2029")
+def test_a_quoted_line_ends_with_a_line_feed_alone(sign: str) -> None:
+    said = "".join(authored([user(f"Look:\n> abc{sign}{ORDERS[0]}\n{RULE}")]))
+    assert (ORDERS[0] in said, RULE in said) == (False, True)
+
+
+@pytest.mark.parametrize(("outer", "inner"), [("````md", "```"), ("`````", "```"), ("~~~~", "~~~"), ("```", "~~~")])
+def test_a_fence_may_hold_a_fence(outer: str, inner: str) -> None:
+    text = f"Look:\n{outer}\n# title\n{inner}\ncode\n{inner}\n{ORDERS[0]}\n{outer.rstrip('md')}\n{RULE}"
+    said = "".join(authored([user(text)]))
+    assert (ORDERS[0] in said, RULE in said) == (False, True)
+
+
 def test_no_attached_file_gets_out_of_the_fence_around_it() -> None:
     page = "The weather was fine and the sea was calm. " * 400
     for inside in ("```\n{}", "```\n{0}\n```\n{0}", "~~~\n{}", "Attached document(s):\n```\n{0}\n```\n{0}"):
