@@ -23,7 +23,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from copy import copy
-from functools import cache
 from typing import Literal
 
 from msgspec import Struct
@@ -129,6 +128,21 @@ def _shown(costs: Costs, history: History) -> Costs:
     return replace(costs, messages=[0 if i in expired else tokens for i, tokens in enumerate(costs.messages)])
 
 
+class _Counted:
+    """Costs of a history, counted when they are first asked for."""
+
+    __slots__ = ("_costs", "_count", "_history")
+
+    def __init__(self, count: Callable[[], Costs], history: History) -> None:
+        self._count, self._history = count, history
+        self._costs: Costs | None = None
+
+    def __call__(self) -> Costs:
+        if self._costs is None:
+            self._costs = _shown(self._count(), self._history)
+        return self._costs
+
+
 class Conversation:
     """One request's history, ready to be decided upon.
 
@@ -148,7 +162,7 @@ class Conversation:
         self.history = history = messages if isinstance(messages, History) else History(messages)
         self.instructions = history.instructions
         # Shared by every copy, which is counted once.
-        self._count = counted = cache(lambda: _shown(count(), history))
+        self._count = counted = _Counted(count, history)
         rest, skipped = history.rest, len(self.instructions)
         # Without a reference back: with one, all of it would stay until the collector comes by.
         self.transcript = Transcript(rest, lambda: counted().messages[skipped:])

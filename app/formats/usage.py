@@ -202,7 +202,6 @@ def _number(usage: dict[str, Any], name: str) -> int | None:
     """The first of a number's `MEMBERS` that is given, 0 too."""
     for holder, member in MEMBERS[name]:
         held = usage.get(holder) if holder else usage
-        number = held.get(member) if isinstance(held, dict) else None
-        if type(number) is int and 0 <= number <= MOST_TOKENS:
+        if type(held) is dict and type(number := held.get(member)) is int and 0 <= number <= MOST_TOKENS:
             return number
     return None

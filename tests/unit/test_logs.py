@@ -37,7 +37,7 @@ def logged() -> list[tuple[str, frozenset[str]]]:
         for call in ast.walk(ast.parse(path.read_text())):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "tolerated":
                 found += [(event, OF_A_REQUEST) for event in _texts(call.args[0])]
-            elif isinstance(call, ast.Call) and _logs(call.func) and not isinstance(call.args[0], ast.Name):
+            elif isinstance(call, ast.Call) and _logs(call.func) and not isinstance(call.args[0], ast.Attribute):
                 assert all(keyword.arg for keyword in call.keywords), f"{path}: fields are named one by one"
                 fields = frozenset(str(keyword.arg) for keyword in call.keywords)
                 found += [(event, fields) for event in _texts(call.args[0])]
