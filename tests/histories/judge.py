@@ -19,6 +19,8 @@ from tests.histories.wires import Asked, Json, Said
 MARK = re.compile(r"\b(?:mk\d+x\d+z|w\d+)\b")
 OVER_THE_WINDOW = re.compile(r"context length|context window|prompt is too long|exceed context limit")
 CLEARED = "[Old tool result content cleared]"
+SHORTENED = " characters in all, shortened"
+"""Part of the note that stands in a result of which only a part is shown."""
 FULL_SHARE = 0.6
 """Share of what the prompt may take, as the provider counts, over which what a turn began with may have given way:
 Steno's estimate of a model that it has learnt nothing about may be half as much again."""
@@ -46,6 +48,8 @@ class Judge:
     """Payloads that are not the history."""
     _reach: dict[str, frozenset[str]] = field(default_factory=dict)
     """By a summary's text the words that its call was shown, itself or in another summary."""
+    _shortened: dict[str, int] = field(default_factory=dict)
+    """By a summary's text how many shortened results its call was shown."""
     _learnt: set[int] = field(default_factory=set)
     _bound_behind: str | None = None
     """The notes behind which thoughts were refused last."""
@@ -66,6 +70,7 @@ class Judge:
             shown = shown.union(*(reach for old, reach in self._reach.items() if old in held))
             # Two calls may write the same, and either may be meant.
             self._reach[text] = shown | self._reach.get(text, frozenset())
+            self._shortened[text] = max(held.count(SHORTENED), self._shortened.get(text, 0))
 
     def _found(self, asked: Asked, member: str, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
         sent = [record for record in records if record.kind == "chat"]
@@ -137,11 +142,17 @@ class Judge:
             named = self.left_out(len(asked.history))
             # A result that nothing is left of is known by its call's id; one without a call is only known by its place.
             cleared = texts.count(CLEARED)
+            # Of a shortened result the word may be gone: it is known by the note in its place.
+            shortened = sum(text.count(SHORTENED) for text in texts)
+            shortened += sum(n for text, n in self._shortened.items() if any(text in held for held in texts))
             for place in sorted(missing):
                 if named.get(place) == "pruned":
                     continue
                 if named.get(place) == "cleared" and cleared:
                     cleared -= 1
+                    continue
+                if asked.history[place].is_result and shortened:
+                    shortened -= 1
                     continue
                 element = asked.history[place].element
                 yield "lost", f"Message {place + 1} is in no payload and in no summary: {element!r:.120}"

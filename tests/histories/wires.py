@@ -25,6 +25,12 @@ class Said:
     element: Json
     marks: tuple[tuple[str, str], ...] = ()
     """Words in its texts; each with the id of the call that it answers, or with an empty one."""
+    is_result_text: bool = False
+    """True for results of tools that the client writes into a message of the user."""
+
+    @property
+    def is_result(self) -> bool:
+        return self.is_result_text or any(call for _, call in self.marks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +163,7 @@ class ChatCompletions:
     def came(self, step: Step, ids: Sequence[str]) -> list[Said]:
         if step.told:
             content = step.told[0] if len(step.told) == 1 else [*map(_text, step.told)]
-            return [Said({"role": "user", "content": content}, ((step.mark, ""),))]
+            return [Said({"role": "user", "content": content}, ((step.mark, ""),), is_result_text=True)]
         said = [
             Said(
                 {"role": "tool", "tool_call_id": ids[place], "content": step.results[place].text},
@@ -223,7 +229,7 @@ class Messages:
     def came(self, step: Step, ids: Sequence[str]) -> list[Said]:
         if step.told:
             content = step.told[0] if len(step.told) == 1 else [*map(_text, step.told)]
-            return [Said({"role": "user", "content": content}, ((step.mark, ""),))]
+            return [Said({"role": "user", "content": content}, ((step.mark, ""),), is_result_text=True)]
         blocks: list[Json] = []
         marks: list[tuple[str, str]] = []
         for place in step.order if len(ids) == len(step.order) else range(len(ids)):
