@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 2_117,
     "app/formats": 6_624,
-    "tests": 64_266,
+    "tests": 64_275,
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""

@@ -27,8 +27,7 @@ from app.compaction.background import BackgroundRoom
 from app.compaction.budget import most_without_summary
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Compaction, FirstChunk, Outcome, SummaryAnswer, SummaryChunk
-from app.compaction.fallback import Decision, Status, Step, merge_roles, settle, step_down
-from app.compaction.fallback import untouched as needs_nothing
+from app.compaction.fallback import Decision, Status, Step, merge_roles, needs_nothing, settle, step_down
 from app.compaction.lease import CompactionJob, LeasedCompaction, make_chunks
 from app.compaction.mask import MaskBoundary
 from app.compaction.memory import CompactionBackoff, HistoryBreaker, RecallIndexCache
@@ -73,7 +72,7 @@ REWRITTEN_WITHIN_SECONDS = 3_600.0
 """Age of the first chunks by which a history is recognised that changes with every turn."""
 
 
-def untouched(request: ChatRequest) -> Decision | None:
+def decide_at_once(request: ChatRequest) -> Decision | None:
     """The decision that needs neither the store nor a summary; None if more is to be decided."""
     early = needs_nothing(request.conversation, request.policy, request.budget, request.model)
     if early is not None or request.compaction:
@@ -206,11 +205,11 @@ class Compactor:
         return Prices(rates_of(price, warm=warm), price_there or None, is_own)
 
     def lately(self, request: ChatRequest, plan: Plan) -> Lately:
-        leased, place, key = self._leased, request.place, request.history(plan.range.from_digest)
+        leased, place, key = self._leased, request.place, request.history_key(plan.range.from_digest)
         is_enabled = request.measure.rules.compaction.background.enabled
         return Lately(
             stopping=leased.tasks.draining,
-            blocked=self._breaker.blocks(request.history(), request.conversation.tokens, request.budget.room),
+            blocked=self._breaker.blocks(request.history_key(), request.conversation.tokens, request.budget.room),
             paused=leased.backoff.pauses(key),
             failed_last=leased.backoff.failed_last(key),
             comes_back=is_enabled and leased.rates.of(place).is_likely_to_continue,
@@ -219,16 +218,16 @@ class Compactor:
 
     def shape_refused(self, request: ChatRequest, status: Status, why: Reasons) -> None:
         """Remember that views of this status are refused for their shape: the step below was answered."""
-        self._refused_shapes.failed(request.history(status), why)
+        self._refused_shapes.failed(request.history_key(status), why)
 
     def shape_refusals(self, request: ChatRequest, status: Status) -> Reasons | None:
         """Why views of this status were refused for their shape a moment ago."""
-        return self._refused_shapes.pauses(request.history(status))
+        return self._refused_shapes.pauses(request.history_key(status))
 
     def freed(self, request: ChatRequest, before: int, after: int) -> None:
         """Remember what the request's own compactions made of it, in tokens of the widest view: after too little, the
         history is left alone for a while."""
-        self._breaker.finished(request.history(), request.conversation.tokens, before, after, request.budget.room)
+        self._breaker.finished(request.history_key(), request.conversation.tokens, before, after, request.budget.room)
 
     def reused(self, decision: Decision) -> None:
         """Count the summaries of a payload that were there before its request."""
@@ -286,7 +285,7 @@ class Preparation:
         return decision
 
     async def _decide(self, *, recalls: bool = True) -> Decision:
-        if (early := untouched(self.request)) is not None:
+        if (early := decide_at_once(self.request)) is not None:
             return await self._without_due_thinking(early)
         for status in REFUSABLE:
             why = self.parts.shape_refusals(self.request, status)
@@ -315,7 +314,7 @@ class Preparation:
     async def simulate(self, *, summaries: bool) -> Decision:
         """Decide as a dry run, by one look at the store. With `summaries` those that are due are imagined, which raises
         `StoreUnavailable` without the database."""
-        if (early := untouched(self.request)) is not None:
+        if (early := decide_at_once(self.request)) is not None:
             return await self._without_due_thinking(early)
         try:
             await self._read()

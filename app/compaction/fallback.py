@@ -108,7 +108,7 @@ UNTOUCHED = Decision(None)
 """Decision where nothing was due."""
 
 
-def untouched(conversation: Conversation, policy: Policy, budget: Budget, model: str) -> Decision | None:
+def needs_nothing(conversation: Conversation, policy: Policy, budget: Budget, model: str) -> Decision | None:
     """The decisions that need no chunks, or None where more is to be decided."""
     if policy.leaves_alone(conversation, budget):
         return UNTOUCHED

@@ -189,7 +189,7 @@ class LeasedCompaction:
         if compaction.outcome is Outcome.LEASE_LOST and await self._is_revoked(lease):
             compaction = Compaction((), Outcome.DELETED)
             self.memory.forget(Erased(*request.place))
-        self.backoff.learn(request.history(plan.range.from_digest), compaction)
+        self.backoff.learn(request.history_key(plan.range.from_digest), compaction)
         self._report(request, plan, compaction, monotonic() - began)
         return compaction
 
@@ -353,26 +353,26 @@ async def make_chunks(builder: ChunkBuilder, calls: SummaryCalls) -> Compaction:
     Where a summary stands for the whole history, each call goes on from the chunk before it.
     """
     plan, budget, options, transcript = builder.plan, builder.budget, builder.settings, builder.conversation.transcript
-    summarizer = Summarizer(await calls.compute(builder.with_words), calls)
+    maker = ChunkMaker(await calls.compute(builder.with_words), calls)
     if options.cumulative:
-        return await summarizer.go_on()
+        return await maker.go_on()
     if folds_in(builder.conversation, plan, budget, options):
-        folded_in = await summarizer.update(plan.spans[0], plan.base.chunks)
+        folded_in = await maker.update(plan.spans[0], plan.base.chunks)
         if not isinstance(folded_in, Failure):
             return Compaction((folded_in,))
         if not folded_in.overflow:
             return _as_far_as((), folded_in)
     spans = plan.missing
-    summarised = await (summarizer.summarise(*spans) if len(spans) == 1 else summarizer.summarise_parts(spans))
+    summarised = await (maker.summarise(*spans) if len(spans) == 1 else maker.summarise_parts(spans))
     path = [*plan.base.chunks, *sorted((*plan.made, *summarised.made), key=lambda chunk: chunk.first_index)]
     held = max(fold_weight(path), 2 * released_tokens(transcript, path[:-1]))
     if not summarised.is_whole or held <= budget.fold:
         return summarised
-    folded = await summarizer.fold(path[:-1])
+    folded = await maker.fold(path[:-1])
     return replace(folded, made=(*summarised.made, *folded.made))
 
 
-class Summarizer(Struct, frozen=True):
+class ChunkMaker(Struct, frozen=True):
     builder: ChunkBuilder
     calls: SummaryCalls
 

@@ -160,7 +160,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_onl
         """Number of turns that have begun."""
         return len(self.conversation.transcript.turn_starts)
 
-    def history(self, *scope: Hashable) -> HistoryKey:
+    def history_key(self, *scope: Hashable) -> HistoryKey:
         """Key of the history: a name may stand for many. Its digests tell whose it is. With the begin of a plan's
         range as its scope, the key by which failures of that compaction are remembered; the end moves with every turn.
         """

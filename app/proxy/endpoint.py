@@ -12,7 +12,7 @@ import structlog
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
-from app.compaction.compactor import untouched
+from app.compaction.compactor import decide_at_once
 from app.compaction.fallback import UNTOUCHED, Decision
 from app.compaction.request import ChatRequest
 from app.conversation.reasons import Code, Reason, because
@@ -168,13 +168,13 @@ class ChatEndpoint:
         if request.thinking_from or not request.is_left_alone:
             decision = FAILED
             with tolerated("a request was not prepared", request):
-                at_once = None if request.thinking_from else untouched(request)
-                if at_once is None:
+                prepared = None if request.thinking_from else decide_at_once(request)
+                if prepared is None:
                     began = monotonic()
                     services.store.writes.catch_up()
                     on_start = partial(announce, exchange, request)
-                    at_once = await services.compactor.for_request(request, on_start, may_postpone=True).prepare()
-                decision = at_once
+                    prepared = await services.compactor.for_request(request, on_start, may_postpone=True).prepare()
+                decision = prepared
         waited = round(monotonic() - began, 3) if began is not None and exchange.has_waited else None
         attempt = exchange.begin_attempt(request, decision, waited)
         exchange.record.decided(request, attempt.decision, began, waited=exchange.has_waited)

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.compaction.chunks import Compaction, FirstChunk, Outcome
-from app.compaction.compactor import ROUNDS, Lately, Preparation, Stored, untouched
+from app.compaction.compactor import ROUNDS, Lately, Preparation, Stored, decide_at_once
 from app.compaction.fallback import UNTOUCHED, Decision
 from app.compaction.mask import MaskPolicy
 from app.compaction.plan import Prices
@@ -84,10 +84,10 @@ def test_under_the_trigger_nothing_is_asked_for(mode: Any) -> None:
 
 
 def test_a_request_that_is_not_to_be_compacted_goes_as_it_came_and_says_why() -> None:
-    decision = untouched(asked(LONG, compaction=False))
+    decision = decide_at_once(asked(LONG, compaction=False))
     assert decision is not None
     assert decision.why == because(Code.COMPACTION_OFF)
-    assert untouched(asked(LONG)) is None
+    assert decide_at_once(asked(LONG)) is None
 
 
 async def test_a_long_history_is_worked_on_in_a_thread_of_its_tenant() -> None:

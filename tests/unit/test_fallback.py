@@ -10,7 +10,16 @@ from msgspec.structs import replace
 from app.compaction.budget import Trigger
 from app.compaction.chunks import Compaction, Outcome, SummaryChunk
 from app.compaction.compactor import Preparation
-from app.compaction.fallback import LONGEST_REASON, MOST_STEPS, Decision, Step, account_of, settle, step_down, untouched
+from app.compaction.fallback import (
+    LONGEST_REASON,
+    MOST_STEPS,
+    Decision,
+    Step,
+    account_of,
+    needs_nothing,
+    settle,
+    step_down,
+)
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks
 from app.compaction.policy import Policy
 from app.compaction.select import Path, PlanningState, build_view, initial_state
@@ -39,7 +48,7 @@ def without_its_way(decision: Decision | None) -> Decision | None:
 
 def test_a_floor_over_the_limit_is_named_with_its_numbers() -> None:
     talk = conversation(*turns(2), QUESTION, fixed=1_000)
-    decision = sure(untouched(talk, Policy(), budget(), "gpt-4"))
+    decision = sure(needs_nothing(talk, Policy(), budget(), "gpt-4"))
     assert decision.reason == (
         "floor_exceeds_limit: the instructions take about 0 tokens, tools and format 1000, the last user message 3;"
         " gpt-4 leaves room for 1000"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.compaction.budget import Shares, Window, budget_for
-from app.compaction.fallback import Decision, settle, untouched
+from app.compaction.fallback import Decision, needs_nothing, settle
 from app.compaction.mask import MaskPolicy
 from app.compaction.policy import Policy
 from app.compaction.select import PlanningState, initial_state
@@ -40,7 +40,7 @@ def case(talk: Conversation, policy: Policy | None = None, most: int = MOST) -> 
 
 def sent(talk: Conversation, policy: Policy | None = None, most: int = MOST) -> Decision:
     known = case(talk, policy, most)
-    early = untouched(talk, known.policy, known.budget, "gpt-x")
+    early = needs_nothing(talk, known.policy, known.budget, "gpt-x")
     return early or settle(known)
 
 
