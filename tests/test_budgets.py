@@ -14,12 +14,12 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 46_184,
+    "app": 46_155,
     "app/cli": 2_655,
     "app/compaction": 10_627,
     "app/conversation": 2_074,
     "app/http": 3_302,
-    "app/inspector": 3_028,
+    "app/inspector": 2_987,
     "app/providers": 1_797,
     "app/proxy": 2_979,
     "app/api": 2_857,
@@ -28,12 +28,12 @@ LINES = {
     "app/store": 4_642,
     "app/telemetry": 540,
     "app/tokens": 2_117,
-    "app/formats": 6_624,
+    "app/formats": 6_622,
     "tests": 64_275,
     "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
 }
 """Lines of Python by folder, at most."""
-FILES = 209
+FILES = 208
 """Python files in `app`, at most."""
 SETTINGS = 70
 TABLES = 12

@@ -111,7 +111,7 @@ def position_in(conversation: Conversation, asked: Asked) -> int | None:
 
 
 def _members(body: bytes) -> dict[str, Any]:
-    """Members beside the messages; `broken` where they cannot be read, which whoever reads all of it says."""
+    """Members beside the messages; `broken` if they cannot be read: reading the whole body raises the error."""
     if not body.strip():
         return {}
     try:

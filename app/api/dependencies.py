@@ -154,7 +154,7 @@ async def format_of(services: Services, tenant: str, body: bytes) -> WireFormat:
 
 
 def _member(body: bytes, name: str) -> object:
-    """Value of a member; None where the body cannot be read: whoever reads all of it says so."""
+    """Value of a member; None if the body cannot be read: reading the whole body raises the error."""
     try:
         return RawObject(body).value(name)
     except Unreadable:

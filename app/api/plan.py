@@ -170,7 +170,7 @@ def _numbers(plan: Mapping[str, Any]) -> list[str]:
     came = f"The request came with about {plan['estimated']:,} tokens."
     window = f"The window has {plan['window']:,} tokens ({plan['window_source']})"
     limits = (
-        f"{window}, of which the prompt may use {plan['limit']:,}. Over {plan['trigger']:,} a compaction is due; it"
+        f"{window}; the prompt may use {plan['limit']:,} of them. Over {plan['trigger']:,} a compaction is due; it"
         f" aims at {plan['target']:,}, and nothing can bring the prompt under {plan['floor']:,}."
     )
     return [came, limits]

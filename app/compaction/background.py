@@ -63,7 +63,7 @@ class Running(Struct, frozen=True, eq=False):
     messages: int
     """Number of messages that it summarises."""
     ahead: bool
-    """True if it is made for requests to come: nobody waits for it."""
+    """True if it is made for later requests: no request waits for it."""
     began: float
     """Start by the clock of `RunningCompactions`, in seconds."""
 

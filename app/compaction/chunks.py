@@ -44,8 +44,7 @@ class SummaryChunk(Struct, frozen=True):
     series: str
     """Strategy plus focus: a request reads only chunks of its own series."""
     level: int
-    """0: made from messages, and from the children that it takes in; n + 1: a fold of chunks of which the highest has
-    level n."""
+    """0: made from messages, and from the children that it takes in; n + 1: a fold of chunks up to level n."""
     from_digest: bytes
     through_digest: bytes
     last_message_digest: bytes
@@ -104,7 +103,7 @@ REPLACED_SHARE = 0.70
 MISCOUNT = 1.25
 """Factor by which we may count more where the provider cut an answer off at so many tokens: another tokenizer."""
 LONGEST_REFUSAL = 100
-"""A refusal is short; a longer text that begins like one quotes somebody who was sorry."""
+"""Characters of the longest refusal. A longer text that begins like one quotes an apology in the conversation."""
 ECHOED = 80
 """Characters of what the summariser was asked that no summary begins with."""
 _THOUGHT = "think|thinking|reasoning"
@@ -118,7 +117,7 @@ REFUSAL = re.compile(
     re.IGNORECASE,
 )
 CALL = re.compile(r"<\|?(?:tool_calls?|function_calls?|function=|invoke)\b|\[TOOL_CALLS\]", re.IGNORECASE)
-"""How a call is written where nobody parsed it."""
+"""Form of a call that the provider did not parse."""
 ERROR = re.compile(
     r'<(?:!doctype html|html)\b|\{\s*"(?:error"\s*:\s*[{"]|(?:type|object)"\s*:\s*"error")', re.IGNORECASE
 )

@@ -254,7 +254,7 @@ class LeasedCompaction:
 
 
 class _Calls:
-    """Calls for the summaries of one compaction, each of which is recorded in the ledger once."""
+    """Calls for the summaries of one compaction. The ledger records each call once."""
 
     def __init__(self, leased: LeasedCompaction, request: ChatRequest, lease: Lease) -> None:
         self._leased = leased
