@@ -1,18 +1,26 @@
-"""What each of several workers may hold."""
+"""A worker's readiness, as its supervisor asks for it."""
 
 from __future__ import annotations
 
+from threading import Thread
+from typing import Any
+
 import pytest
+import uvicorn
 
-from app.settings import load
+from app.cli.workers import Worker
+
+NOTHING: Any = None
 
 
-@pytest.mark.parametrize(
-    ("workers", "connections", "cache"),
-    [(1, 1_000, 128_000_000), (3, 333, 42_666_666), (64, 15, 2_000_000)],
-)
-def test_connections_and_caches_are_divided(workers: int, connections: int, cache: int) -> None:
-    limits = load().limits
-    own = limits.of_each(workers)
-    assert (own.connections, own.cache_bytes) == (connections, cache)
-    assert own.compactions_per_tenant == limits.compactions_per_tenant
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_an_answer_to_an_earlier_question_does_not_count(is_ready: bool) -> None:
+    worker = Worker(uvicorn.Config("app.main:app"), NOTHING, NOTHING, None, reports=False)
+    worker.child_conn.send(not is_ready)  # As it answers, once it has started, what was asked before.
+
+    def answer() -> None:
+        worker.child_conn.recv()
+        worker.child_conn.send(is_ready)
+
+    Thread(target=answer, daemon=True).start()
+    assert worker.is_ready(timeout=30) is is_ready
