@@ -153,7 +153,7 @@ histories: dev-env ## hostile histories in three formats through every preset, b
 
 clients: dev-env ## clients that are not among our dependencies, installed into .clients, through compactions; needs node and npm
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	@mkdir -p .clients && cp tests/clients/package.json .clients && npm install --prefix .clients --no-audit --no-fund
+	@mkdir -p .clients && cp tests/clients/package*.json .clients && npm ci --prefix .clients --no-audit --no-fund
 	@test -d .clients/venv || $(VENV)/python -m venv .clients/venv
 	@.clients/venv/bin/pip install -qq --requirement tests/clients/requirements.txt
 	@test -d .clients/older || $(VENV)/python -m venv .clients/older

@@ -45,6 +45,8 @@ def problems() -> Iterator[str]:
         yield from (f"requirements/{name}.txt: {problem}" for problem in unmet(requirements, pins(text)))
         if re.search(r"://|^-", text, re.MULTILINE):
             yield f"requirements/{name}.txt names a host, a path or an option"
+    if re.search(r"://", (ROOT / "tests" / "clients" / "package-lock.json").read_text()):
+        yield "tests/clients/package-lock.json names a host: npm install --omit-lockfile-registry-resolved"
     run, dev = pins(read("run")), pins(read("dev"))
     for name, version in run.items():
         if dev.get(name) != version:

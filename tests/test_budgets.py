@@ -29,8 +29,8 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 2_117,
     "app/formats": 6_622,
-    "tests": 64_283,
-    "lab": 10_420,  # 178 for the public yardsticks of #47, as a command
+    "tests": 64_500,
+    "lab": 11_190,  # 750 for Gemini in the simulator
 }
 """Lines of Python by folder, at most."""
 FILES = 208

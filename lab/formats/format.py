@@ -60,6 +60,10 @@ class ReplayFormat(ABC):
     ids: Sequence[str]
     """Names of the members that hold ids of calls."""
 
+    def is_posted(self, path: str) -> bool:
+        """Whether requests are posted to this path."""
+        return path == self.path
+
     def raw_messages(self, body: bytes) -> list[bytes]:
         """Elements of the history in a request's body, each with its own bytes; what stands beside it is the first."""
         given = member_of(body, self.history)

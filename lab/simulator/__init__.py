@@ -1,4 +1,4 @@
-"""A scripted provider of three APIs for the demo, the tests and load runs; strict like the real ones."""
+"""A scripted provider of four APIs for the demo, the tests and load runs; strict like the real ones."""
 
 from lab.simulator.log import Record
 from lab.simulator.rules import Model

@@ -23,7 +23,7 @@ class QuietServer(uvicorn.Server):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m lab.simulator", description="A scripted provider of three APIs.")
+    parser = argparse.ArgumentParser(prog="python -m lab.simulator", description="A scripted provider of four APIs.")
     parser.add_argument("--port", type=int, default=9000)
     parser.add_argument("--window", type=int, default=8_000, help="context window in tokens")
     parser.add_argument("--tables", type=Path, default=Path(".tables"), help="folder with tiktoken's o200k_base table")

@@ -22,7 +22,7 @@ _MEDIA = frozenset({
 _SILENT = frozenset({
     "type", "id", "role", "status", "call_id", "tool_call_id", "tool_use_id", "cache_control", "signature",
     "prompt_cache_breakpoint", "encrypted_content", "data", "annotations", "logprobs", "phase", "caller", "detail",
-    "internal_chat_message_metadata_passthrough",
+    "internal_chat_message_metadata_passthrough", "mimeType",
 })
 # fmt: on
 """Members that the model does not read."""

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Callable, Iterable, Mapping
-
-import msgspec
+from collections.abc import Callable, Mapping
 
 from lab.simulator.connection import Connection
-from lab.simulator.format import Content, Format, Frame
+from lab.simulator.format import Content, Format, Stream
 from lab.simulator.log import Record
 from lab.simulator.script import Fault, Headers
-
-EVENT_STREAM = "text/event-stream; charset=utf-8"
 
 
 class Delivery:
@@ -48,21 +44,21 @@ class Delivery:
         else:
             await self._connection.sever(fault.cut)
 
-    async def stream(self, frames: Iterable[Frame]) -> None:
-        """Write server-sent events, and what closes them unless the fault breaks them off."""
+    async def stream(self, stream: Stream) -> None:
+        """Write the frames one by one, and what closes them unless the fault breaks them off."""
         await self._wait()
         fault = self._fault
-        await self._start(200, EVENT_STREAM, {"cache-control": "no-cache"})
+        await self._start(200, stream.content_type, {"cache-control": "no-cache"})
         await asyncio.sleep(fault.first_token_delay)
-        for index, frame in enumerate(frames):
+        for index, frame in enumerate(stream.frames):
             if index >= fault.after and fault.cut:
                 break
             if index:
                 # Also without a delay: frames leave one by one, and a closed connection is noticed.
                 await asyncio.sleep(fault.chunk_delay)
-            await self._connection.write(_written(frame))
-        if fault.cut is None and self._format.closing:
-            await self._connection.write(_framed(self._format.closing))
+            await self._connection.write(frame)
+        if fault.cut is None and stream.closing:
+            await self._connection.write(stream.closing)
         await self._connection.sever(fault.cut or "end")
 
     async def _wait(self) -> None:
@@ -74,20 +70,11 @@ class Delivery:
         own = {
             "content-type": content_type,
             **self._format.headers(self._record.request_id, status),
-            **_retry_headers(self._fault.retry_after),
+            **(_retry_headers(self._fault.retry_after) if self._format.has_retry_header else {}),
             **more,
         }
         self._on_status(status)
         await self._connection.start(status, _merged(own, self._fault.headers))
-
-
-def _written(frame: Frame) -> bytes:
-    named = b"" if frame.event is None else b"event: %b\n" % frame.event.encode()
-    return named + _framed(msgspec.json.encode(frame.data))
-
-
-def _framed(data: bytes) -> bytes:
-    return b"data: %b\n\n" % data
 
 
 def _retry_headers(seconds: float | None) -> dict[str, str]:

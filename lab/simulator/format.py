@@ -1,4 +1,4 @@
-"""Base of the three formats: how requests are judged and counted, and how answers are written."""
+"""Base of the formats: how requests are judged and counted, and how answers are written."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from lab.simulator.script import Fault
 Json = Mapping[str, Any]
 
 JSON = "application/json"
+EVENT_STREAM = "text/event-stream; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +74,24 @@ class Answer(NamedTuple):
     frames: Iterable[Frame]
 
 
+class Stream(NamedTuple):
+    """The body of a streamed answer."""
+
+    content_type: str
+    frames: Iterable[bytes]
+    closing: bytes = b""
+    """Bytes after the last frame, unless the answer is cut."""
+
+
 class Format(ABC):
     """One API. Not for several threads."""
 
     path: str
     """Path to which conversations are posted."""
     closing = b""
-    """Bytes that follow the last frame of a whole stream."""
+    """Last event of a whole stream, after the answer's own."""
+    has_retry_header = True
+    """Whether the pause that an error names stands in headers."""
 
     def __init__(self, count: Count) -> None:
         self.count = count
@@ -144,17 +156,31 @@ class Format(ABC):
     def headers(self, request_id: str, status: int) -> Mapping[str, str]:
         """Headers that the provider always sends."""
 
+    def is_posted(self, path: str) -> bool:
+        """Whether conversations are posted to this path."""
+        return path == self.path
+
     def owns(self, record: Record) -> bool:
         """Whether the request's path, or its headers, are those of the format."""
-        return record.path == self.path
+        return self.is_posted(record.path)
+
+    def stream(self, record: Record, frames: Iterable[Frame]) -> Stream:  # noqa: ARG002 - Gemini's query decides
+        """Frames as server-sent events."""
+        closing = b"data: %b\n\n" % self.closing if self.closing else b""
+        return Stream(EVENT_STREAM, map(_server_sent, frames), closing)
 
     def respond(self, record: Record, rules: Rules) -> Content | None:  # noqa: ARG002 - for formats that have some
         """The answer on another path of the format; None: the path is not its own."""
         return None
 
-    def identified(self, error: Json, request_id: str) -> Json:  # noqa: ARG002 - Anthropic does
-        """The body of an error, with the request's id where the provider names it there."""
-        return error
+    def error_content(self, record: Record, error: Json, status: int) -> Content:  # noqa: ARG002 - others do
+        """The answer that an error is."""
+        return json_content(error, status)
+
+
+def _server_sent(frame: Frame) -> bytes:
+    named = b"" if frame.event is None else b"event: %b\n" % frame.event.encode()
+    return b"%bdata: %b\n\n" % (named, msgspec.json.encode(frame.data))
 
 
 def asked_of(model: Model, max_tokens: int | None, *, usual: bool) -> int:

@@ -1,4 +1,4 @@
-"""The simulator: a scripted provider of three APIs, as strict as the real ones, as a plain ASGI application."""
+"""The simulator: a scripted provider of four APIs, as strict as the real ones, as a plain ASGI application."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from lab.simulator.connection import (
 from lab.simulator.delivery import Delivery
 from lab.simulator.endpoints import respond
 from lab.simulator.format import Accepted, Content, Format, json_content
+from lab.simulator.gemini.format import Gemini
 from lab.simulator.log import Kind, Log, Record
 from lab.simulator.messages.format import Messages
 from lab.simulator.refusals import Refused
@@ -47,6 +48,8 @@ DEFAULT_MODELS = (
     Model("claude-haiku-4-5"),
     Model("claude-opus-4-8"),
     Model("claude-sonnet-5"),
+    Model("gemini-2.5-flash"),
+    Model("gemini-3.6-flash"),
 )
 """Listed with the simulator's window. What is not listed has the window that Steno's own table knows."""
 
@@ -92,7 +95,8 @@ class Simulator(Rules):
         self.other_default = Fault()
         self.script = Script()
         self.count: Count = count or Tokenizer(tables).counter("o200k_base")
-        self._formats: Sequence[Format] = (ChatCompletions(self.count), Messages(self.count), Responses(self.count))
+        kinds = (ChatCompletions, Messages, Responses, Gemini)
+        self._formats: Sequence[Format] = [each(self.count) for each in kinds]
         self._log = Log(log_limit)
 
     # What arrived
@@ -196,12 +200,11 @@ class Simulator(Rules):
             fault = self.script.take(record) or self._default_fault(record.kind)
         except Refused as refused:
             self._log.update(record.sequence, refusal=refused.refusal.message)
-            body = written.identified(refused.refusal.body, record.request_id)
-            content = json_content(body, refused.refusal.status)
+            content = written.error_content(record, refused.refusal.body, refused.refusal.status)
         delivery = Delivery(
             connection, record, fault, written, lambda status: self._log.update(record.sequence, status=status)
         )
-        scripted = _scripted_content(fault, written, record.request_id)
+        scripted = _scripted_content(fault, written, record)
         if scripted is not None:
             await delivery.content(scripted)
         elif content is not None:
@@ -216,7 +219,7 @@ class Simulator(Rules):
         answer = written.answer(record.sequence, request, fault, text)
         self._log.update(record.sequence, text=answer.text, usage=answer.usage)
         if request.stream:
-            await delivery.stream(answer.frames)
+            await delivery.stream(written.stream(record, answer.frames))
         else:
             await delivery.content(json_content(answer.whole))
 
@@ -250,7 +253,7 @@ class Simulator(Rules):
         return {"chat": self.chat_default, "summary": self.summary_default, "other": self.other_default}[kind]
 
     def _kind(self, scope: Scope) -> Kind:
-        if all(scope["path"] != each.path for each in self._formats):
+        if not any(each.is_posted(scope["path"]) for each in self._formats):
             return "other"
         return "summary" if (CALL_HEADER, b"summary") in map(tuple, scope["headers"]) else "chat"
 
@@ -277,10 +280,10 @@ def _by_name(models: Iterable[Model | str]) -> Mapping[str, Model]:
     return {model.name: model for model in offered}
 
 
-def _scripted_content(fault: Fault, written: Format, request_id: str) -> Content | None:
+def _scripted_content(fault: Fault, written: Format, record: Record) -> Content | None:
     """Content that a fault answers in place of the endpoint."""
     if fault.body is not None:
         return Content(fault.body, status=fault.status)
     if fault.status < 400:
         return None
-    return json_content(written.identified(written.error(fault), request_id), fault.status)
+    return written.error_content(record, written.error(fault), fault.status)

@@ -35,6 +35,7 @@ ON_NODE = [
     *(("messages", client) for client in MESSAGES_ON_NODE),
     *(("responses", client) for client in RESPONSES_ON_NODE),
 ]
+GEMINI_ON_NODE = ["genai", "genai stream", "genai chats", "genai chats stream"]
 OF_PYTHON = ["langchain", "langchain stream", "pydantic-ai", "pydantic-ai stream"]
 
 pytestmark = [pytest.mark.release, pytest.mark.skipif(not INSTALLED.exists(), reason="make clients installs them")]
@@ -46,11 +47,16 @@ def simulator() -> Simulator:
     call_where_asked(simulator)
     calls = [ScriptedCall(name="look_up", arguments=f'{{"order":"ORD-{number}"}}') for number in range(2)]
     simulator.when(asks_in_responses, tool_calls=calls)
+    simulator.when(asks_in_gemini, tool_calls=calls)
     return simulator
 
 
 def asks_in_responses(record: Record) -> bool:
     return record.kind == "chat" and "Find it?" in str(record.payload.get("input", [""])[-1])
+
+
+def asks_in_gemini(record: Record) -> bool:
+    return record.kind == "chat" and "Find it?" in str(record.payload.get("contents", [""])[-1])
 
 
 def run(*command: str | Path) -> None:
@@ -72,6 +78,15 @@ def test_clients_on_node_go_through_five_compactions(
     program = Path(shutil.copy(PROGRAMS / f"{written}.mjs", INSTALLED))  # It finds packages beside itself.
     run("node", program, steno().url, client)
     judge(simulator, written)
+
+
+@pytest.mark.parametrize("client", GEMINI_ON_NODE)
+def test_googles_client_on_node_is_understood_by_the_provider_itself(simulator: Simulator, client: str) -> None:
+    simulator.window = 1_000_000
+    program = Path(shutil.copy(PROGRAMS / "gemini.mjs", INSTALLED))
+    with simulator.serve() as provider:
+        run("node", program, provider.url, client, "6")
+    assert [record.status for record in simulator.log] == [200] * 8
 
 
 @pytest.mark.timeout(120)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,10 @@ import yaml
 
 from lab.simulator.chat_completions.format import ChatCompletions
 from lab.simulator.format import Accepted, Format
+from lab.simulator.gemini.format import Gemini
+from lab.simulator.gemini.judge import DUMMIES
+from lab.simulator.gemini.judge import refusal_of as gemini_refusal_of
+from lab.simulator.gemini.judge import seal as seal_thought
 from lab.simulator.log import Record
 from lab.simulator.messages.binding import seal, whole_prefix
 from lab.simulator.messages.format import Messages
@@ -29,6 +34,7 @@ FORMATS: Mapping[str, type[Format]] = {
     "chat_completions": ChatCompletions,
     "messages": Messages,
     "responses": Responses,
+    "gemini": Gemini,
 }
 MODELS = {model.name: model for model in (Model("m"), Model("o", unsupported=frozenset({"max_tokens"})))}
 ANY, NAMED = Rules(100_000), Rules(100_000, MODELS, max_messages=2_048)
@@ -217,3 +223,53 @@ def test_calls_of_every_family_need_their_outputs_and_outputs_their_calls(output
     assert message(called, answer) == ""
     assert message(called) == f"No tool output found for {CALLS[call]} c."
     assert message(answer) == f"No tool call found for {CALLS[call]} output with call_id c."
+
+
+# Signatures of Gemini
+
+ASKS: Any = {"role": "user", "parts": [{"text": "Hello"}]}
+SAYS: Any = {"role": "model", "parts": [{"text": "Yes."}]}
+ANSWERS: Any = {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {}}}]}
+NEW = "gemini-3.6-flash"
+MISSING = "Function call is missing a thought_signature in functionCall parts."
+
+
+def step(signature: object, **args: Any) -> list[Any]:
+    call = {"functionCall": {"name": "f", "args": args}}
+    signed = call if signature is None else {**call, "thoughtSignature": signature}
+    return [{"role": "model", "parts": [signed, call]}, {"role": "user", "parts": ANSWERS["parts"] * 2}]
+
+
+def signed(model: str = NEW) -> str:
+    return seal_thought(model, "Hm.", {"name": "f", "args": {}})
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        ([ASKS, *step(signed()), *step(signed())], ""),
+        ([ASKS, *step(signed().replace("+", "-").replace("/", "_").rstrip("="))], ""),
+        ([ASKS, *step(base64.b64encode(DUMMIES[0]).decode())], ""),
+        ([ASKS, *step(DUMMIES[1].decode())], ""),
+        ([ASKS, *step(signed()), *step(None)], MISSING),
+        ([ASKS, *step(None), SAYS, ASKS, *step(signed())], ""),
+        ([ASKS, *step(signed("gemini-3.5-pro"))], "Corrupted thought signature."),
+        ([ASKS, *step(signed(), changed=True)], "Invalid thought signature."),
+        ([ASKS, *step(signed(), changed=True), SAYS, ASKS], ""),
+    ],
+    ids=[
+        "each step",
+        "other base64",
+        "dummy",
+        "plain dummy",
+        "missing",
+        "in a past turn",
+        "of another model",
+        "of another call",
+        "changed in a past turn",
+    ],
+)
+def test_newer_models_want_a_signature_with_the_first_call_of_each_step(contents: list[Any], message: str) -> None:
+    refusal = gemini_refusal_of({"contents": contents}, NEW)
+    assert (refusal.message if refusal else "").startswith(message)
+    assert bool(refusal) == bool(message)

@@ -132,8 +132,8 @@ class Messages(Format):
         kind, message = _ERRORS.get(fault.status, (usual, "The request failed."))
         return {"type": "error", "error": fault.error or {"type": kind, "message": message}}
 
-    def identified(self, error: Json, request_id: str) -> Json:
-        return {**error, "request_id": request_id}
+    def error_content(self, record: Record, error: Json, status: int) -> Content:
+        return json_content({**error, "request_id": record.request_id}, status)
 
     def headers(self, request_id: str, status: int) -> Mapping[str, str]:
         return {

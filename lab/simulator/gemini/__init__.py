@@ -1,0 +1,1 @@
+"""generateContent, as Google serves it."""
