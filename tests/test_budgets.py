@@ -14,14 +14,14 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 46_155,
+    "app": 46_160,
     "app/cli": 2_655,
-    "app/compaction": 10_627,
+    "app/compaction": 10_638,
     "app/conversation": 2_074,
     "app/http": 3_302,
     "app/inspector": 2_987,
     "app/providers": 1_797,
-    "app/proxy": 2_979,
+    "app/proxy": 2_983,
     "app/api": 2_857,
     "app/runtime": 592,
     "app/settings": 1_985,
@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 2_117,
     "app/formats": 6_622,
-    "tests": 64_500,
+    "tests": 64_503,
     "lab": 11_190,  # 750 for Gemini in the simulator
 }
 """Lines of Python by folder, at most."""

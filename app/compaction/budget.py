@@ -292,6 +292,8 @@ FULL_SHARE = 0.95
 PRESSURE = 0.80
 """Share of the window from which on a prompt may be too large for it, by an estimate."""
 CEILING_SHARE = 0.95
+MIX_ERROR = 0.05
+"""Share by which a smaller prompt may cost more than the refused one, for its size: it mixes other parts."""
 SENT_SHARE = 0.70
 TARGET_SHARE = 0.60
 """Target of a summary as a share of the ceiling, so that the next turn does not overflow again."""
@@ -428,9 +430,9 @@ def _fewer_tokens(
 ) -> tuple[Budget | None, int]:
     """Limits for a smaller prompt, None where that leaves no conversation, and its most tokens as the provider counts.
 
-    Where the provider counts more than was expected, every part is taken to cost as much more. In a prompt that holds
-    media the difference is first taken to be that of pictures, which stay: it is the same for a smaller prompt. Where
-    that leaves no room, it is that of pictures which can go.
+    Where the provider counts more than was expected, every part is taken to cost as much more, with room for another
+    error. In a prompt that holds media the difference is first taken to be that of pictures, which stay: it is the same
+    for a smaller prompt. Where that leaves no room, it is that of pictures which can go.
     """
     expected = budget.line.to_provider_tokens(sent.tokens)
     least = least_room(budget)
@@ -447,7 +449,7 @@ def _fewer_tokens(
             allowed = min(allowed, SENT_SHARE * expected)
         else:
             factor = prompt / expected
-            ways = [(factor, 0, least)]
+            ways = [(factor * (1 + MIX_ERROR) if factor > 1 + MIX_ERROR else factor, 0, least)]
             if sent.holds_media and prompt > expected:
                 ways = [(1.0, prompt - expected, least), (factor, 0, least / factor)]
         target = min(allowed, TARGET_SHARE * ceiling)

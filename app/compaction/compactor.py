@@ -260,6 +260,8 @@ class Preparation:
     may_postpone: bool = False
     waits: bool = True
     """False if another process's compaction is not waited for: no request needs it yet."""
+    is_refused: bool = False
+    """True if the provider refused the request for its size."""
     announced: CompactionStart | None = None
     """Compaction that was announced to the client: the first one alone is."""
     _state: PlanningState | None = None
@@ -330,7 +332,7 @@ class Preparation:
     async def recover(self) -> Decision:
         """Decide again after a refusal for the size, by the request's corrected budget: without a summary where that
         reaches it, and with nothing recalled."""
-        store_away = False
+        store_away, self.is_refused = False, True
         try:
             await self._read()
         except StoreUnavailable:
@@ -627,7 +629,8 @@ class Preparation:
         state, made = self.state, self.made
         # Reasons why no compaction brought the view under the trigger.
         why = self._tried[-1].reasons if self._tried else ()
-        settled = settle(state, why, in_vain=self.announced is not None and not made)
+        in_vain = self.announced is not None and not made
+        settled = settle(state, why, in_vain=in_vain, is_refused=self.is_refused)
         why = settled.why or (because(Code.STORAGE) if self.is_without_store else ())
         steps = (*self._steps(), *settled.steps)
         return replace(settled, steps=steps, budget=state.budget, made=(*made, *self._postponed), why=why)

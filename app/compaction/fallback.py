@@ -130,15 +130,18 @@ def _floor(conversation: Conversation, budget: Budget, model: str) -> str:
     )
 
 
-def settle(state: PlanningState, why: Reasons = (), *, in_vain: bool = False) -> Decision:
+def settle(state: PlanningState, why: Reasons = (), *, in_vain: bool = False, is_refused: bool = False) -> Decision:
     """The first view that holds; where none does, the client's own bytes.
 
-    `why` says why no compaction brought the view under the trigger, `in_vain` whether one was tried.
+    `why` says why no compaction brought the view under the trigger, `in_vain` whether one was tried. `is_refused`: the
+    provider refused the client's own bytes for their size, so that the least view that is only too large by our
+    estimate is tried in their place.
     """
     conversation = state.conversation
     untrimmed = whole(conversation)
     wrong = [Code.OVER_THE_LIMIT]  # Where nothing may be made to fit.
     tried: list[Step] = []
+    too_large: list[View] = []
     for name, view, still in _steps(state, why):
         failed = in_vain and bool(still)
         if view.tokens > state.budget.limit and name in ("least", "widest"):  # The next ones are made to fit.
@@ -158,6 +161,11 @@ def settle(state: PlanningState, why: Reasons = (), *, in_vain: bool = False) ->
             told = (*still, *_left_out(state, repaired))
             return Decision(repaired, repaired.actions, told, failed, (*tried, _step(name, repaired)))
         tried.append(_step(name, repaired, *wrong))
+        if wrong == [Code.OVER_THE_LIMIT]:
+            too_large.append(repaired)
+    if is_refused and too_large:
+        least = min(too_large, key=lambda view: view.tokens)
+        return Decision(least, least.actions, (*why, *_left_out(state, least)), in_vain, tuple(tried))
     return Decision(None, (), (*why, *map(Reason, wrong)), in_vain, (*tried, _step("unchanged", untrimmed)))
 
 

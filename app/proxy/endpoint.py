@@ -222,13 +222,13 @@ class ChatEndpoint:
             exchange.record.refused(answering)
 
     async def _recover(self, exchange: Exchange, refused: Attempt) -> Attempt:
-        """Send another payload in place of a refused one, once at most. Return the attempt whose answer is the
-        client's."""
+        """Send another payload in place of a refused one, with changed messages once at most. Return the attempt whose
+        answer is the client's."""
         changed, is_taken = None, False
         with tolerated("a request was not prepared", refused.request):
             changed = await choose_recovery(exchange, refused)
         if changed is not None:
-            exchange.is_recovering = True
+            exchange.recovered_from = refused.refusal
             try:
                 await self._send(exchange, changed)
             except StenoError as error:
@@ -239,6 +239,8 @@ class ChatEndpoint:
                 is_taken = takes_place(refused, changed)
                 await (refused if is_taken else changed).answering.close()
             learn_recovery(exchange, refused, changed, is_taken=is_taken)
+            if is_taken and changed.refusal is not None:
+                return await self._recover(exchange, changed)
         exchange.attempt = changed if changed is not None and is_taken else refused
         if exchange.stream is not None:
             exchange.stream.decide(exchange.attempt.decision)

@@ -333,8 +333,8 @@ class Exchange:
     attempts: list[Attempt] = field(default_factory=list)
     attempt: Attempt | None = None
     """Attempt whose answer the client gets, as far as that is known."""
-    is_recovering: bool = False
-    """True once a changed payload was sent in place of a refused one: that happens once."""
+    recovered_from: Refusal | None = None
+    """Refusal in whose place a changed payload was sent last."""
     editor: AnswerEditor | None = None
     """Reader of the answer that was relayed, once all of it has come."""
     answers: list[UpstreamAnswer] = field(default_factory=list)

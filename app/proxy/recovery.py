@@ -1,4 +1,6 @@
-"""Recovery: the one changed payload that may be sent in place of a refused one.
+"""Recovery: the changed payload that may be sent in place of a refused one.
+
+The messages are changed once at most. What is refused beside them (usage, thinking) is left out before that.
 
 | refused | what is sent instead | what is learnt |
 |---|---|---|
@@ -27,6 +29,7 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Overflow, Payload, Recovery, least_room, recover
 from app.compaction.fallback import capped
+from app.compaction.verify import order_of
 from app.compaction.view import without_thinking
 from app.conversation.reasons import Code, because
 from app.formats.answers import LARGEST_WHOLE, AnswerEditor
@@ -114,7 +117,7 @@ async def _read_refusal(exchange: Exchange, attempt: Attempt, body: bytes, *, fi
     a whole answer with that status."""
     request, view, services = attempt.request, attempt.decision.view, exchange.services
     status, headers, format_ = attempt.answering.status, attempt.answering.headers, request.format
-    if not exchange.is_recovering and not first_frame:
+    if exchange.recovered_from is None and not first_frame:
         refuses_usage = status in (400, 422) and attempt.asks_usage and format_.answers.refuses_to_tell_usage(body)
         if refuses_usage:
             return Refusal("usage")
@@ -140,7 +143,7 @@ async def _read_refusal(exchange: Exchange, attempt: Attempt, body: bytes, *, fi
 async def choose_recovery(exchange: Exchange, refused: Attempt) -> Attempt | None:
     """Choose what is sent in place of a refused payload; None if the refusal is the answer."""
     request, decision, refusal = refused.request, refused.decision, refused.refusal
-    if refusal is None or exchange.is_recovering:
+    if refusal is None or (exchange.recovered_from is not None and not exchange.recovered_from.keeps_messages):
         return None
     compactor = exchange.services.compactor
     match refusal.kind:
@@ -200,7 +203,10 @@ async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow
 def _recovery(refused: Attempt, overflow: Overflow) -> Recovery | None:
     request, asked = refused.request, refused.request.wire.answer
     conversation, cap = request.conversation, refused.decision.output_cap or asked.output
-    instructions, holds_media = conversation.instruction_tokens, conversation.history.holds_media
+    instructions, view, history = conversation.instruction_tokens, refused.decision.view, conversation.history
+    holds_media = history.holds_media and (
+        view is None or any(index is not None and history[index].media for index in order_of(view))
+    )
     media_bytes = 0
     if overflow.kind == "payload" and request.policy.mask and request.policy.mask.shapes:
         media_bytes = sum(media.size for message in conversation.history for media in message.media)

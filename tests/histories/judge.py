@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from app.compaction.user_words import HEADING
 from lab.simulator import Record
 from tests.histories.talks import SENTENCES, Traits, without_halves
@@ -19,12 +21,12 @@ from tests.histories.wires import Asked, Json, Said
 MARK = re.compile(r"\b(?:mk\d+x\d+z|w\d+)\b")
 OVER_THE_WINDOW = re.compile(r"context length|context window|prompt is too long|exceed context limit")
 CLEARED = "[Old tool result content cleared]"
-SHORTENED = " characters in all, shortened"
-"""Part of the note that stands in a result of which only a part is shown."""
+SHORTENED = " characters in all, "
+"""Part of the note that stands in a result of which only a part is shown, or whose text another result repeats."""
 FULL_SHARE = 0.6
 """Share of what the prompt may take, as the provider counts, over which what a turn began with may have given way:
 Steno's estimate of a model that it has learnt nothing about may be half as much again."""
-BOUND = "is bound to a different conversation"
+BOUND = re.compile(r"messages\.(\d+)\..* is bound to a different conversation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,8 @@ class Judge:
     _shortened: dict[str, int] = field(default_factory=dict)
     """By a summary's text how many shortened results its call was shown."""
     _learnt: set[int] = field(default_factory=set)
-    _bound_behind: str | None = None
-    """The notes behind which thoughts were refused last."""
+    _refused_behind: bytes | None = None
+    """The messages behind which thinking was refused last."""
 
     def judge(self, number: int, asked: Asked, member: str, records: Sequence[Record]) -> list[Violation]:
         """`records`: what the log gained while the request was answered."""
@@ -97,11 +99,12 @@ class Judge:
         said = record.refusal or f"status {record.status}"
         if OVER_THE_WINDOW.search(said):
             self.overflows += 1
-        elif BOUND in said:
-            notes = "".join(re.findall(r"\[Notes on messages \d+ to \d+", record.body.decode("utf-8", "replace")))
-            if notes == self._bound_behind:
-                yield "bound", f"Thoughts were refused once more behind the same notes: {said}"
-            self._bound_behind = notes
+        elif bound := BOUND.match(said):
+            place = int(bound[1])
+            before = msgspec.json.encode(record.payload["messages"][:place])
+            if before == self._refused_behind:
+                yield "bound", f"Thinking was refused once more behind the same messages: {said}"
+            self._refused_behind = before
         else:
             yield "refused", said
 

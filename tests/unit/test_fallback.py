@@ -79,6 +79,15 @@ def test_what_nothing_brings_under_the_limit_goes_as_it_came() -> None:
     assert settled(held, chunk(held, 0, 2)).reason == "over_the_limit"
 
 
+def test_in_place_of_a_refused_history_the_least_view_goes_though_it_is_over_the_limit() -> None:
+    talk = conversation(*turns(20, size=60), message("user", words(1_100)))
+    assert settle(case(talk)).view is None
+    least = settle(case(talk), WHY, is_refused=True)
+    assert least.view is not None
+    assert (least.status, least.why) == ("trimmed", WHY)
+    assert 1_000 < least.view.tokens < 1_300
+
+
 @pytest.mark.parametrize("policy", [Policy(), Policy(fit=False, emergency=False)])
 def test_where_summaries_leave_no_room_the_history_goes_without_them(policy: Policy) -> None:
     """Summary and instructions alone are over the limit; without the summary there is room for the latest messages."""

@@ -43,8 +43,10 @@ class Responses(OpenAI):
         return request, model_of(request, rules)
 
     def parts(self, request: Json) -> Sequence[Any]:
-        head = [request.get("tools"), request.get("instructions")]
-        return [head, *map(_unsealed, items_of(request.get("input")))]
+        head, items = [request.get("tools"), request.get("instructions")], items_of(request.get("input"))
+        # The model reads nothing of what the newest compaction stands for.
+        compacted = [place for place, item in enumerate(items) if item.get("type") == "compaction"]
+        return [head, *map(_unsealed, items[max(compacted, default=0) :])]
 
     def conversation(self, request: Json) -> Sequence[Any]:
         """Texts of the history by role."""
