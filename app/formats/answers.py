@@ -12,11 +12,19 @@ from msgspec import Struct
 
 from app.errors import StenoError, UpstreamUnreadable
 from app.formats.provider_errors import error_body
-from app.formats.raw_json import RawObject, TooManyValues, Unreadable, holds_more_values, joined_members
+from app.formats.raw_json import (
+    RawObject,
+    TooManyValues,
+    Unreadable,
+    holds_more_values,
+    joined_members,
+    object_of,
+    values_in,
+)
 from app.formats.requests import Headers, WireRequest
 from app.formats.spec import FormatSpec
 from app.formats.sse import MOST_VALUES, EarlyFrames, EventShape, data_of, event, last_end
-from app.formats.usage import LONGEST_USAGE, Usage, says_window_full, usage_of
+from app.formats.usage import LONGEST_USAGE, Usage, says_window_full, text_of, usage_of
 
 LONGEST_TEXT = 1 << 20
 """Bytes of a frame whose text is counted; a longer one holds a picture."""
@@ -70,8 +78,8 @@ class AnswerEditor:
     """Members of ours for the first frame of a stream."""
     finish_members: bytes
     """Members of ours for the frame that ends the answer, or for an answer in one piece."""
-    usage_said: Any = field(default=None, init=False)
-    """Usage that the answer gave, as received."""
+    usage_said: dict[str, Any] = field(default_factory=dict, init=False)
+    """Usage that the answer gave, as received. A stream may give it twice, and the second time counts."""
     model: str = field(default="", init=False)
     """Name of the model, as the answer gives it."""
     tier: str = field(default="", init=False)
@@ -115,7 +123,7 @@ class AnswerEditor:
         except Unreadable:
             return body
         self.ended, self.text_bytes = True, len(body)
-        self._read_whole(answer)
+        self._take(answer)
         return answer.with_status(self.finish_members)
 
     def quiet(self, frames: bytes, start: int) -> int:
@@ -152,17 +160,25 @@ class AnswerEditor:
         """Whether a frame with these data passes without being read."""
         return self.begun and self.NOTABLE.search(text) is None
 
-    def _read_whole(self, answer: RawObject) -> None:
-        """Take what an answer in one piece says of itself."""
-        raise NotImplementedError
+    def _take(self, said: RawObject) -> list[object]:
+        """Take what a frame, or an answer in one piece, says of its cost and of its end. Returns the reasons to
+        finish."""
+        spec = self.SPEC
+        for held in (said, *(object_in(said, holder) for holder in spec.holders)):
+            self.model = text_of(held, spec.model) or self.model
+            self.tier = text_of(held, "service_tier") or self.tier
+            raw = held.raw(spec.usage) or b""
+            if b"{" in raw and len(raw) <= LONGEST_USAGE:
+                given = object_of(held.value(spec.usage))
+                self.usage_said.update((name, value) for name, value in given.items() if value is not None)
+        reasons = [reason for path in spec.reasons for reason in values_in(said.text, path) if reason]
+        self.window_full = self.window_full or any(map(says_window_full, reasons))
+        self.at_length = self.at_length or spec.cut_off in reasons
+        return reasons
 
     def _edited(self, said: RawObject) -> bytes:
         """A frame's data, as the client gets them; empty for a frame that is left out."""
         raise NotImplementedError
-
-    def _finish(self, reason: object) -> None:
-        """Note why the answer finished."""
-        self.window_full, self.at_length = says_window_full(reason), reason == self.SPEC.cut_off
 
     def _fail(self, error: bytes) -> None:
         """Note an error frame: it is a refusal where nothing that counts came before."""
@@ -270,9 +286,12 @@ class Answers:
         return False
 
 
-def usage_in(said: RawObject) -> object:
-    """The usage that an answer or a frame gives; None where it is too long to be one."""
-    return said.value("usage") if len(said.raw("usage") or b"") <= LONGEST_USAGE else None
+def object_in(said: RawObject, name: str) -> RawObject:
+    """A member that is an object; an empty one for what is none."""
+    try:
+        return RawObject(said.raw(name) or b"{}")
+    except Unreadable:
+        return RawObject(b"{}")
 
 
 def read_whole(body: bytes) -> RawObject:

@@ -49,6 +49,7 @@ class _Named(Struct):
 
 
 _decode_named = msgspec.json.Decoder(_Named).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class WireFormat:
@@ -59,13 +60,12 @@ class WireFormat:
     """Requests of the format."""
     answers: Answers
     """Answers of the format, their streams and its errors."""
-    summaries: SummaryDialect
-    """How a summary is asked for in it."""
     breakpoints: Breakpoints
     """How a client says where the provider's cache is to keep a prompt."""
 
     def __init__(self) -> None:
         self.name, self.path = self.spec.name, self.spec.path
+        self.summaries = SummaryDialect(self.spec, self.request)
 
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> WireRequest:
         """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
@@ -141,20 +141,28 @@ class WireFormat:
         raise NotImplementedError
 
     def alone(self, raw: bytes) -> bytes:
-        """A raw message as JSON that stands for itself: some are only a part of their body."""
-        return raw
+        """A raw message as JSON that stands for itself: the instructions beside a history are a whole member, with its
+        key."""
+        return b"{%b}" % raw if self.spec.beside is not None and self.spec.beside.match(raw) else raw
 
     def raw_of(self, alone: bytes) -> bytes:
         """The raw message that `alone` was made of."""
-        return alone
+        if self.spec.beside is None or not self.spec.beside.match(alone, 1):
+            return alone
+        try:
+            return alone[1:-1] if len(decoded(alone, _decode_members)) == 1 else alone
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return alone
 
-    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:  # noqa: ARG002 - few do
+    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:
         """The body of a request with these messages, each as `alone` has it, what leads as instructions first.
 
         `output`: how many tokens the answer may have, for formats that want to know.
         """
-        named = msgspec.json.encode(model), self.spec.history.encode(), b",".join(messages)
-        return b'{"model":%b,"%b":[%b]}' % named
+        members = [b'"model":%b' % msgspec.json.encode(model)]
+        if output is not None and self.spec.needs_output:
+            members.append(b'"%b":%d' % (self.spec.output_members[0].encode(), output))
+        return b"{%b}" % b",".join((*members, self.request.history_of([*map(self.raw_of, messages)])))
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         """The payload's raw messages in order; what is verbatim keeps its bytes.

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import msgspec
@@ -361,6 +361,52 @@ def spliced(raw: bytes, replaced: Mapping[str, bytes], removed: Collection[str] 
     except Unreadable:  # A key that stands twice, for one: as it was read, with the last of them.
         left = {name: value for name, value in decoded_object(raw).items() if name not in removed}
         return msgspec.json.encode(left | {name: msgspec.Raw(value) for name, value in replaced.items()})
+
+
+class Where(NamedTuple):
+    """A step of a path to objects whose member has one of these values."""
+
+    member: str
+    values: Container[object]
+
+
+Path = tuple[str | Where, ...]
+
+
+def values_at(held: object, path: Path) -> Iterator[Any]:
+    """The values at a path of members; on the way through a list, those of each element."""
+    if not path:
+        yield held
+    elif isinstance(held, list):
+        for each in held:
+            yield from values_at(each, path)
+    elif isinstance(held, dict):
+        step, *rest = path
+        if isinstance(step, Where):
+            if held.get(step.member) in step.values:
+                yield from values_at(held, tuple(rest))
+        elif step in held:
+            yield from values_at(held[step], tuple(rest))
+
+
+def values_in(raw: bytes, path: Path) -> Iterator[object]:
+    """The same of JSON, of which nothing else is decoded; none where it cannot be read."""
+    try:
+        if not path:
+            yield decoded(raw, _decode_any)
+        elif raw.startswith(b"["):
+            for each in split_array(raw):
+                yield from values_in(each, path)
+        elif raw.startswith(b"{"):
+            (step, *rest), held = path, RawObject(raw)
+            if isinstance(step, Where):
+                inner = raw if held.value(step.member) in step.values else None
+            else:
+                inner = held.raw(step)
+            if inner is not None:
+                yield from values_in(inner, tuple(rest))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Unreadable):
+        return
 
 
 def objects_in(value: object) -> list[dict[str, Any]]:

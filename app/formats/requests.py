@@ -175,12 +175,29 @@ class WireRequest(Struct, frozen=True):
         """Whether a number that an error gives may be the client's own; True also if that cannot be known."""
         return echoed_in(error, number, self.source.text)
 
+    @classmethod
+    def beside(cls, raw: bytes) -> bytes | None:
+        """The member, with its key, that a raw message beside the history is; None for one that is in it."""
+        return raw if cls.SPEC.beside is not None and cls.SPEC.beside.match(raw) else None
+
+    @classmethod
+    def array(cls, raw_messages: Sequence[bytes]) -> bytes:
+        """The value of the history with these messages."""
+        return b"[%b]" % b",".join(raw_messages)
+
+    @classmethod
+    def history_of(cls, raw_messages: Sequence[bytes]) -> bytes:
+        """The members of a request, without braces, that hold these raw messages."""
+        leading = [member for raw in raw_messages if (member := cls.beside(raw)) is not None]
+        history = b'"%b":%b' % (cls.SPEC.history.encode(), cls.array(raw_messages[len(leading) :]))
+        return b",".join((*leading, history))
+
     def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:  # noqa: ARG002 - most streams tell it unasked
         """The body with other messages; every other member keeps its bytes and its place, Steno's own are left out.
 
         `ask_usage`: a stream is asked to tell what it cost, where it would not unasked.
         """
-        history = b"[%b]" % b",".join(raw_messages)
+        history = self.array([raw for raw in raw_messages if self.beside(raw) is None])
         return self.source.spliced({self.SPEC.history: history}, self.SPEC.own_members)
 
     def with_output_cap(self, body: bytes, tokens: int) -> bytes:

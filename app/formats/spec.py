@@ -6,12 +6,47 @@ renames a member, adds a reason to finish or a type of tool, its row changes and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from re import Pattern
+from types import MappingProxyType
+from typing import Any
 
 from msgspec import Struct
 
 from app.compaction.chunks import Ending
 from app.conversation.messages import Kind
+from app.formats.raw_json import Path
+
+
+class SummarySpec(Struct, frozen=True, kw_only=True):
+    """How a summary is asked for in a format."""
+
+    quoting: Callable[[str, str], Mapping[str, Any]]
+    """Makes the members of a request out of instructions and a transcript."""
+    asking: Callable[[str], Mapping[str, Any]]
+    """Makes the last message of a request that continues the conversation."""
+    forbidding: tuple[tuple[str, str, Any], ...] = ()
+    """Members that declare tools, each with the member and its value that forbid calls. The tools have to stay: they
+    are a part of the cached prompt. Without any, providers refuse a choice among them."""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """Headers that the format wants beside what a body needs, where the caller does not give them; in lower case."""
+    own_members: frozenset[str]
+    """Members that a call says by itself, or leaves out on purpose; an operator may add others."""
+    optional: tuple[str, ...]
+    """Members that a call can do without, beside those that the operator adds."""
+    otherwise_named: Mapping[str, Pattern[bytes]] = {}
+    """Patterns of refusals that name an optional member and are about something else."""
+    caps: tuple[str, str]
+    """Names of the member that bounds the answer: for most models, and for those that reason first."""
+    least_output: int = 0
+    """Smallest bound that is not refused."""
+    reasoning: Pattern[str] = re.compile(r"(^|/)(o\d|gpt-5)")
+    """Models that reason first, though nobody asks them to."""
+    restrained: Callable[[str], Mapping[str, Any]]
+    """Makes the members by which a model that reasons first is asked to reason little."""
+    said: Mapping[str, Any] = MappingProxyType({"stream": True})
+    """Members of every call, among them that the answer is to be streamed."""
 
 
 class FormatSpec(Struct, frozen=True, kw_only=True):
@@ -59,7 +94,37 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     """Members of messages and parts that clients move or drop between turns without changing what a message means:
     digests leave them out."""
 
+    beside: Pattern[bytes] | None = None
+    """Beginning, with its key, of a member with the instructions that stands beside the history: it is the first of the
+    raw messages."""
+    needs_output: bool = False
+    """Whether a provider refuses a request without a bound of its answer."""
+
+    holders: tuple[str, ...] = ()
+    """Members of a frame in which an answer stands that is not the frame itself."""
+    usage: str = "usage"
+    """Member of an answer with what it cost."""
+    model: str = "model"
+    """Member of an answer that names the model."""
+    whole: tuple[Path, ...]
+    """Members of which an answer in one piece has one."""
+    texts: tuple[Path, ...]
+    """The model's texts, in a frame or in an answer in one piece."""
+    late_texts: tuple[Path, ...] = ()
+    """Texts of the frame that ends an answer, which count where none came before."""
+    calls: tuple[Path, ...]
+    """Calls that the model makes, or their types."""
+    refusals: tuple[Path, ...] = ()
+    """The model's words that it does not answer."""
+    reasons: tuple[Path, ...]
+    """Why an answer finished; the first that is given counts."""
+    usual_reason: str = ""
+    """The reason of an answer in one piece that gives none."""
+    done_ends: bool = False
+    """Whether `[DONE]` ends an answer that gave no reason to finish."""
     endings: Mapping[str, Ending]
     """Endings of an answer by its reasons to finish; any other reason is `Ending.OTHER`."""
     cut_off: str
     """The reason to finish of an answer that reached its bound."""
+
+    summary: SummarySpec

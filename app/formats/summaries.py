@@ -1,22 +1,23 @@
 """Summary calls: how a summary is asked for in a format, what a refusal teaches about it, and how the answer is read.
 
-It comes as a stream or as one piece of JSON, whatever was asked for; what its parts mean is the format's.
+It comes as a stream or as one piece of JSON, whatever was asked for; `FormatSpec` says where its parts stand.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from re import Pattern
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.chunks import Ending, SummaryAnswer
 from app.compaction.prompts import SummaryRequest
-from app.formats.raw_json import holds_more_values, object_of, text_at
+from app.formats.raw_json import Path, holds_more_values, object_of, text_at, values_at
 from app.formats.refusals import decoded_body
+from app.formats.requests import WireRequest
 from app.formats.spec import FormatSpec
 from app.formats.sse import MOST_VALUES, FrameSplitter
 from app.formats.usage import bill_of, read_usage, says_window_full
@@ -32,16 +33,10 @@ _SPACE = b" \t\r\n"
 
 
 class SummaryReader:
-    """A summary call's answer: chunks in, the answer out, be it a stream or, from some gateways, one piece of JSON.
+    """A summary call's answer: chunks in, the answer out, be it a stream or, from some gateways, one piece of JSON."""
 
-    A format says what its frames mean.
-    """
-
-    SPEC: ClassVar[FormatSpec]
-    DONE_ENDS: ClassVar[bool] = False
-    """Whether `[DONE]` ends an answer that gave no reason to finish."""
-
-    def __init__(self) -> None:
+    def __init__(self, spec: FormatSpec) -> None:
+        self._spec = spec
         self.error: object = None
         """The body, as parsed JSON, that says what went wrong where the provider sent an error with status 200."""
         self.error_is_first = False
@@ -58,11 +53,11 @@ class SummaryReader:
         self._ended = False
         """Whether the answer came to an end of its own."""
         self._failed = False
-        self._word = ""
+        self._word = spec.usual_reason
         """The reason to finish."""
         self._calls = False
         self._refused = False
-        self._usage: Any = None
+        self._usage: dict[str, Any] = {}
         self._model = self._tier = ""
         self._start: bytes | None = b""
         """Bytes that came before the shape was known."""
@@ -76,8 +71,8 @@ class SummaryReader:
         if self._failed or not self._ended:
             return None
         word = "refusal" if self._refused else self._word
-        word = self.SPEC.cut_off if says_window_full(word) else word
-        ending = Ending.CALLED if self._calls else self.SPEC.endings.get(word, Ending.OTHER)
+        word = self._spec.cut_off if says_window_full(word) else word
+        ending = Ending.CALLED if self._calls else self._spec.endings.get(word, Ending.OTHER)
         word = "" if ending is Ending.FINISHED else word
         usage = read_usage(self._usage, self._model)
         return SummaryAnswer("".join(self._texts), ending, word, usage, bill_of(self._usage, self._model, self._tier))
@@ -114,7 +109,7 @@ class SummaryReader:
         data = b"\n".join(line.removeprefix(b" ") for line in lines)
         if data.startswith(b"[DONE]"):
             self.done = True
-            self._ended = self._ended or self.DONE_ENDS
+            self._ended = self._ended or self._spec.done_ends
         elif data and not self.done:
             self._read(data, is_complete=is_complete)
 
@@ -123,12 +118,12 @@ class SummaryReader:
         if isinstance(said, dict):
             if said.get("error") or object_of(said.get("response")).get("error") or said.get("type") == "error":
                 self._fail(said)
-            elif not in_one_piece:
-                self._take(said)
-            elif self._take_whole(said):
-                self.done = True
-            else:
+            elif in_one_piece and not any(isinstance(held, dict | list) for held in self._at(said, self._spec.whole)):
                 self._fail(None)
+            else:
+                self._take(said)
+                self.done = self.done or in_one_piece
+                self._ended = self._ended or in_one_piece
         elif is_complete:  # Half a frame at the end spoils nothing: what came before it may be a whole answer.
             self._fail(None)
 
@@ -137,25 +132,33 @@ class SummaryReader:
         self.error, self.unreadable = error, error is None
         self.error_is_first = not self._begun
 
-    def _take(self, said: Json) -> bool | None:
-        """Take what a frame says."""
-        raise NotImplementedError
+    @staticmethod
+    def _at(said: Json, paths: Iterable[Path]) -> Iterator[Any]:
+        return (value for path in paths for value in values_at(said, path))
 
-    def _take_whole(self, said: Json) -> bool:
-        """Take what an answer in one piece says. False if it is none."""
-        raise NotImplementedError
-
-    def _add(self, text: str) -> None:
-        if text:
-            self._texts.append(text)
-            self.length += len(text)
-
-    def _finish(self, reason: object) -> None:
-        self._ended = True
-        self._word = reason if isinstance(reason, str) and WORD.fullmatch(reason) else "other"
-
-    def _take_names(self, said: Json) -> None:
-        self._model, self._tier = text_at(said, "model"), text_at(said, "service_tier")
+    def _take(self, said: Json) -> None:
+        """Take what a frame, or an answer in one piece, says."""
+        spec = self._spec
+        texts = [text for text in self._at(said, spec.texts) if isinstance(text, str)]
+        if not (self._texts or texts):
+            texts += [text for text in self._at(said, spec.late_texts) if isinstance(text, str)]
+        self._texts += filter(None, texts)
+        self.length += sum(map(len, texts))
+        self._calls = self._calls or any(self._at(said, spec.calls))
+        self._refused = self._refused or any(self._at(said, spec.refusals))
+        if reason := next(filter(None, self._at(said, spec.reasons)), None):
+            self._ended = True
+            self._word = reason if isinstance(reason, str) and WORD.fullmatch(reason) else "other"
+        for held in (said, *(object_of(said.get(holder)) for holder in spec.holders)):
+            given = object_of(held.get(spec.usage))
+            # A stream may give it twice, and the second time counts.
+            self._usage |= {name: value for name, value in given.items() if value is not None}
+            self._model, self._tier = (
+                text_at(held, spec.model) or self._model,
+                text_at(held, "service_tier") or self._tier,
+            )
+            self._begun = self._begun or bool(given)
+        self._begun = self._begun or bool(texts or self._ended or self._calls or self._refused)
 
 
 def member_named(members: Iterable[str], refusal: bytes) -> str | None:
@@ -173,63 +176,56 @@ class Manners(Struct, frozen=True):
 
 
 class SummaryDialect:
-    """How a summary is asked for in one format."""
+    """How a summary is asked for in one format. See `SummarySpec`."""
 
-    spec: FormatSpec
-    """The call is posted at its path, in which `/v1` stands for the path of the upstream's base URL."""
-    headers: ClassVar[Sequence[tuple[bytes, bytes]]] = ()
-    """Headers that the format wants beside what a body needs, where the caller does not give them; in lower case."""
-    own_members: frozenset[str]
-    """Members that a call says by itself, or leaves out on purpose; an operator may add others."""
-    optional: tuple[str, ...]
-    """Members that a call can do without, beside those that the operator adds."""
-    otherwise_named: ClassVar[Mapping[str, Pattern[bytes]]] = {}
-    """Patterns of refusals that name an optional member and are about something else."""
-    caps: tuple[str, str]
-    """Names of the member that bounds the answer: for most models, and for those that reason first."""
-    least_output = 0
-    """Smallest bound that is not refused."""
-    reasoning: Pattern[str] = re.compile(r"(^|/)(o\d|gpt-5)")
-    """Models that reason first, though nobody asks them to."""
-    restrained: ClassVar[Mapping[str, Any]] = {}
-    """Members by which a model that reasons first is asked to reason little."""
-    said: ClassVar[Mapping[str, Any]] = {"stream": True}
-    """Members of every call, among them that the answer is to be streamed."""
-    reader: type[SummaryReader]
-    """The reader of one answer."""
+    def __init__(self, spec: FormatSpec, request: type[WireRequest]) -> None:
+        """The call is posted at the path of `spec`, in which `/v1` stands for the path of the upstream's base URL."""
+        self.spec, self._request = spec, request
+        self.headers, self.own_members, self.optional = (
+            spec.summary.headers,
+            spec.summary.own_members,
+            spec.summary.optional,
+        )
+
+    def reader(self) -> SummaryReader:
+        """The reader of one answer."""
+        return SummaryReader(self.spec)
 
     def cap(self, model: str) -> str:
         """The member that bounds this model's answers, as far as nothing was learnt."""
-        return self.caps[self.reasoning.search(model) is not None]
+        return self.spec.summary.caps[self.spec.summary.reasoning.search(model) is not None]
 
     def options(
         self, manners: Manners, model: str, most: int, allowance: int, parameters: Mapping[str, Any]
     ) -> dict[str, Any]:
         """The members that a call depends on manners for: the cap of `most` tokens, with an `allowance` for a model
         that reasons first, the operator's parameters, and that the answer is to be streamed."""
-        reasons = self.reasoning.search(model) is not None
-        bound = max(self.least_output, most + (allowance if reasons else 0))
-        wanted = {manners.cap: bound, **(self.restrained if reasons else {}), **parameters, **self.said}
+        spec = self.spec.summary
+        reasons = spec.reasoning.search(model) is not None
+        bound = max(spec.least_output, most + (allowance if reasons else 0))
+        wanted = {manners.cap: bound, **(spec.restrained(model) if reasons else {}), **parameters, **spec.said}
         # Without a stream there is nothing for its options to say.
         left_out = {*manners.without, *(("stream_options",) if "stream" in manners.without else ())}
         return {name: value for name, value in wanted.items() if name not in left_out}
 
     def taught(self, manners: Manners, refusal: bytes, sent: Mapping[str, Any]) -> Manners | None:
         """The manners to ask again with, or None if nothing is learnt from this refusal. `sent`: the options."""
-        elsewhere = {name for name, pattern in self.otherwise_named.items() if pattern.search(refusal)}
-        meant = (name for name in self.optional if name in sent and name not in elsewhere)
+        spec = self.spec.summary
+        elsewhere = {name for name, pattern in spec.otherwise_named.items() if pattern.search(refusal)}
+        meant = (name for name in spec.optional if name in sent and name not in elsewhere)
         if (refused := member_named(meant, refusal)) is None:
             # A cap that is too large would be so under the other name, too.
-            if self.caps[1].encode() in refusal and not _TOO_LARGE.search(refusal):
-                cap = self.caps[b"'%b'" % self.caps[0].encode() in refusal]
+            if spec.caps[1].encode() in refusal and not _TOO_LARGE.search(refusal):
+                cap = spec.caps[b"'%b'" % spec.caps[0].encode() in refusal]
                 if cap != manners.cap:
                     return replace(manners, cap=cap)
-            refused = member_named((name for name in sent if name not in self.own_members), refusal)
+            refused = member_named((name for name in sent if name not in spec.own_members), refusal)
         return replace(manners, without=manners.without | {refused}) if refused else None
 
     def quoting(self, request: SummaryRequest, model: str, options: Mapping[str, Any]) -> bytes:
         """The body that quotes a transcript."""
-        raise NotImplementedError
+        prompt = self.spec.summary.quoting(request.instructions, request.transcript)
+        return msgspec.json.encode({"model": model, **prompt, **options})
 
     def continuing(
         self,
@@ -241,7 +237,15 @@ class SummaryDialect:
     ) -> bytes:
         """The body that continues the conversation itself, so that the provider finds the prompt in its cache: its raw
         messages and `WireRequest.cached`, which have to be of this format."""
-        raise NotImplementedError
+        spec = self.spec.summary
+        members = {name: msgspec.Raw(raw) for name, raw in cached.items()}
+        choices = {
+            member: value
+            for declaring, member, value in spec.forbidding
+            if cached.get(declaring, b"null") not in (b"null", b"[]")
+        }
+        history = self._request.history_of((*messages, msgspec.json.encode(spec.asking(instructions))))
+        return b"{%b,%b" % (history, msgspec.json.encode({"model": model, **members, **choices, **options})[1:])
 
 
 def read_answer(dialect: SummaryDialect, body: bytes) -> SummaryAnswer | None:

@@ -22,7 +22,7 @@ from app.compaction.view import Altered, Conversation, View, whole
 from app.conversation.identity import Identity
 from app.errors import InvalidRequest, LoopDetected
 from app.formats.chat_completions.answers import ChunkHead, CompletionEditor
-from app.formats.chat_completions.format import CHAT_COMPLETIONS, ChatRequest, ChatSummaries
+from app.formats.chat_completions.format import CHAT_COMPLETIONS, ChatRequest
 from app.formats.chat_completions.messages import read_message, render
 from app.formats.provider_errors import error_body, is_repeatable, named_pause
 from app.formats.raw_json import RawObject, Unreadable
@@ -233,7 +233,7 @@ def check_stream(data: bytes, random: Random) -> None:
             ]
             # A lone CR before an LF that comes later ends a frame earlier: the bytes are the same, the frames not.
             assert edited[0] == edited[1] or b"\r" in data, "what is told depends on how the stream was split"
-    one, other = ChatSummaries().reader(), ChatSummaries().reader()
+    one, other = CHAT_COMPLETIONS.summaries.reader(), CHAT_COMPLETIONS.summaries.reader()
     for piece in _pieces(data, random):
         one.feed(piece)
     one.end()

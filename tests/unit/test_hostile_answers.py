@@ -16,7 +16,7 @@ from app.errors import UpstreamDisconnected, UpstreamUnreadable
 from app.formats import sse
 from app.formats.answers import LARGEST_WHOLE
 from app.formats.chat_completions.answers import MOST_CHOICES, ChunkHead, CompletionEditor
-from app.formats.chat_completions.format import ChatSummaries
+from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.provider_errors import LONGEST_PAUSE, named_pause
 from app.formats.refusals import classify
 from app.formats.sse import LONGEST_FRAME, FrameSplitter
@@ -190,13 +190,13 @@ def test_a_frame_takes_few_times_its_size(text: bytes) -> None:
     frame = b"data: " + text + b"\n\n"
     editor = CompletionEditor(b'"a":1', b'"a":1')
     assert peak(lambda: editor.edit(frame)) < 6 * len(frame)
-    reader = ChatSummaries().reader()
+    reader = CHAT_COMPLETIONS.summaries.reader()
     assert peak(lambda: reader.feed(frame)) < 8 * len(frame)
     assert reader.answer is None
 
 
 def test_a_summary_of_many_small_pieces_counts_what_they_take() -> None:
-    reader = ChatSummaries().reader()
+    reader = CHAT_COMPLETIONS.summaries.reader()
     for _ in range(1_000):
         reader.feed(b'data: {"choices":[{"delta":{"content":"ab"}}]}\n\n')
         reader.feed(b'data: {"choices":[{"delta":{"content":""}}]}\n\n')

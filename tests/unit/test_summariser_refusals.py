@@ -15,7 +15,7 @@ from app.compaction.chunks import Failure, SummaryAnswer
 from app.compaction.prompts import summary_request
 from app.compaction.summariser_client import Route, Summariser
 from app.conversation.reasons import Code, because
-from app.formats.chat_completions.format import ChatSummaries
+from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.http.hops import new_instance
 from app.http.upstream import Upstream
 from app.telemetry.spans import Tracer
@@ -37,7 +37,7 @@ async def upstream(network: respx.MockRouter) -> AsyncIterator[Upstream]:  # noq
 async def ask(upstream: Upstream, model: str = "m", tracer: Tracer | None = None) -> SummaryAnswer | Failure:
     request = summary_request("Do.", "said", 300, 300)
     return await Summariser(5.0, {}, tracer=tracer).ask(
-        request, [Route(model, upstream, ChatSummaries(), [])], None, monotonic() + 10.0, "t"
+        request, [Route(model, upstream, CHAT_COMPLETIONS.summaries, [])], None, monotonic() + 10.0, "t"
     )
 
 

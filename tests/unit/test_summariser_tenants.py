@@ -15,7 +15,7 @@ from app.compaction.chunks import Failure, SummaryAnswer
 from app.compaction.prompts import summary_request
 from app.compaction.summariser_client import PAUSED, TAUGHT_SECONDS, Route, Summariser
 from app.conversation.reasons import Code, because
-from app.formats.chat_completions.format import ChatSummaries
+from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.http.hops import new_instance
 from app.http.upstream import Upstream
 from tests.unit.providers import answer
@@ -64,7 +64,7 @@ async def ask(clock: Clock, network: respx.MockRouter) -> AsyncIterator[Any]:  #
     async def ask_one(tenant: str, said: str = "hello", undertaking: str | None = None) -> SummaryAnswer | Failure:
         request = summary_request("Do.", said, 300, 300)
         return await summariser.ask(
-            request, [Route("m", upstream, ChatSummaries(), [])], None, clock() + 10.0, tenant, undertaking
+            request, [Route("m", upstream, CHAT_COMPLETIONS.summaries, [])], None, clock() + 10.0, tenant, undertaking
         )
 
     yield ask_one

@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 
 from app.compaction.chunks import Ending, SummaryAnswer
-from app.formats.chat_completions.format import STREAMED, ChatSummaries
+from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.summaries import STRING_BYTES, read_answer
 from app.tokens.usage import Tokens
 
-DIALECT = ChatSummaries()
+DIALECT = CHAT_COMPLETIONS.summaries
 
 
 def test_a_prefix_call_continues_the_conversation_byte_for_byte() -> None:
     messages = (b'{"role": "system","content": "x"}', b'{ "role":"user", "content":"1.0e3" }')
     tools = b'[{"type": "function",  "function": {"name": "f"}}]'
-    body = DIALECT.continuing(messages, {"tools": tools}, "Write notes.", "m", {"max_tokens": 20, **STREAMED})
+    body = DIALECT.continuing(
+        messages, {"tools": tools}, "Write notes.", "m", {"max_tokens": 20, **DIALECT.spec.summary.said}
+    )
     assert b",".join(messages) in body
     assert tools in body
     sent = json.loads(body)

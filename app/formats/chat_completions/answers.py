@@ -24,18 +24,15 @@ import msgspec
 from msgspec import Struct
 
 from app.errors import UpstreamUnreadable
-from app.formats.answers import LONGEST_NAME, LONGEST_TEXT, AnswerEditor, Answers, read_whole, usage_in
+from app.formats.answers import LONGEST_NAME, LONGEST_TEXT, AnswerEditor, Answers, read_whole
 from app.formats.chat_completions.spec import SPEC
 from app.formats.provider_errors import error_body
 from app.formats.raw_json import RawObject, Unreadable, joined_members, objects_in, split_array
 from app.formats.requests import Headers, WireRequest
 from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event, last_end
-from app.formats.usage import says_window_full, text_of
 
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
-_REASON = re.compile(rb'"finish_reason"\s*+:\s*+"([^"\\]{1,100})"')
 _USAGE = re.compile(rb'"usage"\s*:\s*[^n\s]')
-USUAL_REASONS = frozenset({b"stop", b"length", b"tool_calls", b"function_call", b"content_filter"})
 _USAGE_OPTION = re.compile(rb"stream_options|include_usage")
 _SEARCHES = re.compile(r"-search-(?:preview|api)")
 """Models that search the web once for each answer, and charge for it."""
@@ -72,10 +69,6 @@ class CompletionEditor(AnswerEditor):
         """Whether the answer had an end of its own: reasons to finish, `[DONE]`, or an error."""
         return len(self.finished) >= self.choices or self.ended or self.failed
 
-    def _read_whole(self, answer: RawObject) -> None:
-        self._take_usage(answer)
-        self._take_reasons(answer.raw("choices"))
-
     def quiet(self, frames: bytes, start: int) -> int:
         if not self.begun or self.sent is not None or self.hides_usage:
             return start
@@ -98,8 +91,7 @@ class CompletionEditor(AnswerEditor):
         if "error" in said and said.value("error"):
             self._fail(said.text)
             return said.text
-        self._take_usage(said)
-        self._take_reasons(said.raw("choices"))
+        self._take(said)
         hides = self.hides_usage and "usage" in said
         if hides and not said.value("choices"):
             return b""
@@ -115,19 +107,10 @@ class CompletionEditor(AnswerEditor):
             said = RawObject(said.spliced(replaced, ("usage",) if hides else (), added))
         return said.with_status(members) if members else said.text
 
-    def _take_reasons(self, choices: bytes | None) -> None:
-        """Take why a completion's choices, or a chunk's, finished. They are not decoded."""
-        reasons = _REASON.findall(choices or b"")
-        self.at_length = self.at_length or b"length" in reasons
-        if not USUAL_REASONS.issuperset(reasons):
-            self.window_full = self.window_full or any(says_window_full(each.decode("latin-1")) for each in reasons)
-
-    def _take_usage(self, said: RawObject) -> None:
-        if usage := usage_in(said):
-            self.usage_said = usage
-            self.model = text_of(said, "model") or self.model
-            self.searches = int(_SEARCHES.search(self.model) is not None)
-            self.tier = text_of(said, "service_tier") or self.tier
+    def _take(self, said: RawObject) -> list[object]:
+        reasons = super(CompletionEditor, self)._take(said)
+        self.searches = int(_SEARCHES.search(self.model) is not None)
+        return reasons
 
     def _count_text(self, frames: bytes, start: int, stop: int) -> None:
         """Count the text of frames that pass unseen."""

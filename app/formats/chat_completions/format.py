@@ -1,13 +1,10 @@
-"""The format: its requests, its summary calls, and the list of its parts."""
+"""The format: its requests, and the list of its parts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-import msgspec
-
-from app.compaction.prompts import SummaryRequest
 from app.errors import InvalidRequest
 from app.formats.chat_completions.answers import ChatAnswers
 from app.formats.chat_completions.messages import BREAKPOINTS, read_message, render
@@ -15,7 +12,6 @@ from app.formats.chat_completions.spec import SPEC
 from app.formats.format import WireFormat
 from app.formats.raw_json import RawObject, Unreadable, object_of, objects_in, text_at
 from app.formats.requests import WireRequest, elements_of, response_format_of, tool_of, unread
-from app.formats.summaries import Json, SummaryDialect, SummaryReader
 from app.tokens.declarations import Declarations
 from app.tokens.usage import MOST_TOKENS
 
@@ -86,79 +82,9 @@ def _threshold(source: RawObject) -> int | None:
     return None
 
 
-STREAMED: Json = {"stream": True, "stream_options": {"include_usage": True}}
-
-
-class _Answer(SummaryReader):
-    """The first choice's message."""
-
-    SPEC = SPEC
-    DONE_ENDS = True
-
-    def _take_whole(self, said: Json) -> bool:
-        self._ended = self._take(said)
-        return self._ended
-
-    def _take(self, said: Json) -> bool:
-        """Take a chunk, or a whole completion. False if it says nothing about the first choice."""
-        self._begun = True
-        if isinstance(usage := said.get("usage"), dict):
-            self._usage = usage
-            self._take_names(said)
-        first = next((choice for choice in objects_in(said.get("choices")) if not choice.get("index")), None)
-        message = (first.get("delta") or first.get("message")) if first else None
-        if first and (finish := first.get("finish_reason")):
-            self._finish(finish)
-        if not isinstance(message, dict):
-            return False
-        content = message.get("content")
-        for part in [{"text": content}] if isinstance(content, str) else objects_in(content):
-            # Some providers send reasoning as parts of another type.
-            if part.get("type") in ("text", None):
-                self._add(text_at(part, "text"))
-        self._calls = self._calls or bool(message.get("tool_calls") or message.get("function_call"))
-        self._refused = self._refused or bool(message.get("refusal"))
-        return True
-
-
-class ChatSummaries(SummaryDialect):
-    """The dialect: asked with `messages`, answered with the first of `choices`."""
-
-    spec = SPEC
-    own_members = frozenset(
-        {"model", "messages", "max_tokens", "max_completion_tokens", "n", *STREAMED}
-        | {"tools", "tool_choice", "functions", "function_call", "parallel_tool_calls"}
-    )
-    optional = ("reasoning_effort", "stream_options", "stream")
-    caps = ("max_tokens", "max_completion_tokens")
-    restrained: ClassVar[Json] = {"reasoning_effort": "low"}
-    said = STREAMED
-    reader = _Answer
-
-    def quoting(self, request: SummaryRequest, model: str, options: Json) -> bytes:
-        messages = [
-            {"role": "system", "content": request.instructions},
-            {"role": "user", "content": request.transcript},
-        ]
-        return msgspec.json.encode({"model": model, "messages": messages, **options})
-
-    def continuing(
-        self, messages: Sequence[bytes], cached: Mapping[str, bytes], instructions: str, model: str, options: Json
-    ) -> bytes:
-        last = msgspec.json.encode({"role": "user", "content": instructions})
-        members: dict[str, Any] = {"model": model, "messages": msgspec.Raw(b"[" + b",".join((*messages, last)) + b"]")}
-        members |= {name: msgspec.Raw(raw) for name, raw in cached.items()}
-        # Tools have to stay, they are a part of the cached prompt; without any, providers refuse a choice among them.
-        for declaring, choice in (("tools", "tool_choice"), ("functions", "function_call")):
-            if cached.get(declaring, b"null") != b"null":
-                members[choice] = "none"
-        return msgspec.json.encode({**members, **options})
-
-
 class ChatCompletions(WireFormat):
     spec = SPEC
     request = ChatRequest
-    summaries = ChatSummaries()
     answers = ChatAnswers()
     breakpoints = BREAKPOINTS
     message = staticmethod(read_message)

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from app.compaction.chunks import Ending
 from app.conversation.messages import Kind
+from app.formats.raw_json import Path, Where
 from app.formats.rendering import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT
-from app.formats.spec import FormatSpec
+from app.formats.spec import FormatSpec, SummarySpec
+
+_CHOICE: Path = ("choices", Where("index", (0, None)))
+_MESSAGES: tuple[Path, ...] = ((*_CHOICE, "delta"), (*_CHOICE, "message"))
+"""The first choice's message, in a chunk and in a completion."""
 
 SPEC = FormatSpec(
     name="chat_completions",
@@ -37,6 +42,13 @@ SPEC = FormatSpec(
             *("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"),
         }
     ),
+    whole=_MESSAGES,
+    # Some providers send reasoning as parts of another type.
+    texts=tuple((*at, "content", *part) for at in _MESSAGES for part in ((), (Where("type", ("text", None)), "text"))),
+    calls=tuple((*at, name) for at in _MESSAGES for name in ("tool_calls", "function_call")),
+    refusals=tuple((*at, "refusal") for at in _MESSAGES),
+    reasons=((*_CHOICE, "finish_reason"),),
+    done_ends=True,
     # A reason that is absent where the answer is over is the usual one.
     endings={
         **dict.fromkeys(("", "stop", "end_turn", "eos"), Ending.FINISHED),
@@ -44,4 +56,19 @@ SPEC = FormatSpec(
         **dict.fromkeys(("refusal", "content_filter"), Ending.REFUSED),
     },
     cut_off="length",
+    summary=SummarySpec(
+        quoting=lambda instructions, transcript: {
+            "messages": [{"role": "system", "content": instructions}, {"role": "user", "content": transcript}]
+        },
+        asking=lambda instructions: {"role": "user", "content": instructions},
+        forbidding=(("tools", "tool_choice", "none"), ("functions", "function_call", "none")),
+        own_members=frozenset(
+            {"model", "messages", "max_tokens", "max_completion_tokens", "n", "stream", "stream_options"}
+            | {"tools", "tool_choice", "functions", "function_call", "parallel_tool_calls"}
+        ),
+        optional=("reasoning_effort", "stream_options", "stream"),
+        caps=("max_tokens", "max_completion_tokens"),
+        restrained=lambda _: {"reasoning_effort": "low"},
+        said={"stream": True, "stream_options": {"include_usage": True}},
+    ),
 )

@@ -12,20 +12,20 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import time
 from typing import Any
 
 import msgspec
 
 from app.errors import StenoError, UpstreamUnreadable
-from app.formats.answers import LONGEST_NAME, AnswerEditor, Answers, read_whole, usage_in
+from app.formats.answers import LONGEST_NAME, AnswerEditor, Answers, object_in, read_whole
 from app.formats.messages.spec import SPEC
 from app.formats.provider_errors import provider_error
 from app.formats.raw_json import RawObject, Unreadable, joined_members, split_array
 from app.formats.requests import Headers, WireRequest
 from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event
-from app.formats.usage import Usage, text_of
+from app.formats.usage import Usage
 
 _BEGINNINGS = ("message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta")
 PROMPT_PARTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -45,17 +45,11 @@ class MessageEditor(AnswerEditor):
 
     begins_answer: bool = False
     """Whether a `message_start` of ours was sent before the provider's."""
-    usage_said: dict[str, Any] = field(default_factory=dict, init=False)
-    """Usage that the answer gave: a stream says it twice, and the second time counts."""
 
     @property
     def usage(self) -> Usage | None:
         # What the beginning of a stream says of the answer's tokens stands for a number that is not known yet.
         return super(MessageEditor, self).usage if self.ended else None
-
-    def _read_whole(self, answer: RawObject) -> None:
-        self._take_usage(answer)
-        self._finish(answer.value("stop_reason"))
 
     def _edited(self, said: RawObject) -> bytes:
         kind = said.value("type")
@@ -72,9 +66,9 @@ class MessageEditor(AnswerEditor):
         return said.text
 
     def _start(self, given: RawObject, *, is_first: bool) -> bytes:
-        message = _object(given.raw("message"))
-        self._take_usage(message)
+        self._take(given)
         if self.begins_answer:
+            message = object_in(given, "message")
             named = {name: message.raw(name) or b"" for name in ("id", "model")}
             self.provider = {name: raw for name, raw in named.items() if 0 < len(raw) <= LONGEST_NAME}
             return b""
@@ -82,37 +76,21 @@ class MessageEditor(AnswerEditor):
 
     def _delta(self, given: RawObject) -> bytes:
         edited = self._with_prompt(given) if self.begins_answer else given.text
-        self._take_usage(given)
-        reason = _object(given.raw("delta")).value("stop_reason")
-        if not reason or self.ended:
+        if not self._take(given) or self.ended:
             return edited
         self.ended = True
-        self._finish(reason)
         members = self._last_members()
         return RawObject(edited).with_status(members) if members else edited
 
     def _with_prompt(self, given: RawObject) -> bytes:
         """The frame with what the provider's beginning said of the prompt, where it does not say so itself."""
-        usage = _object(given.raw("usage"))
+        usage = object_in(given, "usage")
         known = (name for name in PROMPT_PARTS if name in self.usage_said and name not in usage)
         missing = joined_members({name: msgspec.json.encode(self.usage_said[name]) for name in known})
         if not missing:
             return given.text
         added = usage.spliced(add=missing)
         return given.spliced({"usage": added}) if "usage" in given else given.spliced(add=b'"usage":' + added)
-
-    def _take_usage(self, given: RawObject) -> None:
-        self.model = text_of(given, "model") or self.model
-        if isinstance(usage := usage_in(given), dict):
-            self.usage_said.update((name, said) for name, said in usage.items() if said is not None)
-
-
-def _object(raw: bytes | None) -> RawObject:
-    """An empty one for what is none."""
-    try:
-        return RawObject(raw or b"{}")
-    except Unreadable:
-        return RawObject(b"{}")
 
 
 PING = event(b'{"type": "ping"}', "ping")

@@ -1,4 +1,4 @@
-"""The format: its requests, its summary calls, what its prompts cost, and the list of its parts.
+"""The format: its requests, what its prompts cost, and the list of its parts.
 
 Claude is counted by what its vendor says about it, as far as that goes; what runs elsewhere has a template of its own
 and counts alike in every format. Amounts are Claude's own tokens. An estimate is in those of o200k_base, of which
@@ -8,15 +8,13 @@ calibration makes Claude's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from re import Pattern
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from app.compaction.prompts import SummaryRequest
 from app.conversation.reasons import Code, Reason
 from app.formats.format import WireFormat
 from app.formats.messages.answers import MessagesAnswers
@@ -34,7 +32,6 @@ from app.formats.messages.payload import render
 from app.formats.messages.spec import SPEC, SYSTEM
 from app.formats.raw_json import RawObject, decoded_object, object_of, objects_in, text_at
 from app.formats.requests import Headers, Named, WireRequest, check_compaction, elements_of, tool_of, unread
-from app.formats.summaries import Json, SummaryDialect, SummaryReader
 from app.tokens.calibration import claude_version, whole_ratio
 from app.tokens.declarations import Declarations, ResponseFormat
 from app.tokens.rules import WHOLE, Area, CountingRules, Encrypted, OneByOne, Pages, rules_for
@@ -123,12 +120,9 @@ class MessagesRequest(WireRequest, frozen=True):
             ),
         )
 
-    def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:  # noqa: ARG002 - a stream gives it unasked
-        among = list(raw_messages)
-        replaced = {"messages": b"[%b]" % b",".join(raw for raw in among if not is_beside(raw))}
-        if among and is_beside(among[0]):
-            replaced[SYSTEM] = among[0]
-        return self.source.spliced(replaced, SPEC.own_members)
+    @classmethod
+    def beside(cls, raw: bytes) -> bytes | None:
+        return b'"%b":%b' % (SYSTEM.encode(), raw) if is_beside(raw) else None
 
 
 def window_asked(headers: Headers) -> int | None:
@@ -179,7 +173,7 @@ def refuses_thinking(refusal: bytes, request: MessagesRequest, *, changed: bool)
     return BINDING_MEMBER in refusal or (changed and _THINKING_REFUSED.search(refusal) is not None)
 
 
-def edits_in(source: RawObject) -> Sequence[Json]:
+def edits_in(source: RawObject) -> Sequence[Mapping[str, Any]]:
     """Edits of the history that are asked of the provider."""
     return objects_in(object_of(source.value("context_management")).get("edits"))
 
@@ -192,84 +186,6 @@ def _session_of(user: str) -> str:
         return text_at(object_of(msgspec.json.decode(user)), "session_id")
     except (msgspec.DecodeError, RecursionError):
         return ""
-
-
-CAP = "max_tokens"
-
-
-class _Answer(SummaryReader):
-    """A message's texts."""
-
-    SPEC = SPEC
-
-    def _take(self, said: Json) -> None:
-        match said:
-            case {"type": "message_start", "message": dict(message)}:
-                self._take_usage(message)
-            case {"type": "content_block_start"}:
-                self._take_block(object_of(said.get("content_block")))
-            case {"type": "content_block_delta"}:
-                delta = object_of(said.get("delta"))
-                if delta.get("type") == "text_delta":
-                    self._add(text_at(delta, "text"))
-            case {"type": "message_delta"}:
-                self._take_usage(said)
-                if reason := object_of(said.get("delta")).get("stop_reason"):
-                    self._finish(reason)
-            case _:
-                return
-        self._begun = True
-
-    def _take_whole(self, said: Json) -> bool:
-        if not isinstance(said.get("content"), list):
-            return False
-        self._begun = True
-        for block in objects_in(said["content"]):
-            self._take_block(block)
-        self._take_usage(said)
-        self._finish(said.get("stop_reason") or "end_turn")
-        return True
-
-    def _take_block(self, block: Json) -> None:
-        self._calls = self._calls or block.get("type") == "tool_use"
-        if block.get("type") == "text":
-            self._add(text_at(block, "text"))
-
-    def _take_usage(self, said: Json) -> None:
-        """A stream gives it twice, and the second time counts."""
-        self._model = text_at(said, "model") or self._model
-        given = object_of(said.get("usage"))
-        self._usage = {**(self._usage or {}), **{name: value for name, value in given.items() if value is not None}}
-
-
-class MessagesSummaries(SummaryDialect):
-    """The dialect: asked with `messages`, answered with the texts of one message."""
-
-    spec = SPEC
-    headers = ((b"anthropic-version", b"2023-06-01"),)
-    own_members = frozenset({"model", "messages", SYSTEM, CAP, "stream", "tools", "tool_choice", "thinking"})
-    optional = ("thinking", "stream")
-    otherwise_named: ClassVar[Mapping[str, Pattern[bytes]]] = {"thinking": re.compile(rb"thinking\W{0,3}blocks?")}
-    caps = (CAP, CAP)
-    reasoning = re.compile(r"(^|[/.])(o\d|gpt-5)|claude-[a-z]+-([5-9]|\d\d)(?!\d)")
-    restrained: ClassVar[Json] = {"thinking": {"type": "disabled"}}
-    reader = _Answer
-
-    def quoting(self, request: SummaryRequest, model: str, options: Json) -> bytes:
-        messages = [{"role": "user", "content": request.transcript}]
-        return msgspec.json.encode({"model": model, SYSTEM: request.instructions, "messages": messages, **options})
-
-    def continuing(
-        self, messages: Sequence[bytes], cached: Mapping[str, bytes], instructions: str, model: str, options: Json
-    ) -> bytes:
-        # Without a choice among the tools: to forbid them would cost the cache, which is what this call is for.
-        last = msgspec.json.encode({"role": "user", "content": instructions})
-        among = [raw for raw in messages if not is_beside(raw)]
-        before = {name: msgspec.Raw(raw) for name, raw in cached.items()}
-        if messages and is_beside(messages[0]):
-            before[SYSTEM] = msgspec.Raw(messages[0])
-        history = msgspec.Raw(b"[%b]" % b",".join((*among, last)))
-        return msgspec.json.encode({"model": model, **before, "messages": history, **options})
 
 
 REPLY, MESSAGE = 3, 3
@@ -351,20 +267,11 @@ class Messages(WireFormat):
     spec = SPEC
     answers = MessagesAnswers()
     breakpoints = BREAKPOINTS
-    summaries = MessagesSummaries()
     request = MessagesRequest
     window_asked = staticmethod(window_asked)
     token_rules = staticmethod(token_rules)
     message = staticmethod(read_message)
     render = staticmethod(render)
-
-    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:
-        shown = b'{"model":%b' % msgspec.json.encode(model)
-        if output is not None:
-            shown += b',"max_tokens":%d' % output
-        if messages and is_beside(messages[0]):
-            shown += b',"system":%b' % messages[0]
-        return shown + b',"messages":[%b]}' % b",".join(raw for raw in messages if not is_beside(raw))
 
     def refuses_thinking(self, refusal: bytes, request: WireRequest, *, changed: bool) -> bool:
         return isinstance(request, MessagesRequest) and refuses_thinking(refusal, request, changed=changed)

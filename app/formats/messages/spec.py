@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from app.compaction.chunks import Ending
 from app.conversation.messages import Kind
-from app.formats.spec import FormatSpec
+from app.formats.raw_json import Where
+from app.formats.spec import FormatSpec, SummarySpec
 
 SYSTEM = "system"
 """Member beside the history, which is a text or a list of blocks; and the role of instructions in the history."""
@@ -27,10 +30,34 @@ SPEC = FormatSpec(
     client_tools=frozenset({None, "custom"}),
     kinds={SYSTEM: Kind.INSTRUCTIONS, "user": Kind.USER, "assistant": Kind.ASSISTANT},
     volatile_members=frozenset({"cache_control", "citations"}),
+    needs_output=True,
+    holders=("message",),
+    whole=(("content",),),
+    texts=(("content", "text"), ("content_block", "text"), ("delta", "text")),
+    calls=tuple((at, Where("type", ("tool_use",)), "type") for at in ("content", "content_block")),
+    reasons=(("delta", "stop_reason"), ("stop_reason",)),
+    usual_reason="end_turn",
     endings={
         **dict.fromkeys(("end_turn", "stop_sequence"), Ending.FINISHED),
         "max_tokens": Ending.CUT_OFF,
         "refusal": Ending.REFUSED,
     },
     cut_off="max_tokens",
+    summary=SummarySpec(
+        quoting=lambda instructions, transcript: {
+            SYSTEM: instructions,
+            "messages": [{"role": "user", "content": transcript}],
+        },
+        # Tools are not forbidden: that would cost the cache.
+        asking=lambda instructions: {"role": "user", "content": instructions},
+        headers=((b"anthropic-version", b"2023-06-01"),),
+        own_members=frozenset(
+            {"model", "messages", SYSTEM, "max_tokens", "stream", "tools", "tool_choice", "thinking"}
+        ),
+        optional=("thinking", "stream"),
+        otherwise_named={"thinking": re.compile(rb"thinking\W{0,3}blocks?")},
+        caps=("max_tokens", "max_tokens"),
+        reasoning=re.compile(r"(^|[/.])(o\d|gpt-5)|claude-[a-z]+-([5-9]|\d\d)(?!\d)"),
+        restrained=lambda _: {"thinking": {"type": "disabled"}},
+    ),
 )

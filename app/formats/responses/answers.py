@@ -20,13 +20,12 @@ from typing import Any
 
 import msgspec
 
-from app.formats.answers import AnswerEditor, Answers, read_whole, usage_in
+from app.formats.answers import AnswerEditor, Answers, object_in, read_whole
 from app.formats.provider_errors import error_body
 from app.formats.raw_json import RawObject, Unreadable, joined_members, object_of, objects_in, split_array
 from app.formats.requests import Headers, WireRequest
 from app.formats.responses.spec import SPEC
 from app.formats.sse import EarlyFrames, EventShape, event
-from app.formats.usage import text_of
 
 UNSAID: dict[str, Any] = {
     **dict.fromkeys(
@@ -168,26 +167,23 @@ class ResponsesEditor(AnswerEditor):
         self._told = True
         if type_ in ENDS:
             self.ended = True
-            if (raw := said.raw("response")) is not None and raw.startswith(b"{"):
-                response = RawObject(raw)
-                self._read_whole(response)
-                if type_ == "response.failed":
-                    self._fail(b'{"error":%b}' % (response.raw("error") or b"null"))
-                else:
-                    self.begun = True
+            self._take(said)
+            if type_ == "response.failed":
+                self._fail(b'{"error":%b}' % (object_in(said, "response").raw("error") or b"null"))
+            else:
+                self.begun = self.begun or "response" in said
             members = self.finish_members or members
         else:
             self.begun = self.begun or type_ not in COUNTLESS
         return RawObject(said.spliced(replaced)).with_status(members) if members else said.spliced(replaced)
 
-    def _read_whole(self, answer: RawObject) -> None:
-        self.usage_said = usage_in(answer)
-        self.model, self.tier = text_of(answer, "model"), text_of(answer, "service_tier")
-        if b"web_search_call" in (answer.raw("output") or b""):
-            calls = (item for item in objects_in(answer.value("output")) if item.get("type") == "web_search_call")
+    def _take(self, said: RawObject) -> list[object]:
+        response = object_in(said, "response") if "response" in said else said
+        if b"web_search_call" in (response.raw("output") or b""):
+            calls = (item for item in objects_in(response.value("output")) if item.get("type") == "web_search_call")
             # To open a page that a search found costs nothing.
             self.searches = sum(object_of(call.get("action")).get("type", "search") == "search" for call in calls)
-        self._finish(object_of(answer.value("incomplete_details")).get("reason"))
+        return super(ResponsesEditor, self)._take(said)
 
     def _in_place(self, said: RawObject) -> dict[str, bytes]:
         """The members to replace, so that the frame goes on from what the client has got."""

@@ -1,4 +1,4 @@
-"""The format: its requests, its summary calls, what its prompts cost, and the list of its parts.
+"""The format: its requests, what its prompts cost, and the list of its parts.
 
 The history is `input`: a text, or items. `instructions` stand beside it and are the first of the raw messages, with
 their key. What a provider keeps itself, or is asked to compact itself, is handed off. OpenAI's models are shown tools,
@@ -9,15 +9,14 @@ whose size the providers reported (docs/estimates.md).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from app.compaction.prompts import SummaryRequest
 from app.conversation.reasons import Code, Reason
 from app.formats.format import WireFormat
 from app.formats.raw_json import RawObject, decoded_object, object_of, objects_in, text_at
@@ -25,17 +24,14 @@ from app.formats.requests import WireRequest, check_compaction, elements_of, res
 from app.formats.responses.answers import ResponsesAnswers
 from app.formats.responses.items import (
     BREAKPOINTS,
-    INSTRUCTIONS,
     as_item,
     compacted_upto,
     read_item,
     render,
     slots,
-    stands_beside,
     type_of,
 )
 from app.formats.responses.spec import SPEC
-from app.formats.summaries import Json, SummaryDialect, SummaryReader
 from app.tokens.declarations import Declarations
 from app.tokens.rules import GPT_5_TOOLS, WHOLE, CountingRules, Encrypted, Pages, rules_for
 
@@ -90,12 +86,12 @@ class ResponsesRequest(WireRequest, frozen=True):
             ),
         )
 
-    def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:  # noqa: ARG002 - it is given unasked
-        """The body with other items; an input that was a text becomes a list only where it has others beside it."""
-        items = [raw for raw in raw_messages if not INSTRUCTIONS.match(raw)]
-        if len(items) == 1 and items[0].startswith(b'"'):
-            return self.source.spliced({"input": items[0]}, SPEC.own_members)
-        return self.source.spliced({"input": b"[" + b",".join(map(as_item, items)) + b"]"}, SPEC.own_members)
+    @classmethod
+    def array(cls, raw_messages: Sequence[bytes]) -> bytes:
+        """An input that was a text becomes a list only where it has others beside it."""
+        if len(raw_messages) == 1 and raw_messages[0].startswith(b'"'):
+            return raw_messages[0]
+        return b"[%b]" % b",".join(map(as_item, raw_messages))
 
 
 def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
@@ -140,86 +136,6 @@ def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:
     if CODEX_PROMPT.encode() not in last or not last.startswith(b"{"):
         return False
     return any(text.startswith(CODEX_PROMPT) for _, text in slots(decoded_object(last, "An item")))
-
-
-CAP = "max_output_tokens"
-SAID: Json = {"stream": True, "store": False}
-
-
-class _Answer(SummaryReader):
-    """The texts of a response's messages. Its reason to finish is its status, or the reason that it gives for another
-    one."""
-
-    SPEC = SPEC
-
-    def _take(self, said: Json) -> None:
-        match said:
-            case {"type": "response.output_text.delta", "delta": str(text)}:
-                self._add(text)
-            case {"type": "response.refusal.delta" | "response.refusal.done"}:
-                self._refused = True
-            case {"type": "response.output_item.added", "item": {"type": str(item)}}:
-                self._calls = self._calls or item.endswith("_call")
-            case {"type": "response.completed" | "response.incomplete", "response": dict(response)}:
-                # Some servers say all of it at the end only.
-                if self._texts or not self._take_whole(response):
-                    self._take_end(response)
-            case _:
-                return
-        self._begun = True
-
-    def _take_whole(self, said: Json) -> bool:
-        if not isinstance(said.get("output"), list):
-            return False
-        for item in objects_in(said["output"]):
-            self._calls = self._calls or str(item.get("type")).endswith("_call")
-            for part in objects_in(item.get("content")) if item.get("type") == "message" else ():
-                self._add(text_at(part, "text"))
-                self._refused = self._refused or part.get("type") == "refusal"
-        self._take_end(said)
-        self._begun = True
-        return True
-
-    def _take_end(self, response: Json) -> None:
-        status = response.get("status", "completed")
-        details = response.get("incomplete_details")
-        self._finish(details.get("reason") if isinstance(details, dict) and status != "completed" else status)
-        self._usage = response.get("usage")
-        self._take_names(response)
-
-
-class ResponsesSummaries(SummaryDialect):
-    """The dialect: asked with `input`, answered with the messages of `output`."""
-
-    spec = SPEC
-    own_members = frozenset(
-        {"model", "input", "instructions", CAP, "tools", "tool_choice", "parallel_tool_calls", "background", *SAID}
-    )
-    optional = ("reasoning", "store", "stream")
-    caps = (CAP, CAP)
-    least_output = 16
-    restrained: ClassVar[Json] = {"reasoning": {"effort": "low"}}
-    said = SAID
-    reader = _Answer
-
-    def quoting(self, request: SummaryRequest, model: str, options: Json) -> bytes:
-        said = {"model": model, "instructions": request.instructions, "input": request.transcript}
-        return msgspec.json.encode({**said, **options})
-
-    def continuing(
-        self, messages: Sequence[bytes], cached: Mapping[str, bytes], instructions: str, model: str, options: Json
-    ) -> bytes:
-        members: dict[str, Any] = {"model": model}
-        # Tools have to stay, they are a part of the cached prompt; without any, providers refuse a choice among them.
-        members |= {name: msgspec.Raw(raw) for name, raw in cached.items()}
-        if cached.get("tools", b"null") not in (b"null", b"[]"):
-            members["tool_choice"] = "none"
-        content = [{"type": "input_text", "text": instructions}]
-        last = msgspec.json.encode({"type": "message", "role": "user", "content": content})
-        items = (as_item(raw) for raw in (*messages, last) if not INSTRUCTIONS.match(raw))
-        members["input"] = msgspec.Raw(b"[" + b",".join(items) + b"]")
-        beside = b"".join(raw + b"," for raw in messages if INSTRUCTIONS.match(raw))
-        return b"{" + beside + msgspec.json.encode({**members, **options})[1:]
 
 
 VARIANT = "items"
@@ -274,28 +190,12 @@ def token_rules(model: str, host: str = "") -> CountingRules:
 
 class Responses(WireFormat):
     spec = SPEC
-    summaries = ResponsesSummaries()
     answers = ResponsesAnswers()
     breakpoints = BREAKPOINTS
     request = ResponsesRequest
     token_rules = staticmethod(token_rules)
     message = staticmethod(read_item)
     render = staticmethod(render)
-
-    def alone(self, raw: bytes) -> bytes:
-        """A raw message as JSON. The instructions beside the input are the whole member, with its key."""
-        return b"{%b}" % raw if INSTRUCTIONS.match(raw) else raw
-
-    def raw_of(self, alone: bytes) -> bytes:
-        return alone[1:-1] if stands_beside(alone) else alone
-
-    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:  # noqa: ARG002 - nobody has to say
-        members = [b'"model":%b' % msgspec.json.encode(model)]
-        if messages and stands_beside(messages[0]):
-            members.append(messages[0][1:-1])
-            messages = messages[1:]
-        members.append(b'"input":[%b]' % b",".join(map(as_item, messages)))
-        return b"{%b}" % b",".join(members)
 
 
 RESPONSES: WireFormat = Responses()

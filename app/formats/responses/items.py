@@ -48,6 +48,7 @@ from app.formats.rendering import (
 from app.formats.responses.spec import (
     CALLS,
     COMPACTION,
+    INSTRUCTIONS,
     NAMED_BY_ID,
     OUTPUTS,
     PLACED,
@@ -65,10 +66,7 @@ Json = Mapping[str, Any]
 Path = tuple[str | int, ...]
 """Keys and indexes that lead to a value in an item."""
 
-_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
-INSTRUCTIONS = re.compile(rb'"instructions"[ \t\n\r]*+:[ \t\n\r]*+')
-"""Beginning of the `instructions` member, which is no text and no item."""
 
 
 def read_item(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
@@ -128,16 +126,6 @@ def _text_keys(part: Any) -> tuple[str, ...]:
             return ("text",)
         case _:
             return ()
-
-
-def stands_beside(alone: bytes) -> bool:
-    """Whether what stands for itself is the member beside the input, with its key, and nothing else."""
-    if not INSTRUCTIONS.match(alone, 1):
-        return False
-    try:
-        return len(decoded(alone, _decode_members)) == 1
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return False
 
 
 def as_item(raw: bytes) -> bytes:

@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from app.compaction.chunks import Ending
 from app.conversation.messages import Kind
+from app.formats.raw_json import Path, Where
 from app.formats.rendering import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT
-from app.formats.spec import FormatSpec
+from app.formats.spec import FormatSpec, SummarySpec
 
-SPEC = FormatSpec(
-    name="responses",
-    page="https://platform.openai.com/docs/api-reference/responses",
-    noun="response",
-    path=b"/v1/responses",
-    other_paths=(b"/v1/conversations",),
-    counting_path=b"/v1/responses/input_tokens",
-    history="input",
-    output_members=("max_output_tokens",),
-    declaring_members=("tools", "tool_choice", "text"),
-    cached_members=("tools", "parallel_tool_calls"),
-    schema_members=("text",),
-    extending_members=("image",),
-    client_tools=frozenset({"function", "custom"}),
-    kinds={
-        "system": Kind.INSTRUCTIONS,
-        "developer": Kind.INSTRUCTIONS,
-        "user": Kind.USER,
-        "assistant": Kind.ASSISTANT,
-    },
-    volatile_members=frozenset({"id", "status", "created_by", "internal_chat_message_metadata_passthrough"}),
-    # Its status, or the reason that it gives for another one.
-    endings={
-        "completed": Ending.FINISHED,
-        "max_output_tokens": Ending.CUT_OFF,
-        **dict.fromkeys(("content_filter", "refusal"), Ending.REFUSED),
-    },
-    cut_off="max_output_tokens",
-)
-
+INSTRUCTIONS = re.compile(rb'"instructions"[ \t\n\r]*+:[ \t\n\r]*+')
+"""Beginning of the `instructions` member, which is no text and no item."""
 PLACED = frozenset({"additional_tools", "configuration_update"})
 """Items that say how the model is run from there on."""
 COMPACTION = "compaction"
@@ -107,3 +81,73 @@ VOLATILE_PART_KEYS = frozenset({"annotations", "logprobs", PROMPT_CACHE_BREAKPOI
 SEALING_KEYS = frozenset({"encrypted_content", "fingerprint"})
 """Keys that clients drop and add again: part of no meaning."""
 TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text", None)
+
+OWN_CALLS = frozenset(name for name in (*CALLS, *SETTLED) if name.endswith("_call"))
+"""Items by which the model calls a tool."""
+_ENDED: tuple[Path, ...] = ((Where("type", ("response.completed", "response.incomplete")), "response"), ())
+"""The response in the frame that ends it, and in one piece."""
+_MESSAGE: Path = ("output", Where("type", ("message",)), "content")
+
+SPEC = FormatSpec(
+    name="responses",
+    page="https://platform.openai.com/docs/api-reference/responses",
+    noun="response",
+    path=b"/v1/responses",
+    other_paths=(b"/v1/conversations",),
+    counting_path=b"/v1/responses/input_tokens",
+    history="input",
+    output_members=("max_output_tokens",),
+    declaring_members=("tools", "tool_choice", "text"),
+    cached_members=("tools", "parallel_tool_calls"),
+    schema_members=("text",),
+    extending_members=("image",),
+    client_tools=frozenset({"function", "custom"}),
+    kinds={
+        "system": Kind.INSTRUCTIONS,
+        "developer": Kind.INSTRUCTIONS,
+        "user": Kind.USER,
+        "assistant": Kind.ASSISTANT,
+    },
+    volatile_members=frozenset({"id", "status", "created_by", "internal_chat_message_metadata_passthrough"}),
+    beside=INSTRUCTIONS,
+    holders=("response",),
+    whole=(("output",),),
+    texts=((Where("type", ("response.output_text.delta",)), "delta"),),
+    # Some servers say all of it at the end only.
+    late_texts=tuple((*at, *_MESSAGE, "text") for at in _ENDED),
+    calls=(
+        (Where("type", ("response.output_item.added",)), "item", Where("type", OWN_CALLS), "type"),
+        *((*at, "output", Where("type", OWN_CALLS), "type") for at in _ENDED),
+    ),
+    refusals=(
+        (Where("type", ("response.refusal.delta", "response.refusal.done")), "type"),
+        *((*at, *_MESSAGE, Where("type", ("refusal",)), "type") for at in _ENDED),
+    ),
+    reasons=tuple((*at, *reason) for at in _ENDED for reason in (("incomplete_details", "reason"), ("status",))),
+    usual_reason="completed",
+    # Its status, or the reason that it gives for another one.
+    endings={
+        "completed": Ending.FINISHED,
+        "max_output_tokens": Ending.CUT_OFF,
+        **dict.fromkeys(("content_filter", "refusal"), Ending.REFUSED),
+    },
+    cut_off="max_output_tokens",
+    summary=SummarySpec(
+        quoting=lambda instructions, transcript: {"instructions": instructions, "input": transcript},
+        asking=lambda instructions: {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_text", "text": instructions}],
+        },
+        forbidding=(("tools", "tool_choice", "none"),),
+        own_members=frozenset(
+            {"model", "input", "instructions", "max_output_tokens", "stream", "store"}
+            | {"tools", "tool_choice", "parallel_tool_calls", "background"}
+        ),
+        optional=("reasoning", "store", "stream"),
+        caps=("max_output_tokens", "max_output_tokens"),
+        least_output=16,
+        restrained=lambda _: {"reasoning": {"effort": "low"}},
+        said={"stream": True, "store": False},
+    ),
+)
