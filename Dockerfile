@@ -31,15 +31,13 @@ RUN mkdir /data && chown 65532:65532 /data
 VOLUME /data
 WORKDIR /data
 USER 65532:65532
-# The tokens of STENO_TOKENIZER__DIRECTORY are those of language models, not credentials.
-# hadolint ignore=DL3064
 ENV PATH=/opt/steno/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     STENO_HOME=/data \
     STENO_SERVER__HOST=0.0.0.0 \
     STENO_SERVER__PORT=8080 \
-    STENO_TOKENIZER__DIRECTORY=/opt/tables
+    TIKTOKEN_CACHE_DIR=/opt/tables
 EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s CMD ["python", "-c", "import http.client, os, sys; c = http.client.HTTPConnection('127.0.0.1', int(os.environ['STENO_SERVER__PORT']), timeout=4); c.request('GET', '/livez'); sys.exit(c.getresponse().status != 200)"]
 ENTRYPOINT ["steno"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -56,6 +57,7 @@ from app.settings import ConfigurationError, Settings, UpstreamSettings, problem
 from app.settings.checks import SECRET_NOT_CHECKED, Finding, check_settings, install_command, server_secret
 from app.settings.policies import Policies
 from app.settings.presets import PRESETS
+from app.settings.server import tables_folder
 from app.store import DatabaseUnusable, Store, StoreUnavailable
 from app.telemetry.metrics import CACHES, Metrics, Sampler
 from app.telemetry.spans import Tracer
@@ -64,6 +66,9 @@ from app.tokens.tokenizer import Tokenizer
 from app.tokens.usage import Tariff
 
 log = structlog.get_logger("steno")
+
+TRACES_EXPORTER = "OTEL_TRACES_EXPORTER"
+"""OpenTelemetry's own variable: `otlp` switches traces on."""
 
 
 class Application(FastAPI):
@@ -130,7 +135,7 @@ def add_inspector(app: FastAPI, settings: Settings, services: Services, metrics:
 
 def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, reports: bool) -> Services:
     """Make everything that the routes work with. Raises `ConfigurationError` or `DatabaseURLError`."""
-    tokenizer = Tokenizer(settings.tokenizer.folder)
+    tokenizer = Tokenizer(tables_folder())
     _refuse_fatal(check_settings(settings, tokenizer.missing), reports=reports)
     secret = server_secret(settings)
     identity = Identity(secret)
@@ -140,7 +145,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     tasks, work = OwnedTasks(), Work(afterwards=return_freed_memory, waited=metrics.thread_waits.observe)
     ledger = Ledger(store.writes, tariffs_of(settings), metrics)
     summary, limits = settings.summary, settings.limits
-    tracer = open_tracer(settings)
+    tracer = open_tracer()
     summariser = Summariser(summary.timeout_seconds, summary.parameters, tracer=tracer)
     policies, estimator, rates = policies_of(settings), Estimator(tokenizer, caches), RequestRates()
     room = BackgroundRoom(BackgroundLimits())
@@ -172,7 +177,6 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         work=work,
         limits=limits,
         events=settings.events,
-        calibration=settings.calibration,
         base_model=settings.base_model,
         keeps_messages=settings.storage.messages,
         tracer=tracer,
@@ -224,7 +228,7 @@ def policies_of(settings: Settings) -> Policies:
     try:
         return Policies(settings)
     except ValidationError as error:
-        raise ConfigurationError(f"Steno cannot use these settings: {problems_in(error)}.") from error
+        raise ConfigurationError(f"Steno cannot use these settings: {problems_in(error, Settings)}.") from error
 
 
 def has_list_prices(settings: Settings) -> bool:
@@ -239,15 +243,15 @@ def tariffs_of(settings: Settings) -> Callable[[str, str], Tariff | None]:
     return lambda asked, answered: list_tariff(settings.base_model(asked), settings.base_model(answered))
 
 
-def open_tracer(settings: Settings) -> Tracer | None:
+def open_tracer() -> Tracer | None:
     """Make the tracer, if traces are wanted. Raises `ConfigurationError` if OpenTelemetry is not installed."""
-    if settings.telemetry.traces == "off":
+    if os.environ.get(TRACES_EXPORTER) != "otlp":
         return None
     try:
         from app.telemetry.otel import OtelTracer  # noqa: PLC0415 - an extra, and nothing of it is loaded unless wanted
     except ImportError as error:
         raise ConfigurationError(
-            f"telemetry.traces is otlp, which needs the extra `otel`: {install_command('otel')}."
+            f"{TRACES_EXPORTER} is otlp, which needs the extra `otel`: {install_command('otel')}."
         ) from error
     return OtelTracer(format_at)
 
@@ -334,7 +338,7 @@ def _lifespan(
         except DatabaseUnusable as error:
             app.state.failure = str(error)
             raise
-        await services.providers.start(calibrate=services.calibration.enabled)
+        await services.providers.start()
         checking = asyncio.ensure_future(_check_services(services)) if reports else None
         sampling = asyncio.ensure_future(services.sampler.run())
         # What was made so far stays: the collector need not look at it again on every request.

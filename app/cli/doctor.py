@@ -25,6 +25,7 @@ from app.providers.providers import Provider, judge_upstream, suffix
 from app.providers.registry import day_of_list_prices, days_since
 from app.settings import ConfigurationError, Settings
 from app.settings.checks import CORRECT_URL, SECRET_NOT_CHECKED, Finding, check_settings, existing_secret
+from app.settings.server import tables_folder
 from app.store import Check, Store, StoreError, StoreUnavailable
 from app.store.schema import MADE_WITH_ANOTHER, WAYS_OUT
 from app.tokens.tokenizer import Tokenizer
@@ -41,7 +42,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 async def examine(settings: Settings, model: str | None = None) -> list[Finding]:
     """Return all findings. With `model`, a short request to it is sent through a Steno started for that."""
-    found = check_settings(settings, Tokenizer(settings.tokenizer.folder).missing)
+    found = check_settings(settings, Tokenizer(tables_folder()).missing)
     no_database = any(finding.state == "fatal" and finding.subject == "database" for finding in found)
     found = [
         *await check_services(settings, no_database=no_database),

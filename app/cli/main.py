@@ -208,9 +208,12 @@ def migrate(
     if_reachable: Annotated[
         bool, typer.Option("--if-reachable", help="Exit 0 where the database is away: Steno migrates once it is there.")
     ] = False,
+    decrypt: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Variable or file with a key of storage.encryption of release 0.1."),
+    ] = None,
     drop_encrypted: Annotated[
-        bool,
-        typer.Option("--drop-encrypted", help="Delete texts that storage.encryption has no key for."),
+        bool, typer.Option("--drop-encrypted", help="Delete texts whose key is in none of these.")
     ] = False,
     export: Annotated[
         Path | None,
@@ -234,7 +237,7 @@ def migrate(
     if (found := check_secret(settings)).state == "fatal":
         fail(found.sentence)
     with failing_on(ValueError):
-        decryption = Decryption(keys_of(settings.storage.encryption), drop=drop_encrypted)
+        decryption = Decryption(keys_of(decrypt or ()), drop=drop_encrypted)
     exported = Export()
 
     async def run() -> tuple[str | None, str, bool]:
@@ -258,7 +261,7 @@ def migrate(
         fail(str(error))
     typer.echo(f"The schema is at {after}." if before == after else f"Migrated from {before or 'nothing'} to {after}.")
     if decryption.decrypted:
-        typer.echo(f"Decrypted the texts of {decryption.decrypted} rows. Remove storage.encryption from the settings.")
+        typer.echo(f"Decrypted the texts of {decryption.decrypted} rows.")
     if decryption.dropped:
         typer.echo(f"Deleted {decryption.dropped} rows whose texts could not be decrypted.")
     if exported.rows:
@@ -447,13 +450,13 @@ def handoff(
 
 @cli.command()
 def tables(
-    folder: Annotated[Path | None, typer.Argument(help="Otherwise that of the settings.")] = None, config: Config = None
+    folder: Annotated[Path | None, typer.Argument(help="Otherwise `tables` in Steno's folder.")] = None,
 ) -> None:
     """Fetch the tables that tokens are counted with; without them tokens are estimated from bytes."""
-    settings = _settings(config)
+    from app.settings.server import tables_folder
     from app.tokens.token_tables import TablesUnavailable, fetch, missing_in
 
-    place = folder or settings.tokenizer.folder
+    place = folder or tables_folder()
     try:
         if missing_in(place):
             fetch(place)

@@ -33,6 +33,7 @@ from app.http.loopback import serve
 from app.http.protocol import protocol_within
 from app.main import create_app
 from app.settings import ConfigurationError, Settings, load
+from app.settings.server import tables_folder
 from app.settings.upstreams import ANTHROPIC
 from app.store.engine import read_url
 from app.tokens.rules import rules_for
@@ -142,7 +143,7 @@ def _simulated(options: Options) -> Iterator[str]:
     """Run a scripted provider in this process; yields its base URL."""
     from app.cli.main import of_lab  # noqa: PLC0415 - the command line imports this module
 
-    count = Tokenizer(load().tokenizer.folder).counter(rules_for("gpt-4o").encoding)
+    count = Tokenizer(tables_folder()).counter(rules_for("gpt-4o").encoding)
     with (
         of_lab("simulator", CANNOT_START)
         .Simulator(window=options.window or SIMULATED_WINDOW, models="any", count=count)

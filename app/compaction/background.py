@@ -34,8 +34,8 @@ from app.settings import BackgroundSettings
 class Quotas:
     """Compactions that each tenant has under way in this process; those of all processes are counted by leases."""
 
-    def __init__(self, compactions: int | None = None) -> None:
-        """`compactions`: the most conversations of one tenant; None for any number."""
+    def __init__(self, compactions: int) -> None:
+        """`compactions`: the most conversations of one tenant."""
         self.compactions = compactions
         self._under_way: dict[str, Counter[str]] = {}
         """Number of compactions under way, by tenant and conversation."""
@@ -44,7 +44,7 @@ class Quotas:
         """Begin a compaction, to be followed by `end`; False if it may not begin. A crowd of requests of one
         conversation counts once: most of them only wait for the one that makes the summary."""
         own = self._under_way.get(tenant, Counter())
-        if self.compactions is not None and conversation_id not in own and len(own) >= self.compactions:
+        if conversation_id not in own and len(own) >= self.compactions:
             return False
         own[conversation_id] += 1
         self._under_way[tenant] = own

@@ -457,7 +457,7 @@ class Preparation:
         stored = await self.parts.read_prefix(request)
 
         def with_stored() -> PlanningState:
-            pinned = state.with_pins(request.all_pins(stored.pins))
+            pinned = state.with_pins(tuple(sorted({*request.pins, *stored.pins})))
             read = pinned.with_chunks(stored.chunks).with_boundaries(stored.boundaries)
             _ = read.is_settled
             return read
@@ -674,7 +674,7 @@ def _initial_state(request: ChatRequest) -> PlanningState:
     _ = conversation.cut_digests  # The event loop asks for them next.
     room = budget.steady_estimate(SHARE * budget.line.to_provider_tokens(budget.room))
     words = OmittedWords(conversation, room, request.count)
-    return initial_state(conversation, request.policy, budget, request.cost, request.all_pins(), words)
+    return initial_state(conversation, request.policy, budget, request.cost, tuple(sorted({*request.pins})), words)
 
 
 def _should_replan(compaction: Compaction) -> bool:

@@ -12,10 +12,9 @@ from app.compaction.budget import Budget, Window, least_counted, output_cap
 from app.compaction.fallback import TASK_BUDGET_LOWERED, THINKING_OFF, Decision, capped
 from app.compaction.policy import Policy
 from app.compaction.recall import quotation_for_last
-from app.compaction.view import Conversation, Note, Pins, Recalled, View, covered_by, lacks_current_thinking
+from app.compaction.view import Conversation, Note, Recalled, View, covered_by, lacks_current_thinking
 from app.conversation.identity import Heads, Recognition
 from app.conversation.lazy import lazy
-from app.conversation.messages import own_message
 from app.formats.format import WireFormat
 from app.formats.requests import WireRequest
 from app.formats.sse import EventShape
@@ -54,8 +53,6 @@ class Measure(Struct, frozen=True, dict=True):
     """Tokens of a history up to which it is over no threshold of the rules."""
     picture_scale: float
     """Factor for the tokens of pictures."""
-    pinned_text: str = ""
-    """Text that the operator puts after pinned messages; empty for nothing."""
 
     @lazy
     def least_counted(self) -> int:
@@ -92,8 +89,6 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_onl
     """True if the caller allows that quotations are added."""
     pins: tuple[int, ...] = ()
     """Messages that this request pins, counted after the leading instructions."""
-    pinned_text: str = ""
-    """Text that the operator puts after pinned messages; empty for nothing."""
     thinking_from: int = 0
     """Position from which on the thinking of the turn under way is sent: what stands before was refused."""
     binds_thinking: bool = False
@@ -135,13 +130,6 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_onl
     def size(self) -> int:
         """Bytes of its history."""
         return sum(len(message.raw) for message in self.conversation.history)
-
-    def all_pins(self, stored: Iterable[int] = ()) -> Pins:
-        """Pins of the request itself, and those stored of its conversation."""
-        note = None
-        if self.pinned_text:
-            note = Note("pinned_text", self.pinned_text, self.cost(own_message(self.pinned_text)))
-        return Pins(tuple(sorted({*self.pins, *stored})), note)
 
     async def beside(self, thread: Callable[[str, Callable[[], T]], Awaitable[T]], step: Callable[[], T]) -> T:
         """Work something out about the request: by `thread`, for its tenant, if its history is long."""

@@ -40,7 +40,6 @@ from app.compaction.view import (
     Note,
     Part,
     Pinned,
-    Pins,
     Summary,
     Verbatim,
     View,
@@ -185,7 +184,7 @@ def unmasked_tokens(conversation: Conversation, path: Path) -> int:
 
 
 def _before_rest(conversation: Conversation, path: Path) -> int:
-    own = (*_context_note(conversation, path), *_pinned(conversation, path))
+    own: list[Note | Pinned] = [*_context_note(conversation, path), *_pinned(conversation, path)]
     return conversation.instruction_tokens + path.tokens + sum(_part_tokens(conversation, part) for part in own)
 
 
@@ -193,8 +192,7 @@ def pinned_tokens(conversation: Conversation, covered: int) -> int:
     """Tokens that pins add at most to a view in which summaries stand for so many messages."""
     if not covered:
         return 0
-    copies = sum(conversation.transcript.tokens(*unit) for unit in conversation.kept.units if unit[0] < covered)
-    return copies + (conversation.kept.pins.note.tokens if conversation.kept.pins.note else 0)
+    return sum(conversation.transcript.tokens(*unit) for unit in conversation.kept.units if unit[0] < covered)
 
 
 def _part_tokens(conversation: Conversation, part: Note | Pinned) -> int:
@@ -207,25 +205,23 @@ def _context_note(conversation: Conversation, path: Path) -> list[Note]:
         return []
     positions = conversation.chain.positions
     stands = {positions[chunk.from_digest] + offset for chunk in path.chunks for offset in chunk.carried}
-    pinned = (part for part in _pinned(conversation, path) if isinstance(part, Pinned))
-    stands.update(index for part in pinned for index in range(part.start, part.stop))
+    stands.update(index for part in _pinned(conversation, path) for index in range(part.start, part.stop))
     return context_note(conversation.client_context.carry_over(path.covered, stands))
 
 
-def _pinned(conversation: Conversation, path: Path) -> list[Note | Pinned]:
-    """Copies of the pinned units that the path's summaries stand for, and the operator's text."""
+def _pinned(conversation: Conversation, path: Path) -> list[Pinned]:
+    """Copies of the pinned units that the path's summaries stand for."""
     if not path.chunks:
         return []
     positions = conversation.chain.positions
     carried = {positions[chunk.from_digest] + offset for chunk in path.chunks for offset in chunk.carried}
-    copies: list[Note | Pinned] = [
+    return [
         Pinned(start, stop)
         for start, stop in conversation.kept.units
         if start < path.covered
         and not carried.issuperset(range(start, stop))
         and conversation.transcript.is_answered(start, stop)
     ]
-    return [*copies, conversation.kept.pins.note] if conversation.kept.pins.note else copies
 
 
 CONTEXT_SHARE = 0.10
@@ -243,7 +239,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
     words: OmittedWords | None = None
     """The user's words for stubs; None where none are kept."""
 
-    def with_pins(self, pins: Pins) -> PlanningState:
+    def with_pins(self, pins: tuple[int, ...]) -> PlanningState:
         """A copy with these pins in place of its own: what is pinned is not masked."""
         if pins == self.conversation.kept.pins:
             return self
@@ -365,7 +361,7 @@ def initial_state(
     policy: Policy,
     budget: Budget,
     cost: Cost,
-    pins: Pins,
+    pins: tuple[int, ...],
     words: OmittedWords | None = None,
 ) -> PlanningState:
     """State that a request begins with, before anything is looked up."""

@@ -406,7 +406,7 @@ class SummaryRouting:
         line = provider.calibrations.of(request.tenant, summariser, formula, tools=False).line
         window = provider.windows.window_of(summariser, request.tenant)
         room = line.to_estimate(limit_of(window, budget.summary))
-        prompt, style = summary.prompt, summary.style
+        prompt, style, source_tokens = summary.prompt, rules.preset.style, rules.preset.source_tokens
         alternates = provider.demands_alternation(format_.name, summariser, request.tenant)
         if alternates and not request.policy.alternates:
             style = "transcript"  # The conversation is written for its own provider.
@@ -423,7 +423,7 @@ class SummaryRouting:
             input_tokens=max(0, int(INPUT_SHARE * room) - len(prompt + wire.wishes.focus) // 2),
             shown_tokens=max(0, room - len(prompt + wire.wishes.focus) // 2),
             part_tokens=int(PART_SHARE * min(window.context, room)),
-            source_tokens=rules.source_tokens and int(rules.source_tokens / budget.line.ratio),
+            source_tokens=source_tokens and int(source_tokens / budget.line.ratio),
             focus=wire.wishes.focus,
             ratio=line.ratio,
             strategy=rules.policy.strategy,

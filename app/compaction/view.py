@@ -91,7 +91,7 @@ class Pinned(Struct, frozen=True):
 class Note(Struct, frozen=True):
     """A user message of Steno's own. It is made for this payload and stored nowhere."""
 
-    kind: Literal["stub", "user_words", "pinned_text", "exact_values", "state", "client_instructions"]
+    kind: Literal["stub", "user_words", "exact_values", "state", "client_instructions"]
     text: str
     tokens: int
 
@@ -110,15 +110,6 @@ class Summary(Struct, frozen=True):
 
 
 Part = Verbatim | Carried | Altered | Pruned | Pinned | Note | Recalled | Summary
-
-
-class Pins(Struct, frozen=True):
-    """Messages that stay in every payload, whatever is done to the rest."""
-
-    positions: tuple[int, ...] = ()
-    """Pinned messages, counted after the leading instructions, ascending."""
-    note: Note | None = None
-    """The operator's own text, after the copies."""
 
 
 def _shown(costs: Costs, history: History) -> Costs:
@@ -241,8 +232,11 @@ class Conversation:
         """The chain's digests at which a summary or a mask may begin or end: what is looked up in the store."""
         return tuple(self.chain[cut] for cut in self.transcript.cuts)
 
-    def with_pins(self, pins: Pins) -> Conversation:
-        """The same history, digested and counted once, with these pins in place of its own."""
+    def with_pins(self, pins: tuple[int, ...]) -> Conversation:
+        """The same history, digested and counted once, with these pinned messages in place of its own.
+
+        They are counted after the leading instructions, ascending, and stay in every payload.
+        """
         if pins == self.kept.pins:
             return self
         pinned = copy(self)
@@ -263,7 +257,7 @@ class Conversation:
 
     @lazy
     def kept(self) -> Kept:
-        return Kept(self.transcript, Pins(), self.transcript.last_turn)
+        return Kept(self.transcript, (), self.transcript.last_turn)
 
     def with_client_context(self, context: ClientContext) -> Conversation:
         """The same history, of which this context stays."""
@@ -280,7 +274,7 @@ class Conversation:
 class Kept:
     """Messages of a transcript that stay: what is pinned, the last user message, and what the last turn is about."""
 
-    def __init__(self, transcript: Transcript, pins: Pins, task: int = -1, *, is_whole: bool = True) -> None:
+    def __init__(self, transcript: Transcript, pins: tuple[int, ...], task: int = -1, *, is_whole: bool = True) -> None:
         """`task`: the message that the last turn begins with; -1 where it need not stay. `is_whole`: as it is."""
         self._transcript = transcript
         self.pins = pins
@@ -291,7 +285,7 @@ class Kept:
     @lazy
     def units(self) -> tuple[tuple[int, int], ...]:
         """Units of the pinned messages: start and stop of each, ascending."""
-        return tuple(sorted({self._transcript.unit_of(position) for position in self.pins.positions}))
+        return tuple(sorted({self._transcript.unit_of(position) for position in self.pins}))
 
     @lazy
     def messages(self) -> frozenset[int]:

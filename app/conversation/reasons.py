@@ -266,7 +266,7 @@ _OWN_FAULT = "This is a fault in Steno: report it with the lines of this request
 _REMEDIES: Mapping[Code, str] = {
     Code.FLOOR_EXCEEDS_LIMIT: "Send shorter instructions or fewer tools, or use a model with a larger window.",
     Code.STORAGE: "See to the database; `steno doctor` tries it.",
-    Code.TOO_MANY_COMPACTIONS: "Raise limits.compactions_per_tenant if this is normal load.",
+    Code.TOO_MANY_COMPACTIONS: "Nothing: a tenant may have 16 conversations compacted at once.",
     Code.SUMMARY_TAKES_TOO_LONG: "Choose a faster summary.model, or raise compaction.wait_seconds.",
     Code.SUMMARISER_UPSTREAM_UNREACHABLE: "Check the base URL of summary.upstream, and whether it is running.",
     Code.SUMMARISER_UPSTREAM_TIMEOUT: "Choose a faster summary.model, or raise summary.timeout_seconds.",

@@ -37,7 +37,6 @@ _OF_PART: Mapping[str, Filling] = {
     "stub": "summaries",
     "user_words": "summaries",
     "pinned": "pinned",
-    "pinned_text": "pinned",
     "client_instructions": "instructions",
     "recalled": "recalled",
     "exact_values": "recalled",

@@ -198,7 +198,6 @@ _NOTES = {
     "tools": "Tools, the response format and what the provider adds. Messages are stored, and none of these.",
     "stub": "A line of Steno's own that says messages were left out.",
     "user_words": "What the user said in messages that are left out. It is worked out for each request and not stored.",
-    "pinned_text": "The operator's pinned text.",
     "client_instructions": (
         "What the client put into its messages for good, said again. It is worked out for each request and not stored."
     ),

@@ -90,8 +90,8 @@ class Provider:
         return self.windows.revision + self.calibrations.revision + self._unspoken_revision
 
     def demands_alternation(self, format_: str, model: str, tenant: str) -> bool:
-        """Whether it refuses two messages of one role in a row, as it is set or was learnt."""
-        return self.settings.alternating_roles or self._alternating.find(tenant, (format_, model)) is not None
+        """Whether the model refused two messages of one role in a row."""
+        return self._alternating.find(tenant, (format_, model)) is not None
 
     def learn_alternation(self, format_: str, model: str, tenant: str) -> None:
         """Remember that a model refused two messages of one role in a row."""
@@ -201,12 +201,11 @@ class Providers:
         provider = next(at, None)  # None: it is in the settings no more.
         return provider.calibrations.in_force(stored.key, stored.calibration) if provider else stored.calibration
 
-    async def start(self, calibrate: bool) -> None:
-        """Begin to ask the providers for their windows; load calibrations, if they are to be used."""
+    async def start(self) -> None:
+        """Begin to ask the providers for their windows, and load calibrations."""
         for provider in self.all:
             provider.windows.start()
-        if calibrate:
-            await asyncio.gather(*(provider.calibrations.start() for provider in self.all))
+        await asyncio.gather(*(provider.calibrations.start() for provider in self.all))
 
     async def flush(self) -> None:
         """Store what was learnt of all models. Raises `StoreUnavailable`."""

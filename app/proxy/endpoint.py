@@ -256,7 +256,7 @@ class ChatEndpoint:
             if editor.complete and not editor.failed:
                 with tolerated("an answer's usage was not learnt from", request):
                     kind = value_of(attempt.answering.headers, b"content-type") or ""
-                    learn_usage(services, attempt, usage, streamed=kind.lower().startswith(EVENT_STREAM))
+                    learn_usage(attempt, usage, streamed=kind.lower().startswith(EVENT_STREAM))
             if editor.window_full or (editor.at_length and not editor.text_bytes):
                 with tolerated("a full window was not learnt from", request):
                     learn_cut(attempt, editor, is_empty=not editor.text_bytes)

@@ -98,7 +98,7 @@ def learn_streamed_usage(request: ChatRequest, seen: StreamedUsage) -> None:
     known.learn(request.tenant, model, seen)
 
 
-def learn_usage(services: Services, attempt: Attempt, usage: Usage | None, *, streamed: bool) -> None:
+def learn_usage(attempt: Attempt, usage: Usage | None, *, streamed: bool) -> None:
     """Learn from the usage that an answer reported, or did not. `streamed`: it came as a stream."""
     request = attempt.request
     wire, conversation, provider, tenant = request.wire, request.conversation, request.provider, request.tenant
@@ -112,7 +112,7 @@ def learn_usage(services: Services, attempt: Attempt, usage: Usage | None, *, st
     calibrations, formula = provider.calibrations, request.measure.formula
     holds_media = conversation.history.holds_media
     learner = (pictures_of(formula), False) if holds_media else (formula, request.measure.tools)
-    is_due = services.calibration.enabled and calibrations.is_due(tenant, wire.model, *learner)
+    is_due = calibrations.is_due(tenant, wire.model, *learner)
     if not is_due or not wire.is_typical:
         return  # What it cost is only guessed, or differs from provider to provider.
     if not holds_media:

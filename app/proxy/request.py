@@ -255,7 +255,6 @@ async def parse_request(
         compaction=rules.compaction.enabled and wants_compaction,
         recalls=wants_recall,
         pins=tuple([pin - skipped for pin in wishes.pins if pin >= skipped]) if wishes.pins else (),
-        pinned_text=measure.pinned_text,
         thinking_from=refused_thinking(turn_digest(conversation)),
         binds_thinking=refused_thinking(b"") > 0,
         request_id=request_id,
@@ -352,7 +351,7 @@ class ModelLimits:
         token_rules = format_.token_rules(counted_as, provider.host)
         formula = self._estimator.formula(token_rules)
         rules = self._policies.of(model)
-        window = provider.windows.window_of(model, tenant, rules.guessed_window)
+        window = provider.windows.window_of(model, tenant, rules.preset.guessed_window)
         line = provider.calibrations.of(tenant, model, formula, tools=False).line
         count = self._estimator.counter(token_rules.encoding)
         shares = rules.shares.for_model(cap_of(counted_as, CAP))
@@ -369,7 +368,7 @@ class ModelLimits:
         in_body, header = read_preset(wire.wishes.options.get("preset")), own_headers.PRESET
         rules = self._policies.of(model, in_body or read_preset(caller.header(header), header.decode()))
         asked = caller.window_asked
-        window = provider.windows.window_of(model, tenant, rules.guessed_window, asked)
+        window = provider.windows.window_of(model, tenant, rules.preset.guessed_window, asked)
         if window.source == "default":
             self._log_guess(provider, model, window)
         shares = rules.shares.for_model(cap_of(counted_as, CAP))
@@ -384,8 +383,7 @@ class ModelLimits:
         )
         scale = provider.calibrations.picture_scale(tenant, model, formula)
         quiet = rules.policy.quiet_tokens(budget)
-        pinned = rules.compaction.pinned_text
-        return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, quiet, scale, pinned)
+        return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, quiet, scale)
 
     def _log_guess(self, provider: Provider, model: str, window: Window) -> None:
         """Log a guessed window, once for each model."""

@@ -19,7 +19,7 @@ from app.proxy.request import ModelLimits
 from app.runtime.bounded import LogThrottle
 from app.runtime.caches import Erased
 from app.runtime.tasks import OwnedTasks, Work
-from app.settings import CalibrationSettings, EventSettings, LimitSettings
+from app.settings import EventSettings, LimitSettings
 from app.store import Store
 from app.telemetry.metrics import Sampler
 from app.telemetry.spans import Tracer
@@ -49,7 +49,6 @@ class Services:
     work: Work
     limits: LimitSettings
     events: EventSettings
-    calibration: CalibrationSettings
     base_model: Callable[[str], str]
     """Function from a model to the one that it is counted and sized as."""
     keeps_messages: bool

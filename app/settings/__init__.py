@@ -12,14 +12,11 @@ from app.settings.compaction import (
     SummarySettings,
     TriggerSettings,
 )
-from app.settings.loading import environment_name, every_setting, load, problems_in
+from app.settings.refusals import ConfigurationError, problems_in
 from app.settings.server import ClientSettings, EventSettings, IdentitySettings, LimitSettings
-from app.settings.settings import Settings
-from app.settings.sources import read_file
-from app.settings.types import ConfigurationError
+from app.settings.settings import Settings, environment_name, every_setting, load
 from app.settings.upstreams import (
     DEFAULT_UPSTREAM,
-    CalibrationSettings,
     ModelSettings,
     NamedUpstreamSettings,
     UpstreamSettings,

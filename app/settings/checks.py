@@ -5,22 +5,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-import shlex
 from collections.abc import Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from msgspec import Struct
 
-import app
+from app.settings.refusals import ConfigurationError
 from app.settings.settings import Settings
-from app.settings.types import ConfigurationError
 from app.settings.upstreams import is_loopback
 from app.store import DatabaseURLError
 from app.store.engine import read_url
@@ -104,10 +98,17 @@ SECRET_NOT_CHECKED = Finding(
 
 def check_settings(settings: Settings, missing_tables: Sequence[str]) -> list[Finding]:
     """Findings about the database's place, the secret, the tokenizer tables, circles, and the operator's keys."""
-    tables = _check_tables(", ".join(missing_tables), required=settings.tokenizer.directory is not None)
-    circular, spent = _check_circular(settings), _check_operators_keys(settings)
-    encryption = _check_encryption(settings)
-    return [*_check_place(settings), *encryption, check_secret(settings), tables, *circular, *spent]
+    at = f"{settings.server.host}:{settings.server.port}"
+    return [
+        *_check_place(settings),
+        check_secret(settings),
+        _check_tables(", ".join(missing_tables)),
+        *(
+            Finding("fatal", "upstream", f"{section}.base_url is Steno's own address ({at})", POINT_AT_PROVIDER)
+            for section in settings.circular
+        ),
+        *_check_operators_keys(settings),
+    ]
 
 
 def _check_place(settings: Settings) -> Iterator[Finding]:
@@ -125,13 +126,6 @@ def _check_place(settings: Settings) -> Iterator[Finding]:
     if (why := obstacle(address.path)) is not None:
         text = f"The database {address.place} cannot be used: {why}"
         yield Finding("fatal", "database", text, CORRECT_URL)
-
-
-def _check_encryption(settings: Settings) -> Iterator[Finding]:
-    if settings.storage.encryption:
-        text = "storage.encryption is set, but Steno no longer encrypts texts: encrypt the disk or the database"
-        remedy = "Run `steno migrate` once, which decrypts what is stored, then remove the setting."
-        yield Finding("fatal", "database", text, remedy)
 
 
 def check_secret(settings: Settings) -> Finding:
@@ -165,12 +159,6 @@ def _check_secret_file(path: Path, database: Path) -> Finding:
     return Finding("ok", "secret", f"kept in {path}")
 
 
-def _check_circular(settings: Settings) -> Iterator[Finding]:
-    at = f"{settings.server.host}:{settings.server.port}"
-    for section in settings.circular:
-        yield Finding("fatal", "upstream", f"{section}.base_url is Steno's own address ({at})", POINT_AT_PROVIDER)
-
-
 def _check_operators_keys(settings: Settings) -> Iterator[Finding]:
     """Finding about an operator's key that callers whom no proxy names could spend."""
     server = settings.server
@@ -193,36 +181,14 @@ def _check_operators_keys(settings: Settings) -> Iterator[Finding]:
     yield Finding("fatal", "callers", f"The key in api_key_env would be spent {by}", remedy)
 
 
-def _check_tables(missing: str, *, required: bool) -> Finding:
+def _check_tables(missing: str) -> Finding:
     if not missing:
         return Finding("ok", "tokenizer tables", "found and verified")
-    remedy = "`steno tables` fetches them; or name their folder: tokenizer.directory."
-    if required:
-        text = f"The tokenizer tables {missing} were not found, in tokenizer.directory or elsewhere"
-        return Finding("fatal", "tokenizer tables", text, remedy)
     text = f"{missing} not found; tokens are estimated by bytes, and compaction starts earlier"
+    remedy = "`steno tables` fetches them; or name their folder: TIKTOKEN_CACHE_DIR."
     return Finding("warning", "tokenizer tables", text, remedy)
 
 
-UNKNOWN_SOURCE = "PATH-OF-CHECKOUT-OR-WHEEL"
-
-
 def install_command(extra: str) -> str:
-    """The command with pip that installs Steno again, with an extra (`pyproject.toml`).
-
-    It names the checkout or wheel that Steno came from: `steno` on the Python Package Index is another project.
-    """
-    return f"pip install {shlex.quote(f'{_source() or UNKNOWN_SOURCE}[{extra}]')}"
-
-
-def _source() -> str | None:
-    """Path of the checkout or wheel; None if the installer did not record one (PEP 610)."""
-    checkout = Path(app.__file__).parents[1]
-    if (checkout / "pyproject.toml").is_file():
-        return str(checkout)
-    try:
-        recorded = distribution("steno").read_text("direct_url.json")
-    except PackageNotFoundError:
-        return None
-    url = urlsplit(json.loads(recorded)["url"] if recorded else "")
-    return url2pathname(url.path) if url.scheme == "file" else None
+    """The command that installs Steno again with an extra. `steno` on the Python Package Index is another project."""
+    return f"pip install 'PATH-OF-CHECKOUT-OR-WHEEL[{extra}]'"

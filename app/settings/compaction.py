@@ -5,7 +5,7 @@ What the package `compaction` decides by has its default there: a setting takes 
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
@@ -64,17 +64,6 @@ class MaskSettings(Section):
     """Tools whose results are never masked or pruned, as globs such as `search_*`."""
 
 
-class PruneSettings(Section):
-    """The last resort."""
-
-    enabled: bool = True
-    """Leave out the oldest messages if nothing else makes the prompt fit; the answer says which.
-
-    Instructions, the last user message, pinned messages and the last unit stay. Off, a prompt that is still too large
-    goes as the client sent it, and is refused.
-    """
-
-
 class BackgroundSettings(Section):
     """Summaries that are made after an answer: [in the background](summaries.md)."""
 
@@ -111,20 +100,14 @@ class CompactionSettings(Section):
     """Bundle of settings to begin with; settings next to it win. `off`: everything passes through.
 
     [Policies](policies.md) describes the presets. A request may choose another preset (`context.preset`,
-    `x-context-preset`), else its model, else its upstream. Such a preset keeps of this section only `background`,
-    `pinned_text` and `wait_seconds`, and of `summary` only `model`, `upstream`, `fallbacks`, `timeout_seconds` and
-    `parameters`. With `off` here no request can choose another one, and the headers still carry the estimate. A client
-    switches compaction off for one request with `x-context-compaction: off`.
+    `x-context-preset`), else its model, else its upstream. Such a preset keeps of this section only `background` and
+    `wait_seconds`, and of `summary` only `model`, `upstream`, `fallbacks`, `timeout_seconds` and `parameters`. With
+    `off` here no request can choose another one, and the headers still carry the estimate. A client switches compaction
+    off for one request with `x-context-compaction: off`.
     """
     trigger: TriggerSettings = TriggerSettings()
     tail: TailSettings = TailSettings()
     mask: MaskSettings = MaskSettings()
-    prune: PruneSettings = PruneSettings()
-    pinned_text: str = Field("", max_length=20_000)
-    """Text that stands after the [pinned messages](pins.md) wherever summaries stand for messages.
-
-    For rules that must not get lost, whatever the preset. At most 20,000 characters.
-    """
     background: BackgroundSettings = BackgroundSettings()
     recall: RecallSettings = RecallSettings()
     wait_seconds: Seconds = 60.0
@@ -196,13 +179,6 @@ class SummarySettings(Section):
     """Seconds for one summary call.
 
     Above `compaction.wait_seconds` the summary serves the next request.
-    """
-    style: Literal["auto", "transcript", "prefix"] = "auto"
-    """Text that the summariser reads: a transcript, or the prefix that its provider may have in its cache.
-
-    `transcript`: the messages as quoted text. `prefix`: the conversation itself with its tools, and the task as the
-    last user message, for the conversation's own model. `auto`: prefix where that has the conversation in its cache.
-    [What the summariser reads](summaries.md#what-the-summariser-reads) says more.
     """
     prompt: str = SUMMARY_PROMPT
     """Instructions for the summariser. The transcript follows as quoted data, then the instructions again.

@@ -10,10 +10,8 @@ from app.compaction.mask import MaskPolicy
 from app.compaction.policy import Policy
 from app.compaction.recall import RecallPolicy
 from app.settings import CompactionSettings, Settings, SummarySettings, entry_of
-from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
+from app.settings.presets import PRESET_NAMES, PRESETS, Preset, PresetName
 
-OPERATIONAL = ("pinned_text", "wait_seconds")
-"""Settings of `compaction` that hold whatever the preset is."""
 REACHED_BY = ("model", "upstream", "fallbacks", "timeout_seconds", "parameters")
 """Settings of `summary` that hold whatever the preset is: which models write summaries, and how they are asked."""
 
@@ -25,10 +23,8 @@ class AppliedPolicy(Struct, frozen=True):
     summary: SummarySettings
     policy: Policy
     shares: Shares
-    source_tokens: int | None
-    """Most tokens that one summary stands for; None for any number."""
-    guessed_window: int
-    """Window of a model whose window is unknown."""
+    preset: Preset
+    """Constants of the preset."""
     update_prompt: str
     """Instructions for updating an earlier summary; empty for `summary.prompt`, as where that is the operator's."""
 
@@ -55,12 +51,12 @@ class Policies:
         """Settings of the preset, except those that hold for all presets."""
         compaction, summary = self._settings.compaction, self._settings.summary
         given = PRESETS[name]
-        held = {key: getattr(compaction, key) for key in OPERATIONAL}
-        # What a preset never does stays undone; where it may be done, the operator says how.
-        held["background"] = given.compaction.get("background", compaction.background.model_dump())
+        # What a preset never does in the background stays undone; where it may be done, the operator says whether.
+        background = given.compaction.get("background", compaction.background.model_dump())
+        held = {"preset": name, "wait_seconds": compaction.wait_seconds, "background": background}
         reached = {key: getattr(summary, key) for key in REACHED_BY}
         return (
-            CompactionSettings.model_validate({**given.compaction, **held, "preset": name}),
+            CompactionSettings.model_validate({**given.compaction, **held}),
             SummarySettings.model_validate({**given.summary, **reached}),
         )
 
@@ -72,8 +68,7 @@ def _applied(compaction: CompactionSettings, summary: SummarySettings) -> Applie
         summary,
         policy_of(compaction),
         shares_of(compaction, summary),
-        preset.source_tokens,
-        preset.guessed_window,
+        preset,
         preset.update_prompt if summary.prompt == preset.summary.get("prompt") else "",
     )
 
@@ -88,7 +83,6 @@ def policy_of(compaction: CompactionSettings) -> Policy:
     return Policy(
         mask=MaskPolicy(deny=mask.deny, **preset.mask) if mask.enabled else None,
         window_turns=compaction.tail.turns if fixed.get("strategy") == "window" else None,
-        prune=compaction.prune.enabled,
         recall=RecallPolicy(ratio) if ratio else None,
         **fixed,
     )

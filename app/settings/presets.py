@@ -66,6 +66,9 @@ class Preset(Struct, frozen=True):
     """Settings of the section `compaction`."""
     summary: Mapping[str, Any] = {}
     """Settings of the section `summary`."""
+    style: Literal["auto", "transcript", "prefix"] = "auto"
+    """Text that the summariser reads: the messages as quoted text, or the conversation itself, with the task as its
+    last user message. `auto`: the conversation where the provider has it in its cache."""
     update_prompt: str = ""
     """Instructions for updating an earlier summary, as long as `summary.prompt` is the preset's own; empty: that
     prompt."""
@@ -98,9 +101,8 @@ _SESSION_PRUNING = {
     **_AS_ITS_MODEL,
     "trigger": _AT_THE_LIMIT,
     "mask": _NO_MASKS,
-    "prune": {"enabled": False},
 }
-_NOTHING_MECHANICAL = {**_UNGATED, "strategy": "none", "fit": False, "emergency": False}
+_NOTHING_MECHANICAL = {**_UNGATED, "strategy": "none", "fit": False, "emergency": False, "prune": False}
 _OPENCLAW_WINDOW = 200_000
 _LIBRECHAT_RESERVE = 0.05
 _LIBRECHAT_MASK = {"pressure": 0.80, "later": None, "shapes": False}
@@ -120,7 +122,7 @@ PRESETS: Mapping[PresetName, Preset] = {
             "tail": {"turns": 4},
             "mask": _NO_MASKS,
         },
-        summary={"style": "transcript"},
+        style="transcript",
         policy={**_UNGATED, "folds_in": False},
         # The tail: 0.30 of the window, which is more than the limit.
         shares={"of_window": True, "floor": 1.0, "tail": 0.32, "tail_fill": 0.0},
@@ -135,7 +137,8 @@ PRESETS: Mapping[PresetName, Preset] = {
             "trigger": _AT_THE_LIMIT,
             "tail": {"turns": 0},
         },
-        summary={"style": "prefix", "prompt": LIBRECHAT_PROMPT},
+        summary={"prompt": LIBRECHAT_PROMPT},
+        style="prefix",
         update_prompt=LIBRECHAT_UPDATE_PROMPT,
         policy={**_UNGATED, "strategy": "full", "failed_results": 8},
         mask=_LIBRECHAT_MASK,
@@ -161,7 +164,8 @@ PRESETS: Mapping[PresetName, Preset] = {
             "tail": {"turns": 0},
             "mask": _NO_MASKS,
         },
-        summary={"max_tokens": 1_024, "style": "transcript"},
+        summary={"max_tokens": 1_024},
+        style="transcript",
         policy={**_UNGATED, "strategy": "checkpoint"},
         shares={**_NO_FLOOR, "since_checkpoint": 0.10, "tail": 0.5, "tail_fill": 0.0},
     ),
@@ -195,7 +199,7 @@ PRESETS: Mapping[PresetName, Preset] = {
         choose_for="an endless conversation of which the gist is enough",
         not_for="details that matter later: each summary is made from the last one, and they fade",
         compaction={**_AS_ITS_MODEL, "mask": _NO_MASKS},
-        summary={"style": "transcript"},
+        style="transcript",
         policy={**_UNGATED, "strategy": "rolling"},
     ),
     "off": Preset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import quote
 
 from pydantic import BeforeValidator, Field, IPvAnyNetwork, SecretStr, field_validator
@@ -128,18 +128,12 @@ class LimitSettings(Section):
     second one, to the provider: the start raises its limit of open files, or logs a warning. Workers share the number
     equally.
     """
-    receive_seconds: Seconds = 60.0
+
+    receive_seconds: ClassVar[float] = 60.0
     """Seconds for a client to send headers, a chat request's body, or the next piece of another body, or to take a
-    piece.
-
-    A chat request whose body is late gets 408; any other connection is closed.
-    """
-    compactions_per_tenant: int | None = Field(16, ge=1)
-    """Conversations of one tenant that are compacted at once, by all processes together; null for any number.
-
-    Beyond it requests go on without new summaries (`too_many_compactions`). Those in the background count, too; a
-    process has 16 of these at once, a tenant 8.
-    """
+    piece."""
+    compactions_per_tenant: ClassVar[int] = 16
+    """Conversations of one tenant that are compacted at once, by all processes together."""
 
     @property
     def largest_body(self) -> int:
@@ -171,16 +165,6 @@ class InspectorSettings(Section):
 
     `steno serve` on a terminal and `steno run` make one for the time that they run, and print it. Another password ends
     all sessions. With `server.admin`, it is taken there alone.
-    """
-
-
-class TelemetrySettings(Section):
-    """[Traces](traces.md)."""
-
-    traces: Literal["off", "otlp"] = "off"
-    """Export spans of chat requests and summary calls by OpenTelemetry; OTEL_* variables say where to.
-
-    `otlp` needs the [extra](install.md#extras) `otel`.
     """
 
 
@@ -285,6 +269,11 @@ def default_database() -> Path:
     return home() / FILE
 
 
+def tables_folder() -> Path:
+    """Folder into which `steno tables` puts the tokenizer's tables."""
+    return home() / "tables"
+
+
 class StorageSettings(Section):
     """The database, and how long what is in it is kept."""
 
@@ -315,12 +304,6 @@ class StorageSettings(Section):
 
     They are plain text in the database, pictures and files too. What was kept stays when this is switched off again,
     until it is deleted or too old.
-    """
-    encryption: tuple[str, ...] = Field((), max_length=10)
-    """Read by `steno migrate` alone, and by this release alone: the keys of texts that the previous release encrypted.
-
-    Steno does not encrypt texts any more and does not start with this setting: [remove it](operations.md#encryption)
-    once the database is migrated.
     """
 
     @property

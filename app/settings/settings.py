@@ -1,17 +1,28 @@
-"""All settings, section by section, and what several sections say together."""
+"""All settings, section by section, and where they come from: flags, the environment, a file, a preset."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import SecretStr, field_validator, model_validator
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+import yaml
+from pydantic import BaseModel, SecretStr, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from app.formats.paths import FormatName
 from app.settings.compaction import CompactionSettings, SummarySettings
+from app.settings.presets import PRESETS
+from app.settings.refusals import ConfigurationError, meant, problems_in, refuse_removed
 from app.settings.server import (
     ClientSettings,
     EventSettings,
@@ -21,18 +32,14 @@ from app.settings.server import (
     LogSettings,
     ServerSettings,
     StorageSettings,
-    TelemetrySettings,
 )
-from app.settings.sources import PresetSource, aliases, read_file, refuse_removed
 from app.settings.upstreams import (
     DEFAULT_UPSTREAM,
     OPENAI,
     VENDORS_OWN,
-    CalibrationSettings,
     ModelSettings,
     NamedUpstreamSettings,
     PriceSettings,
-    TokenizerSettings,
     UpstreamSettings,
     entry_of,
     fits,
@@ -87,16 +94,13 @@ class Settings(BaseSettings):
     """
     compaction: CompactionSettings = CompactionSettings()
     summary: SummarySettings = SummarySettings()
-    calibration: CalibrationSettings = CalibrationSettings()
     events: EventSettings = EventSettings()
     storage: StorageSettings = StorageSettings()
     clients: ClientSettings = ClientSettings()
     identity: IdentitySettings = IdentitySettings()
-    tokenizer: TokenizerSettings = TokenizerSettings()
     limits: LimitSettings = LimitSettings()
     inspector: InspectorSettings = InspectorSettings()
     log: LogSettings = LogSettings()
-    telemetry: TelemetrySettings = TelemetrySettings()
     secret: SecretStr | None = None
     """Key of all digests (STENO_SECRET or STENO_SECRET_FILE); made beside a SQLite file, required with PostgreSQL.
 
@@ -188,7 +192,125 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        sources = [init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=aliases())]
+        sources = [init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=_aliases())]
         if path := os.environ.get("STENO_CONFIG"):
-            sources.append(InitSettingsSource(settings_cls, init_kwargs=read_file(Path(path))))
-        return (*sources, PresetSource(settings_cls))
+            sources.append(InitSettingsSource(settings_cls, init_kwargs=_read_file(Path(path))))
+        return (*sources, _PresetSource(settings_cls))
+
+
+# Where they are set
+
+_OUTSIDE_NAMES = frozenset(
+    {"STENO_CONFIG", "STENO_HOME", "STENO_SECRET_FILE", "STENO_ALLOW_UNAUTHENTICATED", "STENO_TEST_DATABASE_URL"}
+)
+_KUBERNETES = re.compile(r"STENO_(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP)|PORT=\w+://)")
+"""Variables that Kubernetes puts into every container beside a Service called steno, with their values."""
+_NOT_JSON = re.compile(r'field "(\w+)" from source "EnvSettingsSource"')
+
+
+def load(**flags: Any) -> Settings:
+    """Read the settings in effect. Raises `ConfigurationError`, which names the key and what is allowed."""
+    _check_names()
+    try:
+        return Settings(**flags)
+    except ValidationError as error:
+        raise ConfigurationError(f"Steno cannot use these settings: {problems_in(error, Settings)}.") from error
+    except SettingsError as error:
+        named = _NOT_JSON.search(str(error))
+        which = f"{environment_name(named[1])} must be JSON ({error.__cause__})" if named else str(error)
+        raise ConfigurationError(f"Steno cannot use these settings: {which}.") from error
+
+
+def every_setting(section: type[BaseModel] = Settings, within: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Every setting with its dotted key; a list is one setting."""
+    for name, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from every_setting(field.annotation, f"{within}{name}.")
+        else:
+            yield within + name, field
+
+
+def environment_name(key: str) -> str:
+    """Name of the variable that sets the setting of that dotted key."""
+    return f"STENO_{key.replace('.', '__').upper()}"
+
+
+def _check_names() -> None:
+    """Refuse a variable that is no setting: a mistyped one would be ignored in silence. Raises `ConfigurationError`."""
+    known = {environment_name(name) for name in Settings.model_fields}
+    for name, value in os.environ.items():
+        if not name.startswith("STENO_") or name in _OUTSIDE_NAMES or name.split("__")[0] in known:
+            continue
+        if _KUBERNETES.match(f"{name}={value}"):
+            continue
+        like = meant(name, map(environment_name, dict(every_setting())), likeness=0.75)
+        raise ConfigurationError(
+            f"{name} is not a setting of Steno{like}. Known: {', '.join(sorted(known))} (nested with __)."
+        )
+    path = os.environ.get("STENO_CONFIG")
+    if path and Path(path).is_dir():
+        raise ConfigurationError(f"{path} is a folder, not a settings file (--config or STENO_CONFIG).")
+    if path and not Path(path).is_file():
+        raise ConfigurationError(f"There is no settings file {path} (--config or STENO_CONFIG).")
+
+
+def _aliases() -> dict[str, Any]:
+    """Settings from variables with names of their own: DATABASE_URL, STENO_SECRET_FILE, STENO_ALLOW_UNAUTHENTICATED."""
+    found: dict[str, Any] = {}
+    if url := os.environ.get("DATABASE_URL"):
+        found["storage"] = {"url": url}
+    if path := os.environ.get("STENO_SECRET_FILE"):
+        try:
+            found["secret"] = Path(path).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"STENO_SECRET_FILE names {path}, which cannot be read: {error}.") from error
+    if allowed := os.environ.get("STENO_ALLOW_UNAUTHENTICATED"):
+        found["server"] = {"allow_unauthenticated": allowed}
+    return found
+
+
+class _FileLoader(yaml.SafeLoader):
+    """Loader that refuses a key that stands there twice: of two upstreams of one name the first would be gone in
+    silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.value in seen and key.value != "<<":
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value} is there twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    """Read a YAML file's sections. Raises `ConfigurationError`."""
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), _FileLoader)  # noqa: S506 - a safe loader
+    except OSError as error:
+        raise ConfigurationError(f"The settings file {path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"The settings file {path} is not UTF-8.") from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or a number beyond what Python takes.
+        # The error's own text has several lines and quotes the file, which may hold a password.
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        line = f"line {mark.line + 1}: " if mark else ""
+        raise ConfigurationError(f"The settings file {path} is not YAML: {line}{problem or 'unreadable'}.") from error
+    if not isinstance(content, dict | None) or not all(isinstance(key, str) for key in content or ()):
+        raise ConfigurationError(f"The settings file {path} must hold sections, such as `upstream:`.")
+    return content or {}
+
+
+class _PresetSource(PydanticBaseSettingsSource):
+    """Settings of the chosen preset."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        raise NotImplementedError  # Only asked by the base class's own `__call__`.
+
+    def __call__(self) -> dict[str, Any]:
+        compaction = self.current_state.get("compaction")
+        given = compaction if isinstance(compaction, Mapping) else {}
+        chosen = given.get("preset", "default")  # Not checked yet: it may be a list, which no mapping looks up.
+        chosen = "off" if chosen is False else chosen
+        return dict(next((preset.settings for name, preset in PRESETS.items() if name == chosen), {}))

@@ -17,10 +17,6 @@ OFF = BeforeValidator(lambda given: {False: "off", True: "on"}.get(given, given)
 Preset = Annotated[PresetName, OFF]
 
 
-class ConfigurationError(Exception):
-    """Settings that Steno cannot use: which, and what would be allowed."""
-
-
 class Section(BaseModel):
     """Section of the settings. Its docstring and those of its fields are its documentation: see `make generate`."""
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from app.formats.paths import FORMAT_NAMES, FormatName
-from app.settings.server import home
 from app.settings.types import Preset, Rate, Seconds, Section
 from app.tokens.usage import MOST_TOKENS, Price
 
@@ -54,48 +51,28 @@ def is_loopback(host: str) -> bool:
 
 
 def leads_to(url: str, host: str, port: int) -> bool:
-    """True where a URL leads to a server on this machine that listens there; a name at that port is looked up."""
+    """True where a URL is the address of a server on this machine that listens there; no name is looked up."""
     parts = urlsplit(url)
     if parts.scheme != "http" or (parts.port or 80) != port:  # Steno itself speaks no TLS.
         return False
-    asked = (parts.hostname or "").lower()
-    return asked == host.lower() or any(_reaches(to, at) for to in _addresses(asked) for at in _addresses(host.lower()))
+    asked, listening = (parts.hostname or "").lower(), host.lower() or "0.0.0.0"  # noqa: S104 - not listened to here
+    return asked == listening or any(_reaches(to, at) for to in _addresses(asked) for at in _addresses(listening))
 
 
 def _addresses(host: str) -> list[IPv4Address | IPv6Address]:
-    """IP addresses of a host as this machine finds them; none where it finds none."""
     if host == "localhost":
         return [IPv4Address("127.0.0.1"), IPv6Address("::1")]
     try:
         return [ip_address(host)]
     except ValueError:
-        pass
-    try:
-        found = {str(address[0]).partition("%")[0] for *_, address in socket.getaddrinfo(host, None)}
-    except (OSError, UnicodeError):
         return []
-    return [ip_address(address) for address in found]
 
 
 def _reaches(to: IPv4Address | IPv6Address, at: IPv4Address | IPv6Address) -> bool:
     """True where a call to one address reaches a listener at the other: 0.0.0.0 and :: are every address to a listener,
     and the machine itself to a caller."""
-    if to.version != at.version:
-        return False
-    return to == at or (to.is_unspecified and at.is_loopback) or (at.is_unspecified and _is_ours(to))
-
-
-def _is_ours(address: IPv4Address | IPv6Address) -> bool:
-    """True for an address of this machine, which a socket can be bound to."""
-    if address.is_loopback:
-        return True
-    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-    try:
-        with socket.socket(family) as probe:
-            probe.bind((str(address), 0))
-    except OSError:
-        return False
-    return True
+    is_any = (to.is_unspecified and at.is_loopback) or (at.is_unspecified and to.is_loopback)
+    return to == at or (is_any and to.version == at.version)
 
 
 DEFAULT_UPSTREAM = "default"
@@ -130,12 +107,6 @@ class UpstreamSettings(Section):
 
     LiteLLM, Gemini, LM Studio, TabbyAPI, llama.cpp and Ollama are asked on paths of their own. A model that Ollama has
     not loaded counts as having 4,096 tokens: with `OLLAMA_CONTEXT_LENGTH` set, name the window under `models`.
-    """
-    alternating_roles: bool = False
-    """Merge summaries into the next user message, because the provider refuses two user messages in a row.
-
-    Steno learns that from a refusal, too, for each model and for a day: it then sends the payload once more, merged.
-    Summaries are then asked for from a transcript where the conversation does not end with an answer.
     """
     formats: tuple[FormatName, ...] | None = Field(None, min_length=1)
     """Wire formats that it speaks: chat_completions, messages, responses; null: all, or those its host is known for.
@@ -289,27 +260,3 @@ class PriceSettings(Section):
     @property
     def price(self) -> Price:
         return Price(self.prompt, self.completion, self.cached, self.written)
-
-
-class CalibrationSettings(Section):
-    """[Calibration](calibration.md) of estimates by what providers report."""
-
-    enabled: bool = True
-    """Learn from the usage that providers report how their tokens differ from Steno's estimate."""
-
-
-class TokenizerSettings(Section):
-    """Tables that tokens are counted with."""
-
-    directory: Path | None = None
-    """Folder with the tokenizer tables; null means `tables` in Steno's folder. The usual places are searched next.
-
-    [`steno tables`](install.md#the-token-tables) puts them there; the usual places are `TIKTOKEN_CACHE_DIR`,
-    `DATA_GYM_CACHE_DIR`, `.tables` beside the code and two Python packages. If a folder is named and a table is in none
-    of these places, Steno does not start; otherwise it estimates by bytes.
-    """
-
-    @property
-    def folder(self) -> Path:
-        """Folder into which `steno tables` puts the tables."""
-        return self.directory or home() / "tables"

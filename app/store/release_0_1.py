@@ -1,7 +1,7 @@
-"""Upgrade from release 0.1: decryption of texts (`storage.encryption`), and an export of rows that nothing reads now.
+"""Upgrade from release 0.1: decryption of texts (`--decrypt`), and an export of rows that nothing reads now.
 
 `steno migrate` does both in the transaction of the migration and before it, so the tables are those of revision 0029.
-One release does this: afterwards this module, what calls it and the setting are deleted.
+One release does this: afterwards this module and what calls it are deleted.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def _key_in(place: str) -> bytes:
         key = b""
     if len(key) != KEY_BYTES:
         raise ValueError(
-            "storage.encryption names environment variables or files (with a slash) that hold 64 hexadecimal digits"
-            f" each; {place} does not, or cannot be read."
+            "--decrypt takes environment variables or files (with a slash) that hold 64 hexadecimal digits each;"
+            f" {place} does not, or cannot be read."
         )
     return key
 
@@ -106,9 +106,9 @@ class Decryption:
         if self._reasons and not self._drop:
             reasons = "; ".join(list(self._reasons)[:_MANY])
             raise EncryptedTexts(
-                f"Texts in the database are encrypted, and Steno no longer encrypts any: {reasons}. Run `steno migrate`"
-                " once with storage.encryption as it was, which decrypts them. `steno migrate --drop-encrypted` deletes"
-                " the texts whose key is lost."
+                f"Texts in the database are encrypted, and Steno no longer encrypts any: {reasons}. Run `steno migrate"
+                " --decrypt NAME` once with each name that storage.encryption had, which decrypts them. `steno migrate"
+                " --drop-encrypted` deletes the texts whose key is lost."
             )
 
     def _decrypt_table(self, connection: Connection, name: str) -> None:
@@ -136,7 +136,7 @@ class Decryption:
             return stored
         key, _, encrypted = stored.removeprefix(MARK).partition(":")
         if key not in self._keys:
-            raise _Undecipherable(f"storage.encryption does not name the key {key!r}")
+            raise _Undecipherable(f"no --decrypt names the key {key!r}")
         place = "\0".join((table_name, name, row["tenant"], row["id"])).encode()
         cipher = AESGCM(blake2b(place, digest_size=32, key=self._keys[key], person=b"steno-seal").digest())
         try:

@@ -115,7 +115,7 @@ class _Exporter(SpanExporter):
         return self._exporter.force_flush(timeout_millis)
 
 
-_REMEDY = "Check OTEL_EXPORTER_OTLP_ENDPOINT and whether the collector is running, or set telemetry.traces to off."
+_REMEDY = "Check OTEL_EXPORTER_OTLP_ENDPOINT and whether the collector is running, or take OTEL_TRACES_EXPORTER away."
 
 
 def _resource() -> Resource:

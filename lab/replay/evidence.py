@@ -20,7 +20,7 @@ READABLE = 1_000
 """Characters of a shortened text, more than any mask leaves: so much of it may stand for the whole before a summariser
 without room for more."""
 
-NOTE_KINDS = frozenset({"stub", "user_words", "pinned_text", "client_instructions"})
+NOTE_KINDS = frozenset({"stub", "user_words", "client_instructions"})
 
 _WORD = re.compile(r"\w+")
 _CUT = re.compile(r"\n\[\.\.\. (\d+) characters in all, shortened \.\.\.\]\n")

@@ -10,6 +10,7 @@ from typing import Any
 from app.http.loopback import serve
 from app.main import create_app
 from app.settings import load
+from app.settings.server import tables_folder
 from app.tokens.rules import rules_for
 from app.tokens.tokenizer import Tokenizer
 from lab.replay.recorder import Recorder
@@ -31,7 +32,7 @@ class Stage:
 
 def counter(model: str) -> Callable[[str], int]:
     """Tokens of a text, as that model counts them."""
-    return Tokenizer(load().tokenizer.folder).counter(rules_for(model).encoding)
+    return Tokenizer(tables_folder()).counter(rules_for(model).encoding)
 
 
 @contextmanager

@@ -128,7 +128,7 @@ class Replica:
                 [
                     sys.executable,
                     "-m",
-                    "app.cli.main",
+                    "tests.chaos.replica",
                     "serve",
                     "--port",
                     str(self._port),

@@ -283,13 +283,10 @@ async def run_chaos(seconds: float, seed: int) -> Outcome:
 
 
 def settings(provider: str) -> Mapping[str, Any]:
-    """As strict as the check: what is not summarised goes out whole, so a message that is missing is a gap."""
+    """See `replica` for what no setting says."""
     return {
         "upstream": {"base_url": f"{provider}/v1", "discover_windows": False, "api_key_env": KEY_VARIABLE},
         "models": [{"match": "*", "context_window": WINDOW}],
-        "compaction": {"prune": {"enabled": False}},
-        # Each process learns for itself, and would see the trigger elsewhere than the others.
-        "calibration": {"enabled": False},
         "storage": {"timeout_seconds": 1.0},
     }
 

@@ -272,7 +272,7 @@ def test_notes_pinned_copies_and_carried_messages_stand_where_the_view_says(
     raw = spoken.read(samples.request).raw_messages[1:]
     summary, stop = summarised(talk, samples)
     pinned = Pinned(samples.cuts[1], samples.cuts[2])
-    parts = (summary, Carried(0), pinned, Note("pinned_text", "Mind the dates.", 3), Verbatim(stop, len(raw)))
+    parts = (summary, Carried(0), pinned, Note("stub", "Mind the dates.", 3), Verbatim(stop, len(raw)))
     rendered = payload_of(spoken, talk, *parts)[1:]
     copies = raw[pinned.start : pinned.stop]
     assert rendered[1 : 2 + len(copies)] == [raw[0], *copies]

@@ -15,6 +15,7 @@ from app.proxy import request as proxy_request
 from app.proxy.caller import Caller
 from app.proxy.request import parse_request
 from app.proxy.services import Services
+from app.settings import LimitSettings
 
 
 async def _exploding(
@@ -31,6 +32,7 @@ async def _exploding(
 
 def main() -> None:
     vars(proxy_request)["parse_request"] = vars(compact)["parse_request"] = _exploding
+    LimitSettings.receive_seconds = 0.5
     cli.main()
 
 

@@ -57,7 +57,12 @@ StartSteno = Callable[..., Steno]
 
 
 def start(provider_url: str, sections: Sections) -> Steno:
-    """Steno before a provider (its address without `/v1`)."""
+    """Steno before a provider (its address without `/v1`).
+
+    Beside the settings, `calibration={"enabled": False}` keeps it from learning how providers count.
+    """
+    sections = dict(sections)
+    calibrates = sections.pop("calibration", {"enabled": True})["enabled"]
     defaults: Sections = {
         # Not asked for its models: what a provider is sent, and in which order, is what most tests are about.
         "upstream": {"base_url": f"{provider_url}/v1", "discover_windows": False},
@@ -68,6 +73,9 @@ def start(provider_url: str, sections: Sections) -> Steno:
     }
     settings = load(**_laid_over(defaults, sections))
     app = create_app(settings)
+    if not calibrates:
+        for each in app.state.services.providers.all:
+            each.calibrations.is_due = lambda *_: False
     protocol = protocol_within(settings.limits.receive_seconds, settings.limits.connections)
     server = serve(app, http=protocol, own_headers=False, grace_seconds=5)
     return Steno(server, app.state.services)

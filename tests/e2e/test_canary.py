@@ -274,7 +274,6 @@ def _started(
         "compaction": {"wait_seconds": 10.0},
         "limits": {
             "body_bytes": 150_000,
-            "receive_seconds": 0.5,
             "connections": MOST_CONNECTIONS,
         },
         **sections,

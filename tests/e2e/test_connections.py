@@ -15,6 +15,7 @@ import pytest
 from app.cli import serve as serving
 from app.http.protocol import MOST_WAITING, SPARE_CONNECTIONS
 from app.proxy import passthrough
+from app.settings import LimitSettings
 from lab.simulator import Simulator
 from tests.e2e.commands import until
 from tests.e2e.histories import chat, turns
@@ -189,9 +190,10 @@ def test_an_upload_has_a_size(
 
 
 def test_an_upload_that_stops_is_given_up_and_a_slow_one_is_not(
-    before_scripted: StartSteno, scripted: ScriptedProvider
+    before_scripted: StartSteno, scripted: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steno = before_scripted(limits={"receive_seconds": 1.5})
+    monkeypatch.setattr(LimitSettings, "receive_seconds", 1.5)
+    steno = before_scripted()
     request = request_bytes(b"a" * 10, target="/v1/files")
     with connected(steno.url) as connection:
         connection.sendall(request[:-5])

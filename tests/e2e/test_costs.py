@@ -18,7 +18,7 @@ from tests.e2e.test_masks import TOOL, steps
 
 DEAR: Any = [{"match": "*", "prompt": 10, "completion": 40, "cached": 1}]
 """As many models of today: what the cache has costs a tenth."""
-QUOTED: Any = {"style": "transcript"}
+QUOTED: Any = {"model": "another"}
 """The dearer style: what it costs is read anew."""
 LIMIT = 7_600
 """Of a window of 8,000: 5 % are the answer's."""
@@ -163,15 +163,12 @@ def test_a_mask_that_saves_what_it_costs_is_made_when_it_is_due(steno: StartSten
 # The conversation's own cached prompt
 
 
-@pytest.mark.parametrize("style", ["transcript", "prefix", "auto"])
-def test_a_summary_in_the_style_of_a_prefix_rides_the_cached_prompt(
-    simulator: Simulator, steno: StartSteno, style: str
-) -> None:
-    proxy = steno(summary={"style": style})
+def test_a_summary_in_the_style_of_a_prefix_rides_the_cached_prompt(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno()
     assert context(talk(proxy, DUE))["status"] == "summarized"
     [summary] = simulator.summaries
     prompt, cached = reported(summary)
-    assert cached == 0 if style == "transcript" else cached > 0.8 * prompt
+    assert cached > 0.8 * prompt
     told = get(proxy.url, "/context/usage").json["totals"]["summary"]
     assert (told["prompt"], told["cached"]) == (prompt, cached)
     assert told["cached_share"] == round(cached / prompt, 4)
@@ -187,7 +184,7 @@ def test_by_itself_it_is_a_transcript_for_whoever_has_nothing_in_the_cache(
 
 
 def test_tools_do_not_keep_it_from_that(simulator: Simulator, steno: StartSteno) -> None:
-    proxy = steno(summary={"style": "prefix"})
+    proxy = steno()
     for number in range(11, DUE + 1):
         post(proxy.url, chat(turns(number), tools=[TOOL], tool_choice="auto"), b"x-conversation-id: c-1")
     [summary] = simulator.summaries
@@ -200,9 +197,9 @@ def test_it_is_led_to_the_cache_as_the_conversation_is_and_no_other_provider_is(
 ) -> None:
     """OpenAI and Mistral choose the machine by the client's `prompt_cache_key`; others may refuse it."""
     body = chat(turns(DUE), prompt_cache_key="key-1")
-    post(steno(summary={"style": "prefix"}).url, body)
+    post(steno().url, body)
     other = {"base_url": f"{provider.url}/v1", "models": ["nothing"], "discover_windows": False}
-    post(steno(summary={"style": "prefix", "upstream": "other"}, upstreams={"other": other}).url, body)
+    post(steno(summary={"upstream": "other"}, upstreams={"other": other}).url, body)
     own, elsewhere = simulator.summaries
     assert own.payload["prompt_cache_key"] == "key-1"
     assert "prompt_cache_key" not in elsewhere.payload

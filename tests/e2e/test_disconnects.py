@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from app.settings import LimitSettings
 from lab.simulator import Simulator
 from tests.e2e.histories import chat, long_history
 from tests.e2e.raw import connected, is_closed, post, read_answer, read_until, request_bytes, send
@@ -151,12 +152,13 @@ def slow_client(steno: Steno) -> socket.socket:
 
 @pytest.mark.parametrize("target", ["/v1/chat/completions", "/v1/completions"])
 def test_client_that_takes_nothing_is_given_up(
-    scripted: ScriptedProvider, before_scripted: StartSteno, target: str
+    scripted: ScriptedProvider, before_scripted: StartSteno, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The provider is slowed down with it, then both connections are closed."""
     piece = chunked(FRAME % (b"a" * 100_000))
     scripted.then(stream_head(), *[piece] * 500)
-    steno = before_scripted(limits={"receive_seconds": 0.5})
+    monkeypatch.setattr(LimitSettings, "receive_seconds", 0.5)
+    steno = before_scripted()
     with slow_client(steno) as connection:
         began = time.monotonic()
         connection.sendall(request_bytes(chat(stream=True), target=target))

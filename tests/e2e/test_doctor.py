@@ -340,17 +340,12 @@ async def test_a_secret_that_others_can_read_is_a_warning(doctor: Examine, tmp_p
 
 
 @pytest.mark.sampled(0.3)
-def test_missing_tables_are_a_warning_and_a_problem_where_their_folder_is_named(
-    tmp_path: Path, provider: RunningServer
-) -> None:
+def test_missing_tables_are_a_warning(tmp_path: Path, provider: RunningServer) -> None:
     checkout = commands.checkout_without_tables(tmp_path / "checkout")
     arguments = ["doctor", "--upstream", f"{provider.url}/v1", "--database-url", "memory"]
     estimating = commands.run(arguments, tmp_path, checkout)
     assert "warning  tokenizer tables: o200k_base, cl100k_base not found" in estimating.stdout
     assert estimating.returncode == 0
-    named = commands.run(arguments, tmp_path, checkout, STENO_TOKENIZER__DIRECTORY=str(tmp_path))
-    assert "problem  tokenizer tables" in named.stdout
-    assert named.returncode == 1
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.settings import LimitSettings
 from lab.simulator import Fault, Simulator
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import Answer, post, request_bytes, send
@@ -43,11 +44,11 @@ def most_at_once(simulator: Simulator) -> int:
 
 @pytest.mark.slow
 def test_many_conversations_of_a_tenant_have_their_turns_on_sqlite(
-    simulator: Simulator, steno: StartSteno, sqlite_url: str
+    simulator: Simulator, steno: StartSteno, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of them were answered without the database, and so was the other. A bound that a busy machine keeps."""
-    limits = {"compactions_per_tenant": MOST}
-    started = steno(storage={"url": sqlite_url, "timeout_seconds": 1.0}, limits=limits)
+    monkeypatch.setattr(LimitSettings, "compactions_per_tenant", MOST)
+    started = steno(storage={"url": sqlite_url, "timeout_seconds": 1.0})
     simulator.summary_default = Fault(delay=1.0)
 
     async def crowd() -> tuple[list[Answer], Answer]:
@@ -66,14 +67,20 @@ def test_many_conversations_of_a_tenant_have_their_turns_on_sqlite(
     assert started.services.store.state == "ok"
 
 
-def test_a_compaction_that_is_over_makes_room_for_that_of_another_conversation(steno: StartSteno) -> None:
-    url = steno(limits={"compactions_per_tenant": 1}).url
+def test_a_compaction_that_is_over_makes_room_for_that_of_another_conversation(
+    steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LimitSettings, "compactions_per_tenant", 1)
+    url = steno().url
     told = [outcome(post(url, chat(long(number), conversation_id=f"c{number}"))) for number in (1, 2, 3)]
     assert told == [("summarized", None)] * 3
 
 
-def test_who_waited_for_a_compaction_takes_no_room(simulator: Simulator, steno: StartSteno) -> None:
-    url = steno(limits={"compactions_per_tenant": 1}).url
+def test_who_waited_for_a_compaction_takes_no_room(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LimitSettings, "compactions_per_tenant", 1)
+    url = steno().url
     simulator.summary_default = Fault(delay=0.5)
 
     async def both() -> list[Answer]:
@@ -88,7 +95,8 @@ def test_who_waited_for_a_compaction_takes_no_room(simulator: Simulator, steno: 
 def test_what_the_database_kept_from_beginning_takes_no_room(
     steno: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started = steno(limits={"compactions_per_tenant": 1})
+    monkeypatch.setattr(LimitSettings, "compactions_per_tenant", 1)
+    started = steno()
     with monkeypatch.context() as gone:
         take_away(started, gone, "acquire")
         assert post(started.url, chat(long(1), conversation_id="c1")).status == 200

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from app.settings import LimitSettings
 from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.histories import chat, long_history, turns
@@ -38,8 +39,11 @@ def test_too_many_or_too_large_headers_are_refused(
     assert not scripted.requests
 
 
-def test_body_that_does_not_arrive_in_time_is_given_up(before_scripted: StartSteno) -> None:
-    steno = before_scripted(limits={"receive_seconds": 0.3})
+def test_body_that_does_not_arrive_in_time_is_given_up(
+    before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LimitSettings, "receive_seconds", 0.3)
+    steno = before_scripted()
     with connected(steno.url) as connection:
         connection.sendall(request_bytes(chat())[:-10])
         late = read_answer(connection)
@@ -49,8 +53,11 @@ def test_body_that_does_not_arrive_in_time_is_given_up(before_scripted: StartSte
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/chat", b"POST / HTTP/1.1\r\nhost: x\r\n"])
-def test_header_that_does_not_arrive_in_time_closes_the_connection(before_scripted: StartSteno, sent: bytes) -> None:
-    steno = before_scripted(limits={"receive_seconds": 0.3})
+def test_header_that_does_not_arrive_in_time_closes_the_connection(
+    before_scripted: StartSteno, sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LimitSettings, "receive_seconds", 0.3)
+    steno = before_scripted()
     with connected(steno.url) as connection:
         began = time.monotonic()
         connection.sendall(sent)
@@ -58,9 +65,12 @@ def test_header_that_does_not_arrive_in_time_closes_the_connection(before_script
         assert 0.2 < time.monotonic() - began < 8
 
 
-def test_second_header_on_a_connection_has_a_deadline_too(before_scripted: StartSteno) -> None:
+def test_second_header_on_a_connection_has_a_deadline_too(
+    before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And a request that takes longer than that to be answered is not cut by it."""
-    steno = before_scripted(limits={"receive_seconds": 1.0})
+    monkeypatch.setattr(LimitSettings, "receive_seconds", 1.0)
+    steno = before_scripted()
     with connected(steno.url) as connection:
         for _ in range(2):
             connection.sendall(request_bytes(None, method="GET", target="/livez"))

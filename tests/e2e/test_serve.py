@@ -313,14 +313,6 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     assert line.endswith(f"or choose another port: `steno serve --port {port + 1}`, or `make run PORT={port + 1}`.")
 
 
-@pytest.mark.slow
-def test_tables_that_are_missing_end_the_start_where_their_folder_is_named(tmp_path: Path) -> None:
-    checkout = commands.checkout_without_tables(tmp_path / "checkout")
-    ended = commands.run(["serve", "--port", "0"], tmp_path, checkout, STENO_TOKENIZER__DIRECTORY=str(tmp_path))
-    assert ended.returncode == 1
-    assert "The tokenizer tables o200k_base, cl100k_base were not found" in ended.stderr
-
-
 # What does not
 
 

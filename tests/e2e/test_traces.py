@@ -81,19 +81,17 @@ def attributes_of(pairs: Any) -> dict[str, Any]:
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     collector = Collector()
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     yield collector
     collector.close()
 
 
-ON = {"traces": "otlp"}
-
-
 def test_a_chat_is_a_span_in_the_clients_trace_and_its_summary_call_a_child(
     collector: Collector, steno: StartSteno
 ) -> None:
-    answered = post(steno(telemetry=ON).url, chat(long_history()), CONTEXT, b"x-conversation-id: order-4711")
+    answered = post(steno().url, chat(long_history()), CONTEXT, b"x-conversation-id: order-4711")
     whole, summary = collector.wait_for(2)
     assert (whole.trace_id.hex(), whole.parent_span_id.hex()) == (TRACE, PARENT)
     assert (summary.trace_id, summary.parent_span_id) == (whole.trace_id, whole.span_id)
@@ -130,7 +128,7 @@ def test_a_chat_is_a_span_in_the_clients_trace_and_its_summary_call_a_child(
 def test_the_provider_is_sent_the_spans_own_id_and_the_clients_state(
     collector: Collector, before_scripted: StartSteno, scripted: ScriptedProvider
 ) -> None:
-    url = before_scripted(telemetry=ON).url
+    url = before_scripted().url
     post(url, chat(), CONTEXT, b"tracestate: vendor=1", b"tracestate: other=2")
     post(url, chat())
     first, second = collector.wait_for(2)
@@ -145,7 +143,7 @@ def test_the_provider_is_sent_the_spans_own_id_and_the_clients_state(
 def test_what_fails_is_an_error_by_its_status_or_code(
     collector: Collector, before_scripted: StartSteno, scripted: ScriptedProvider
 ) -> None:
-    url = before_scripted(telemetry=ON).url
+    url = before_scripted().url
     scripted.then("close")
     post(url, chat())
     scripted.then(answer(b"{}", status=b"429 Too Many Requests"))
@@ -160,7 +158,7 @@ def test_a_request_that_is_answered_once_it_is_smaller_did_not_fail(
 ) -> None:
     said = "This model's maximum context length is 4000 tokens. However, your messages resulted in 6432 tokens."
     simulator.next_chat(status=400, body=b'{"error":{"message":"%b","code":"context_length_exceeded"}}' % said.encode())
-    url = steno(models=[{"match": "*", "context_window": 32_000}], telemetry=ON).url
+    url = steno(models=[{"match": "*", "context_window": 32_000}]).url
     assert post(url, chat(long_history())).status == 200
     commands.until(lambda: any(not span.parent_span_id for span in collector.spans))  # It is exported last.
     [whole] = [span for span in collector.spans if not span.parent_span_id]
@@ -171,7 +169,7 @@ def test_a_request_that_is_answered_once_it_is_smaller_did_not_fail(
 def test_a_trace_that_its_client_does_not_record_is_not_recorded_here(
     collector: Collector, before_scripted: StartSteno, scripted: ScriptedProvider
 ) -> None:
-    url = before_scripted(telemetry=ON).url
+    url = before_scripted().url
     post(url, chat(), CONTEXT[:-1] + b"0")
     post(url, chat())
     [recorded] = collector.wait_for(1)
@@ -207,11 +205,12 @@ def test_without_the_setting_nothing_of_it_is_loaded() -> None:
 def test_a_collector_that_is_away_is_one_line_and_no_requests_trouble(
     monkeypatch: pytest.MonkeyPatch, before_scripted: StartSteno
 ) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{closed_port()}")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     with capture_logs() as lines:
-        url = before_scripted(telemetry=ON).url
+        url = before_scripted().url
         for _ in range(2):
             assert post(url, chat()).status == 200
             time.sleep(0.1)

@@ -11,7 +11,6 @@ from functools import cache
 from math import isfinite
 from pathlib import Path
 from random import Random
-from tempfile import mkdtemp
 from typing import Any
 
 import msgspec
@@ -275,9 +274,8 @@ HEADERS = tuple(Path(__file__).with_name("headers.txt").read_bytes().strip().spl
 @cache
 def _settings() -> Settings:
     """The limits and lists that an application has."""
-    folder = Path(mkdtemp(prefix="steno-fuzz-"))
     at = {"base_url": "http://127.0.0.1:9/v1", "discover_windows": False}
-    return load(upstream=at, storage={"url": "memory"}, tokenizer={"directory": str(folder)})
+    return load(upstream=at, storage={"url": "memory"})
 
 
 def _request(data: bytes) -> tuple[bytes, bytes, list[tuple[bytes, bytes]]]:

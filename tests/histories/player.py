@@ -99,7 +99,6 @@ def stage() -> Iterator[Stage]:
                     "strict": {
                         "base_url": f"{second.url}/v1",
                         "models": [f"{STRICT}*"],
-                        "alternating_roles": True,
                         "discover_windows": False,
                     }
                 },

@@ -20,7 +20,6 @@ from app.compaction.view import (
     Conversation,
     Note,
     Part,
-    Pins,
     Pruned,
     Summary,
     Verbatim,
@@ -198,7 +197,7 @@ def test_what_stands_anyway_is_not_said_again() -> None:
     [note] = noted(over(chunk(TALK, 0, 8, carried=(0,)), covered=8))
     assert CLAUDE not in note
     assert noted(over(chunk(TALK, 0, 2, carried=(0,)), covered=2)) == []
-    pinned = TALK.with_pins(Pins((0,)))
+    pinned = TALK.with_pins((0,))
     assert CLAUDE not in noted(over(chunk(pinned, 0, 8), talk=pinned, covered=8))[0]
 
 
@@ -227,7 +226,7 @@ def test_what_pruning_leaves_out_is_said_again_and_paid_for() -> None:
 def test_an_older_block_is_paid_for_where_the_newest_stands_behind_what_is_left_out() -> None:
     """The message with the newest one stays; with what is before it left out, the older one has to be said again."""
     said = (user(environment("/old " * 20)), *turns(6, 30), user(environment("/new")), *turns(2, 30), user("Go on."))
-    talk = holding(conversation(*said).with_pins(Pins((13,))))
+    talk = holding(conversation(*said).with_pins((13,)))
     for limit in range(200, whole(talk).tokens, 7):
         assert prune(talk, whole(talk), limit, limit, cost, stub=False).tokens <= limit
 
@@ -258,16 +257,14 @@ def test_a_decision_says_what_there_was_no_room_for() -> None:
     large = f"{CLAUDE_CONTEXT}{words(200)}</system-reminder>"
     talk = conversation(user(large, "Find the leak."), *turns(20, 40), message("user", "And now?"))
     made = chunk(talk, 0, 31)
-    case = replace(initial_state(talk, Policy(), budget(1_000), cost, Pins()), chunks=(made,))
+    case = replace(initial_state(talk, Policy(), budget(1_000), cost, ()), chunks=(made,))
     decision = settle(case)
     assert decision.status == "summarized"
     assert decision.reason is not None
     assert decision.reason.startswith("client_instructions_too_long: <system-reminder> As you answer")
     assert "tokens)" in decision.reason
     small = conversation(user(CLAUDE, "Find the leak."), *turns(20, 40), message("user", "And now?"))
-    fitting = settle(
-        replace(initial_state(small, Policy(), budget(1_000), cost, Pins()), chunks=(chunk(small, 0, 31),))
-    )
+    fitting = settle(replace(initial_state(small, Policy(), budget(1_000), cost, ()), chunks=(chunk(small, 0, 31),)))
     assert fitting.reason is None
     assert fitting.view is not None
     assert CLAUDE in noted(fitting.view)[0]
@@ -337,7 +334,7 @@ def test_an_own_word_less_is_a_changed_question() -> None:
 
 
 def test_pinned_results_stay_as_they_are() -> None:
-    talk = asked().with_pins(Pins((2,)))
+    talk = asked().with_pins((2,))
     assert fit(talk, whole(talk), 300, cost) == whole(talk)
     assert talk.kept.whole == {0, 1, 2}
     assert asked().kept.whole == {0}, "the task, which the turn began with"

@@ -108,13 +108,6 @@ async def test_a_long_history_is_worked_on_in_a_thread_of_its_tenant() -> None:
     assert asked(SHORT).size == sum(len(each.raw) for each in SHORT.history)
 
 
-def test_the_operators_words_stand_behind_what_is_pinned() -> None:
-    pins = asked(SHORT, pins=(2,), pinned_text="Mind these.").all_pins((0, 2))
-    assert pins.positions == (0, 2)
-    assert pins.note is not None
-    assert (pins.note.text, pins.note.tokens) == ("Mind these.", 2)
-
-
 # Answering
 
 
@@ -523,10 +516,10 @@ def test_what_a_client_asks_for_is_made_whatever_it_frees_until_it_is_there() ->
 
 
 def test_what_is_asked_for_stands_for_the_bare_history() -> None:
-    """What is pinned is for a payload, and so are the operator's words behind it."""
+    """What is pinned is for a payload."""
     world = World()
     world.stored = replace(world.stored, pins=(1,), chunks=(chunk(SHORT, 0, 4),))
-    decision = world.decide(asked(SHORT, pins=(0,), pinned_text="Mind these."), methodcaller("compact", 4))
+    decision = world.decide(asked(SHORT, pins=(0,)), methodcaller("compact", 4))
     assert decision.actions == ("summarized",)
 
 

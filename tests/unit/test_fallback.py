@@ -25,7 +25,7 @@ from app.compaction.policy import Policy
 from app.compaction.select import Path, PlanningState, build_view, initial_state
 from app.compaction.trim import SessionPruning
 from app.compaction.verify import coverage_of
-from app.compaction.view import Altered, Conversation, Note, Pins, Pruned, View, whole
+from app.compaction.view import Altered, Conversation, Pruned, View, whole
 from app.conversation.reasons import Code, Reason, Reasons, because
 from app.tokens.calibration import Line
 from tests.unit.conversations import WHY, budget, case, chunk, conversation, cost, message, sure, turns, words
@@ -134,16 +134,15 @@ def test_coverage_tells_each_part_in_order() -> None:
     ]
 
 
-def test_coverage_names_copies_notes_and_what_is_left_out() -> None:
+def test_coverage_names_copies_and_what_is_left_out() -> None:
     talk = conversation(*turns(4, size=20), QUESTION)
-    talk = talk.with_pins(Pins((1,), Note("pinned_text", "The rules hold.", 4)))
+    talk = talk.with_pins((1,))
     made = chunk(talk, 0, 4)
     view = build_view(talk, Path((made,), 4, made.tokens))
     (_, *parts) = coverage_of(talk, View((*view.parts[:-1], Pruned(4, 6, "repaired"), view.parts[-1]), view.tokens))
     assert parts == [
         {"kind": "summarized", "first_index": 0, "last_index": 3, "summary_id": "c0-4", "tokens": 20},
         {"kind": "pinned", "first_index": 1, "last_index": 1, "tokens": 20},
-        {"kind": "pinned_text", "tokens": 4},
         {"kind": "pruned", "by": "repaired", "first_index": 4, "last_index": 5, "tokens": 0},
         {"kind": "verbatim", "first_index": 4, "last_index": 8, "tokens": 83},
     ]
@@ -264,7 +263,7 @@ def test_a_history_that_is_malformed_itself_goes_no_step_down() -> None:
 
 
 def test_a_provider_that_refuses_the_assistant_twice_in_a_row_is_sent_notes_between() -> None:
-    talk = conversation(*turns(12, size=40), QUESTION).with_pins(Pins((3, 5)))
+    talk = conversation(*turns(12, size=40), QUESTION).with_pins((3, 5))
     policy = replace(FIT_ONLY, alternates=True)
     decision = settle(case(talk, chunk(talk, 0, 8), policy=policy))
     assert decision.view is not None
@@ -278,7 +277,7 @@ CHUNK = chunk(ACCOUNT_TALK, 0, 8)
 
 def account_case(limit: int, trigger: int, **policy: Any) -> PlanningState:
     limits = replace(budget(), limit=limit, trigger=Trigger(trigger), target=trigger)
-    return initial_state(ACCOUNT_TALK, Policy(**policy), limits, cost, Pins())
+    return initial_state(ACCOUNT_TALK, Policy(**policy), limits, cost, ())
 
 
 def names(steps: tuple[Step, ...]) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.inspector.grid import CELLS, LABELS, grid_of, payload_shares
 
 KINDS = (
-    *("verbatim", "summarized", "carried", "pinned", "pruned", "stub", "pinned_text", "exact_values", "recalled"),
+    *("verbatim", "summarized", "carried", "pinned", "pruned", "stub", "exact_values", "recalled"),
     *("masked", "trimmed", "cleared", "shortened", "faded", "truncated", "repaired"),
 )
 

@@ -15,7 +15,7 @@ from app.compaction.policy import Policy
 from app.compaction.select import PlanningState, initial_state
 from app.compaction.user_words import HEADING, OmittedWords
 from app.compaction.verify import problems
-from app.compaction.view import Conversation, Note, Pins, Pruned, View
+from app.compaction.view import Conversation, Note, Pruned, View
 from app.conversation.messages import Message
 from app.conversation.quoting import fence_of
 from tests.unit import worlds
@@ -85,7 +85,7 @@ def test_what_an_estimate_makes_too_large_is_sent_without() -> None:
 
 
 def test_words_of_a_message_that_stays_are_not_said_again() -> None:
-    talk = conversation(*said(NEVER, TABS)).with_pins(Pins((0,)))
+    talk = conversation(*said(NEVER, TABS)).with_pins((0,))
     assert NEVER not in quoted(sent(asked(talk)))
     assert TABS in quoted(sent(asked(talk)))
 
@@ -112,9 +112,9 @@ def test_they_do_not_stand_in_a_note_between_two_messages_of_the_assistant() -> 
 def test_without_a_stub_or_where_the_policy_does_not_ask_nothing_is_said() -> None:
     talk = conversation(*said(NEVER))
     for quiet in (replace(NO_SUMMARIES, stub=False), replace(NO_SUMMARIES, user_words=False)):
-        made = initial_state(talk, quiet, budget(), cost, Pins(), OmittedWords(talk, 40, count))
+        made = initial_state(talk, quiet, budget(), cost, (), OmittedWords(talk, 40, count))
         assert sent(made) == sent(case(talk, policy=quiet))
-    assert initial_state(talk, NO_SUMMARIES, budget(), cost, Pins(), OmittedWords(talk, 40, count)).words
+    assert initial_state(talk, NO_SUMMARIES, budget(), cost, (), OmittedWords(talk, 40, count)).words
 
 
 def test_where_the_summaries_are_given_up_what_they_stood_for_is_read_as_well() -> None:
@@ -146,7 +146,7 @@ def test_words_never_make_a_request_fail_that_fitted(seed: int) -> None:
         history += [asks, message("assistant", words(draw.choice((1, 40, 200))))]
     talk = conversation(*history, message("user", words(draw.randint(1, 500))))
     if draw.random() < 0.3:
-        talk = talk.with_pins(Pins((draw.randrange(len(history)),)))
+        talk = talk.with_pins((draw.randrange(len(history)),))
     policy = draw.choice((NO_SUMMARIES, Policy(strategy="none"), replace(NO_SUMMARIES, window_turns=3)))
     policy = replace(policy, alternates=draw.random() < 0.5)
     limits = budget(draw.randint(60, 1_200))

@@ -11,7 +11,7 @@ from app.compaction.fallback import Decision, needs_nothing, settle
 from app.compaction.mask import MaskPolicy
 from app.compaction.policy import Policy
 from app.compaction.select import PlanningState, initial_state
-from app.compaction.view import Altered, Conversation, Pins, View
+from app.compaction.view import Altered, Conversation, View
 from app.conversation.messages import Media, Message
 from app.tokens.calibration import ONE_TO_ONE
 from tests.unit.conversations import chunk, conversation, message
@@ -35,7 +35,7 @@ def turns(number: int, size: int = 3_000) -> list[Message]:
 
 def case(talk: Conversation, policy: Policy | None = None, most: int = MOST) -> PlanningState:
     budget = budget_for(Window(128_000, "config"), 0, Shares(), ONE_TO_ONE, body_bytes=most)
-    return initial_state(talk, policy or Policy(), budget, cost, Pins())
+    return initial_state(talk, policy or Policy(), budget, cost, ())
 
 
 def sent(talk: Conversation, policy: Policy | None = None, most: int = MOST) -> Decision:

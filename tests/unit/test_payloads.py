@@ -55,5 +55,5 @@ def test_what_would_not_be_sent_is_not_judged(judged: Judged, said: list[Any], v
 
 def test_whatever_a_test_renders_is_looked_at(judged_payloads: Judged) -> None:
     before = judged_payloads.number
-    MESSAGES.render(talk_of(MESSAGES, ASKED), View((Note("pinned_text", "Mind.", 1), Verbatim(0, 5)), 1))
+    MESSAGES.render(talk_of(MESSAGES, ASKED), View((Note("stub", "Mind.", 1), Verbatim(0, 5)), 1))
     assert judged_payloads.number == before + 1

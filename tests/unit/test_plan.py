@@ -10,7 +10,7 @@ from app.compaction.chunks import SummaryChunk
 from app.compaction.plan import MOST_PARTS, Plan, Span, choose_cut, cut_at, halves, plan_asked, split_span
 from app.compaction.policy import Strategy
 from app.compaction.select import Path, build_view
-from app.compaction.view import Conversation, Pins
+from app.compaction.view import Conversation
 from app.conversation.messages import Message
 from tests.unit.conversations import (
     SETTINGS,
@@ -171,7 +171,7 @@ MADE: dict[str, tuple[Conversation, list[tuple[int, int, int]], Budget, bool]] =
     ),
     "any gain over the limit": (LARGE, [], budget(trigger=400), True),
     # Copies of all that the summary would stand for.
-    "no gain": (LARGE.with_pins(Pins(tuple(range(8)))), [], budget(trigger=400), False),
+    "no gain": (LARGE.with_pins(tuple(range(8))), [], budget(trigger=400), False),
     # Over the limit, too: the call could only be refused, on every request anew.
     "none of too little for any summary": (
         conversation(*turns(1, size=40), message("user", words(950))),
@@ -188,8 +188,8 @@ MADE: dict[str, tuple[Conversation, list[tuple[int, int, int]], Budget, bool]] =
     ),
     "none of small chunks": (FOUR_TURNS, [(n, n + 2, 10) for n in (0, 2, 4, 6)], budget(), False),
     # Copies that fill the view again make each compaction due anew.
-    "one that leaves room for copies": (TEN_TURNS.with_pins(Pins(tuple(range(4)))), [], budget(), True),
-    "none where copies fill the view again": (TEN_TURNS.with_pins(Pins(tuple(range(16)))), [], budget(), False),
+    "one that leaves room for copies": (TEN_TURNS.with_pins(tuple(range(4))), [], budget(), True),
+    "none where copies fill the view again": (TEN_TURNS.with_pins(tuple(range(16))), [], budget(), False),
 }
 
 

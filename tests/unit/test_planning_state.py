@@ -14,7 +14,7 @@ from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks
 from app.compaction.plan import plan_compaction
 from app.compaction.policy import Policy
 from app.compaction.select import PlanningState, due_mask, initial_state, without_summary
-from app.compaction.view import Altered, Conversation, Note, Pins
+from app.compaction.view import Altered, Conversation
 from tests.unit.conversations import (
     SETTINGS,
     WHY,
@@ -36,7 +36,7 @@ TALK = conversation(message("system", "rules"), *turns(10, size=40), message("us
 LARGE = conversation(*turns(20, size=60), message("user", "the last question"))
 """2,403 tokens: over the limit of 1,000."""
 WORKED_OUT = ("paths", "widest_path", "least_view", "fit")
-PINNED = Pins((1,), Note("pinned_text", "The rules hold.", 4))
+PINNED = (1,)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def begun(**changes: Any) -> PlanningState:
-    return initial_state(TALK, Policy(mask=MaskPolicy(**changes)), budget(), cost, Pins())
+    return initial_state(TALK, Policy(mask=MaskPolicy(**changes)), budget(), cost, ())
 
 
 def test_all_that_a_request_asks_of_a_case_is_worked_out_once(counted: Counter[str]) -> None:
@@ -88,7 +88,7 @@ def test_what_is_learnt_makes_another_case_and_what_is_no_news_makes_none() -> N
         masked.with_chunks([made]),
         masked.with_chunks([]),
         masked.with_boundaries([MaskBoundary(4, 0)]),
-        masked.with_pins(Pins()),
+        masked.with_pins(()),
     ):
         assert same is masked
 
@@ -98,8 +98,8 @@ def test_pins_are_part_of_a_case_and_what_they_keep_is_not_masked() -> None:
     agent = conversation(
         message("user", "do it"), message("assistant", calls=["a"]), result, message("assistant", "done"), *turns(2)
     )
-    before = initial_state(agent, Policy(), budget(), cost, Pins()).with_boundaries([MaskBoundary(4, 0)])
-    after = before.with_pins(Pins((2,)))
+    before = initial_state(agent, Policy(), budget(), cost, ()).with_boundaries([MaskBoundary(4, 0)])
+    after = before.with_pins((2,))
     assert before.conversation.kept.messages == {6}
     assert after.conversation.kept.messages == {1, 2, 6}
     assert before.widest_view.changed == {"masked": 1}
@@ -118,14 +118,14 @@ def test_masks_in_use_take_tokens_away_before_a_position() -> None:
         )
     ]
     agent = conversation(message("user", "do it"), *results, *turns(2))
-    before = initial_state(agent, Policy(), budget(), cost, Pins()).with_chunks([chunk(agent, 0, 4)])
+    before = initial_state(agent, Policy(), budget(), cost, ()).with_chunks([chunk(agent, 0, 4)])
     case_ = before.with_boundaries([MaskBoundary(7, 4), MaskBoundary(10, 5)])
     assert before.masked_before(10) == 0
     one = case_.masked_before(6)
     assert 0 < one == case_.masked_before(10)
     assert case_.masked_before(4) == 0
     assert case_.widest_view.tokens == before.widest_view.tokens - one
-    assert initial_state(agent, Policy(mask=None), budget(), cost, Pins()).masked_before(10) == 0
+    assert initial_state(agent, Policy(mask=None), budget(), cost, ()).masked_before(10) == 0
 
 
 def test_a_case_begins_anew_without_what_was_found_and_with_its_pins() -> None:
@@ -137,7 +137,7 @@ def test_a_case_begins_anew_without_what_was_found_and_with_its_pins() -> None:
 
 
 def test_without_masks_a_boundary_is_no_news() -> None:
-    unmasked = initial_state(TALK, Policy(mask=None), budget(), cost, Pins())
+    unmasked = initial_state(TALK, Policy(mask=None), budget(), cost, ())
     assert unmasked.with_boundaries([MaskBoundary(4, 0)]) is unmasked
     assert unmasked.with_pins(PINNED).masking is None
 

@@ -28,7 +28,7 @@ from app.conversation.identity import Identity
 from app.conversation.messages import Kind
 from app.formats.chat_completions.messages import read_message, render
 from app.formats.reader import MessageReader
-from app.settings import load
+from app.settings import load, presets
 from app.settings.policies import policy_of, shares_of
 from app.settings.presets import PRESET_NAMES, PresetName
 from app.tokens.declarations import Declarations
@@ -78,7 +78,7 @@ class Steno(World):
             shown_tokens=1_800,
             part_tokens=700,
             strategy=self.policy.strategy,
-            style=loaded.summary.style,
+            style="prefix" if presets.PRESETS[preset].style == "prefix" else "transcript",
             failed_results=self.policy.failed_results,
         )
         super().__init__(
@@ -101,7 +101,6 @@ class Steno(World):
             cost=asked.prompt.cost,
             compaction=self.enabled,
             pins=asked.pins,
-            pinned_text="be careful" if asked.pins else "",
         )
         return self.decide(self.request)
 

@@ -189,9 +189,7 @@ def test_a_text_becomes_an_item_where_it_is_not_alone() -> None:
     request = RESPONSES.read(b'{"model":"m", "input":"hi", "instructions": "Be kind."}')
     found = MessageReader(IDENTITY, RESPONSES.message).read(request.raw_messages)
     conversation = Conversation(found, IDENTITY, "t", lambda: Costs([1, 1], 0), None)
-    sent = request.with_messages(
-        RESPONSES.render(conversation, View((Note("pinned_text", "Mind.", 1), Verbatim(0, 1)), 1))
-    )
+    sent = request.with_messages(RESPONSES.render(conversation, View((Note("stub", "Mind.", 1), Verbatim(0, 1)), 1)))
     note, item = json.loads(sent)["input"]
     assert note["content"][0]["text"] == "Mind."
     assert item == {"type": "message", "role": "user", "content": "hi"}

@@ -29,7 +29,7 @@ from app.compaction.trim import (
     with_text,
 )
 from app.compaction.verify import problems, repair
-from app.compaction.view import Altered, Conversation, Note, Pins, Pruned, Verbatim, View, whole
+from app.compaction.view import Altered, Conversation, Note, Pruned, Verbatim, View, whole
 from app.conversation.messages import Media, Message, ToolCall
 from app.conversation.quoting import LONGEST_WORD
 from tests.unit.conversations import chunk, conversation, cost, message, turns, words
@@ -282,7 +282,7 @@ def test_units_go_as_a_whole() -> None:
 def test_instructions_pins_the_last_question_and_the_last_unit_stay() -> None:
     rule = message("developer", "rule")
     talk = conversation(*turns(2), rule, *turns(2, first=2), QUESTION, *step("a"), *step("b"))
-    talk = talk.with_pins(Pins((1,)))
+    talk = talk.with_pins((1,))
     assert gone(pruned(talk, 1)) == [0, 2, 3, 5, 6, 7, 8, 10, 11]
 
 
@@ -461,7 +461,7 @@ def test_none_of_a_tool_that_is_denied() -> None:
 
 def test_pinned_results_stay() -> None:
     talk = talk_of(used("a", text(10_000)), used("b", text(10_000)))
-    talk = talk.with_pins(Pins((2,)))
+    talk = talk.with_pins((2,))
     assert set(altered(session_pruned(talk, AGGRESSIVE))) == {4}
 
 
@@ -479,7 +479,7 @@ def test_what_a_summary_stands_for_fills_no_window() -> None:
 
 def test_pinned_copies_are_passed_over() -> None:
     talk = conversation(*talk_of(used("a", text(10_000))).transcript.messages)
-    talk = talk.with_pins(Pins((0,)))
+    talk = talk.with_pins((0,))
     made = chunk(talk, 0, 1)
     assert set(altered(session_pruned(talk, fill=0.9, view=build_view(talk, Path((made,), 1, 20))))) == {2}
 

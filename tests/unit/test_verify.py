@@ -25,7 +25,7 @@ def found(*parts: Part, tokens: int = 10) -> list[Code]:
 
 
 MADE, CARRYING, MOST = chunk(TALK, 0, 4), chunk(TALK, 0, 4, carried=(2,)), chunk(TALK, 0, 7)
-COPIES = (Pinned(5, 7), Note("pinned_text", "Rules.", 1), Verbatim(7, 8))
+COPIES = (Pinned(5, 7), Note("stub", "Rules.", 1), Verbatim(7, 8))
 UNCOVERED, SPLIT, CHANGED = Code.NOT_COVERED_ONCE, Code.TOOL_PAIR_SPLIT, Code.LAST_USER_MESSAGE_CHANGED
 
 

@@ -13,7 +13,6 @@ from app.compaction.view import (
     Note,
     Part,
     Pinned,
-    Pins,
     Pruned,
     Summary,
     Verbatim,
@@ -149,11 +148,9 @@ def test_the_floor_is_what_no_stage_may_touch() -> None:
 
 # Pins
 
-NOTE = Note("pinned_text", "The rules hold.", 4)
 
-
-def pinned_talk(*positions: int, note: Note | None = None) -> Conversation:
-    return conversation(*SAID).with_pins(Pins(positions, note))
+def pinned_talk(*positions: int) -> Conversation:
+    return conversation(*SAID).with_pins(positions)
 
 
 def test_a_pinned_message_is_copied_after_the_summaries_that_stand_for_it() -> None:
@@ -166,7 +163,7 @@ def test_a_pinned_message_is_copied_after_the_summaries_that_stand_for_it() -> N
 
 
 def test_without_summaries_nothing_is_copied() -> None:
-    talk = pinned_talk(1, note=NOTE)
+    talk = pinned_talk(1)
     assert whole(talk).parts == (Verbatim(0, 21),)
     assert least_view(talk, [], Trigger(2_000)) == whole(talk)
 
@@ -178,21 +175,10 @@ def test_copies_count_where_the_view_is_chosen() -> None:
     assert sure(least_view(talk, [chunk(talk, 0, 8)], Trigger(675))).tokens == 675
 
 
-def test_the_operators_text_follows_the_copies_and_stands_without_them_too() -> None:
-    talk = pinned_talk(1, note=NOTE)
-    made = chunk(talk, 0, 8)
-    view = build_view(talk, Path((made,), 8, made.tokens))
-    assert view.parts == (Summary(made), Pinned(1, 2), NOTE, Verbatim(8, 21))
-    assert view.tokens == 2 + 20 + 50 + 4 + 12 * 50 + 3
-    view = build_view(pinned_talk(note=NOTE), Path((made,), 8, made.tokens))
-    assert view.parts == (Summary(made), NOTE, Verbatim(8, 21))
-    assert view.actions == ("summarized",)
-
-
 def test_a_pinned_call_is_copied_with_its_results() -> None:
     steps = [message("assistant", calls=["a"]), message("tool", "r", answers="a"), message("user", words(30))]
     talk = conversation(message("user", words(50)), *steps, message("assistant", "done"), message("user", "q"))
-    talk = talk.with_pins(Pins((2,)))
+    talk = talk.with_pins((2,))
     assert talk.kept.units == ((1, 3),)
     assert talk.kept.messages == {1, 2, 5}
     made = chunk(talk, 0, 4)
@@ -201,22 +187,22 @@ def test_a_pinned_call_is_copied_with_its_results() -> None:
 
 def test_what_a_summary_carries_is_not_copied_too() -> None:
     agent = conversation(message("user", "do it"), message("assistant", "a"), message("assistant", "b"))
-    agent = agent.with_pins(Pins((0,)))
+    agent = agent.with_pins((0,))
     made = chunk(agent, 0, 2, carried=(0,))
     view = build_view(agent, Path((made,), 2, 22))
     assert (view.parts, view.tokens) == ((Summary(made), Carried(0), Verbatim(2, 3)), 22 + 1)
 
 
 def test_what_pins_add_at_most_grows_with_what_is_summarised() -> None:
-    talk = pinned_talk(1, 5, note=NOTE)
-    assert [pinned_tokens(talk, covered) for covered in (0, 1, 2, 5, 6, 20)] == [0, 4, 54, 54, 104, 104]
+    talk = pinned_talk(1, 5)
+    assert [pinned_tokens(talk, covered) for covered in (0, 1, 2, 5, 6, 20)] == [0, 0, 50, 50, 100, 100]
     assert pinned_tokens(pinned_talk(), 20) == 0
 
 
 def test_later_pins_replace_earlier_ones() -> None:
     talk = pinned_talk(1)
     assert talk.kept.messages == {1, 20}
-    talk = talk.with_pins(Pins((3,)))
+    talk = talk.with_pins((3,))
     assert talk.kept.units == ((3, 4),)
     assert talk.kept.messages == {3, 20}
 

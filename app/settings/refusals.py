@@ -1,0 +1,176 @@
+"""Refusals of settings: the key, what was given unless that may be secret, and what is allowed.
+
+A setting of the previous release that is gone is refused with what to do instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+
+class ConfigurationError(Exception):
+    """Settings that Steno cannot use: which, and what would be allowed."""
+
+
+_GATEWAY = "Steno no longer counts what a tenant uses: set such a limit at the gateway or at the provider."
+_NO_FUNCTIONS = "Steno adds no functions: connect an agent that wants to search to the MCP server at /mcp."
+_NATIVE = "Requests that ask their provider to compact pass: Steno no longer answers in its place."
+
+REMOVED: Mapping[str, str] = {
+    "clients.keys": "Steno gives out no keys: let a proxy name the caller in clients.header.",
+    "clients.jwt": "Let a proxy verify tokens and name the caller in clients.header.",
+    "clients.oauth": "A refreshed token is a new tenant: name the caller in clients.header, or set clients.tenant.",
+    "limits.requests_per_minute": _GATEWAY,
+    "limits.tokens_per_day": _GATEWAY,
+    "limits.money_per_day": _GATEWAY,
+    "limits.forced_compactions_per_minute": _GATEWAY,
+    "limits.summary_tokens_per_hour": _GATEWAY,
+    "compaction.ask": _NO_FUNCTIONS,
+    "compaction.ask_functions": _NO_FUNCTIONS,
+    "compaction.pinned_text": "Pin the message that holds the rules, or put them into the system message.",
+    "compaction.prune.enabled": "The preset decides it: choose another in compaction.preset.",
+    "summary.style": "The preset decides it: choose another in compaction.preset.",
+    "upstream.alternating_roles": "Steno learns it from the provider's first refusal.",
+    "upstreams.*.alternating_roles": "Steno learns it from the provider's first refusal.",
+    "calibration": "Estimates are always calibrated.",
+    "tokenizer": "Name the folder of the tables in the variable TIKTOKEN_CACHE_DIR.",
+    "limits.compactions_per_tenant": "It is 16.",
+    "limits.receive_seconds": "It is 60.",
+    "telemetry": "Set the variable OTEL_TRACES_EXPORTER to otlp.",
+    "storage.encryption": "Run `steno migrate --decrypt NAME` once with each of its names, without the setting.",
+    "storage.read_url": "Every read goes to storage.url: take the key away.",
+    "upstream.native_compaction": _NATIVE,
+    "upstreams.*.native_compaction": _NATIVE,
+    **{
+        f"compaction.trigger.{name}": "The trigger is a share of the limit (token_ratio) and a cap (tokens)."
+        for name in ("since_checkpoint_ratio", "of", "remaining_tokens", "overflow", "turns", "messages", "any")
+    },
+    "compaction.trigger.body_bytes": "Pictures and files give way at 0.8 of what the provider takes.",
+    "upstreams.*.trigger": "Set compaction.trigger.",
+    "models.*.trigger": "Set compaction.trigger, or the preset of the entry.",
+    **dict.fromkeys(
+        (
+            "compaction.strategy",
+            "compaction.floor_tokens",
+            "compaction.target_ratio",
+            "compaction.tail.fill_ratio",
+            "compaction.tail.max_ratio",
+            "compaction.session_pruning",
+            "compaction.cost_gate",
+        ),
+        "The preset decides it: choose another in compaction.preset.",
+    ),
+    "compaction.enabled": "Set compaction.preset to off, or take the key away.",
+    "compaction.window.turns": "Set compaction.tail.turns.",
+    "compaction.window.tokens": "Set compaction.tail.turns, or compaction.trigger.tokens.",
+    "compaction.mask.allow": "Name the tools whose results stay in compaction.mask.deny.",
+    "compaction.client_instructions": "Put such instructions into the system message.",
+    "compaction.recall.max_tokens": "Set compaction.recall.max_ratio.",
+    "summary.prompts": "Set summary.prompt: one for all models and tenants.",
+    "summary.rules": "What the user said is kept, without patterns.",
+    "identity.body_names": "Send the name in x-context-conversation-id.",
+    "identity.session_headers": "Send the name in x-context-conversation-id.",
+    "models.*.max_output_tokens": "The provider or the bundled table says it.",
+    "summary.values": "Exact values are always kept.",
+    "upstreams.*.preset": "Set the preset of an entry in models.",
+    "limits.in_flight_bytes": "It is four times limits.body_bytes.",
+    "storage.secrets": "Secrets are removed from all that is stored: take the key away.",
+    "storage.statement_cache": "Behind PgBouncer put ?prepared_statement_cache_size=0 into the database URL.",
+}
+"""Advice on what to do instead, by key; `*` stands for any name."""
+
+
+def refuse_removed(given: Mapping[str, Any]) -> None:
+    """Raises `ValueError`, with a line for each removed setting that is given."""
+    found = [
+        f"{'.'.join(place)} is no setting any more. {instead}"
+        for key, instead in REMOVED.items()
+        if (place := _given_at(given, key.split("."))) is not None
+    ]
+    if found:
+        raise ValueError("\n".join(found).rstrip("."))
+
+
+def _given_at(given: Any, names: Sequence[str]) -> list[str] | None:
+    """Names that lead to a setting, with those of an entry in place of `*`; None if it is not given."""
+    if not names:
+        return []
+    name, *rest = names
+    if isinstance(given, list) and name == "*":
+        entries: Any = {str(place): value for place, value in enumerate(given)}
+    else:
+        entries = given if isinstance(given, Mapping) else {}
+    for key, value in entries.items():
+        if name in ("*", key) and (place := _given_at(value, rest)) is not None:
+            return [str(key), *place]
+    return None
+
+
+_IN_YAML = {"tuple_type": "must be a list", "dict_type": "must be a mapping", "model_type": "must be a mapping"}
+"""Words for errors that pydantic tells in terms of Python, by their kind."""
+
+
+def problems_in(error: ValidationError, section: type[BaseModel]) -> str:
+    """Problems in one line: each key within the section, what was given and what is allowed."""
+    return "; ".join(_problem(problem, section) for problem in error.errors())
+
+
+def _problem(error: ErrorDetails, section: type[BaseModel]) -> str:
+    """Problem in one line: the key, what was given unless that may be secret, and what is allowed."""
+    key = ".".join(map(str, error["loc"]))
+    siblings, field = _place(error["loc"], section)
+    given, kind = error["input"], error["type"]
+    # A URL may hold a password before the @, and a key behind the ?.
+    is_secret = field is not None and SecretStr in (field.annotation, *get_args(field.annotation))
+    open_to_all = field is not None and not is_secret and not set(str(given)) & {"@", "?", "#"}
+    got = f" (got {given!r})" if open_to_all and isinstance(given, str | int | float) else ""
+    if kind == "extra_forbidden":
+        return f"{key} is not a setting{meant(str(error['loc'][-1]), siblings)}; known there: {', '.join(siblings)}"
+    if kind == "value_error":
+        return f"{key}: {error['ctx']['error']}{got}" if key else str(error["ctx"]["error"])
+    return f"{key}: {_IN_YAML.get(kind, error['msg'])}{_range(field)}{got}"
+
+
+def meant(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
+    """Question after a mistyped name; empty where no known name is as like it as `likeness`, from 0 to 1."""
+    like = get_close_matches(name, list(known), n=1, cutoff=likeness)
+    return f" (did you mean {like[0]}?)" if like else ""
+
+
+def _place(loc: tuple[int | str, ...], section: type[BaseModel]) -> tuple[Mapping[str, FieldInfo], FieldInfo | None]:
+    """Siblings of the field at that place in the section, and the field; None where there is no such setting."""
+    siblings: Mapping[str, FieldInfo] = section.model_fields
+    field = None
+    for name in (part for part in loc if isinstance(part, str)):
+        if field is not None:
+            kinds = (field.annotation, *get_args(field.annotation))
+            sections = (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
+            siblings = next((section.model_fields for section in sections), {})
+        field = siblings.get(name)
+    return siblings, field
+
+
+def _range(field: FieldInfo | None) -> str:
+    """Numbers that a field takes, in words; empty where it has no bounds."""
+    words = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
+    bounds = [
+        f"{word} {bound}"
+        for constraint in (_constraints(field) if field else ())
+        for name, word in words.items()
+        if (bound := getattr(constraint, name, None)) is not None
+    ]
+    return f"; allowed is {' and '.join(bounds)}" if bounds else ""
+
+
+def _constraints(field: FieldInfo) -> Iterator[Any]:
+    """Constraints of a field and of its type, None aside."""
+    yield from field.metadata
+    for kind in get_args(field.annotation):
+        for inner in getattr(kind, "__metadata__", ()):
+            yield from getattr(inner, "metadata", ())
