@@ -39,7 +39,7 @@ STENO_ALONE = default,default+prices,default+prefix
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall survival rivals exchanges test test-all properties coverage schema histories clients agents presets lease fuzz faults chaos fleet isolation poisoning scale bench accuracy transports costs canaries lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
+.PHONY: help help-all run simulator demo doctor replay recall survival rivals exchanges test release-check properties coverage schema histories clients agents replays lease fuzz faults chaos fleet isolation poisoning scale bench accuracy transports costs canaries lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -90,13 +90,12 @@ exchanges: dev-env ## play the golden exchanges and write the recordings that di
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m pytest tests/exchanges --record -q -n 2 $(if $(ONLY),-k '$(ONLY)')
 
-test: dev-env ## the tests of a change; options: PYTEST_ARGS='-k lease' SEED=7 (what is sampled, and the order)
+test: dev-env ## all tests but the long suites; options: PYTEST_ARGS='-k lease' SEED=7 (their order)
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	@$(VENV)/python -m pytest $(if $(SEED),--randomly-seed $(SEED)) $(PYTEST_ARGS)
 
-test-all: dev-env ## all tests, as before a release: in browsers and wheels, long replays; options: as of `make test`
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	@$(VENV)/python -m pytest --all $(if $(SEED),--randomly-seed $(SEED)) $(PYTEST_ARGS)
+release-check: dev-env ## all tests and every long suite, as before a release, and one table of what came of each; options: ONLY="faults chaos"
+	@$(VENV)/python scripts/release_check.py $(ONLY)
 
 properties: dev-env ## the property tests, forty times as long
 	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/unit -k "properties or members or sse" --timeout 3600 $(PYTEST_ARGS)
@@ -107,18 +106,19 @@ coverage: dev-env ## the unit tests, which have to cover the pure modules to the
 
 schema: dev-env ## what is sent to the REST interface by its schema and beside it: 400 requests a route, no 5xx
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest --all tests/e2e/test_schema.py --timeout 3600 $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/e2e/test_schema.py --timeout 3600 $(PYTEST_ARGS)
 
 examples: dev-env ## record every answer that docs and schema show anew, and write docs/openapi.json
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m tests.e2e.examples
 
-presets: dev-env ## every preset over recorded conversations, in every format
+replays: dev-env ## recorded conversations under every preset in every format, and the commands of the lab
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest --all tests/e2e/test_replay.py -k preset $(PYTEST_ARGS)
+	$(VENV)/python -m pytest tests/release/test_replay.py tests/release/test_rivals.py tests/release/test_canaries.py \
+		tests/release/test_relay_bench.py $(PYTEST_ARGS)
 
 lease: dev-env ## the lease against its model: 20,000 random lives on SQLite, 2,000 on PostgreSQL
-	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest --all tests/integration/test_lease_model.py $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/integration/test_lease_model.py $(PYTEST_ARGS)
 
 transports: dev-env ## what carrying a request to the provider costs, by client
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -128,11 +128,11 @@ fuzz: dev-env ## hostile bodies, streams, refusals and headers, until the time i
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m tests.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-faults: dev-env ## every fault of database, provider and summariser, then random ones; options: FAULTS=10000
+faults: dev-env ## processes, databases, clients and networks that fail at every step, then random faults; options: FAULTS=10000
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	FAULTS=$(FAULTS) $(VENV)/python -m pytest --all tests/faults tests/e2e/test_disconnect_matrix.py tests/e2e/test_faults.py \
-		tests/e2e/test_processes.py tests/e2e/test_outages.py -k "not random" $(PYTEST_ARGS)
-	FAULTS=$(FAULTS) $(VENV)/python -m pytest --all tests/e2e/test_faults.py -k random
+	$(VENV)/python -m pytest tests/release/test_disconnect_matrix.py tests/release/test_faults.py \
+		tests/release/test_processes.py tests/release/test_restarts.py -k "not random" $(PYTEST_ARGS)
+	FAULTS=$(FAULTS) $(VENV)/python -m pytest tests/release/test_faults.py -k random
 
 chaos: dev-env ## kill, pause and cut off four processes and their database; options: SECONDS=60 SEED=7
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -144,12 +144,12 @@ fleet: dev-env ## kill, partition, restart and upgrade three processes, PgBounce
 
 poisoning: dev-env ## each way in which one tenant may try to change what another gets, alone
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	POISONING=1 $(VENV)/python -m pytest --all tests/e2e/test_poisoning.py $(PYTEST_ARGS)
+	POISONING=1 $(VENV)/python -m pytest tests/e2e/test_poisoning.py $(PYTEST_ARGS)
 
 histories: dev-env ## hostile histories in three formats through every preset, before strict providers; options: HISTORIES=1000 SEED=7 ONLY=number
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	HISTORIES=$(HISTORIES) $(if $(SEED),SEED=$(SEED)) $(if $(ONLY),ONLY=$(ONLY)) $(VENV)/python -m pytest --all \
-		tests/e2e/test_histories.py $(if $(ONLY),-n 0,$(PYTEST_ARGS))
+	HISTORIES=$(HISTORIES) $(if $(SEED),SEED=$(SEED)) $(if $(ONLY),ONLY=$(ONLY)) $(VENV)/python -m pytest \
+		tests/release/test_histories.py $(if $(ONLY),-n 0,$(PYTEST_ARGS))
 
 clients: dev-env ## clients that are not among our dependencies, installed into .clients, through compactions; needs node and npm
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -158,7 +158,7 @@ clients: dev-env ## clients that are not among our dependencies, installed into 
 	@.clients/venv/bin/pip install -qq --requirement tests/clients/requirements.txt
 	@test -d .clients/older || $(VENV)/python -m venv .clients/older
 	@.clients/older/bin/pip install -qq --requirement tests/clients/requirements-older.txt
-	$(VENV)/python -m pytest --all tests/e2e/test_other_clients.py tests/e2e/test_recipes.py $(PYTEST_ARGS)
+	$(VENV)/python -m pytest tests/release/test_other_clients.py tests/e2e/test_recipes.py $(PYTEST_ARGS)
 
 agents: dev-env ## Claude Code and Codex themselves, through five compactions each, without a network; needs npm, ip and unshare; options: AGENTS="claude codex"
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -168,7 +168,7 @@ agents: dev-env ## Claude Code and Codex themselves, through five compactions ea
 
 isolation: dev-env ## several tenants with the same names and each other's ids, on both databases; options: OPERATIONS=10000
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	OPERATIONS=$(OPERATIONS) $(VENV)/python -m pytest --all tests/e2e/test_isolation.py -n0 -s
+	OPERATIONS=$(OPERATIONS) $(VENV)/python -m pytest tests/release/test_isolation.py -n0 -s
 
 scale: dev-env ## what a PostgreSQL with a million rows in each table reads, takes and weighs, and how long usage reports take: docs/scale.md; options: ROWS=1000000
 	$(VENV)/python -m lab.benchmarks.scale --rows $(ROWS)
@@ -236,9 +236,9 @@ lock: dev-env ## write requirements/ anew; LOCK_ARGS=--upgrade takes newer versi
 wheel: dev-env ## build dist/steno-*.whl, to install Steno on another machine
 	$(VENV)/python -m hatchling build --target wheel --directory dist
 
-installs: dev-env ## each documented way to install Steno, with its packages from the registry, into fresh environments; and try it
+installs: dev-env ## each documented way to install Steno, with its packages from the registry, into fresh environments; and try it, and the first page of the documentation
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	CLEAN=1 $(VENV)/python -m pytest --all tests/e2e/test_installs.py -n 0
+	CLEAN=1 $(VENV)/python -m pytest tests/release/test_installs.py tests/release/test_newcomer.py -n 0
 
 image: dev-env ## build the container image without Docker and try it: see scripts/build_image.sh; as root
 	sh scripts/build_image.sh

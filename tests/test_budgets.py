@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 2_117,
     "app/formats": 6_557,
-    "tests": 64_503,
+    "tests": 60_247,
     "lab": 11_190,  # 750 for Gemini in the simulator
 }
 """Lines of Python by folder, at most."""

@@ -18,7 +18,7 @@ from tests.e2e.histories import turns
 from tests.e2e.running import WINDOW, Steno
 from tests.unit.test_docs import ADDRESS, blocks
 
-pytestmark = [pytest.mark.release, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.asyncio(loop_scope="session")]
 
 DOCS = Path(__file__).parents[2] / "docs"
 IMPORT = 'import { eventsOf } from "./steno.js";'

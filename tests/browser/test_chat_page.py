@@ -19,7 +19,7 @@ from tests.browser.conftest import DESK, PHONE, TABLES, fits_its_width
 from tests.e2e import running
 from tests.e2e.running import Steno
 
-pytestmark = [pytest.mark.release, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.asyncio(loop_scope="session")]
 
 FOLDER = Path(__file__).parents[2] / "examples" / "chat-page"
 WINDOW = 2_600

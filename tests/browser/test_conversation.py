@@ -25,7 +25,7 @@ from tests.e2e import running
 from tests.e2e.histories import used
 from tests.e2e.running import WINDOW, Steno
 
-pytestmark = [pytest.mark.release, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.asyncio(loop_scope="session")]
 
 SHOP = "shop/7 <i>"
 HOSTILE = "<script>document.title='taken'</script><img src=x onerror=alert(1)> \u202eOrder"

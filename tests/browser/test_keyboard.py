@@ -10,7 +10,6 @@ from tests.browser.conftest import NAMES, TRIP, OpenPage
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-@pytest.mark.slow
 async def test_the_keyboard_alone_leads_to_a_conversation_and_back(open_page: OpenPage) -> None:
     page = await open_page("/ui")
     await page.keyboard.press("Tab")

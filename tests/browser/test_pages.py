@@ -21,7 +21,7 @@ from tests.browser.conftest import (
     fits_its_width,
 )
 
-pytestmark = [pytest.mark.release, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.asyncio(loop_scope="session")]
 
 PAGES = (
     "/",

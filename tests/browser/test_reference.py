@@ -9,7 +9,7 @@ import pytest
 from tests.browser.axe import findings_at
 from tests.browser.conftest import DESK, PHONE, OpenPage, fits_its_width
 
-pytestmark = [pytest.mark.release, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

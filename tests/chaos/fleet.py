@@ -32,8 +32,8 @@ from tests.chaos.history import LOG_LIMIT, SETTLED_SECONDS, Views, Watch, ripe
 from tests.chaos.patroni import Kept, Node, missing
 from tests.chaos.talkers import Talkers
 from tests.e2e.scripted import closed_port
-from tests.e2e.test_processes import next_release
 from tests.faults.pgbouncer import pgbouncer
+from tests.release.test_processes import next_release
 
 REPLICAS = 3
 CALL_SECONDS = 0.5

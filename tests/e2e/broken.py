@@ -1,10 +1,12 @@
-"""`steno serve` whose own code fails over a request that says EXPLODE, with all of that request in the error's words.
+"""`steno serve` that waits for a request's bytes for RECEIVE_SECONDS, and whose own code fails over a request that says
+EXPLODE, with all of that request in the error's words.
 
 python -m tests.e2e.broken serve ...
 """
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from app.api import compact
@@ -32,7 +34,7 @@ async def _exploding(
 
 def main() -> None:
     vars(proxy_request)["parse_request"] = vars(compact)["parse_request"] = _exploding
-    LimitSettings.receive_seconds = 0.5
+    LimitSettings.receive_seconds = float(os.environ.get("RECEIVE_SECONDS", "0.5"))
     cli.main()
 
 

@@ -12,12 +12,8 @@ from lab.simulator import Fault, Simulator
 from tests.e2e.histories import HELLO, MODEL, chat, long_history
 from tests.e2e.raw import post
 from tests.e2e.running import StartSteno
-from tests.e2e.scripted import ScriptedProvider, answer
+from tests.e2e.scripted import ScriptedProvider
 
-COMPLETION = (
-    b'{ "id":"chatcmpl-1","x_new":[1.50,123456789012345678901234567890],"usage" : {"prompt_tokens":7},'
-    b'"choices":[{"index":0,"message":{"role":"assistant","content":"caf\\u00e9 \\/"},"finish_reason":"stop"}] \n}\n'
-)
 # Errors
 
 
@@ -29,30 +25,6 @@ def test_sdk_retries_as_it_would_without_steno(simulator: Simulator, steno: Star
     assert len(simulator.chats) == 3
 
 
-def test_providers_patience_begins_anew_with_each_piece(
-    scripted: ScriptedProvider, before_scripted: StartSteno
-) -> None:
-    """Total time is not bounded, the time between two pieces is."""
-    half = len(COMPLETION) // 2
-    head = answer(COMPLETION)[: -len(COMPLETION)]
-    upstream = {"first_byte_seconds": 20, "between_bytes_seconds": 2.5}
-    url = before_scripted(upstream=upstream).url
-    scripted.then(head, 1.3, COMPLETION[:half], 1.3, COMPLETION[half:])
-    assert post(url, chat()).status == 200
-    scripted.then(3.0, answer(COMPLETION))
-    assert post(url, chat()).status == 200
-    scripted.then(head + COMPLETION[:half], "hang")
-    assert post(url, chat()).status == 504
-
-
-def test_sdk_reads_own_errors(steno: StartSteno) -> None:
-    client = steno(limits={"body_bytes": 1_000}).sdk(max_retries=2)
-    with pytest.raises(openai.APIStatusError) as caught:
-        client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "x" * 1_000}])
-    assert (caught.value.status_code, caught.value.code) == (413, "request_too_large")
-
-
-@pytest.mark.slow
 def test_trouble_of_stenos_own_does_not_fail_a_request(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
     """Whatever goes wrong before the provider is asked, the client's own bytes may still be good."""
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,15 +15,13 @@ from app.compaction.summariser_client import Summariser
 from lab.simulator import Simulator
 from tests.e2e.commands import until
 from tests.e2e.histories import chat, turns, used
-from tests.e2e.raw import Answer, connected, get, post, request_bytes, send
+from tests.e2e.raw import connected, get, post, request_bytes, send
 from tests.e2e.running import NOTHING_RECALLED, StartSteno, Steno
 from tests.e2e.test_without_database import context
 
 # A window of 8,000 has a limit of 7,600: the soft threshold is at 4,180 tokens, the trigger at 5,320; over 7,372 wait.
 BELOW, SOFT, FIRING, WAITING = 9, 10, 13, 18
 """So many turns of about 430 tokens are below the soft threshold, over it, over the trigger, too large to go on."""
-THIRD_KEY = b"authorization: Bearer sk-third"
-OTHER_KEY = b"authorization: Bearer sk-other"
 
 
 class HeldSummaries:
@@ -137,15 +133,6 @@ def test_turns_that_come_while_it_is_made_do_not_wait(
     assert (held.begun, len(simulator.summaries)) == (1, 1)
 
 
-def test_the_interface_tells_of_a_turn_that_went_on_without(steno: StartSteno, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.main.BackgroundLimits", lambda: BackgroundLimits(0))
-    proxy = steno()
-    grow(proxy)
-    ask(proxy, FIRING)
-    until(lambda: get(proxy.url, "/context/conversations/one").json["reason"] == "summary_in_background")
-    assert get(proxy.url, "/context/conversations/one").json["context_status"] == "full"
-
-
 def test_a_turn_that_does_not_fit_well_waits_for_the_summary_that_is_being_made(
     steno: StartSteno, simulator: Simulator, held: HeldSummaries
 ) -> None:
@@ -198,53 +185,6 @@ def test_an_agents_step_that_does_not_fit_well_goes_on_with_masked_results(
     assert ask_with_reports(proxy)["status"] == "summarized"
 
 
-def test_its_summary_is_made_after_its_answer_where_none_was_begun(steno: StartSteno, held: HeldSummaries) -> None:
-    proxy = steno()
-    grow(proxy, BELOW)
-    assert held.begun == 0
-    assert ask_with_reports(proxy)["reason"] == "summary_in_background"
-    until(lambda: held.begun)
-    held.let_go()
-    until(lambda: summaries_of(proxy))
-
-
-def test_the_dry_run_tells_that_such_a_step_would_go_on(steno: StartSteno, held: HeldSummaries) -> None:
-    proxy = steno(compaction=NOTHING_RECALLED)
-    grow(proxy)
-    until(lambda: held.begun == 1)
-    body = chat(reports(2, FIRING), conversation_id="one")
-    for _ in range(2):  # It keeps nothing.
-        told = post(proxy.url, body, target="/context/plan").json
-        assert (told["context_status"], told["context"]["actions"]) == ("trimmed", ["masked"])
-        assert told["context"]["reason"] == "summary_in_background"
-    assert held.begun == 1
-
-
-def test_a_step_waits_for_its_summary_unshortened_where_nobody_makes_it_meanwhile(
-    steno: StartSteno, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.main.BackgroundLimits", lambda: BackgroundLimits(0))
-    proxy = steno()
-    grow(proxy, BELOW)
-    told = ask_with_reports(proxy)
-    assert (told["status"], told["reason"]) == ("summarized", None)
-    assert "masked" not in told["actions"]
-
-
-def test_with_nobody_to_make_it_a_turn_that_does_not_fit_well_makes_it_itself(
-    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.main.BackgroundLimits", lambda: BackgroundLimits(0))
-    proxy = steno()
-    grow(proxy)
-    for number in range(FIRING, WAITING):
-        assert ask(proxy, number)["reason"] == "summary_in_background"
-    assert not simulator.summaries
-    told = ask(proxy, WAITING)
-    assert (told["status"], told["reason"]) == ("summarized", None)
-    until(lambda: len(calls_of(proxy, "summary")) == len(simulator.summaries) > 0)
-
-
 def test_a_history_over_the_trigger_is_summarised_after_the_answer_that_went_on_without(
     steno: StartSteno, simulator: Simulator, held: HeldSummaries
 ) -> None:
@@ -275,56 +215,6 @@ def test_a_client_that_leaves_ends_no_background_compaction(
     until(lambda: summaries_of(proxy))
 
 
-def test_conversations_and_tenants_are_served_beside_each_other(steno: StartSteno, held: HeldSummaries) -> None:
-    proxy = steno()
-    grow(proxy)
-    grow(proxy, name="two", first=101)
-    grow(proxy, SOFT, OTHER_KEY, first=201)
-    until(lambda: held.begun == 3)
-    held.let_go()
-    until(lambda: summaries_of(proxy) and summaries_of(proxy, "two"))
-
-
-def test_one_at_a_time_for_a_conversation(steno: StartSteno, held: HeldSummaries) -> None:
-    proxy = steno()
-    grow(proxy)
-    for number in range(SOFT + 1, WAITING):
-        ask(proxy, number)
-    until(lambda: held.begun == 1)
-    ask(proxy, 1, name="two")
-    names = [task.get_name().partition(" for ")[0] for task in proxy.services.tasks._tasks]
-    assert names.count("background compaction") == 1
-
-
-@pytest.mark.parametrize(
-    ("limits", "expected"),
-    [
-        ({"compactions": 1}, 1),
-        ({"compactions": 16, "per_tenant": 1}, 3),
-        ({"compactions": 16, "body_bytes": 60_000}, 2),  # One history of 22 kB for each tenant's half, and two for all.
-        ({"compactions": 16, "body_bytes": 40_000}, 0),
-    ],
-)
-def test_limits_hold_for_all_and_for_each_tenant(
-    steno: StartSteno, held: HeldSummaries, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], expected: int
-) -> None:
-    """What finds no room is made after a later answer."""
-    monkeypatch.setattr("app.main.BackgroundLimits", lambda: BackgroundLimits(**limits))
-    proxy = steno()
-    for name, first in (("one", 1), ("two", 101)):
-        grow(proxy, name=name, first=first)
-        grow(proxy, SOFT, OTHER_KEY, name=name, first=first + 200)
-        grow(proxy, SOFT, THIRD_KEY, name=name, first=first + 400)
-    until(lambda: held.begun == expected)
-    ask(proxy, 1, name="three")  # What those before it led to has begun.
-    assert len(proxy.services.background._room) == held.begun == expected
-    held.let_go()
-    until(lambda: settled(proxy))
-    ask(proxy, FIRING, name="two", first=101)
-    until(lambda: settled(proxy))
-    assert bool(summaries_of(proxy, "two")) is bool(expected)
-
-
 def test_what_failed_is_not_tried_again_before_a_turn_needs_it(steno: StartSteno, simulator: Simulator) -> None:
     proxy = steno()
     simulator.next_summary(status=400)
@@ -340,37 +230,6 @@ def test_what_failed_is_not_tried_again_before_a_turn_needs_it(steno: StartSteno
     until(lambda: len(calls_of(proxy, "summary")) == 1)
 
 
-def test_nothing_is_made_ahead_where_the_settings_say_so(steno: StartSteno, simulator: Simulator) -> None:
-    proxy = steno(compaction={"background": {"enabled": False}})
-    grow(proxy)
-    ask(proxy, FIRING - 1)
-    until(lambda: settled(proxy))
-    assert not simulator.summaries
-    assert ask(proxy, FIRING)["status"] == "summarized"
-    until(lambda: len(calls_of(proxy, "summary")) == 1)
-
-
-@pytest.mark.parametrize(
-    ("tokens_per_hour", "reason"), [(10_000, None), (1_000, "summary_in_background")], ids=["too slow", "fast enough"]
-)
-def test_a_conversation_has_to_come_back_at_that_pace(
-    steno: StartSteno, monkeypatch: pytest.MonkeyPatch, tokens_per_hour: int, reason: str | None
-) -> None:
-    """It sends one request an hour, of about 5,000 tokens."""
-    monkeypatch.setattr("app.compaction.background.LIKELY_TOKENS_PER_HOUR", tokens_per_hour)
-    proxy = steno()
-    monkeypatch.setattr(proxy.services.background._rates, "_clock", hours().__next__)
-    grow(proxy)
-    for number in range(SOFT + 1, FIRING):
-        ask(proxy, number)
-    assert ask(proxy, FIRING)["reason"] == reason
-
-
-def hours() -> Iterator[float]:
-    """A clock that is read once an hour."""
-    return (3_600.0 * hour for hour in itertools.count())
-
-
 @pytest.mark.parametrize("options", [{"compaction": False}, {"preset": "rolling"}, {"preset": "sliding-window"}])
 def test_nothing_is_made_ahead_where_a_request_says_so(
     steno: StartSteno, simulator: Simulator, options: dict[str, Any]
@@ -380,17 +239,6 @@ def test_nothing_is_made_ahead_where_a_request_says_so(
         ask(proxy, number, context=options)
     until(lambda: settled(proxy))
     assert not simulator.summaries
-
-
-def test_who_asks_once_gets_no_summary_he_did_not_need(steno: StartSteno, simulator: Simulator) -> None:
-    """Nor does somebody who repeats one request."""
-    proxy = steno()
-    for _ in range(5):
-        assert ask(proxy, SOFT + 1)["status"] == "full"
-    assert ask(proxy, FIRING, name="another", first=101)["status"] == "summarized"
-    until(lambda: settled(proxy))
-    until(lambda: len(calls_of(proxy, "summary", name="another")) == 1)
-    assert len(simulator.summaries) == 1
 
 
 def test_a_deleted_conversation_gets_nothing_of_what_was_being_made(
@@ -439,43 +287,3 @@ def test_of_two_processes_one_makes_it_and_neither_waits(
     until(lambda: all(map(settled, replicas)) and summaries_of(replicas[0]))
     assert [ask(replica, FIRING)["status"] for replica in replicas] == ["summarized"] * 2
     assert (held.begun, len(simulator.summaries)) == (1, 1)
-
-
-def test_a_compaction_that_is_demanded_is_waited_for(
-    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.main.BackgroundLimits", lambda: BackgroundLimits(0))
-    proxy = steno()
-    grow(proxy)
-    body = chat(turns(FIRING), conversation_id="one")
-    planned: Answer = post(proxy.url, body, target="/context/plan")
-    assert (planned.json["context_status"], planned.json["context"]["reason"]) == ("full", "summary_in_background")
-    assert planned.json["summaries_to_make"] == 1
-    demanded = post(proxy.url, body, target="/context/compact")
-    assert (demanded.json["context_status"], demanded.json["context"]["reason"]) == ("summarized", None)
-    assert len(simulator.summaries) == 1
-
-
-def test_a_request_that_was_refused_for_its_size_waits_for_its_summary(
-    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.main.BackgroundLimits", lambda: BackgroundLimits(0))
-    proxy = steno()
-    grow(proxy)
-    refused = {"message": "maximum context length is 4200 tokens", "code": "context_length_exceeded"}
-    simulator.next_chat(status=400, error=refused)
-    told = ask(proxy, FIRING)
-    assert (told["status"], told["reason"]) == ("summarized", None)
-
-
-def test_agents_that_share_a_name_go_on_and_nothing_is_lost(steno: StartSteno, simulator: Simulator) -> None:
-    proxy, seen = steno(), set()
-    for grown in range(10, 30, 2):
-        for agent in range(3):
-            told = ask(proxy, grown, name="gateway", first=1 + 100 * agent)
-            seen.add((told["status"], told["reason"]))
-    assert seen <= {("full", None), ("full", "summary_in_background"), ("summarized", None)} | {
-        ("summarized", "summary_in_background")
-    }
-    for record in simulator.chats:
-        assert json.dumps(record.payload["messages"][-1]).count("And question") == 1

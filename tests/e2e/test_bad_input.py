@@ -48,7 +48,6 @@ def provider_and_steno() -> Iterator[tuple[Simulator, Steno]]:
             steno.stop()
 
 
-@pytest.mark.sampled(0.25)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("preset", PRESET_NAMES)
 def test_odd_histories_end_in_an_answer_or_the_providers_own_error(

@@ -25,7 +25,6 @@ IN_COMPOSE = "bind :8080"
 FOUND_BY_DOCKER = "server-template steno 1-20 steno:8080"
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed"),
 ]
 
@@ -77,7 +76,6 @@ def is_ready(address: str) -> bool:
         return False
 
 
-@pytest.mark.slow
 def test_any_replica_goes_on_with_what_another_summarised_and_one_that_stops_gets_nothing(
     cluster: Cluster, simulator: Simulator
 ) -> None:

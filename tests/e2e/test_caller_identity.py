@@ -61,53 +61,6 @@ def post(url: str, target: str, body: bytes, headers: dict[str, str]) -> httpx2.
     return httpx2.post(f"{url}{target}", content=body, headers=headers, timeout=30.0)
 
 
-# One tenant a name
-
-
-@pytest.mark.parametrize("ask_model", FORMATS)
-def test_another_key_behind_a_proxy_is_the_same_person(steno: StartSteno, simulator: Simulator, ask_model: Ask) -> None:
-    started = steno(**PROXY)
-    assert ask_model(started.url, "sk-one", {HEADER: "alice"}) == "summarized"
-    made = len(simulator.summaries)
-    assert ask_model(started.url, "sk-two", {HEADER: "alice"}) == "summarized"
-    assert len(simulator.summaries) == made
-    ask_model(started.url, "sk-two", {HEADER: "bob"})
-    assert len(simulator.summaries) > made
-
-
-def test_conversations_of_a_gateways_key_go_to_no_person_whom_it_names(steno: StartSteno, shared_url: str) -> None:
-    before = steno(storage={"url": shared_url})
-    post(before.url, "/v1/chat/completions", chat(turns(15)), JSON)
-    before.stop()
-    started = steno(storage={"url": shared_url}, **PROXY)
-    key = {"authorization": f"Bearer {CALLERS}"}
-    assert get(started.url, "/context/conversations", **key, **{HEADER: "alice"}).json()["data"] == []
-    assert len(get(started.url, "/context/conversations", **key).json()["data"]) == 1
-
-
-def test_one_tenant_for_all_shares_conversations_and_summaries(steno: StartSteno, simulator: Simulator) -> None:
-    started = steno(clients={"tenant": "team"})
-    body = chat(turns(15), conversation_id="one")
-    post(started.url, "/v1/chat/completions", body, JSON)
-    made = len(simulator.summaries)
-    refreshed = JSON | {"authorization": "Bearer sk-refreshed"}
-    answer = post(started.url, "/v1/chat/completions", body, refreshed)
-    assert (answer.headers["x-context-status"], len(simulator.summaries)) == ("summarized", made)
-    assert get(started.url, "/context/conversations/one", authorization="Bearer sk-other").status_code == 200
-
-
-def test_a_person_whom_a_proxy_names_sees_only_their_own_pages(steno: StartSteno) -> None:
-    started = steno(**PROXY)
-    for name in ("alice", "bob"):
-        body = chat(turns(15), conversation_id=f"of-{name}")
-        post(started.url, "/v1/chat/completions", body, JSON | {HEADER: name})
-    with httpx2.Client(base_url=started.url, follow_redirects=True, timeout=30.0) as browser:
-        for name, other in (("alice", "bob"), ("bob", "alice")):
-            page = browser.get("/ui/conversations", headers={HEADER: name}).text
-            assert f"of-{name}" in page
-            assert f"of-{other}" not in page
-
-
 # A name that is not to be believed
 
 
@@ -193,16 +146,6 @@ def test_a_name_from_elsewhere_spends_nothing(steno: StartSteno, simulator: Simu
             answer = httpx2.request(method, f"{started.url}{target}", headers=headers, content=b"{}", timeout=30.0)
             assert answer.status_code == 401, (method, target)
     assert simulator.log == ()
-
-
-@pytest.mark.usefixtures("operators_key")
-def test_a_connection_that_began_with_a_name_needs_it_again(steno: StartSteno, simulator: Simulator) -> None:
-    started = steno(**PROXY, upstream=KEYED)
-    body = chat(turns(1))
-    with httpx2.Client(base_url=started.url, headers=JSON, timeout=30.0) as client:
-        for headers, status in (({HEADER: "alice"}, 200), ({}, 401), ({HEADER: "alice"}, 200), ({}, 401)):
-            assert client.post("/v1/chat/completions", content=body, headers=headers).status_code == status
-    assert len(simulator.chats) == 2
 
 
 @pytest.mark.usefixtures("operators_key")

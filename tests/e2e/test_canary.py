@@ -7,21 +7,16 @@ what it sent to other upstreams than a caller chose, is searched afterwards.
 from __future__ import annotations
 
 import json
-import socket
 import sqlite3
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from app import errors
 from app.http.credentials import CREDENTIALS
@@ -37,8 +32,6 @@ from tests.e2e.scripted import (
     closed_port,
     stream_head,
 )
-
-pytestmark = pytest.mark.slow
 
 KEYS = {name: f"sk-canary-of-{name.decode()}" for name in sorted(CREDENTIALS)}
 """What the caller sends in each header that tells who calls or who pays."""
@@ -462,88 +455,6 @@ def test_no_key_reaches_an_upstream_that_it_is_not_meant_for(run: Run) -> None:
 
 
 # Starts that fail, and what the doctor says
-
-
-@contextmanager
-def refusing_database() -> Iterator[int]:
-    """The port of a PostgreSQL that takes no password."""
-    refusal = b'SFATAL\0VFATAL\0C28P01\0Mpassword authentication failed for user "steno"\0\0'
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            with suppress(OSError):
-                while True:
-                    connection, _ = listener.accept()
-                    with connection, suppress(OSError):
-                        while len(begun := connection.recv(8)) == 8 and begun[4:] == b"\x04\xd2\x16\x2f":
-                            connection.sendall(b"N")  # It was asked for TLS.
-                        connection.recv(1 << 12)
-                        connection.sendall(b"R\0\0\0\x08\0\0\0\x03")
-                        connection.recv(1 << 12)
-                        connection.sendall(b"E" + (4 + len(refusal)).to_bytes(4, "big") + refusal)
-
-        serving = threading.Thread(target=serve, daemon=True)
-        serving.start()
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            serving.join(5)
-
-
-def starts(refusing: int) -> list[tuple[list[str], dict[str, str], str]]:
-    """Commands, their environment and their settings file: nothing of it can be used."""
-    text = Path(__file__).with_name("canary_starts.yaml").read_text("ascii")
-    marks = {"OPERATORS": OPERATORS, "SECRET": SECRET, "PASSWORD": PASSWORD}
-    for name, value in {**marks, "CLOSED": str(closed_port()), "REFUSING": str(refusing), "LONG": "x" * 300}.items():
-        text = text.replace(f"<{name}>", value)
-    told: list[dict[str, Any]] = yaml.safe_load(text)
-    return [
-        ([command], each.get("variables", {}), each.get("file", "")) for each in told for command in each["commands"]
-    ]
-
-
-STARTING = """
-import json, os, sys
-from pathlib import Path
-from app.cli import main as cli
-usual = dict(os.environ)
-for number, (arguments, variables, text) in enumerate(json.load(sys.stdin)):
-    os.environ.clear()
-    secret = {} if "secret" in text else {"STENO_SECRET": "a secret of the tests"}
-    os.environ.update(usual | {"STENO_SERVER__PORT": "0", "STENO_LOG__LEVEL": "debug"} | secret | variables)
-    Path("steno.yaml").write_text(text or "{}")
-    sys.argv = ["steno", *arguments, *(["--config", "steno.yaml"] if arguments != ["migrate"] else [])]
-    print("\\x1e", number, flush=True)
-    try:
-        cli.main()
-    except SystemExit as end:
-        print("end", end.code, flush=True)
-    sys.stdout.flush()
-"""
-
-
-def test_a_start_that_fails_and_the_doctor_tell_no_key_and_no_password(tmp_path: Path) -> None:
-    with refusing_database() as refusing:
-        every = starts(refusing)
-        ended = subprocess.run(  # noqa: S603 - our own
-            [sys.executable, "-c", STARTING],
-            cwd=tmp_path,
-            env=commands.environment(
-                {"HOME": str(tmp_path), "STENO_UPSTREAM__BASE_URL": f"http://127.0.0.1:{closed_port()}/v1"}
-            ),
-            input=json.dumps(every),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    printed = ended.stdout.split("\x1e")[1:]
-    assert len(printed) == len(every), ended.stderr
-    assert [n for n, said in enumerate(printed) if "end 1" not in said and "end 2" not in said] == []
-    assert [(every[n], said) for n, said in enumerate(printed) if found(said)] == []
-    assert found(ended.stderr) == [], ended.stderr
-    assert "password authentication failed" in ended.stderr + ended.stdout
 
 
 def test_a_database_that_is_away_tells_no_password(tmp_path: Path) -> None:

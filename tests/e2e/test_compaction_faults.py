@@ -12,9 +12,8 @@ from app.store import StoreUnavailable
 from lab.simulator import Simulator
 from tests.e2e.histories import chat, said, turns, used
 from tests.e2e.raw import Answer, post
-from tests.e2e.running import NOTHING_RECALLED, StartSteno, Steno
+from tests.e2e.running import StartSteno, Steno
 from tests.e2e.store_calls import Call, intercept
-from tests.e2e.test_masks import TOOL, agent
 
 Messages = list[Any]
 
@@ -100,21 +99,6 @@ def test_whatever_store_step_fails_nothing_is_lost(
     if not nobody_releases:
         assert reports[-1]["status"] == "summarized"
         assert len(simulator.summaries) == (2 if (step, after) == ("keep_chunks", False) else 1)
-
-
-@pytest.mark.parametrize("after", [False, True])
-def test_a_fault_while_a_mask_is_kept_loses_nothing(
-    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch, after: bool
-) -> None:
-    proxy = steno(calibration={"enabled": False}, compaction=NOTHING_RECALLED)
-    failing = seed_fault(monkeypatch, proxy, "keep_mask", after)
-    for actions in ([], ["masked"]):
-        answered = post(proxy.url, chat(agent(7), tools=[TOOL]))
-        assert context(answered)["actions"] == actions
-        payload = sent(simulator.chats[-1])
-        assert [message["role"] for message in payload] == [message["role"] for message in agent(7)]
-    assert failing.failed == 1
-    assert sent(simulator.chats[0]) == agent(7)
 
 
 @pytest.mark.parametrize("step", ["take_lease", "keep_chunks", "release_lease"])

@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.compaction import lease
-from app.compaction.compactor import ROUNDS
+from app.settings import LimitSettings
 from app.store import StoreUnavailable
 from lab.simulator import Fault, Simulator
 from tests.e2e.histories import chat, long_history, turns
@@ -22,10 +22,6 @@ from tests.e2e.raw import post, request_bytes, send
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.test_without_database import context, take_away
 
-pytestmark = pytest.mark.sampled(0.6)
-
-REFUSED = Fault(status=400)
-"""Not tried again by the summariser itself."""
 FAILED_LATELY = "summariser_status_400, summary_failed_lately"
 
 
@@ -48,7 +44,6 @@ def stored_summaries(proxy: Steno) -> list[Any]:
     return listed
 
 
-@pytest.mark.slow
 def test_agents_that_share_a_name_wait_for_each_other_and_nothing_is_left_out_unsaid(
     steno: StartSteno, simulator: Simulator
 ) -> None:
@@ -56,18 +51,6 @@ def test_agents_that_share_a_name_wait_for_each_other_and_nothing_is_left_out_un
     simulator.summary_default = Fault(delay=0.1)
     told = ask_all(steno(), [chat(turns(30, first=1 + 100 * agent), conversation_id="one") for agent in range(6)])
     assert {(*each["actions"], each["reason"]) for each in told} == {("summarized", None)}
-
-
-@pytest.mark.slow
-def test_agents_that_share_a_name_go_on_side_by_side(steno: StartSteno, simulator: Simulator) -> None:
-    """Turn by turn, all of about one size: who grew is told by the history."""
-    proxy, told = steno(compaction={"background": {"enabled": False}}), []
-    for grown in range(15, 30, 3):
-        for agent in range(4):
-            body = chat(turns(grown, first=1 + 100 * agent), conversation_id="gateway")
-            told.append(context(post(proxy.url, body)))
-    assert {(each["status"], each["reason"]) for each in told} == {("summarized", None)}
-    assert len(simulator.summaries) <= 4 * 3
 
 
 def test_a_summary_that_fails_for_one_agent_is_made_for_the_others_of_its_name(
@@ -79,18 +62,6 @@ def test_a_summary_that_fails_for_one_agent_is_made_for_the_others_of_its_name(
     assert [context(post(proxy.url, mine))["reason"] for _ in range(3)][-1] == FAILED_LATELY
     other = context(post(proxy.url, chat(turns(19, first=101), conversation_id="gateway")))
     assert (other["status"], other["reason"]) == ("summarized", None)
-
-
-def test_a_crowd_outlasts_those_of_it_whose_summary_fails(steno: StartSteno, simulator: Simulator) -> None:
-    simulator.summary_default = Fault(delay=0.3)
-    for _ in range(8):  # Two for each compaction.
-        simulator.next_summary(REFUSED, delay=0.3)
-    # Where the oldest messages may not be left out instead, nobody gives up after the second failure.
-    proxy = steno(compaction={"prune": {"enabled": False}})
-    with ThreadPoolExecutor(12) as pool:
-        answered = list(pool.map(lambda _: post(proxy.url, chat(turns(19), conversation_id="one")), range(12)))
-    told = [context(each) for each in answered if each.status == 200]
-    assert [each["actions"] for each in told].count(["summarized", "user_words"]) >= 8
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -115,19 +86,6 @@ def test_a_compaction_that_another_request_made_first_is_used_and_not_logged_as_
     assert told["chunks"] == context(earlier[1])["chunks"]
     assert len(simulator.summaries) == 1
     assert [line["event"] for line in logged if line["log_level"] != "info"] == []
-
-
-def test_a_lease_that_is_lost_again_and_again_costs_three_compactions_at_most(
-    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def lost(*_: Any) -> None:
-        return None
-
-    proxy = steno()
-    monkeypatch.setattr(proxy.services.store, "keep_chunks", lost)
-    told = context(post(proxy.url, chat(long_history(), conversation_id="one")))
-    assert (told["actions"], told["reason"]) == ([], "lease_lost")
-    assert len(simulator.summaries) == ROUNDS
 
 
 def test_what_is_made_for_a_conversation_that_is_deleted_is_neither_stored_nor_made_again(
@@ -189,6 +147,23 @@ def test_a_lease_is_kept_although_every_other_beat_is_missed(
     assert len(beats) > 3
 
 
+def test_a_tenant_that_compacts_as_much_as_it_may_goes_on_without_and_others_do_not_notice(
+    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LimitSettings, "compactions_per_tenant", 1)
+    simulator.next_summary(delay=1.0)
+    url = steno().url
+    other = b"content-type: application/json", b"authorization: Bearer sk-other"
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(post, url, chat(turns(15), conversation_id="c-1"))
+        assert simulator.wait_for(lambda records: any(record.kind == "summary" for record in records))
+        second = context(post(url, chat(turns(15, first=101), conversation_id="c-2")))
+        assert (second["status"], second["reason"]) == ("full", "too_many_compactions")
+        assert context(send(url, request_bytes(chat(turns(15)), *other, usual=False)))["status"] == "summarized"
+        assert context(first.result())["status"] == "summarized"
+    assert context(post(url, chat(turns(15, first=101), conversation_id="c-2")))["status"] == "summarized"
+
+
 def test_failures_count_although_no_client_stays_to_see_them(steno: StartSteno, simulator: Simulator) -> None:
     simulator.summary_default = Fault(status=400, delay=0.2)
     proxy = steno()
@@ -197,14 +172,3 @@ def test_failures_count_although_no_client_stays_to_see_them(steno: StartSteno, 
         time.sleep(0.4)
     assert len(simulator.summaries) == 2
     assert context(post(proxy.url, chat(long_history(), conversation_id="one")))["reason"] == FAILED_LATELY
-
-
-def test_a_summary_that_keeps_failing_is_not_asked_for_every_turn_where_the_prompt_does_not_fit_either(
-    steno: StartSteno, simulator: Simulator
-) -> None:
-    """Its oldest messages are left out instead, and that is said."""
-    simulator.summary_default = REFUSED
-    proxy = steno()
-    told = [context(post(proxy.url, chat(turns(25 + turn), conversation_id="one"))) for turn in range(5)]
-    assert [each["reason"] for each in told] == ["summariser_status_400"] * 2 + [FAILED_LATELY] * 3
-    assert all(each["actions"] == ["user_words", "pruned", "stub"] for each in told)

@@ -12,8 +12,6 @@ from app.http.loopback import RunningServer
 from lab.commands import demo
 from tests.e2e import commands
 
-pytestmark = pytest.mark.slow
-
 TURN = re.compile(r" *(\d+) +([\d,]+|refused|-) +([\d,]+) +(full|trimmed|summarized)(?:  (.+))?")
 
 

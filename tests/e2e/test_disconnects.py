@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from app.settings import LimitSettings
 from lab.simulator import Simulator
 from tests.e2e.histories import chat, long_history
-from tests.e2e.raw import connected, is_closed, post, read_answer, read_until, request_bytes, send
+from tests.e2e.raw import connected, is_closed, post, read_answer, request_bytes, send
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.scripted import ScriptedProvider, answer, chunked, stream_head
 
@@ -64,28 +64,6 @@ def test_client_that_leaves_ends_the_providers_call(
     assert 0 <= (scripted.requests[0].closed_at or 0) - left < 1
 
 
-def test_client_that_leaves_a_flowing_stream_ends_it(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    piece = chunked(FRAME % (b"a" * 1000))
-    scripted.then(stream_head(), *[step for _ in range(500) for step in (piece, 0.01)])
-    with connected(before_scripted().url) as connection:
-        connection.sendall(request_bytes(chat(stream=True)))
-        read_until(connection, b"aaa")
-        left = leave(connection)
-    assert scripted.wait_for(lambda requests: requests[0].closed_at is not None)
-    assert (scripted.requests[0].closed_at or 0) - left < 1
-
-
-def test_client_that_leaves_in_the_middle_of_its_request_reaches_nobody(
-    scripted: ScriptedProvider, before_scripted: StartSteno
-) -> None:
-    steno = before_scripted()
-    with connected(steno.url) as connection:
-        connection.sendall(request_bytes(chat())[:-10])
-        time.sleep(0.1)
-    assert send(steno.url, request_bytes(None, method="GET", target="/livez")).status == 200
-    assert not scripted.requests
-
-
 def test_client_that_leaves_in_the_middle_of_an_upload_ends_it(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
@@ -113,17 +91,6 @@ def test_one_waiter_that_leaves_does_not_disturb_the_others(
         (first if leaver == "first" else second).close()
         assert read_answer(staying).header("x-context-status") == "summarized"
     assert len(simulator.summaries) == 1
-
-
-def test_server_that_is_told_to_stop_begins_no_summary(simulator: Simulator, steno: StartSteno) -> None:
-    """And says that it is not ready, while it still answers."""
-    served = steno()
-    served.services.tasks.draining = True
-    assert send(served.url, request_bytes(None, method="GET", target="/readyz")).status == 503
-    assert send(served.url, request_bytes(None, method="GET", target="/livez")).status == 200
-    answered = post(served.url, chat(LONG))
-    assert (answered.status, answered.header("x-context-reason")) == (200, "stopping")
-    assert not simulator.summaries
 
 
 def test_every_answered_request_is_counted(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
@@ -167,7 +134,6 @@ def test_client_that_takes_nothing_is_given_up(
         assert eventually(lambda: not steno.server._server.server_state.connections)
 
 
-@pytest.mark.slow
 def test_slow_client_slows_the_provider_down_and_gets_everything(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
@@ -187,53 +153,6 @@ def test_slow_client_slows_the_provider_down_and_gets_everything(
 
 
 # The provider's connection
-
-
-@pytest.mark.parametrize(
-    ("method", "target", "body"),
-    [
-        ("GET", "/v1/models", None),
-        ("GET", "/v1/models", b""),
-        ("HEAD", "/v1/models", b""),
-        ("DELETE", "/v1/files/one", None),
-        ("DELETE", "/v1/files/one", b""),
-        ("POST", "/v1/batches/one/cancel", b""),
-    ],
-)
-def test_a_stale_connection_is_replaced_for_every_request_without_a_body(
-    scripted: ScriptedProvider, before_scripted: StartSteno, method: str, target: str, body: bytes | None
-) -> None:
-    """Also where the client says that its body has no bytes."""
-    steno = before_scripted()
-    post(steno.url, chat())
-    scripted.then("close").then(answer(b""))
-    assert send(steno.url, request_bytes(body, method=method, target=target)).status == 200
-    assert [request.connection for request in scripted.requests] == [1, 1, 2]
-    announced = [request.all(b"content-length") for request in scripted.requests[1:]]
-    assert announced == [[] if body is None else [b"0"]] * 2
-
-
-def test_replay_happens_once(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """Also where every pooled connection is stale."""
-    steno = before_scripted()
-    scripted.default = (0.3, answer())
-    with connected(steno.url) as first, connected(steno.url) as second, connected(steno.url) as third:
-        for connection in (first, second, third):
-            connection.sendall(request_bytes(chat()))
-        assert {read_answer(connection).status for connection in (first, second, third)} == {200}
-    scripted.default = ("reset",)
-    assert post(steno.url, chat()).status == 502
-    assert len(scripted.requests) == 5
-
-
-def test_environments_proxy_is_not_used(
-    scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """K1"""
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    assert post(before_scripted().url, chat()).status == 200
-    assert scripted.requests[0].target == b"/v1/chat/completions"
 
 
 def test_half_closed_client_is_gone(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:

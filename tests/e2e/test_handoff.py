@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.histories import chat, long_history, said, used
 from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno
-
-pytestmark = pytest.mark.slow
 
 HANDOFF = "/context/conversations/order/handoff"
 RULE = "Never ship on a Sunday."

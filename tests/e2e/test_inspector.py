@@ -124,7 +124,6 @@ def test_an_operator_cannot_choose_a_tenant_that_there_is_not(used: Steno) -> No
         assert client.get("/ui").status_code == 200
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("person", [0, 1])
 def test_a_person_sees_what_is_the_persons_and_never_another_ones(person: int, used: Steno) -> None:
     with signed_in(used.url, KEYS[person]) as client:
@@ -208,7 +207,6 @@ def test_nobody_who_needs_no_key_is_somebody_else_from_another_machine(used: Ste
         assert elsewhere.get("/ui/conversations").status_code == 303
 
 
-@pytest.mark.slow
 def test_a_form_of_another_page_does_nothing(used: Steno) -> None:
     first = used.services.identity.tenant(KEYS[0].encode())
     with operator(used.url) as client, operator(used.url) as other:
@@ -267,7 +265,6 @@ def test_guesses_are_refused_after_ten_and_logged(used: Steno) -> None:
     assert "sk-guess" not in str(logged)
 
 
-@pytest.mark.slow
 def test_what_clients_name_comes_out_as_text(used: Steno) -> None:
     say(used.url, KEYS[0], AWKWARD, model=AWKWARD_MODEL)
     with signed_in(used.url, KEYS[0]) as client:
@@ -288,7 +285,6 @@ def test_what_clients_name_comes_out_as_text(used: Steno) -> None:
         assert "&lt;script&gt;alert(&#39;id&#39;)" in answer.text
 
 
-@pytest.mark.slow
 def test_every_page_keeps_to_itself(used: Steno) -> None:
     with operator(used.url) as client:
         for path in (*pages(0), "/ui/sign-in", "/ui/nothing"):

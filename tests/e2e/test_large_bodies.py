@@ -71,7 +71,6 @@ def sent(record: Record, client: Client) -> list[Any]:
     return messages
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 def test_the_oldest_pictures_become_lines_until_the_provider_takes_the_body(
     simulator: Simulator, steno: StartSteno, client: Client

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.formats.raw_json import replaced
 from lab.simulator import Simulator
 from tests.e2e.histories import turns
 from tests.e2e.running import StartSteno, Steno
-from tests.e2e.test_three_formats import ALL, CHAT, Written, call
+from tests.e2e.test_three_formats import ALL, Written, call
 
 HALF = "\ud83d"
 AGENTS: dict[str, list[Any]] = json.loads(Path(__file__).with_name("lone_surrogates.json").read_text("ascii"))
@@ -49,32 +47,3 @@ def test_a_history_with_halves_is_compacted_and_its_summary_call_has_none(
     assert len(simulator.summaries) == calls  # The same history, so the same digests.
     shown = call(running, "/context/search?q=order", None, method="GET")
     assert shown.status == 200
-
-
-@pytest.mark.parametrize("written", ALL, ids=lambda each: each.name)
-def test_what_is_kept_keeps_its_halves_to_the_byte(running: Steno, written: Written) -> None:
-    messages = history(written)
-    last = {"role": "user", "content": f"And now{HALF}?", "name": HALF} if written is CHAT else messages[-1]
-    last = {**last, "content": f"And now\ude00{HALF}?"}
-    body = written.body([*messages[:-1], last], format=written.name)
-    body = body | {"metadata": {"user_id": HALF, f"k{HALF}": "x"}, f"other{HALF}": 1}
-    answered = call(running, "/context/compact", body)
-    assert answered.status == 200, answered.body
-    assert answered.json["context_status"] == "summarized"
-    assert json.dumps(last).encode() in answered.body
-    kept = re.search(rb"Question 15.*$", answered.body)
-    assert kept is not None
-    assert replaced(answered.body) != answered.body
-
-
-@pytest.mark.parametrize("written", ALL, ids=lambda each: each.name)
-def test_two_histories_that_differ_in_a_half_have_summaries_of_their_own(
-    running: Steno, simulator: Simulator, written: Written
-) -> None:
-    sent = json.dumps(written.body(history(written)))
-    calls = []
-    for half in (r"\ud83d", r"\ud83e", r"\ufffd", r"\ue03d"):
-        body = json.loads(sent.replace(r"\ud83d", half))
-        assert call(running, written.path, body, b"x-api-key: sk-test").status == 200
-        calls.append(len(simulator.summaries))
-    assert calls == sorted({*calls})

@@ -41,13 +41,11 @@ def ask(running: Steno, messages: int, *headers: bytes) -> str | None:
     return answer.header("x-context-status") or answer.header("x-context-reason")
 
 
-@pytest.mark.slow
 def test_a_conversation_goes_on_beyond_the_bound(simulator: Simulator, running: Steno) -> None:
     assert [ask(running, messages) for messages in (51, 99, 101, 199, 201, 299)] == ["summarized"] * 6
     assert all(record.status == 200 for record in simulator.chats)
 
 
-@pytest.mark.slow
 def test_what_another_process_served_is_known(
     simulator: Simulator, steno: StartSteno, running: Steno, tmp_path: Path
 ) -> None:
@@ -58,7 +56,6 @@ def test_what_another_process_served_is_known(
     assert 0 < len(simulator.summaries) - made < made + 3
 
 
-@pytest.mark.slow
 def test_more_than_that_of_somebody_unknown_is_not_read(running: Steno) -> None:
     assert ask(running, 101) == "bypassed"
     assert ask(running, 101) == "bypassed"
@@ -68,8 +65,3 @@ def test_more_than_that_of_somebody_unknown_is_not_read(running: Steno) -> None:
     assert ask(running, 51) == "summarized"
     assert ask(running, 149) == "summarized"
     assert ask(running, 101, b"authorization: Bearer sk-third") == "bypassed"
-
-
-def test_instructions_alone_are_no_history(running: Steno) -> None:
-    answer = post(running.url, chat([{"role": "system", "content": "s"}] * (MOST + 1)))
-    assert answer.header("x-context-reason") == "too_many_messages"

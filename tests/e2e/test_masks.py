@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import struct
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,6 @@ from tests.e2e.raw import Answer, post
 from tests.e2e.running import NOTHING_RECALLED, StartSteno
 
 TOOL = {"type": "function", "function": {"name": "read_report", "parameters": {"type": "object", "properties": {}}}}
-
-
-HEADER = struct.pack(">8sI4sIIBBBBBI", b"\x89PNG\r\n\x1a\n", 13, b"IHDR", 2_048, 2_048, 8, 2, 0, 0, 0, 0)
-PICTURE = f"data:image/png;base64,{base64.b64encode(HEADER + bytes(3_000)).decode()}"
-LEFT = "[image, 3,049 bytes, 2048 x 2048: you have seen it, and it is left out now]"
 
 
 def report(number: int, words: int = 500) -> str:
@@ -49,26 +42,6 @@ def sent(record: Record) -> list[Any]:
 
 def context(answered: Answer) -> Any:
     return json.loads(answered.body)["context"]
-
-
-def test_pictures_of_turns_that_are_over_are_masked(simulator: Simulator, steno: StartSteno) -> None:
-    talk: list[Any] = []
-    for number in range(10):
-        shown = {"type": "image_url", "image_url": {"url": PICTURE}}
-        asked = {"role": "user", "content": [{"type": "text", "text": f"What is in picture {number}?"}, shown]}
-        talk += [asked, {"role": "assistant", "content": f"In picture {number} is a heron."}]
-    talk = [*talk[:-1]]
-    answered = post(steno(compaction=NOTHING_RECALLED).url, chat(talk))
-    assert not simulator.summaries
-    assert context(answered)["actions"] == ["masked"]
-    payload = sent(simulator.chats[0])
-    assert payload[-1] == talk[-1]
-    masked = [message for message, before in zip(payload, talk, strict=True) if message != before]
-    assert masked == [
-        {"role": "user", "content": [before["content"][0], {"type": "text", "text": LEFT}]}
-        for before in talk[: 2 * len(masked) : 2]
-    ]
-    assert masked
 
 
 def test_a_masked_message_has_the_same_bytes_in_the_next_ten_requests_and_after_a_restart(

@@ -20,8 +20,6 @@ from tests.e2e.histories import chat, long_history, said, used
 from tests.e2e.raw import get, request_bytes, send
 from tests.e2e.running import StartSteno, Steno
 
-pytestmark = pytest.mark.slow
-
 mcp = pytest.importorskip("mcp", reason="the extra `mcp` is not installed: make dev-env")
 streamable_http = pytest.importorskip("mcp.client.streamable_http")
 

@@ -21,8 +21,6 @@ from tests.databases import database_on
 from tests.e2e import commands
 from tests.e2e.histories import chat, turns
 
-pytestmark = pytest.mark.slow
-
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
 SECRET = "a secret that belongs to the database"
 

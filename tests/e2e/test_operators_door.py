@@ -25,8 +25,6 @@ from tests.e2e.histories import chat, turns
 from tests.e2e.test_serve import MODELS, refused
 from tests.e2e.test_workers import workers_of
 
-pytestmark = pytest.mark.slow
-
 KEY = "sk-somebody"
 PASSWORD = "the operator's password"
 ELSEWHERE = {"x-forwarded-for": "203.0.113.7"}

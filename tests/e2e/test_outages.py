@@ -1,29 +1,22 @@
-"""Databases that fall silent, restart, are crowded or full, behind a whole Steno: what each request still gets.
-
-`make faults` restarts PostgreSQL twenty times in mid-compaction, otherwise it is three times.
-"""
+"""Databases that fall silent, restart, are crowded or full, behind a whole Steno: what each request still gets."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import asyncpg
 import pytest
 
 from app.http.loopback import RunningServer
 from lab.simulator import Simulator
-from tests.chaos.cluster import Postgres
 from tests.databases import SMALL_POOL
 from tests.e2e import commands
 from tests.e2e.commands import Serving, until
@@ -33,7 +26,6 @@ from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno, Steno
 from tests.faults.proxy import FaultProxy
 
-RESTARTS = 20 if os.environ.get("FAULTS") else 3
 BOUND_SECONDS = 1.0
 """Of one database call; a request makes two before it does without: whose it is, and what is stored of it."""
 BUSY_SECONDS = 4.0
@@ -102,64 +94,6 @@ def test_a_silent_database_is_waited_for_three_times_and_then_not_at_all(
     gate.heal()
     until(lambda: get(served.url, "/readyz").json["status"] == "ok")
     until(lambda: told(ask(served.url, hard(20))) == (["summarized"], None))
-
-
-# Restarted
-
-
-@pytest.fixture
-def postgres() -> Iterator[Postgres]:
-    """A server of this test's own: the others' must not be ended."""
-    # Not pytest's folder: as root the server opens every parent of its data to others.
-    with tempfile.TemporaryDirectory(prefix="steno-restart-", ignore_cleanup_errors=True) as folder:
-        server = Postgres(Path(folder))
-        asyncio.run(server.prepare())
-        yield server
-        with suppress(Exception):  # It deletes what the folder's own end deletes, too.
-            server.stop()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(30 * RESTARTS)
-def test_a_database_that_restarts_while_a_summary_is_made_costs_no_second_one(
-    steno: StartSteno, simulator: Simulator, postgres: Postgres
-) -> None:
-    """Ended at once, without a checkpoint: the lease's row is still there, and the commit is repeated until it is
-    acknowledged."""
-    served = steno(storage={"url": postgres.url, "timeout_seconds": BOUND_SECONDS})
-    simulator.summary_default = type(simulator.summary_default)(delay=0.7)
-
-    def restart(number: int) -> None:
-        until(lambda: served.services.store.state == "ok")
-        with ThreadPoolExecutor(1) as pool:
-            asking = pool.submit(ask, served.url, soft(number), stream=bool(number % 2))
-            assert simulator.wait_for(lambda _: len(simulator.summaries) == number)
-            asyncio.run(postgres.crash(1.2))  # The summary comes meanwhile, and cannot be stored yet.
-            assert asking.result().status == 200
-        until(lambda: _stored(postgres.url) == (number, [1] * number))
-
-    for number in range(1, RESTARTS + 1):
-        restart(number)
-    assert len(simulator.summaries) == RESTARTS
-    until(lambda: served.services.store.state == "ok")
-    for number in range(1, RESTARTS + 1):
-        assert told(ask(served.url, soft(number))) == (["summarized", "user_words"], None)
-    assert len(simulator.summaries) == RESTARTS
-
-
-def _stored(url: str) -> tuple[int, list[int]]:
-    """How many chunks, and the epochs of the leases under which they were made and that are held no more."""
-
-    async def look() -> tuple[int, list[int]]:
-        connection = await asyncpg.connect(url, timeout=10)
-        try:
-            chunks = await connection.fetchval("select count(*) from summary_chunks")
-            epochs = await connection.fetch("select epoch from leases where expires_at <= 0")
-        finally:
-            await connection.close()
-        return int(chunks), [int(row["epoch"]) for row in epochs]
-
-    return asyncio.run(look())
 
 
 # Crowded

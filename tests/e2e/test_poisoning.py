@@ -21,8 +21,6 @@ from tests.e2e.histories import MODEL, chat, long_history, turns, used
 from tests.e2e.raw import Answer, request_bytes, send
 from tests.e2e.running import WINDOW, StartSteno, Steno
 
-pytestmark = pytest.mark.slow
-
 ATTACKER, VICTIM = "sk-attacker", "sk-victim"
 SHARED_ID = b"x-context-conversation-id: shared"
 HISTORY = long_history()

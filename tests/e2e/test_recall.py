@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from functools import partial
-from random import Random
 from typing import Any
 
 import httpx2
 import pytest
 
-from app.compaction.recall import RecallPolicy
-from lab.simulator import Fault, Simulator
-from tests.e2e.histories import calls, result, turns, used
+from lab.simulator import Simulator
+from tests.e2e.histories import turns, used
 from tests.e2e.raw import Answer, request_bytes, send
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.test_three_formats import ALL, CHAT, Written
-from tests.e2e.thinkers import Thinker, script_calls, turn
 
 DETAIL = "The locker is behind the north stairs, code KX-4471, and the key hangs in the pantry."
 QUESTION = "What is the code of the locker behind the north stairs?"
@@ -51,52 +47,6 @@ def told(answered: Answer, name: str = "messages") -> Any:
     return answered.json[name]
 
 
-def sent(simulator: Simulator, written: Written) -> list[str]:
-    """The texts of the provider's last payload."""
-    return [json.dumps(item, ensure_ascii=False) for item in simulator.chats[-1].payload[written.history]]
-
-
-def before_the_question(simulator: Simulator, written: Written) -> str:
-    """What was recalled; empty where nothing was."""
-    payload = "\n".join(sent(simulator, written))
-    assert payload.count(QUESTION) == 1
-    before, _, _ = payload.partition(QUESTION)
-    return before.rpartition("<recalled ")[2] if "<recalled " in before else ""
-
-
-def test_where_no_summary_can_be_made_an_agent_keeps_its_plan_while_the_same_is_left_out(
-    simulator: Simulator, steno: StartSteno
-) -> None:
-    simulator.summary_default = Fault(status=503)
-    running = started(steno)
-    plan = calls("a", tool="TodoWrite", arguments=json.dumps({"todos": [{"content": "Mend the lexer"}]}))
-    said = [{"role": "user", "content": "Mend it."}, plan, result("a", "ok"), *turns(12, words=400)[:-1]]
-    noted: list[str] = []
-    for name in "bcd":
-        said += used(name, f"File {name}.")
-        raw = json.dumps(CHAT.body([*said, {"role": "user", "content": "Go on."}])).encode()
-        answered = send(running.url, request_bytes(raw), timeout=30.0)
-        assert {"stub", "recalled"} <= {*told(answered, "context")["actions"]}
-        noted += [text for text in sent(simulator, CHAT) if "State of the work" in text]
-    assert len(noted) == 3
-    assert len({*noted}) == 1
-    assert "Mend the lexer" in noted[0]
-
-
-def test_off_by_its_setting_and_past_its_length(
-    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compaction: Any = {"background": {"enabled": False}, "recall": {"max_ratio": 0}}
-    assert told(ask(steno(compaction=compaction), CHAT), "context")["actions"] == ["summarized", "user_words"]
-    del compaction["recall"]
-    monkeypatch.setattr("app.settings.policies.RecallPolicy", partial(RecallPolicy, history_tokens=1_000))
-    context = told(ask(steno(compaction=compaction), CHAT), "context")
-    assert context["actions"] == ["summarized", "user_words"]
-    assert "recall" in context["reason"]
-    assert not before_the_question(simulator, CHAT)
-
-
-@pytest.mark.slow
 def test_tenants_and_conversations_never_see_each_others_words(simulator: Simulator, running: Steno) -> None:
     """All ask alike, with histories that differ in one word each."""
 
@@ -145,40 +95,3 @@ def test_replicas_on_one_database_send_the_same_bytes(
         text = json.dumps(simulator.chats[-1].messages)[:-1]
         assert text.startswith(prefix), "through all steps of a turn"
         prefix = text
-
-
-@pytest.mark.sampled(0.4)
-def test_thinking_is_taken_back_that_was_made_behind_quotations(simulator: Simulator, steno: StartSteno) -> None:
-    """Each turn quotes something else, and what it is made behind stays before it."""
-    script_calls(simulator)
-    thinkers = [_Curious(number, streams=number == 1) for number in (0, 1)]
-    url = steno().url
-
-    async def play() -> None:
-        async with httpx2.AsyncClient(timeout=60.0) as client:
-            for _ in range(40):
-                for thinker in thinkers:
-                    await turn(client, thinker, iter(lambda: url, None))
-
-    asyncio.run(play())
-    for thinker in thinkers:
-        assert not thinker.refusals
-        assert thinker.compactions >= 1
-        assert sum("recalled" in acts for acts in thinker.acts) >= 3
-
-
-class _Curious(Thinker):
-    """It tells of something in each turn, and in each third asks for what it told some turns ago instead."""
-
-    def __init__(self, number: int, *, streams: bool) -> None:
-        super().__init__(number, Random(number), streams=streams)
-        self.asked = 0
-
-    def ask(self) -> None:
-        super().ask()
-        place = len(self.history)
-        self.asked += 1
-        said = f"The zephyr{self.asked:03d} chest is under bridge {place}. " + "so it was agreed " * 40
-        if self.asked > 9 and self.asked % 3 == 0:
-            said = f"Where is the zephyr{self.asked - 8:03d} chest? "
-        self.history[-1]["content"] = said + "CALL1"

@@ -87,7 +87,6 @@ def test_every_page_is_run_or_known_to_hold_no_program() -> None:
     assert sorted(path.stem for path in PAGES.glob("*.md")) == sorted([*INTERPRETERS, *ON_NODE, *HAND_TRIED])
 
 
-@pytest.mark.release
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("page", INTERPRETERS)
 def test_pages_with_python_run_and_print_what_they_say(steno: StartSteno, tmp_path: Path, page: str) -> None:

@@ -25,7 +25,6 @@ def stored_summary(url: str) -> str:
     return summary
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_each_command_on_the_page_is_answered_as_it_is_meant_to_be(steno: StartSteno) -> None:
     running = steno(storage={"messages": True}, upstream={"formats": ["chat_completions", "messages", "responses"]})

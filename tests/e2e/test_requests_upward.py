@@ -10,10 +10,9 @@ from contextlib import ExitStack
 import pytest
 
 from app.settings import LimitSettings
-from lab.simulator import Simulator
 from tests.e2e import commands
-from tests.e2e.histories import chat, long_history, turns
-from tests.e2e.raw import Answer, connected, is_closed, post, read_answer, read_until, request_bytes
+from tests.e2e.histories import chat, turns
+from tests.e2e.raw import Answer, connected, is_closed, post, read_answer, request_bytes
 from tests.e2e.running import StartSteno
 from tests.e2e.scripted import ScriptedProvider, answer
 
@@ -65,55 +64,7 @@ def test_header_that_does_not_arrive_in_time_closes_the_connection(
         assert 0.2 < time.monotonic() - began < 8
 
 
-def test_second_header_on_a_connection_has_a_deadline_too(
-    before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And a request that takes longer than that to be answered is not cut by it."""
-    monkeypatch.setattr(LimitSettings, "receive_seconds", 1.0)
-    steno = before_scripted()
-    with connected(steno.url) as connection:
-        for _ in range(2):
-            connection.sendall(request_bytes(None, method="GET", target="/livez"))
-            assert read_answer(connection, "GET").status == 200
-        connection.sendall(b"\r\nGET /livez")
-        assert is_closed(connection)
-
-
 # Bodies
-
-
-def test_compacted_request_differs_in_messages_only(simulator: Simulator, steno: StartSteno) -> None:
-    """Every other member keeps its bytes and its place, and so does every message that is kept."""
-    messages = long_history()
-    odd = (
-        b'{"content" : [{"type":"text","text":"h\\u0065re","x":1.0}],"role":"user", "n":123456789012345678901234567890}'
-    )
-    raw_messages = [*(json.dumps(message).encode() for message in messages[:-1]), odd]
-    before = b'{"user":"a\\/b", "temperature": 1.0 ,"seed":9007199254740993,"messages" :['
-    after = b'] , "model":"gpt-4o", "metadata" : {"k":"1.50"}\n}'
-    simulator.lenient_messages = True
-    simulator.when(lambda record: record.kind == "chat", body=b'{"id":"c"}')
-    served = steno()
-    answered = post(served.url, before + b", ".join(raw_messages) + after)
-    assert answered.header("x-context-status") == "summarized", answered
-    [sent] = simulator.chats
-    assert sent.body.startswith(before)
-    assert sent.body.endswith(after)
-    inner = sent.body[len(before) : -len(after)]
-    assert inner.endswith(raw_messages[-2] + b"," + odd)
-    assert len(inner) < len(b", ".join(raw_messages)) / 2
-
-
-def test_body_over_the_limit_is_refused_before_it_is_sent(before_scripted: StartSteno) -> None:
-    """A client that asks first is not told to go on."""
-    steno = before_scripted(limits={"body_bytes": 1_000})
-    with connected(steno.url) as connection:
-        head = (
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-            b"content-length: 5000000\r\nexpect: 100-continue\r\n\r\n"
-        )
-        connection.sendall(head)
-        assert b"413" in connection.recv(12)
 
 
 @pytest.mark.parametrize("target", ["/v1/chat/completions", "/context/plan", "/context/conversations/c-1/pins"])
@@ -170,16 +121,3 @@ def test_client_that_asks_before_it_sends_is_told_to_go_on(before_scripted: Star
         assert connection.recv(1 << 16) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(body)
         assert read_answer(connection).status == 200
-
-
-def test_reused_connection_gets_an_answer_each_time(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """K1: nothing of one request shows in the next."""
-    scripted.default = (answer(b'{"plain":true}'),)
-    with connected(before_scripted().url) as connection:
-        for number in range(3):
-            connection.sendall(request_bytes(chat(n_th=number)))
-            assert read_answer(connection).json["plain"] is True
-        connection.sendall(request_bytes(None, method="GET", target="/livez"))
-        assert b'{"status":"ok"}' in read_until(connection, b"}")
-    assert [json.loads(request.body)["n_th"] for request in scripted.requests] == [0, 1, 2]
-    assert scripted.connections == 1

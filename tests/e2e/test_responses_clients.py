@@ -16,8 +16,6 @@ from lab.simulator import ScriptedCall, Simulator
 from tests.e2e.compactions import NOTES, compactions, statuses
 from tests.e2e.running import StartSteno
 
-pytestmark = pytest.mark.slow
-
 MODEL = "gpt-think"
 COMPACTIONS = 5
 TOOLS: Any = [
@@ -96,7 +94,6 @@ class Talk:
         return response
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
 async def test_an_agent_goes_through_five_compactions(simulator: Simulator, steno: StartSteno, stream: bool) -> None:
     """Its runs go on with all items of those before; what it looks up comes in parallel. Where the provider keeps the

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import termios
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,6 @@ from app.http.loopback import RunningServer
 from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import ROOT, START_SECONDS
-from tests.e2e.scripted import closed_port
-
-pytestmark = pytest.mark.slow
 
 PYTHON = sys.executable
 TURNS = 14
@@ -140,18 +137,6 @@ def test_the_example_compacts_without_a_key_and_without_a_network(tmp_path: Path
     assert_nothing_is_left(tmp_path, ended.stderr)
 
 
-def test_a_simulated_run_keeps_messages_and_another_does_what_is_set(tmp_path: Path) -> None:
-    """So that the inspector shows what was said."""
-    listing = "os.environ['OPENAI_BASE_URL'].removesuffix('/v1') + '/context/conversations/a/messages'"
-    asks = f"import os, httpx2; print(httpx2.get({listing}).json()['error']['code'])"
-    url = f"sqlite:///{tmp_path}/runs.db"
-    kept = run(tmp_path, [PYTHON, "-c", asks], "--simulated", "--database-url", url)
-    assert kept.stdout == "conversation_not_found\n"
-    upstream = ("--upstream", "http://127.0.0.1:9/v1", "--database-url", url)
-    assert run(tmp_path, [PYTHON, "-c", asks], *upstream).stdout == "messages_not_kept\n"
-    assert run(tmp_path, [PYTHON, "-c", asks], *upstream, STENO_STORAGE__MESSAGES="true").stdout == kept.stdout
-
-
 def test_codex_is_connected_to_what_steno_keeps(tmp_path: Path) -> None:
     """What it is given as arguments leads to tools."""
     pytest.importorskip("mcp", reason="the extra `mcp` is not installed: make dev-env")
@@ -173,14 +158,6 @@ def test_the_database_url_of_the_command_is_not_steno_s(tmp_path: Path) -> None:
     assert (tmp_path / ".local/share/steno/steno.db").exists()
 
 
-def test_a_run_never_leads_back_to_itself(tmp_path: Path) -> None:
-    port = closed_port()
-    url = f"http://127.0.0.1:{port}/v1"
-    ended = run(tmp_path, [PYTHON, "-c", ""], "--port", str(port), OPENAI_BASE_URL=url)
-    assert ended.returncode == 125
-    assert f"upstream.base_url is Steno's own address (127.0.0.1:{port})" in ended.stderr
-
-
 # How it ends
 
 
@@ -199,12 +176,6 @@ def test_the_exit_status_is_the_command_s(tmp_path: Path, command: list[str], st
     assert ended.returncode == status
     if status == 127:
         assert ended.stderr == f"steno: There is no command '{command[0]}'.\n"
-
-
-def test_settings_that_cannot_be_used_end_it_before_the_command_runs(tmp_path: Path) -> None:
-    ended = run(tmp_path, [PYTHON, "-c", "print('ran')"], "--preset", "rollin")
-    assert (ended.returncode, ended.stdout) == (125, "")
-    assert "compaction.preset" in ended.stderr
 
 
 def test_what_is_wrong_is_in_a_log_that_is_named(tmp_path: Path) -> None:
@@ -261,16 +232,6 @@ signal.pause()
     assert "Steno: no request came through" in stderr
 
 
-def test_an_interrupt_that_ends_the_command_ends_steno_alike(tmp_path: Path) -> None:
-    """So that a loop in a shell ends, too."""
-    script = "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); print('ready', flush=True); signal.pause()"
-    process = started(tmp_path, script, start_new_session=True)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=START_SECONDS)
-    assert process.returncode == -signal.SIGINT
-    assert "Traceback" not in stderr
-
-
 def test_a_keyboard_s_interrupt_reaches_the_command_once(tmp_path: Path) -> None:
     """The terminal sends it to both; Steno goes on until the command has ended."""
     ours, theirs = os.openpty()
@@ -287,20 +248,3 @@ def test_a_keyboard_s_interrupt_reaches_the_command_once(tmp_path: Path) -> None
         _, stderr = process.communicate(timeout=START_SECONDS)
     assert process.returncode == 41
     assert "Steno: no request came through" in stderr
-
-
-def test_nothing_is_left_where_steno_itself_is_killed(tmp_path: Path) -> None:
-    """Its server is a thread of it. The command loses its provider, and is the user's."""
-    script = (
-        "import os, time; print('ready', flush=True); print(os.environ['OPENAI_BASE_URL'], flush=True); time.sleep(60)"
-    )
-    process = started(tmp_path, script, start_new_session=True)
-    assert process.stdout is not None
-    port = int(process.stdout.readline().split(":")[2].split("/")[0])
-    assert not is_free(port)
-    process.kill()
-    process.wait()
-    assert is_free(port)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()

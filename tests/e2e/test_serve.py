@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import socket
 import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -92,32 +90,6 @@ def test_it_serves_and_ends_with_success_when_it_is_told_to_stop(serve: Serve, t
     assert (tmp_path / ".local/share/steno" / "steno.secret").stat().st_mode & 0o777 == 0o600
 
 
-def test_an_interrupt_from_the_keyboard_ends_it_as_well(serve: Serve) -> None:
-    serving = serve()
-    serving.process.send_signal(signal.SIGINT)
-    assert serving.wait() == 0
-    assert serving.errors == ""
-
-
-def test_the_start_says_what_is_in_force(serve: Serve, provider: RunningServer, tmp_path: Path) -> None:
-    [line] = [line for line in serve().log if line["event"] == "serving"]
-    assert line["upstream"] == f"{provider.url}/v1"
-    assert line["database"] == f"{tmp_path}/.local/share/steno/steno.db"
-    assert line["loop"] == "uvloop"
-
-
-@pytest.mark.slow
-def test_serve_migrate_and_doctor_agree_on_the_database(serve: Serve, tmp_path: Path) -> None:
-    serve().kill()
-    (tmp_path / "settings.yaml").write_text("log: {level: debug}")
-    place = f"{tmp_path}/.local/share/steno/steno.db"
-    for arguments in ([], ["--config", "settings.yaml"]):
-        migrated = commands.run(["migrate", *arguments], tmp_path).stdout
-        assert migrated.startswith(f"Database {place}\nThe schema is at ")
-        assert f"database {place}: reachable" in commands.run(["doctor", *arguments], tmp_path).stdout
-    assert {path.name for path in tmp_path.iterdir()} == {".local", "settings.yaml", "stderr", "stdout"}
-
-
 def test_a_database_that_is_away_is_no_error_for_a_pod_that_migrates_if_it_can(tmp_path: Path) -> None:
     """Steno starts without it as well."""
     away = {"DATABASE_URL": "postgresql://steno@127.0.0.1:1/steno", "STENO_SECRET": SECRET}
@@ -129,22 +101,12 @@ def test_a_database_that_is_away_is_no_error_for_a_pod_that_migrates_if_it_can(t
     assert "Not migrated: the database cannot be reached" in ended.stdout
 
 
-@pytest.mark.slow
 def test_the_environment_makes_no_caller_local(serve: Serve) -> None:
     """uvicorn would take the address of `X-Forwarded-For` from anybody."""
     url = f"{serve(FORWARDED_ALLOW_IPS='*').url}/context/tenant"
     assert httpx2.get(url).json()["id"] == "anonymous"
     for header in ("x-forwarded-for", "x-real-ip", "forwarded", "via", "cf-connecting-ip", "x-forwarded-proto"):
         assert httpx2.get(url, headers={header: "127.0.0.1"}).status_code == 401, header
-
-
-def test_the_secret_outlives_a_restart(serve: Serve, tmp_path: Path) -> None:
-    first = serve()
-    secret = (tmp_path / ".local/share/steno" / "steno.secret").read_bytes()
-    first.terminate()
-    first.wait()
-    serve()
-    assert (tmp_path / ".local/share/steno" / "steno.secret").read_bytes() == secret
 
 
 def test_a_stop_lets_an_open_stream_end(serve: Serve, simulator: Simulator) -> None:
@@ -156,24 +118,6 @@ def test_a_stop_lets_an_open_stream_end(serve: Serve, simulator: Simulator) -> N
         next(lines)
         serving.terminate()
         assert list(filter(None, lines))[-1] == "data: [DONE]"
-    assert serving.wait() == 0
-
-
-def test_a_stop_costs_nobody_an_answer_who_has_not_seen_yet_that_it_is_not_ready(serve: Serve) -> None:
-    """A balancer sees it seconds later, and does not repeat what it has sent."""
-    serving = serve()
-
-    def ask_until_it_says_so() -> list[int]:
-        statuses = []
-        while httpx2.get(f"{serving.url}/readyz", timeout=20).status_code == 200:
-            statuses += [httpx2.get(f"{serving.url}/livez", timeout=20).status_code for _ in range(5)]
-        return statuses
-
-    with ThreadPoolExecutor(8) as threads:
-        asking = [threads.submit(ask_until_it_says_so) for _ in range(8)]
-        time.sleep(0.5)
-        serving.terminate()
-        assert {status for each in asking for status in each.result()} <= {200}
     assert serving.wait() == 0
 
 
@@ -224,37 +168,6 @@ def _refuses(serving: Serving) -> bool:
 # What keeps it from starting
 
 
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("mysql://user:hunter2@host/name", "The database URL begins with 'mysql'"),
-        ("postgresql://user:hun@ter2@host/name", "The database URL cannot be read"),
-        ("postgresql://user:hunter2@host:port/name", "The database URL cannot be read"),
-        ("steno.db", "The database URL cannot be read"),
-        ("postgresql://user:hunter2@127.0.0.1:1/name?sslmode=odd", "The database URL cannot be used: `sslmode`"),
-    ],
-)
-def test_a_malformed_database_url_ends_the_start(tmp_path: Path, url: str, said: str) -> None:
-    line = refused(tmp_path, DATABASE_URL=url, STENO_SECRET=SECRET)
-    assert line.startswith(f"steno: {said}")
-    assert "ter2" not in line
-
-
-def test_keys_of_encrypted_texts_are_for_migrate_alone(tmp_path: Path) -> None:
-    (tmp_path / "key").write_text("ab" * 32)
-    keys = {"STENO_STORAGE__ENCRYPTION": f'["{tmp_path}/key"]'}
-    assert commands.run(["migrate"], tmp_path, **keys).returncode == 0
-    assert "Run `steno migrate` once, which decrypts" in refused(tmp_path, **keys)
-    (tmp_path / "key").write_text("ab")
-    ended = commands.run(["migrate"], tmp_path, **keys)
-    assert (ended.returncode, len(ended.stderr.splitlines())) == (1, 1)
-    assert "64 hexadecimal digits" in ended.stderr
-
-
-def test_a_setting_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
-    assert "server.port" in refused(tmp_path, "--port", "99999")
-
-
 async def test_migrate_binds_a_database_to_its_secret_and_another_one_is_refused(
     empty_url: str, tmp_path: Path
 ) -> None:
@@ -297,12 +210,6 @@ async def test_a_migration_that_fails_is_named(empty_url: str, tmp_path: Path) -
     assert "already exists" in line
 
 
-def test_a_database_file_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "taken").touch()
-    line = refused(tmp_path, DATABASE_URL=f"sqlite:///{tmp_path}/taken/steno.db", STENO_SECRET=SECRET)
-    assert f"{tmp_path}/taken/steno.db" in line
-
-
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
@@ -316,7 +223,6 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
 # What does not
 
 
-@pytest.mark.slow
 def test_missing_tables_are_one_warning_and_compaction_begins_earlier(serve: Serve, tmp_path: Path) -> None:
     """Bytes may tell too little: trigger and target are at 0.85 of where they were, which is 5,320 tokens here."""
     serving = serve(checkout=commands.checkout_without_tables(tmp_path / "checkout"))
@@ -353,7 +259,6 @@ def test_what_the_doctor_would_find_is_in_the_log_of_the_start(
     assert report.returncode == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
@@ -376,15 +281,6 @@ def test_what_keeps_it_from_starting_is_the_doctors_verdict(
     assert " does not start with these settings (problems: " in report.stdout.splitlines()[0]
     assert said in report.stdout
     assert report.returncode == 1
-
-
-def test_a_folder_that_is_missing_is_made(serve: Serve, tmp_path: Path) -> None:
-    """As the doctor said it would be."""
-    url = f"sqlite:///{tmp_path}/one/two/steno.db"
-    report = commands.run(["doctor"], tmp_path, DATABASE_URL=url)
-    assert f"ok       database {tmp_path}/one/two/steno.db: is made at the first start" in report.stdout
-    serve(DATABASE_URL=url, STENO_SECRET=SECRET)
-    assert (tmp_path / "one" / "two" / "steno.db").exists()
 
 
 async def test_postgresql_that_is_away_at_the_start_is_used_when_it_comes(gate: FaultProxy, serve: Serve) -> None:
@@ -410,13 +306,6 @@ async def test_postgresql_that_is_away_at_the_start_is_used_when_it_comes(gate: 
 
 
 # The schema by hand
-
-
-def test_migrate_says_what_it_did_and_does_it_once(tmp_path: Path) -> None:
-    first, second = (commands.run(["migrate", "--database-url", "sqlite:///steno.db"], tmp_path) for _ in range(2))
-    assert (first.returncode, second.returncode, first.stderr) == (0, 0, "")
-    assert "\nMigrated from nothing to " in first.stdout
-    assert "\nThe schema is at " in second.stdout
 
 
 async def _rows(url: str, query: str) -> list[Any]:

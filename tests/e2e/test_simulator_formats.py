@@ -17,12 +17,6 @@ from tests.e2e.conftest import TABLES
 USER: Any = {"role": "user", "content": "What is in my cart?"}
 LOOK_UP = ScriptedCall(name="look_up", arguments='{"name":"cart"}')
 TOOL = {"name": "look_up", "input_schema": {"type": "object"}}
-OVERFLOW = {
-    "message": "Your input exceeds the context window of this model. Please adjust your input and try again.",
-    "type": "invalid_request_error",
-    "param": "input",
-    "code": "context_length_exceeded",
-}
 
 
 @pytest.fixture
@@ -111,23 +105,6 @@ def test_messages_refuses_what_is_too_long_in_its_own_words(simulator: Simulator
     assert old.startswith("input length and `max_tokens` exceed context limit: 13 + 1000 > 100, decrease")
 
 
-def test_messages_stops_where_the_window_ends(simulator: Simulator, http: httpx2.Client) -> None:
-    simulator.window = 40
-    simulator.next_chat(words=200)
-    assert message(http).json()["stop_reason"] == "model_context_window_exceeded"
-    simulator.next_chat(words=200)
-    assert message(http, max_tokens=5).json()["stop_reason"] == "max_tokens"
-
-
-def test_messages_tells_a_models_window_and_what_a_request_would_cost(
-    simulator: Simulator, http: httpx2.Client
-) -> None:
-    shown = http.get("/v1/models/claude-x", headers={"anthropic-version": "2023-06-01"}).json()
-    assert (shown["type"], shown["max_input_tokens"]) == ("model", simulator.window)
-    counted = http.post("/v1/messages/count_tokens", json={"model": "claude-x", "messages": [USER]}).json()
-    assert counted == {"input_tokens": message(http).json()["usage"]["input_tokens"]}
-
-
 # Responses
 
 
@@ -158,26 +135,6 @@ def test_responses_stream_has_every_event_in_its_place(simulator: Simulator, htt
     assert {event["output_index"] for event in events(answer) if "output_index" in event} == {0, 1, 2}
 
 
-def test_responses_calls_a_custom_tool_as_it_was_declared(simulator: Simulator, client: openai.OpenAI) -> None:
-    simulator.next_chat(tool_calls=[ScriptedCall(name="note", arguments="as it is")])
-    answer = client.responses.create(model="gpt-x", input="Hello", tools=[{"type": "custom", "name": "note"}])
-    [call] = answer.output
-    assert call.type == "custom_tool_call"
-    assert call.input == "as it is"
-
-
-def test_responses_refuses_what_is_too_long_in_its_own_words(http: httpx2.Client) -> None:
-    long = {"role": "user", "content": "word " * 9_000}
-    assert response(http, long, stream=True).json() == {"error": OVERFLOW}
-
-
-def test_responses_tells_what_a_request_would_cost(client: openai.OpenAI) -> None:
-    counted = client.responses.input_tokens.count(model="gpt-x", input="Hello")
-    asked = client.responses.create(model="gpt-x", input="Hello")
-    assert asked.usage is not None
-    assert counted.input_tokens == asked.usage.input_tokens
-
-
 @pytest.mark.parametrize(("counts", "statuses"), [(True, [400, 400, 400]), (False, [200, 200, 200])])
 def test_whether_the_answer_has_to_fit_beside_the_prompt_is_the_models_to_say(
     simulator: Simulator, http: httpx2.Client, counts: bool, statuses: list[int]
@@ -192,18 +149,6 @@ def test_whether_the_answer_has_to_fit_beside_the_prompt_is_the_models_to_say(
     assert [answer.status_code for answer in answers] == statuses
 
 
-def test_strict_roles_hold_in_messages_and_responses(simulator: Simulator, http: httpx2.Client) -> None:
-    answers = {"role": "assistant", "content": "Yes."}
-    assert (message(http, USER, USER).status_code, response(http, USER, USER).status_code) == (200, 200)
-    simulator.strict_roles = True
-    for asked in (message, response):
-        assert asked(http, USER, answers, USER).status_code == 200
-        refused = asked(http, USER, USER)
-        assert refused.status_code == 400
-        assert "roles must alternate" in refused.json()["error"]["message"]
-        assert simulator.chats[-1].refusal == refused.json()["error"]["message"]
-
-
 @pytest.mark.parametrize("half", ["\ud83d", "b\ude00", "\ud83d\U0001f600"])
 def test_half_of_a_surrogate_pair_is_no_json_or_one_odd_character(
     simulator: Simulator, http: httpx2.Client, half: str
@@ -215,35 +160,3 @@ def test_half_of_a_surrogate_pair_is_no_json_or_one_odd_character(
     assert http.post("/v1/messages", content=body.encode()).status_code == 200
     read = simulator.chats[-1].payload["messages"][0]["content"]
     assert read in ("a\ufffd", "ab\ufffd", "a\ufffd\U0001f600")
-
-
-# An SDK's own loop
-
-
-def test_anthropics_tool_runner_goes_through_calls_with_bound_thinking(
-    simulator: Simulator, server: RunningServer
-) -> None:
-    anthropic = pytest.importorskip("anthropic")
-
-    def look_up(name: str) -> str:
-        """Look something up.
-
-        Args:
-            name: what to look up
-        """
-        return f"found {name}"
-
-    with anthropic.Anthropic(base_url=server.url, api_key="x", max_retries=0) as client:
-        for _ in range(2):
-            simulator.next_chat(tool_calls=[LOOK_UP])
-        runner = client.beta.messages.tool_runner(
-            model="claude-bind",
-            max_tokens=2_000,
-            tools=[anthropic.beta_tool(look_up)],
-            messages=[USER],
-            thinking={"type": "enabled", "budget_tokens": 1_024},
-            thread=False,
-        )
-        assert [block.type for block in list(runner)[-1].content] == ["thinking", "text"]
-    assert {record.status for record in simulator.chats} == {200}
-    assert len(simulator.chats) == 3

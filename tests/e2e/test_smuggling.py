@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import socket
@@ -27,7 +26,6 @@ from tests.e2e.commands import SECRET, Serving
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import Answer, connected, flooded, read_answer, request_bytes, send
 from tests.e2e.scripted import closed_port
-from tests.sampling import drawn, plays_all
 
 SMUGGLED = b"GET /v1/smuggled HTTP/1.1\r\nhost: steno.test\r\n\r\n"
 BODY = chat(turns(1))
@@ -59,11 +57,12 @@ def steno(provider: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> 
     serving = commands.serve(
         ["--upstream", f"{provider.url}/v1"],
         folder,
+        module="tests.e2e.broken",
         STENO_SECRET=SECRET,
         DATABASE_URL="memory",
         STENO_LOG__LEVEL="info",
         STENO_UPSTREAM__DISCOVER_WINDOWS="false",
-        STENO_LIMITS__RECEIVE_SECONDS="3",
+        RECEIVE_SECONDS="3",
     )
     yield serving
     serving.kill()
@@ -113,27 +112,6 @@ def test_a_request_hidden_in_the_body_is_never_run(
     assert all(record.body == SMUGGLED for record in simulator.log)
 
 
-def test_requests_after_an_offer_on_the_same_connection_are_answered_in_turn(steno: Serving) -> None:
-    offering = request_bytes(BODY, b"connection: upgrade", b"upgrade: h2c")
-    with connected(steno.url) as connection:
-        connection.sendall(offering + request_bytes(BODY) + offering)
-        assert [read_answer(connection).status for _ in range(3)] == [200, 200, 200]
-
-
-def test_an_offer_byte_by_byte_is_an_ordinary_request(steno: Serving, simulator: Simulator) -> None:
-    with connected(steno.url) as connection:
-        for byte in request_bytes(BODY, b"connection: upgrade", b"upgrade: websocket"):
-            connection.sendall(bytes([byte]))
-        assert read_answer(connection).status == 200
-    assert simulator.chats[0].body == BODY
-
-
-def test_connect_is_refused(steno: Serving) -> None:
-    answered = send(steno.url, b"CONNECT provider.test:443 HTTP/1.1\r\nhost: provider.test:443\r\n\r\n")
-    assert answered.status == 400
-    assert json.loads(answered.body)["error"]["type"] == "invalid_request_error"
-
-
 def test_trailers_are_no_headers(steno: Serving, simulator: Simulator) -> None:
     """One of them could replace the key, and with it the tenant."""
     head = request_bytes(None, b"transfer-encoding: chunked", b"trailer: authorization")
@@ -152,16 +130,6 @@ def test_headers_without_an_end_are_refused_before_they_are_all_here(steno: Serv
         connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: steno.test\r\n" + line)
         assert flooded(connection, flood) < 10_000_000
     assert send(steno.url, request_bytes(BODY)).status == 200
-
-
-def test_a_large_body_counts_as_no_header(steno: Serving) -> None:
-    body = chat([{"role": "user", "content": "word " * 100_000}])
-    with connected(steno.url) as connection:
-        connection.sendall(request_bytes(body) + request_bytes(BODY)[:40])
-        time.sleep(0.1)
-        connection.sendall(request_bytes(BODY)[40:])
-        assert read_answer(connection).status in (200, 400)  # The provider may find it too large.
-        assert read_answer(connection).status == 200
 
 
 # Whatever is tried, alone and behind proxies
@@ -201,8 +169,6 @@ def packet(text: str) -> bytes:
 
 
 CASES = dict(cases())
-BEHIND_A_FRONT = 0.2
-"""Of the cases; Steno alone is sent all of them."""
 FRONTS = ("alone", "nginx", "nginx for websockets", "haproxy")
 NGINX = """
 daemon off; worker_processes 1; pid nginx.pid; error_log error.log; master_process off;
@@ -352,19 +318,15 @@ class Victim:
 
 @pytest.mark.parametrize("name", FRONTS)
 def test_every_request_has_one_answer_of_its_own(
-    steno: Serving, simulator: Simulator, request: pytest.FixtureRequest, tmp_path: Path, name: str
+    steno: Serving, simulator: Simulator, tmp_path: Path, name: str
 ) -> None:
-    """All cases side by side where Steno is alone; behind a front a fifth of them, unless all tests are played."""
     if name != "alone" and shutil.which(name.partition(" ")[0]) is None:
         pytest.skip(f"{name} is not installed")
-    config = request.config
-    whole = name == "alone" or plays_all(config)
-    played = {case: CASES[case] for case in CASES if whole or drawn(config, f"{name} {case}") < BEHIND_A_FRONT}
     with front(name, steno.url, tmp_path / "front") as url, Victim(url, name) as victim, ThreadPoolExecutor(48) as pool:
-        outcomes = dict(zip(played, pool.map(lambda case: play(url, case), played.values()), strict=True))
-    assert {case: wrong for case in played if (wrong := wrong_with(outcomes[case], played[case]))} == {}
+        outcomes = dict(zip(CASES, pool.map(lambda case: play(url, case), CASES.values()), strict=True))
+    assert {name: wrong for name, case in CASES.items() if (wrong := wrong_with(outcomes[name], case))} == {}
     targets = [record.target for record in simulator.log]
-    assert len(targets) > len(played) / 4  # What can be read is passed on.
+    assert len(targets) > len(CASES) / 4  # What can be read is passed on.
     assert [target for target in targets if "smuggled" in target] == []
     assert victim.wrong == []
 

@@ -22,7 +22,6 @@ def flush(replica: Steno) -> None:
     asyncio.run_coroutine_threadsafe(store.flush(), task.get_loop()).result(60)
 
 
-@pytest.mark.slow
 def test_requests_below_the_trigger_cost_less_than_a_statement_each_where_many_are_stored_together(
     steno: StartSteno, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

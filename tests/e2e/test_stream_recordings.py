@@ -19,7 +19,6 @@ ANEW = "{} is stale: make examples writes it anew, if it is meant to have change
 EVENTS = {"compaction_started", "compaction_completed", "compaction_failed"}
 
 
-@pytest.mark.slow
 def test_what_is_recorded_is_what_comes_now() -> None:
     with recorder() as made:
         recorded = made.all()
@@ -27,7 +26,6 @@ def test_what_is_recorded_is_what_comes_now() -> None:
         assert file.read_text() == text, ANEW.format(file.name)
 
 
-@pytest.mark.slow
 def test_answers_of_the_rest_interface_are_those_that_come_now() -> None:
     assert rest_recordings.record() == recorded_rest(), ANEW.format("app/api/examples.json")
 

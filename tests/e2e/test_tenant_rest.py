@@ -46,7 +46,6 @@ def used(steno: StartSteno, shared_url: str) -> Steno:
     return started
 
 
-@pytest.mark.slow
 def test_a_caller_erases_everything_and_others_keep_theirs(used: Steno, simulator: Simulator, shared_url: str) -> None:
     me = get(used.url, "/context/tenant").json["id"]
     other = as_other(used.url, target="/context/tenant").json["id"]
@@ -67,21 +66,6 @@ def test_a_caller_erases_everything_and_others_keep_theirs(used: Steno, simulato
     assert erase(used.url).status == 200
 
 
-def test_what_answers_taught_is_not_stored_after_their_caller_erased_everything(
-    steno: StartSteno, shared_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It waits to be stored with what others' answers taught."""
-    monkeypatch.setattr("app.providers.calibrations.FLUSH_SECONDS", 3_600.0)
-    started = steno(storage={"url": shared_url})
-    assert post(started.url, chat()).status == as_other(started.url, chat(), "POST").status == 200
-    assert erase(started.url).status == 200
-    me = get(started.url, "/context/tenant").json["id"]
-    other = as_other(started.url, target="/context/tenant").json["id"]
-    started.stop()  # That stores what waits.
-    assert "calibrations" in kinds(shared_url, other)
-    assert kinds(shared_url, me) == set()
-
-
 def test_a_summary_in_the_making_is_not_stored_for_a_caller_who_erased_everything(
     used: Steno, simulator: Simulator, shared_url: str
 ) -> None:
@@ -95,14 +79,6 @@ def test_a_summary_in_the_making_is_not_stored_for_a_caller_who_erased_everythin
     until(lambda: not used.services.tasks._tasks)
     assert get(used.url, "/context/conversations").json["data"] == []
     assert "summary_chunks" not in kinds(shared_url, get(used.url, "/context/tenant").json["id"])
-
-
-def test_a_database_that_is_away_is_told_before_anything_is_answered(steno: StartSteno) -> None:
-    """In OpenAI's shape, and to be tried again."""
-    url = steno(storage={"url": "postgresql://nobody@127.0.0.1:1/none"}).url
-    for answered in (erase(url), get(url, "/context/search?q=order")):
-        assert (answered.status, answered.json["error"]["code"]) == (503, "storage_unavailable")
-        assert answered.header("retry-after")
 
 
 @pytest.mark.parametrize(

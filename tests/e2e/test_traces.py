@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +16,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from structlog.testing import capture_logs
 
-from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.histories import chat, long_history
 from tests.e2e.raw import post
@@ -125,21 +122,6 @@ def test_a_chat_is_a_span_in_the_clients_trace_and_its_summary_call_a_child(
     assert b"the clerk" not in collector.bodies, "What was said is no part of a trace."
 
 
-def test_the_provider_is_sent_the_spans_own_id_and_the_clients_state(
-    collector: Collector, before_scripted: StartSteno, scripted: ScriptedProvider
-) -> None:
-    url = before_scripted().url
-    post(url, chat(), CONTEXT, b"tracestate: vendor=1", b"tracestate: other=2")
-    post(url, chat())
-    first, second = collector.wait_for(2)
-    (of_first,), (of_second,) = (received.all(b"traceparent") for received in scripted.requests)
-    assert of_first == f"00-{TRACE}-{first.span_id.hex()}-01".encode()
-    assert of_second.startswith(f"00-{second.trace_id.hex()}-{second.span_id.hex()}-".encode())
-    assert scripted.requests[0].all(b"tracestate") == [b"vendor=1,other=2"]
-    assert second.parent_span_id == b""
-    assert "gen_ai.conversation.compacted" not in attributes_of(first.attributes)
-
-
 def test_what_fails_is_an_error_by_its_status_or_code(
     collector: Collector, before_scripted: StartSteno, scripted: ScriptedProvider
 ) -> None:
@@ -151,19 +133,6 @@ def test_what_fails_is_an_error_by_its_status_or_code(
     spans = collector.wait_for(2)
     assert [attributes_of(span.attributes)["error.type"] for span in spans] == ["upstream_disconnected", "429"]
     assert {span.status.code for span in spans} == {Status.STATUS_CODE_ERROR}
-
-
-def test_a_request_that_is_answered_once_it_is_smaller_did_not_fail(
-    collector: Collector, steno: StartSteno, simulator: Simulator
-) -> None:
-    said = "This model's maximum context length is 4000 tokens. However, your messages resulted in 6432 tokens."
-    simulator.next_chat(status=400, body=b'{"error":{"message":"%b","code":"context_length_exceeded"}}' % said.encode())
-    url = steno(models=[{"match": "*", "context_window": 32_000}]).url
-    assert post(url, chat(long_history())).status == 200
-    commands.until(lambda: any(not span.parent_span_id for span in collector.spans))  # It is exported last.
-    [whole] = [span for span in collector.spans if not span.parent_span_id]
-    assert "error.type" not in attributes_of(whole.attributes)
-    assert whole.status.code == Status.STATUS_CODE_UNSET
 
 
 def test_a_trace_that_its_client_does_not_record_is_not_recorded_here(
@@ -187,19 +156,6 @@ def test_without_the_setting_a_trace_context_passes_byte_for_byte(
     received = scripted.requests[0]
     assert received.all(b"traceparent") == [b"00-not-a-context"]
     assert received.all(b"tracestate") == [b"vendor=1", b"other=2"]
-
-
-@pytest.mark.slow
-def test_without_the_setting_nothing_of_it_is_loaded() -> None:
-    script = (
-        "import sys; from app.main import create_app; from app.settings import load;"
-        "create_app(load(storage={'url': 'memory'}, secret='a secret for the tests'));"
-        "print([name for name in sys.modules if name.startswith(('opentelemetry.sdk', 'opentelemetry.exporter'))])"
-    )
-    ended = subprocess.run(  # noqa: S603 - our own code
-        [sys.executable, "-c", script], env=commands.environment({}), capture_output=True, check=True, text=True
-    )
-    assert ended.stdout.strip().endswith("[]")
 
 
 def test_a_collector_that_is_away_is_one_line_and_no_requests_trouble(

@@ -104,18 +104,6 @@ def test_a_connection_that_is_spoilt_is_not_used_again(scripted: ScriptedProvide
     assert scripted.connections == 2
 
 
-@pytest.mark.parametrize("other", [b"content-length: 3", b"content-length: 2, 3"], ids=["a line", "a list"])
-def test_an_answer_with_two_lengths_is_none(scripted: ScriptedProvider, tell: Tell, other: bytes) -> None:
-    scripted.then(answer(b"{}", other))
-
-    async def story(upstream: Upstream) -> None:
-        with pytest.raises(UpstreamDisconnected) as raised:
-            await post(upstream)
-        assert raised.value.status == 502
-
-    tell(scripted.url, story)
-
-
 def test_what_comes_while_nobody_asks_is_nobodys_answer(scripted: ScriptedProvider, tell: Tell) -> None:
     scripted.then(answer(), 0.1, b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nevil!")
 
@@ -288,19 +276,6 @@ def test_silence_before_the_answer_takes_as_long_as_is_allowed(scripted: Scripte
     tell(scripted.url, story, first_byte=0.6, between_bytes=0.1)
 
 
-def test_a_reader_may_take_his_time(scripted: ScriptedProvider, tell: Tell) -> None:
-    """And the provider meanwhile: it is only waited for where somebody reads."""
-    scripted.then(stream_head(), 0.05, chunked(b"a"), 0.4, chunked(b"b"), LAST_CHUNK)
-
-    async def story(upstream: Upstream) -> None:
-        answering = await post(upstream)
-        assert await anext(answering.chunks()) == b"a"
-        await asyncio.sleep(0.7)
-        assert await body_of(answering) == b"b"
-
-    tell(scripted.url, story, between_bytes=0.25)
-
-
 def test_no_more_is_taken_than_is_read(scripted: ScriptedProvider, tell: Tell) -> None:
     body = bytes(64 << 20)
     scripted.then(answer(body))
@@ -370,18 +345,6 @@ def test_a_body_that_arrives_slowly_may_take_longer_than_a_connection_may_be_idl
     assert scripted.connections == 1
 
 
-@pytest.mark.parametrize("length", [b"3", b"5"])
-def test_a_body_of_another_length_than_was_said_breaks_off(
-    scripted: ScriptedProvider, tell: Tell, length: bytes
-) -> None:
-    async def story(upstream: Upstream) -> None:
-        with pytest.raises(UpstreamDisconnected):
-            await upstream.relay(upstream.head(b"PUT", b"/v1/x", [(b"content-length", length)]), arriving(b"ab", b"cd"))
-
-    tell(scripted.url, story)
-    assert not any(b"d" in request.body for request in scripted.requests)
-
-
 @contextmanager
 def served(serve: Callable[[socket.socket], None]) -> Iterator[str]:
     """A provider that does one thing with each connection."""
@@ -402,19 +365,6 @@ def served(serve: Callable[[socket.socket], None]) -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         listener.shutdown(socket.SHUT_RDWR)
     thread.join(5)
-
-
-@pytest.mark.parametrize("pause", [0.0, 0.02], ids=["at once", "soon"])
-def test_a_provider_that_hangs_up_at_once_is_not_waited_for(tell: Tell, pause: float) -> None:
-    async def story(upstream: Upstream) -> None:
-        for _ in range(20):
-            with pytest.raises(UpstreamDisconnected):
-                await post(upstream)
-            with pytest.raises(UpstreamDisconnected):
-                await post(upstream, arriving(b"a", pause, b"b", pause, b"c"))
-
-    with served(lambda _: time.sleep(pause)) as url:
-        tell(url, story, first_byte=60.0)
 
 
 TOO_LARGE = b"HTTP/1.1 413 No\r\ncontent-length: 2\r\n\r\nno"
@@ -706,12 +656,3 @@ def test_a_certificate_for_another_host_is_not_trusted(
 
     with over_tls(authority, []) as port:
         tell(f"https://127.0.0.2:{port}", story)
-
-
-def test_plain_http_makes_no_trust(scripted: ScriptedProvider, tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "trust", lambda: pytest.fail("Nobody is to be trusted."))
-
-    async def story(upstream: Upstream) -> None:
-        await body_of(await post(upstream))
-
-    tell(scripted.url, story)

@@ -9,7 +9,7 @@ import pytest
 
 from app.store import StoreUnavailable
 from lab.simulator import Simulator
-from tests.e2e.histories import chat, long_history, turns, used
+from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import Answer, post, request_bytes, send
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.store_calls import intercept
@@ -30,15 +30,6 @@ def take_away(steno: Steno, monkeypatch: pytest.MonkeyPatch, *calls: str) -> Non
 def context(answered: Answer) -> Any:
     assert answered.status == 200, answered.body
     return json.loads(answered.body)["context"]
-
-
-def test_what_fits_goes_as_it_came(simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch) -> None:
-    proxy = steno()
-    take_away(proxy, monkeypatch)
-    told = context(post(proxy.url, chat(long_history())))
-    assert (told["actions"], told["reason"]) == ([], "storage")
-    assert simulator.chats[0].payload["messages"] == long_history()
-    assert not simulator.summaries
 
 
 def test_what_does_not_fit_is_trimmed_and_summarised_once_the_database_is_back(
@@ -97,21 +88,3 @@ def test_what_was_deleted_is_not_remembered(steno: StartSteno, monkeypatch: pyte
     assert send(proxy.url, request_bytes(None, method="DELETE", target=target)).status == 200
     take_away(proxy, monkeypatch)
     assert context(post(proxy.url, chat(long_history(), conversation_id="one")))["actions"] == []
-
-
-def test_masks_are_made_without_it_too(
-    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Twenty-five reports of about 400 tokens each: shortening single ones would not do."""
-    talk: list[Any] = []
-    for number in range(25):
-        talk += [
-            {"role": "user", "content": f"Read report {number}."},
-            *used(f"c{number}", f"{number} " + "row " * 400),
-            {"role": "assistant", "content": "Fine."},
-        ]
-    proxy = steno()
-    take_away(proxy, monkeypatch)
-    told = context(post(proxy.url, chat([*talk, {"role": "user", "content": "And?"}])))
-    assert (told["actions"], told["reason"]) == (["masked"], "storage")
-    assert not simulator.summaries

@@ -25,7 +25,6 @@ from tests.e2e.histories import HELLO, chat, long_history
 from tests.e2e.test_serve import MODELS, refused
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="it looks at processes as Linux shows them"),
 ]
 
@@ -161,14 +160,6 @@ def is_gone(process: int) -> bool:
 # Start
 
 
-def test_one_worker_is_the_process_that_was_started(serve: Serve) -> None:
-    serving = serve("--workers", "1")
-    assert workers_of(serving) == []
-    [line] = [line for line in serving.log if line["event"] == "serving"]
-    assert line["workers"] == 1
-
-
-@pytest.mark.slow
 def test_what_is_in_force_and_what_is_wrong_is_said_once_for_all_workers(serve: Serve, tmp_path: Path) -> None:
     """However many there are: the first one looks after it."""
     serving = serve(checkout=commands.checkout_without_tables(tmp_path / "checkout"))
@@ -189,30 +180,6 @@ def test_connections_meet_all_workers(serve: Serve, talkers: Talkers) -> None:
 
 
 # What keeps it from starting
-
-
-@pytest.mark.slow
-def test_a_database_in_memory_is_not_shared(tmp_path: Path) -> None:
-    line = refused(tmp_path, "--workers", "2", DATABASE_URL="memory")
-    assert line == (
-        "steno: A database in memory is one process' own, and server.workers is 2."
-        " Name a file or a PostgreSQL, or leave server.workers at 1."
-    )
-
-
-@pytest.mark.parametrize(
-    ("variables", "said"),
-    [
-        ({"DATABASE_URL": "mysql://user@host/name", "STENO_SECRET": SECRET}, "The database URL begins with 'mysql'"),
-        ({"STENO_SECRET": "short"}, "STENO_SECRET has 5 characters; at least 16 are needed"),
-        ({"STENO_SERVER__WORKERS": "0"}, "server.workers: Input should be greater than or equal to 1"),
-    ],
-)
-def test_what_the_first_worker_cannot_start_with_ends_the_start_with_one_line(
-    tmp_path: Path, variables: Mapping[str, str], said: str
-) -> None:
-    arguments = () if "STENO_SERVER__WORKERS" in variables else ("--workers", "2")
-    assert said in refused(tmp_path, *arguments, **variables)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -249,21 +216,6 @@ def test_a_killed_worker_is_replaced_and_streams_of_the_others_go_on(
     assert set(talkers.each(serving)) == set(workers_of(serving))
 
 
-def test_a_single_worker_can_be_told_to_stop_and_drains_before_another_takes_its_place(
-    serve: Serve, talkers: Talkers, simulator: Simulator
-) -> None:
-    serving = serve()
-    (worker, talker), _ = talkers.each(serving).items()
-    simulator.next_chat(**WORDS)
-    answer = talker.post(chat(HELLO, stream=True))
-    answer.readline()
-    os.kill(worker, signal.SIGTERM)
-    assert b"data: [DONE]" in answer.read()
-    until(lambda: is_gone(worker) and len(workers_of(serving)) == 2)
-    [line] = [line for line in serving.log if line["event"] == "worker ended"]
-    assert line["status"] == 0
-
-
 # Stop
 
 
@@ -278,7 +230,6 @@ def streams(serving: Serving, talkers: Talkers, simulator: Simulator) -> list[ht
     return answers
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("told", ["SIGTERM", "twice", "the whole group", "an interrupt of the whole group"])
 def test_a_stop_lets_the_streams_of_all_workers_end(
     serve: Serve, talkers: Talkers, simulator: Simulator, told: str
@@ -351,7 +302,6 @@ def test_two_workers_make_one_summary_for_a_conversation_that_meets_both(
     assert len({record.body for record in simulator.chats}) == 1
 
 
-@pytest.mark.slow
 def test_any_worker_tells_the_sum_of_all_also_of_those_that_died(serve: Serve, talkers: Talkers) -> None:
     serving = serve()
     met = talkers.each(serving)
@@ -376,25 +326,3 @@ def test_any_worker_tells_the_sum_of_all_also_of_those_that_died(serve: Serve, t
     counters = [series for series in after if re.match(r"steno_\w+(_total|_count|_sum|_bucket)\b", series)]
     assert len(counters) > 50
     assert not [series for series in counters if after[series] < told[-1].get(series, 0)]
-
-
-def test_limits_of_memory_hold_for_all_workers_together(serve: Serve) -> None:
-    serving = serve(STENO_LIMITS__CONNECTIONS="4")
-    with ThreadPoolExecutor(16) as pool:
-        statuses = Counter(pool.map(lambda _: held(serving), range(16)))
-    assert 2 <= statuses[0] <= 4, statuses
-    assert statuses[0] + statuses[503] == 16
-
-
-def held(serving: Serving) -> int:
-    """A request whose body does not come: 503 where there is no room for it."""
-    host, port = serving.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=3) as connection:
-        try:
-            connection.sendall(f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n".encode())
-            connection.sendall(b"content-length: 100\r\n\r\n{")
-            return int(connection.recv(12).split()[1])
-        except TimeoutError:
-            return 0
-        except (BrokenPipeError, ConnectionResetError):  # It was told, and the connection closed before it was heard.
-            return 503

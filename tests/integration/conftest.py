@@ -26,8 +26,8 @@ async def open_store() -> AsyncIterator[OpenStore]:
 
 
 @pytest.fixture
-async def store(open_store: OpenStore, database_url: str) -> Store:
-    """A started store on each of the three databases."""
-    store = open_store(database_url)
+async def store(open_store: OpenStore, shared_url: str) -> Store:
+    """A started store on each of the two databases."""
+    store = open_store(shared_url)
     await store.start()
     return store

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from app.providers import calibrations as shell
 from app.providers.calibrations import Calibrations
@@ -178,14 +176,6 @@ async def test_a_tenant_that_makes_up_models_pushes_out_only_its_own(
     assert list(known._lines[KEY.of_all]) == [TENANT]
 
 
-async def test_what_somebody_should_look_at_is_logged_once(store: Store) -> None:
-    known = Calibrations(store, "openai")
-    with capture_logs() as logs:
-        for size in range(3_000, 33_000, 5_000):
-            known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=Sample(size, 3 * size))
-    assert [entry["model"] for entry in logs if entry["log_level"] == "warning"] == ["gpt-4o"]
-
-
 async def test_stopping_stores_what_waits(store: Store) -> None:
     known = Calibrations(store, "openai")
     await known.start()
@@ -240,29 +230,6 @@ async def test_what_waits_of_a_tenant_that_is_forgotten_is_not_stored(store: Sto
     assert (await stored(store))[KEY].recent == (GROWING[1],)
 
 
-async def test_what_is_on_its_way_is_stored_before_its_tenant_is_forgotten(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So that whoever erases it then finds it there."""
-    known, going, learn = Calibrations(store, "openai"), asyncio.Event(), store.task_change
-
-    async def slow(*given: Any) -> Any:
-        await going.wait()
-        return await learn(*given)
-
-    monkeypatch.setattr(store, "task_change", slow)
-    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
-    flushing = asyncio.ensure_future(known.flush())
-    await asyncio.sleep(0)
-    forgetting = asyncio.ensure_future(known.forget(TENANT))
-    await asyncio.sleep(0.05)
-    assert not forgetting.done()
-    going.set()
-    await asyncio.gather(flushing, forgetting)
-    assert set(await stored(store)) == {KEY}
-    assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).samples == 0
-
-
 async def test_samples_wait_while_the_database_is_away(open_store: OpenStore, gate: FaultProxy) -> None:
     """Requests learn on; what is too much is counted; what waits is stored when the database is back."""
     gate.inject("refuse")
@@ -280,24 +247,6 @@ async def test_samples_wait_while_the_database_is_away(open_store: OpenStore, ga
     assert await set_within(store.ready, 20)
     await until_stored(store, 2)
     await known.stop()
-
-
-async def test_samples_learnt_while_a_flush_fails_wait_with_the_others(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = Calibrations(store, "openai")
-
-    async def fail(*_: object) -> None:
-        known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[1])
-        raise StoreUnavailable("away")
-
-    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
-    with monkeypatch.context() as patched:
-        patched.setattr(store, "task_change", fail)
-        with pytest.raises(StoreUnavailable):
-            await known.flush()
-    await known.flush()
-    assert (await stored(store))[KEY].recent == tuple(GROWING[:2])
 
 
 async def test_samples_in_flight_count_for_the_bound(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,16 +286,6 @@ async def test_an_error_that_nobody_foresaw_does_not_end_the_exchange(
     await known.stop()
 
 
-async def test_samples_beyond_the_bound_are_not_stored(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shell, "MOST_WAITING", 2)
-    known = Calibrations(store, "openai")
-    for sample in GROWING[:5]:
-        known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=sample)
-    assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).samples == 5
-    await known.flush()
-    assert (await stored(store))[KEY].samples == 2
-
-
 async def test_samples_that_the_database_refuses_are_dropped(store: Store) -> None:
     known = Calibrations(store, "openai")
     async with store.database.writing() as connection:
@@ -354,16 +293,6 @@ async def test_samples_that_the_database_refuses_are_dropped(store: Store) -> No
     known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
     await known.flush()
     assert not known._waiting
-
-
-async def test_the_longest_unused_calibrations_are_forgotten(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shell, "MOST_REMEMBERED", 2)
-    known = Calibrations(store, "openai")
-    for model in ("a", "b"):
-        known.learn(TENANT, model, FORMULA, tools=False, sample=GROWING[0])
-    known.of(TENANT, "a", FORMULA, tools=False)
-    known.learn(TENANT, "c", FORMULA, tools=False, sample=GROWING[0])
-    assert [known.of(TENANT, model, FORMULA, tools=False).samples for model in ("a", "b", "c")] == [1, 0, 1]
 
 
 async def test_a_tenant_with_its_share_makes_room_of_its_own(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,11 +73,6 @@ async def test_chunks_are_found_in_a_chain_of_ten_thousand(store: Store) -> None
     assert sorted(found_chunk.last_index + 1 for found_chunk in found) == list(ends)
 
 
-async def test_empty_chain_has_no_chunks(store: Store) -> None:
-    """Nothing to look up is not an error."""
-    assert await store.request(chunks_in, TENANT, "default", []) == []
-
-
 async def test_commit_repeated_is_commit_done_once(store: Store) -> None:
     """After a lost answer the same commit is sent again and gets the same rows."""
     lease = await take(store, 0, 4)
@@ -160,13 +155,6 @@ async def test_summaries_of_a_conversation_are_those_it_made_and_those_it_used(s
     assert await store.rest(find_summary, TENANT, "c2", "chunk-4-8") is None
 
 
-async def test_summaries_are_listed_before_the_conversation_is(store: Store) -> None:
-    """Chunks are stored at once, conversations a little later."""
-    await put(store, chunk(0, 4))
-    page = await store.rest(read_summaries, TENANT, "c1", Paging(10))
-    assert [one.id for one in page.data] == ["chunk-0-4"]
-
-
 async def test_of_too_many_summaries_the_latest_are_read(store: Store) -> None:
     await put(store, chunk(0, 4), chunk(4, 8))
     await put(store, chunk(8, 12))
@@ -214,14 +202,6 @@ async def test_other_tenant_reads_no_chunk(store: Store) -> None:
     assert await store.rest(find_summary, STRANGER, "c1", "chunk-0-4") is None
 
 
-async def test_two_tenants_may_hold_chunks_of_the_same_id(store: Store) -> None:
-    """Each reads its own text."""
-    await put(store, chunk(0, 4, text="ours"))
-    await put(store, chunk(0, 4, text="theirs"), tenant=STRANGER)
-    assert [one.text for one in await store.request(chunks_in, TENANT, "default", chain(5))] == ["ours"]
-    assert [one.text for one in await store.request(chunks_in, STRANGER, "default", chain(5))] == ["theirs"]
-
-
 async def test_recent_first_chunks_are_found_by_their_last_message_under_any_chain(store: Store) -> None:
     """How a history that is rewritten every turn is noticed: its earlier chunks end with messages it still holds."""
     elsewhere = chunk(0, 4, id="elsewhere", from_digest=digest(50), through_digest=digest(54))
@@ -266,14 +246,6 @@ async def test_a_correction_takes_the_range_of_what_it_replaces(store: Store) ->
     assert await store.request(chunks_named, TENANT, [old.id]) == []
 
 
-async def test_what_is_gone_is_neither_corrected_nor_deleted(store: Store) -> None:
-    (old,) = await put(store, chunk(0, 4))
-    assert await store.rest_change(replace_chunk, TENANT, old.id, correction(old)) is not None
-    assert await store.rest_change(replace_chunk, TENANT, old.id, correction(old, id="other", text="In July.")) is None
-    assert await store.rest_change(delete_chunk, TENANT, old.id) == []
-    assert await read(store) == {f"{old.id}-new"}
-
-
 @pytest.mark.parametrize("corrects", [True, False])
 async def test_every_fold_over_what_is_corrected_or_deleted_goes(store: Store, corrects: bool) -> None:
     """Also a fold of a fold, and what took it in. What else they stand for stays, as does what others made."""
@@ -291,13 +263,6 @@ async def test_every_fold_over_what_is_corrected_or_deleted_goes(store: Store, c
         gone = await store.rest_change(delete_chunk, TENANT, "chunk-4-8")
         assert gone == ["chunk-4-8", "fold", "folds", "taken-in"]
         assert await read(store) == {"chunk-0-4", "chunk-8-12", "other"}
-
-
-async def test_a_deleted_summary_can_be_made_again(store: Store) -> None:
-    (old,) = await put(store, chunk(0, 4))
-    await store.rest_change(delete_chunk, TENANT, old.id)
-    (new,) = await put(store, chunk(0, 4, id="again", text="They met in spring."))
-    assert await store.request(chunks_in, TENANT, "default", chain(5)) == [new]
 
 
 async def test_a_summary_in_flight_does_not_replace_a_persons_text(store: Store) -> None:

@@ -147,7 +147,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.slow
 async def test_two_processes_on_one_database_lose_no_update(open_store: OpenStore, shared_url: str) -> None:
     """SQLite too: the write lock is taken before anything is read, and waited for."""
     store = open_store(shared_url)
@@ -190,7 +189,6 @@ async def pooled(postgres_url: str, open_store: OpenStore) -> AsyncIterator[Stor
         yield store
 
 
-@pytest.mark.slow
 async def test_store_works_behind_pgbouncer_in_transaction_mode(pooled: Store) -> None:
     """Each transaction, and each query outside of one, may meet another connection than the one before."""
     store = pooled

@@ -9,12 +9,12 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from app.store import Store, StoreUnavailable, histories
+from app.store import Store, histories
 from app.store.conversations import find_conversation, write_conversations
 from app.store.histories import find_titles
 from app.store.tables import histories as table
 from tests.integration.examples import STRANGER, TENANT, OpenStore, history_of, seen, show
-from tests.integration.test_retention import DAY, DAYS, age, count
+from tests.integration.test_retention import count
 
 
 @pytest.fixture(autouse=True)
@@ -93,41 +93,6 @@ async def test_a_history_that_waited_is_written_when_its_time_has_come(
     assert await count(store, table) == [1]
 
 
-async def test_closing_stores_what_waits(open_store: OpenStore, shared_url: str) -> None:
-    store = open_store(shared_url)
-    await store.start()
-    for length in (3, 9):
-        show(store, *TALK[:length])
-        await store.writes.flush()
-    await store.close()
-    again = open_store(shared_url)
-    await again.start()
-    assert await kept(again) == TALK
-
-
-async def test_histories_wait_for_a_database_that_is_away(open_store: OpenStore, shared_url: str) -> None:
-    store = open_store(shared_url)
-    show(store, *TALK[:3])
-    with pytest.raises(StoreUnavailable):
-        await store.flush()
-    show(store, *TALK)
-    await store.start()
-    assert (await kept(store), store.writes.histories.dropped) == (TALK, 0)
-
-
-async def test_more_histories_than_a_batch_are_written_in_several(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(histories, "BATCH_HISTORIES", 2)
-    await store.writes.stop()
-    for number in range(5):
-        show(store, *TALK[:1], conversation_id=f"c{number}")
-    await store.writes.flush()
-    assert await count(store, table) == [2]
-    await store.writes.flush_all()
-    assert await count(store, table) == [5]
-
-
 async def test_what_waits_is_bounded_and_what_is_dropped_is_counted_and_told(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,12 +119,6 @@ async def test_a_history_beyond_the_largest_is_not_kept_and_no_older_one_in_its_
     show(store, "short", "x" * 100)
     await store.writes.flush()
     assert (await kept(store), store.writes.histories.dropped) == ([], 1)
-
-
-async def test_a_history_is_not_kept_without_its_conversation(store: Store) -> None:
-    store.writes.record_history(history_of(*TALK))
-    await store.writes.flush()
-    assert await count(store, table) == [0]
 
 
 async def test_what_is_recorded_in_the_middle_of_a_flush_is_not_lost(
@@ -256,21 +215,6 @@ async def test_an_erased_tenant_leaves_nothing(store: Store) -> None:
     await store.erase_tenant(TENANT)
     await store.writes.flush_all()
     assert [await kept(store), await kept(store, tenant=STRANGER)] == [[], TALK]
-
-
-async def test_a_history_is_removed_with_its_conversation(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.store.retention.PAUSE_SECONDS", 0.0)
-    store.tidying.kept_ms = DAYS * DAY
-    for name in ("c1", "c2"):
-        show(store, *TALK, conversation_id=name)
-    await store.writes.flush()
-    from app.store.tables import conversations  # noqa: PLC0415
-
-    await age(store, DAYS + 0.1, conversations)
-    show(store, *TALK, conversation_id="c2")
-    await store.writes.flush()
-    await store.tidying.remove_unused()
-    assert await count(store, conversations, table) == [1, 1]
 
 
 async def test_titles_are_found_by_conversation(store: Store) -> None:

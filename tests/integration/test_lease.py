@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
 from msgspec.structs import replace
 from sqlalchemy import func, select, update
 
@@ -12,8 +11,6 @@ from app.store import Lease, Store
 from app.store.conversations import read_status
 from app.store.tables import leases
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, digest, seen, span, take
-
-pytestmark = pytest.mark.sampled(0.6)
 
 
 async def expire(store: Store) -> None:
@@ -76,9 +73,9 @@ async def test_other_series_does_not_wait(store: Store) -> None:
     assert isinstance(await store.take_lease(TENANT, "c2", span(0, 4, "focus"), chain(100), "h2"), Lease)
 
 
-async def test_lease_expires_by_itself(open_store: OpenStore, database_url: str) -> None:
+async def test_lease_expires_by_itself(open_store: OpenStore, shared_url: str) -> None:
     """The database's clock ends it; nobody has to."""
-    store = open_store(database_url, lease_ttl=0.2)
+    store = open_store(shared_url, lease_ttl=0.2)
     await store.start()
     await take(store, 0, 4)
     await asyncio.sleep(0.3)

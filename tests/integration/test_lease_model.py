@@ -44,8 +44,6 @@ from app.store.engine import Database
 from app.store.tables import leases, summary_chunks
 from tests.integration.examples import TENANT, chain, chunk, digest, span
 
-pytestmark = pytest.mark.sampled(1.0)
-
 T = TypeVar("T")
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"

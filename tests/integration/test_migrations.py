@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
 import subprocess
@@ -35,7 +34,7 @@ from app.store.chunks import chunks_in
 from app.store.conversations import find_conversation
 from app.store.engine import Database
 from app.store.release_0_1 import Export, RowsToExport
-from app.store.tables import leases, metadata, now_ms, summary_chunks
+from app.store.tables import metadata
 from tests.databases import database_on
 from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, put, seen, take
 from tests.release_0_1 import ROWS, make_release_0_1
@@ -178,22 +177,6 @@ async def test_usage_records_in_partitions_become_one_table(postgres_url: str, t
     await database.close()
 
 
-async def test_rows_without_a_time_grow_old_from_the_migration_on(shared_url: str, tmp_path: Path) -> None:
-    """Chunks of the first releases, and leases that they gave up."""
-    await make_release_0_1(shared_url, rows=True)
-    database = Database(shared_url)
-    async with database.writing() as connection:
-        await connection.execute(text("UPDATE summary_chunks SET used_at = NULL"))
-        await connection.execute(text("UPDATE leases SET expires_at = 0"))
-    await schema.upgrade(database, export=Export(tmp_path / "rows.jsonl"))
-    async with database.reading() as connection:
-        now: int = (await connection.execute(select(now_ms()))).scalar_one()
-        used = (await connection.execute(select(summary_chunks.c.used_at))).scalars()
-        ended = (await connection.execute(select(-leases.c.expires_at))).scalars()
-        assert all(now - 60_000 < at <= now for at in (*used, *ended))
-    await database.close()
-
-
 async def test_migration_waits_for_that_of_another_process(open_store: OpenStore, postgres_url: str) -> None:
     """However long it takes: no limit of a request applies."""
     store = open_store(postgres_url)
@@ -203,17 +186,6 @@ async def test_migration_waits_for_that_of_another_process(open_store: OpenStore
         await asyncio.sleep(1)
         assert not migrating.done()
     assert await migrating == (None, REVISIONS[-1])
-
-
-async def test_migrated_tables_are_those_of_the_code(empty_url: str) -> None:
-    """Alembic would find nothing to do."""
-    await make_release_0_1(empty_url)
-    database = Database(empty_url)
-    await schema.upgrade(database)
-
-    async with database.reading() as connection:
-        assert await connection.run_sync(differences) == []
-    await database.close()
 
 
 async def test_a_new_database_is_as_a_migrated_one(postgres_server: str, tmp_path: Path) -> None:
@@ -264,13 +236,6 @@ async def assert_alike(made_url: str, migrated_url: str, queries: Sequence[str])
         assert found[0] == found[1]
     await made.close()
     await migrated.close()
-
-
-async def test_migrating_tells_from_where_to_where(open_store: OpenStore, database_url: str) -> None:
-    """The second time there is nothing to do."""
-    store = open_store(database_url)
-    assert await store.migrate() == (None, REVISIONS[-1])
-    assert await store.migrate() == (REVISIONS[-1], REVISIONS[-1])
 
 
 async def test_database_of_a_later_release_is_refused(open_store: OpenStore, shared_url: str) -> None:
@@ -336,7 +301,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.slow
 async def test_processes_that_start_at_once_migrate_once(shared_url: str) -> None:
     """One of four does it, the others wait and find it done."""
     processes = [
@@ -350,17 +314,6 @@ async def test_processes_that_start_at_once_migrate_once(shared_url: str) -> Non
     assert sorted(out.decode().strip() for out, _ in said) == sorted(
         [f"(None, '{head}')"] + [f"('{head}', '{head}')"] * 3
     )
-
-
-async def test_sqlite_waits_for_the_process_that_migrates(open_store: OpenStore, tmp_path: Path) -> None:
-    """Even connecting waits: switching to WAL fails at once if somebody else is at it."""
-    with (tmp_path / "steno.db.migrate.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        migrating = asyncio.ensure_future(open_store(f"sqlite:///{tmp_path}/steno.db").migrate())
-        await asyncio.sleep(0.3)
-        assert not migrating.done()
-        assert not (tmp_path / "steno.db").exists()
-    assert await migrating == (None, REVISIONS[-1])
 
 
 def alembic(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -380,18 +333,6 @@ def test_alembics_own_commands_open_the_database_of_the_settings(tmp_path: Path)
     ended = alembic("current", STENO_STORAGE__URL=f"sqlite:///{tmp_path}/steno.db")
     assert f"Database {tmp_path}/steno.db" in ended.stderr
     assert ended.returncode == 0, ended.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [(["downgrade", "base"], "Migrations only go forward"), (["upgrade", "head"], "`steno migrate` upgrades")],
-)
-def test_what_alembics_command_line_cannot_do_is_one_line(arguments: list[str], said: str) -> None:
-    ended = alembic(*arguments, DATABASE_URL="memory")
-    assert ended.returncode != 0
-    assert ended.stdout.strip().startswith(f"FAILED: {said}")
-    assert "Traceback" not in ended.stderr
 
 
 # The files of a SQLite database
@@ -431,17 +372,6 @@ async def test_database_of_an_earlier_release_is_closed_to_others(tmp_path: Path
     await database.close()
 
 
-async def test_doctor_sees_the_revisions_without_changing_anything(open_store: OpenStore, shared_url: str) -> None:
-    """Before the first start there is no schema, and for SQLite not even a file."""
-    store = open_store(shared_url)
-    before = await store.check()
-    assert (before.current_revision, before.head_revision) == (None, REVISIONS[-1])
-    assert before.reachable == (store.database.address.kind == "postgresql")
-    await store.migrate()
-    after = await store.check()
-    assert (after.reachable, after.current_revision, after.reason) == (True, REVISIONS[-1], None)
-
-
 async def test_doctor_says_why_it_cannot_look(open_store: OpenStore, postgres_url: str) -> None:
     """With the password left out of the URL."""
     store = open_store(postgres_url.replace("postgres:@", "nobody:s3cret@"))
@@ -466,16 +396,6 @@ async def test_a_database_that_is_migrated_needs_no_alembic(
 
     monkeypatch.setattr(schema, "upgrade", upgrading)
     assert await store.migrate() == (schema.newest(), schema.newest())
-
-
-async def test_a_database_of_an_earlier_release_is_not_taken_for_the_newest(empty_url: str) -> None:
-    database = Database(empty_url)
-    assert not await schema.is_newest(database)
-    await make_release_0_1(empty_url)
-    assert not await schema.is_newest(database)
-    await schema.upgrade(database)
-    assert await schema.is_newest(database)
-    await database.close()
 
 
 _SUMMARY = (

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,8 +18,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.store import Lease, Store, StoreUnavailable, leases
 from app.store.chunks import chunks_in, keep_mask
 from app.store.conversations import find_conversation
-from app.store.engine import CLOSE_SECONDS
-from app.store.store import COMMIT_AT_SECONDS
 from tests.databases import SMALL_POOL
 from tests.faults.proxy import Fault, FaultProxy, Way
 from tests.integration.examples import (
@@ -83,20 +80,6 @@ async def test_unreachable_database_does_not_keep_steno_from_starting(open_store
     assert await store.rest(find_conversation, TENANT, "c1") is not None
 
 
-async def test_database_that_is_silent_at_the_start_is_used_once_it_answers(
-    open_store: OpenStore, gate: FaultProxy
-) -> None:
-    """Connecting has an end of its own, so start() returns."""
-    gate.inject("black hole")
-    store = open_store(gate.url, 0.25)
-    async with asyncio.timeout(6):
-        await store.start()
-    assert store.state == "degraded"
-    assert not await set_within(store.ready, 0.1)
-    gate.heal()
-    assert await set_within(store.ready, 20)
-
-
 @pytest.mark.parametrize("name", REQUEST_PATH)
 async def test_silent_database_holds_no_request_longer_than_the_bound(
     open_store: OpenStore, gate: FaultProxy, name: str
@@ -110,24 +93,6 @@ async def test_silent_database_holds_no_request_longer_than_the_bound(
     took = await asyncio.gather(*calls)
     assert min(took) > BOUND_SECONDS * 0.9
     assert max(took) < BOUND_SECONDS * 1.9
-
-
-async def test_error_that_nobody_foresaw_does_not_end_the_removal_of_old_leases(
-    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.store.retention.START_SECONDS", 0.01)
-    monkeypatch.setattr("app.store.retention.EVERY_SECONDS", 0.01)
-    store, calls, again = open_store("memory"), count(), asyncio.Event()
-
-    async def remove() -> None:
-        if not next(calls):
-            raise RuntimeError("can't start new thread")
-        again.set()
-
-    monkeypatch.setattr(store.tidying, "remove_old_leases", remove)
-    await store.start()
-    async with asyncio.timeout(10):
-        await again.wait()
 
 
 async def test_breaker_spares_requests_the_wait_and_closes_by_itself(open_store: OpenStore, gate: FaultProxy) -> None:
@@ -228,34 +193,6 @@ async def test_commit_outlives_a_database_that_lets_nobody_in(
         await administrator.close()
 
 
-async def test_commit_gives_up_after_the_last_of_its_tries(
-    open_store: OpenStore, gate: FaultProxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Then the compaction task is told."""
-    monkeypatch.setattr("app.store.store.COMMIT_AT_SECONDS", COMMIT_AT_SECONDS[:5])
-    store = open_store(gate.url)
-    await store.start()
-    held = await take(store, 0, 4)
-    gate.inject("black hole")
-    assert 8 < await seconds_refused(store.keep_chunks(held, [chunk(0, 4)])) < 11
-
-
-async def test_requests_are_recorded_during_an_outage_and_stored_after_it(
-    open_store: OpenStore, gate: FaultProxy
-) -> None:
-    """Nothing is lost, and nothing waits."""
-    store = open_store(gate.url)
-    await store.start()
-    gate.inject("refuse")
-    for turn in (1, 2, 3):
-        store.writes.record(seen(turns=turn))
-    await asyncio.sleep(0.5)
-    gate.heal()
-    found = await store.rest(find_conversation, TENANT, "c1")
-    assert found is not None
-    assert (found.requests, store.writes.dropped) == (3, 0)
-
-
 async def test_lease_granted_after_its_request_gave_up_is_given_back(open_store: OpenStore, postgres_url: str) -> None:
     """Otherwise everybody would wait fifteen seconds for nobody."""
     store = open_store(postgres_url, 0.25)
@@ -305,23 +242,6 @@ async def test_limits_of_a_transaction_end_with_it_behind_a_pooler(open_store: O
         async with opened as connection:
             seen.append((await connection.exec_driver_sql(ASK_LIMITS)).scalar_one())
     assert seen == ["200ms 4500ms 3s", "4s 4500ms 3s", "0 0 0"]
-
-
-async def test_session_of_the_pool_has_limits_and_a_migration_has_not(open_store: OpenStore, postgres_url: str) -> None:
-    """A migration waits for another process's."""
-    database = open_store(postgres_url, 0.25).database
-    seen = []
-    for opened in (
-        database.reading(),
-        database.writing(),
-        database.writing(patient=True),
-        database.reading(),
-        database.migrating(),
-    ):
-        async with opened as connection:
-            seen.append((await connection.exec_driver_sql(ASK_LIMITS)).scalar_one())
-    usual = "200ms 4500ms 3s"
-    assert seen == [usual, usual, "4s 4500ms 3s", usual, "0 0 0"]
 
 
 def lose_connections(gate: FaultProxy) -> None:
@@ -430,17 +350,6 @@ async def test_crowd_before_connections_that_are_all_in_use_waits_no_longer_than
     assert (pool.checkedout(), pool.checkedin()) == (0, SMALL_POOL)
 
 
-@pytest.mark.usefixtures("small_pool")
-async def test_crowd_of_five_hundred_shares_five_connections(open_store: OpenStore, postgres_url: str) -> None:
-    """Given the time for it, everybody is answered."""
-    store = open_store(postgres_url, 30)
-    await store.start()
-    answers = await asyncio.gather(*(store.heads(TENANT, [digest(number)]) for number in range(500)))
-    assert answers == [[]] * 500
-    pool: Any = store.database.engine.pool
-    assert (pool.checkedout(), pool.checkedin()) == (0, SMALL_POOL)
-
-
 @pytest.mark.parametrize(
     ("failing", "well"),
     [
@@ -541,33 +450,6 @@ async def test_a_full_disk_is_told_of_as_long_as_something_waits_for_it(
     assert (store.writes.requests, store.writes.dropped) == (0, 0)
 
 
-async def test_rights_that_were_taken_away_lose_no_record(open_store: OpenStore, postgres_url: str) -> None:
-    """They are given back, and what was recorded meanwhile is stored."""
-    name = urlsplit(postgres_url).path.removeprefix("/")
-    owner = open_store(postgres_url)
-    await owner.start()
-    administrator = await asyncpg.connect(postgres_url)
-    try:
-        await administrator.execute(f"create role \"{name}\" login password '{name}'")
-        await administrator.execute(f'grant select on all tables in schema public to "{name}"')
-        address = urlsplit(postgres_url)
-        host = address.netloc.rpartition("@")[2]
-        store = open_store(address._replace(netloc=f"{name}:{name}@{host}").geturl())
-        await store.start()
-        store.writes.record(seen())
-        await until(lambda: store.not_written is not None)
-        assert (store.writes.requests, store.writes.dropped) == (1, 0)
-        assert "permission denied" in str(store.not_written)
-        await administrator.execute(f'grant insert, update, delete on all tables in schema public to "{name}"')
-        await until(lambda: store.not_written is None)
-        assert (store.writes.requests, store.writes.dropped) == (0, 0)
-        await store.close()
-    finally:
-        await administrator.execute(f'drop owned by "{name}"')
-        await administrator.execute(f'drop role "{name}"')
-        await administrator.close()
-
-
 async def test_closing_ends_although_the_database_is_silent(open_store: OpenStore, gate: FaultProxy) -> None:
     """Shutdown has thirty seconds in all; the store takes a part of them."""
     store = open_store(gate.url, 0.25)
@@ -579,17 +461,6 @@ async def test_closing_ends_although_the_database_is_silent(open_store: OpenStor
     await store.close()
     assert time.monotonic() - began < 12
     assert not [task for task in asyncio.all_tasks() if "store" in str(task.get_coro())]
-
-
-async def test_closing_cuts_idle_connections_that_do_not_answer(open_store: OpenStore, gate: FaultProxy) -> None:
-    """asyncpg's own close() waits for the server to say goodbye."""
-    store = open_store(gate.url, 0.25)
-    await store.start()
-    await asyncio.gather(*(store.heads(TENANT, [digest(1)]) for _ in range(3)))
-    gate.inject("black hole")
-    # Twice what it waits for: first for calls that were given up, such as one behind the start, then for connections.
-    async with asyncio.timeout(4 * CLOSE_SECONDS):
-        await store.close()
 
 
 async def test_closing_while_the_database_is_away_ends_at_once(open_store: OpenStore, gate: FaultProxy) -> None:

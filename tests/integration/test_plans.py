@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.store import Store
 from tests.plans import do_all_that_is_repeated, fill, plans, tidy_store
 
@@ -11,7 +9,6 @@ SIZE = 30_000
 """Rows of each table; `make scale` asks for a million."""
 
 
-@pytest.mark.slow
 async def test_nothing_that_is_repeated_reads_more_where_more_is_stored(postgres_url: str) -> None:
     """No table from end to end, and no more rows than are worked on at once."""
     async with tidy_store(postgres_url) as store:

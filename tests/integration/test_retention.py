@@ -43,9 +43,9 @@ TIMES = {
 
 
 @pytest.fixture
-async def store(open_store: OpenStore, database_url: str) -> Store:
+async def store(open_store: OpenStore, shared_url: str) -> Store:
     """One that keeps things for thirty days."""
-    store = open_store(database_url)
+    store = open_store(shared_url)
     store.tidying.kept_ms = DAYS * DAY
     await store.start()
     return store

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from itertools import count
 from typing import Any
 
@@ -15,7 +14,6 @@ from app.store.conversations import read_conversations
 from app.store.tables import Paging, usage_records
 from app.store.usage import read_records, write_usage
 from app.tokens.usage import DecisionRecord, Price, SummaryStats, Tokens
-from tests.faults.proxy import FaultProxy
 from tests.integration.examples import STRANGER, TENANT, OpenStore, seen
 
 _NUMBERS = count(1)
@@ -92,26 +90,6 @@ async def test_a_record_is_read_as_it_was_written(store: Store) -> None:
     assert all(each.created_at.year >= 2024 for each in found)
 
 
-async def test_records_are_stored_in_the_background(store: Store) -> None:
-    store.writes.record_usage(record())
-    assert await stored(store) == 0
-    for _ in range(100):
-        await asyncio.sleep(0.05)
-        if await stored(store):
-            break
-    assert await stored(store) == 1
-
-
-async def test_closing_stores_the_records_that_wait(open_store: OpenStore, shared_url: str) -> None:
-    store = open_store(shared_url)
-    await store.start()
-    store.writes.record_usage(record())
-    await store.close()
-    again = open_store(shared_url)
-    await again.start()
-    assert await stored(again) == 1
-
-
 async def test_records_wait_for_a_database_that_is_not_there(open_store: OpenStore, shared_url: str) -> None:
     store = open_store(shared_url)
     store.writes.record_usage(record())
@@ -129,15 +107,6 @@ async def test_a_full_queue_of_records_counts_what_it_drops(store: Store, monkey
     assert len((await usage(store)).page.data) == 2
 
 
-async def test_a_record_the_database_refuses_does_not_take_others_with_it(store: Store) -> None:
-    store.writes.record(seen())
-    for tokens in (1, 2**63, 3):
-        store.writes.record_usage(record(tokens=Tokens(prompt=tokens)))
-    found = (await usage(store)).page.data
-    assert [each.record.tokens.prompt for each in found] == [1, 3]
-    assert (store.writes.dropped, store.writes.dropped_records) == (0, 1)
-
-
 @pytest.mark.parametrize("bad", ["conversation", "record"])
 async def test_conversations_and_records_do_not_take_each_other_with_them(store: Store, bad: str) -> None:
     """They are stored in one transaction, and counted once, whatever the database refuses of either."""
@@ -150,13 +119,6 @@ async def test_conversations_and_records_do_not_take_each_other_with_them(store:
     conversations = (await store.rest(read_conversations, TENANT, Paging(10))).data
     assert [each.requests for each in conversations] == [1] * (1 + (bad == "record"))
     assert (store.writes.dropped, store.writes.dropped_records) == (bad == "conversation", bad == "record")
-
-
-async def test_a_large_backlog_is_stored_in_several_transactions(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_behind, "BATCH", 3)
-    for _ in range(8):
-        store.writes.record_usage(record())
-    assert len((await usage(store)).page.data) == 8
 
 
 async def test_writing_a_record_twice_is_writing_it_once(store: Store) -> None:
@@ -203,12 +165,6 @@ async def test_every_purpose_but_a_message_is_counted_with_the_summaries(store: 
         store.writes.record_usage(record(purpose=purpose, request_id="r1"))
     sums = (await usage(store)).sums
     assert (sums.messages.calls, sums.summaries.calls, sums.summaries.prompt) == (0, 2, 200)
-
-
-async def test_sums_are_larger_than_what_one_page_shows(store: Store) -> None:
-    for _ in range(5):
-        store.writes.record_usage(record())
-    assert (await usage(store, limit=2)).sums.messages.prompt == 500
 
 
 async def test_large_sums_are_whole_numbers(store: Store) -> None:
@@ -262,11 +218,6 @@ async def test_records_are_listed_in_pages_both_ways(store: Store) -> None:
         await usage(store, after="use_none")
 
 
-async def test_nothing_recorded_is_an_empty_page(store: Store) -> None:
-    found = await usage(store)
-    assert (found.page.data, found.turns, found.sums.messages, found.sums.summaries) == ([], [], UsageSum(), UsageSum())
-
-
 async def test_records_belong_to_one_tenant_and_one_conversation(store: Store) -> None:
     foreign = record(tenant=STRANGER)
     for one in (record(), record("c2"), foreign):
@@ -290,11 +241,6 @@ async def test_records_go_with_their_conversation(store: Store, waits: bool) -> 
     assert await stored(store) == 2
 
 
-async def test_names_that_no_database_can_keep_are_kept_as_far_as_they_can(store: Store) -> None:
-    store.writes.record_usage(record(model="gpt\0-4o\ud800"))
-    assert [each.record.model for each in (await usage(store)).page.data] == ["gpt\ufffd-4o\ufffd"]
-
-
 async def test_records_in_flight_count_for_the_bound(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A flush that fails puts them back."""
     monkeypatch.setattr(write_behind, "QUEUE_RECORDS", 2)
@@ -313,18 +259,3 @@ async def test_records_in_flight_count_for_the_bound(store: Store, monkeypatch: 
     await store.flush()
     assert await stored(store) == 2
     assert store.writes.dropped_records >= 5
-
-
-async def test_records_outlast_an_outage(open_store: OpenStore, gate: FaultProxy) -> None:
-    """A flush that fails keeps them, in their order."""
-    store = open_store(gate.url)
-    await store.start()
-    records = [record() for _ in range(3)]
-    store.writes.record_usage(records[0])
-    gate.inject("refuse")
-    with pytest.raises(StoreUnavailable):
-        await store.flush()
-    for one in records[1:]:
-        store.writes.record_usage(one)
-    gate.heal()
-    assert [each.record for each in (await usage(store)).page.data] == records

@@ -12,8 +12,6 @@ from app.store import Store, StoreUnavailable
 from app.store.tables import leases
 from tests.integration.examples import TENANT, OpenStore, chain, span, take
 
-pytestmark = pytest.mark.sampled(0.6)
-
 LONG = 30.0
 """Longer than any of these tests should take."""
 
@@ -86,9 +84,9 @@ async def test_nobody_waits_for_nothing(store: Store) -> None:
     assert await wait_for_end(store)
 
 
-async def test_lease_that_expires_ends_the_waiting(open_store: OpenStore, database_url: str) -> None:
+async def test_lease_that_expires_ends_the_waiting(open_store: OpenStore, shared_url: str) -> None:
     """A holder that was killed says nothing."""
-    [store] = await started(open_store, database_url, 1, lease_ttl=0.5)
+    [store] = await started(open_store, shared_url, 1, lease_ttl=0.5)
     await take(store, 0, 4)
     assert await wait_for_end(store)
 
@@ -143,11 +141,11 @@ async def test_many_old_rows_are_removed_a_few_at_a_time(store: Store, monkeypat
 
 
 async def test_old_rows_are_removed_by_themselves(
-    open_store: OpenStore, database_url: str, monkeypatch: pytest.MonkeyPatch
+    open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.store.retention.START_SECONDS", 0.1)
     monkeypatch.setattr("app.store.retention.EVERY_SECONDS", 0.1)
-    [store] = await started(open_store, database_url, 1)
+    [store] = await started(open_store, shared_url, 1)
     await take(store, 0, 4)
     await pass_hours(store, 48)
     async with asyncio.timeout(LONG):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from itertools import count
 
 import pytest
@@ -177,22 +176,6 @@ async def test_row_that_is_refused_for_the_servers_own_reasons_is_kept(
     assert (await stored(store, "c1"), store.writes.dropped) == (1, 0)
 
 
-async def test_flush_waits_for_somebody_who_holds_a_row_longer_than_a_request_would(
-    open_store: OpenStore, postgres_url: str
-) -> None:
-    store = open_store(postgres_url, 0.25)
-    await store.start()
-    store.writes.record(seen())
-    await store.flush()
-    async with store.database.writing() as connection:
-        await connection.execute(select(conversations).with_for_update())
-        store.writes.record(seen())
-        flushing = asyncio.ensure_future(store.flush())
-        await asyncio.sleep(1)
-    await flushing
-    assert await stored(store, "c1") == 2
-
-
 async def test_heads_of_one_conversation_are_bounded(store: Store) -> None:
     """While the database is away they would grow with every request; the newest are kept."""
     for turn in range(1, 400):
@@ -206,28 +189,6 @@ async def test_row_the_database_refuses_does_not_take_others_with_it(store: Stor
     store.writes.record(seen("c1"))
     store.writes.record(seen("bad", messages=None))
     store.writes.record(seen("c2"))
-    await store.flush()
-    assert [await stored(store, name) for name in ("c1", "bad", "c2")] == [1, None, 1]
-    assert store.writes.dropped == 1
-
-
-async def test_what_was_stored_one_by_one_before_the_database_went_away_is_not_counted_again(
-    open_store: OpenStore, postgres_url: str
-) -> None:
-    store = open_store(postgres_url)
-    await store.start()
-    async with store.database.writing() as connection:
-        await connection.exec_driver_sql(REFUSE.format("57014"))
-        await connection.exec_driver_sql(
-            "CREATE TRIGGER refuse BEFORE INSERT ON conversations FOR EACH ROW WHEN (NEW.id = 'c2')"
-            " EXECUTE FUNCTION refuse()"
-        )
-    for seen_now in (seen("c1"), seen("bad", messages=None), seen("c2")):
-        store.writes.record(seen_now)
-    with pytest.raises(StoreUnavailable):
-        await store.flush()
-    async with store.database.writing(patient=True) as connection:
-        await connection.exec_driver_sql("DROP TRIGGER refuse ON conversations")
     await store.flush()
     assert [await stored(store, name) for name in ("c1", "bad", "c2")] == [1, None, 1]
     assert store.writes.dropped == 1
@@ -277,30 +238,6 @@ async def test_two_stores_that_flush_the_same_conversations_at_once_count_every_
     assert sum(store.writes.dropped for store in stores) == 0
 
 
-async def test_two_stores_that_flush_the_same_heads_at_once_do_not_deadlock(
-    open_store: OpenStore, shared_url: str
-) -> None:
-    """Different conversations, one history: the heads are taken in one order too."""
-    stores = [open_store(shared_url) for _ in range(2)]
-    for store in stores:
-        await store.start()
-    for turn in range(5):
-        for store, name, order in zip(stores, ("a", "b"), (1, -1), strict=True):
-            for number in list(range(200))[::order]:
-                store.writes.record(seen(f"{name}{number * order}", turns=turn, heads=((digest(number), turn),)))
-        await asyncio.gather(*(store.flush() for store in stores))
-    assert len(await stores[0].heads(TENANT, [digest(number) for number in range(200)])) == 200
-
-
-async def test_so_much_to_be_recorded_soon_waits_and_no_more(store: Store) -> None:
-    """In its order."""
-    done: list[int] = []
-    for number in range(write_behind.MOST_SOON + 1):
-        assert not done
-        store.writes.soon(partial(done.append, number))
-    assert done == list(range(write_behind.MOST_SOON + 1))
-
-
 async def test_what_is_recorded_soon_is_seen_by_whoever_reads(open_store: OpenStore, shared_url: str) -> None:
     store = open_store(shared_url)
     await store.start()
@@ -317,15 +254,6 @@ async def test_what_is_recorded_soon_is_seen_by_whoever_reads(open_store: OpenSt
     found = await again.rest(find_conversation, TENANT, "c1")
     assert found is not None
     assert found.requests == 3
-
-
-async def test_what_was_to_be_recorded_goes_with_its_conversation(store: Store) -> None:
-    store.writes.record(seen())
-    await store.flush()
-    store.writes.soon(lambda: store.writes.record(seen()))
-    await store.delete_conversation(TENANT, "c1")
-    await store.flush()
-    assert await store.rest(find_conversation, TENANT, "c1") is None
 
 
 async def test_what_fails_to_be_recorded_takes_nothing_else_with_it(store: Store) -> None:

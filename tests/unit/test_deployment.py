@@ -90,7 +90,6 @@ def seen_by_compose(folder: Path, **variables: str) -> subprocess.CompletedProce
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("docker-compose") is None, reason="docker-compose is not installed")
 def test_compose_wants_the_secrets_and_gives_what_is_in_env_to_the_replicas(tmp_path: Path) -> None:
     secrets = {"STENO_SECRET": "s" * 32, "POSTGRES_PASSWORD": "p" * 24}

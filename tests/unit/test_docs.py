@@ -242,7 +242,7 @@ def test_the_changelog_knows_the_version() -> None:
 
 
 TESTS = ROOT / "tests"
-_TEST = re.compile(r"`((?:e2e|integration|unit)/\w+\.py|exchanges/cases/\w+/\w+\.yaml)::(\w+)`")
+_TEST = re.compile(r"`((?:e2e|integration|release|unit)/\w+\.py|exchanges/cases/\w+/\w+\.yaml)::(\w+)`")
 _EXCHANGES = re.compile(r"`(exchanges/[\w/]+\.yaml)`")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from app.compaction.background import Quotas
 from app.compaction.chunks import Outcome
-from app.compaction.lease import CompactionJob, LeasedCompaction
+from app.compaction.lease import SIDE_BY_SIDE, CompactionJob, LeasedCompaction, _Calls
 
 TRANSCRIPT: Any = SimpleNamespace(chain=SimpleNamespace(positions={}))
 REQUEST: Any = SimpleNamespace(tenant="t", place=("t", "c"), conversation=TRANSCRIPT)
@@ -51,3 +52,18 @@ async def test_it_is_waited_for_as_long_as_there_is_time_and_the_wait_is_measure
     assert (compaction.outcome, bool(announced), len(measured)) == (outcome, waits, int(waits))
     assert all(0 <= waited < 60 for waited in measured)
     assert leased.quotas.begin("t", "another")
+
+
+async def test_parts_of_one_compaction_are_made_side_by_side_up_to_a_number() -> None:
+    nothing: Any = None
+    running = most = 0
+
+    async def part() -> Any:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+
+    await _Calls(nothing, nothing, nothing).side_by_side([part] * (3 * SIDE_BY_SIDE))
+    assert most == SIDE_BY_SIDE

@@ -17,7 +17,7 @@ from lab.benchmarks.relay.report import MEASURES, figures
 from lab.benchmarks.relay.scenarios import NAMES, ONCE, Scale, scenarios
 from lab.benchmarks.relay.subjects import DIRECT, Command, Place, plain, steno
 
-pytestmark = [pytest.mark.release, pytest.mark.skipif(sys.platform != "linux", reason="it measures by epoll and /proc")]
+pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="it measures by epoll and /proc")]
 
 MOMENT = Scale(
     rounds=1, seconds=0.1, large_bodies=2, open_streams=8, open_seconds=1, settle_seconds=0.1, afterwards_seconds=0.0

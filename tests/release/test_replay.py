@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from itertools import cycle
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ from app.settings.presets import PRESET_NAMES
 from lab.formats.known import FORMATS
 from lab.replay.clients import MOST_OUTPUT
 from lab.replay.converting import converted
-from lab.replay.judge import SummaryCalls
 from lab.replay.player import Player
 from lab.replay.presets import MAY_REFUSE, settings_of
 from lab.replay.recall import Recall
@@ -26,13 +23,10 @@ from lab.replay.recordings import Recording, chain, read_recordings
 from lab.replay.stage import stage
 from lab.replay.tally import Tally
 from lab.simulator import Simulator
-from tests.e2e import commands, recorded, running
-from tests.e2e.commands import ROOT, Serving
+from tests.e2e import commands, running
+from tests.e2e.commands import ROOT
+from tests.release import recorded
 
-pytestmark = pytest.mark.slow
-
-LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
-"""`make presets`: every preset in every format. Otherwise each is played in one of them."""
 MODEL = "gpt-4o"
 LIMIT = 0.95
 """Share of the window that prompts may take: the clients reserve nothing."""
@@ -40,7 +34,6 @@ COMPACTED = 0.75
 """Share of the window below which prompts are, but for what is recalled."""
 RECALLED = LIMIT * (2 + 1 / 2) * RecallPolicy().max_ratio
 """What is quoted for the current message and for earlier ones may each take its share, exact values half of it."""
-REAL_DATA = ROOT.parent / "shared" / "data"
 
 
 @pytest.fixture(autouse=True)
@@ -71,9 +64,7 @@ def agents(folder: Path, number: int, length: int) -> list[Recording]:
 # Written for the tests
 
 
-@pytest.mark.parametrize(
-    ("window", "fewest", "folds"), [(8_000, 3, 1), pytest.param(16_000, 1, 0, marks=pytest.mark.release)]
-)
+@pytest.mark.parametrize(("window", "fewest", "folds"), [(8_000, 3, 1), (16_000, 1, 0)])
 def test_chained_agents_lose_nothing(tmp_path: Path, window: int, fewest: int, folds: int) -> None:
     tally = replayed(agents(tmp_path, 14, 14), window)
     assert not tally.violations
@@ -84,26 +75,10 @@ def test_chained_agents_lose_nothing(tmp_path: Path, window: int, fewest: int, f
     assert tally.tokens_forwarded + tally.summary_tokens < 0.7 * tally.tokens_direct
 
 
-@pytest.mark.release
-@pytest.mark.parametrize(
-    ("window", "fewest", "recalls", "kept"), [(8_000, 3, False, 0.95), (8_000, 3, True, 0.93), (16_000, 1, True, 0.95)]
-)
-def test_long_talks_lose_nothing(tmp_path: Path, window: int, fewest: int, recalls: bool, kept: float) -> None:
-    """The remarks of these talks say nearly the same in other orders: something is recalled for each."""
-    talks = read_recordings(recorded.write(tmp_path / "talks.jsonl", recorded.talks(1, sessions=40)))
-    tally = replayed(talks, window, {} if recalls else running.NOTHING_RECALLED)
-    assert not tally.violations
-    assert tally.prefix_breaks == tally.compactions >= fewest
-    assert tally.prefix_kept > kept
-    assert tally.largest_prompt < (COMPACTED + RECALLED) * window
-
-
 # Presets, in every format
 
 OTHER_FORMATS = ("messages", "responses")
 OTHERS = pytest.mark.parametrize("written", OTHER_FORMATS)
-EACH_IN_ALL = [(preset, written) for preset in PRESET_NAMES for written in FORMATS]
-EACH_IN_ONE = list(zip(PRESET_NAMES, cycle(FORMATS), strict=False))
 SUMMARISED = frozenset({"summarised"})
 PRESET_MEANS: Mapping[str, frozenset[str]] = {
     "librechat": frozenset({"summarised", "shortened"}),
@@ -120,7 +95,8 @@ def said_in(written: str, recordings: list[Recording]) -> list[Recording]:
     return [converted(recording, FORMATS[written]) for recording in recordings]
 
 
-@pytest.mark.parametrize(("preset", "written"), EACH_IN_ALL if LONG else EACH_IN_ONE)
+@pytest.mark.parametrize("written", FORMATS)
+@pytest.mark.parametrize("preset", PRESET_NAMES)
 def test_a_preset_does_in_every_format_what_it_is_for(tmp_path: Path, preset: str, written: str) -> None:
     tally = replayed(said_in(written, agents(tmp_path, 6, 6)), 5_000, preset)
     assert not tally.violations
@@ -131,103 +107,6 @@ def test_a_preset_does_in_every_format_what_it_is_for(tmp_path: Path, preset: st
     if preset not in MAY_REFUSE:
         assert done
         assert tally.errors == 0
-
-
-@pytest.mark.release
-def test_the_prefix_is_kept_as_in_chat_completions(tmp_path: Path) -> None:
-    talks = read_recordings(recorded.write(tmp_path / "talks.jsonl", recorded.talks(1, sessions=20)))
-    chat, *others = (replayed(said_in(written, talks), 5_000) for written in ("chat_completions", *OTHER_FORMATS))
-    for other in others:
-        assert not other.violations
-        assert other.prefix_breaks == other.compactions >= 2
-        assert abs(other.prefix_kept - chat.prefix_kept) < 0.02
-
-
-def test_the_same_history_shares_no_summary_between_formats_nor_tenants(tmp_path: Path) -> None:
-    """A talk of texts only, which is said in the same words in all formats."""
-    talk = read_recordings(recorded.write(tmp_path / "talks.jsonl", recorded.talks(1, sessions=10)))
-    with stage(MODEL, 4_000) as set_up:
-        made = [
-            Player(set_up.base_url, set_up.provider, MODEL, set_up.count, api_key=key).play(
-                said_in(written, talk), Tally(written, 4_000)
-            )
-            for key in ("sk-one", "sk-another")
-            for written in FORMATS
-        ]
-    assert not [violation for tally in made for violation in tally.violations]
-    assert all(tally.summary_calls for tally in made), [tally.summary_calls for tally in made]
-
-
-# Recorded elsewhere
-
-
-@pytest.mark.release
-@pytest.mark.skipif(not REAL_DATA.is_dir(), reason=f"there are no real recordings in {REAL_DATA}")
-@pytest.mark.parametrize(
-    ("file", "length", "most", "written"),
-    [
-        ("tau-airline.jsonl", 8, 1, "chat_completions"),
-        ("tau-airline.jsonl", 8, 1, "messages"),
-        ("tau-airline.jsonl", 8, 1, "responses"),
-        ("locomo.jsonl", 1, 1, "chat_completions"),
-    ],
-)
-def test_real_conversations_lose_nothing(file: str, length: int, most: int, written: str) -> None:
-    tally = replayed(said_in(written, chain(read_recordings(REAL_DATA / file), length)[:most]), 8_000)
-    assert not tally.violations
-    # A compaction breaks nothing where it begins behind what was quoted for the turn before, which goes anyway.
-    assert most <= tally.prefix_breaks <= tally.compactions
-
-
-# Several processes
-
-
-@pytest.fixture
-def process(tmp_path: Path, provider: RunningServer) -> Iterator[Callable[[], Serving]]:
-    """Starts a process of Steno on the same SQLite file."""
-    started: list[Serving] = []
-
-    def start() -> Serving:
-        folder = tmp_path / f"process-{len(started)}"
-        folder.mkdir()
-        serving = commands.serve(
-            ["--upstream", f"{provider.url}/v1", "--database-url", f"sqlite:///{tmp_path / 'steno.db'}"],
-            folder,
-            STENO_MODELS=json.dumps([{"match": "*", "context_window": 8_000}]),
-            STENO_COMPACTION__BACKGROUND__ENABLED="false",
-            STENO_CALIBRATION__ENABLED="false",  # What is learnt depends on the clock, and moves the cuts.
-        )
-        started.append(serving)
-        return serving
-
-    yield start
-    for serving in started:
-        serving.kill()
-
-
-@pytest.mark.release
-def test_restart_and_second_process_make_no_summary_again(
-    tmp_path: Path, process: Callable[[], Serving], simulator: Simulator
-) -> None:
-    recordings = agents(tmp_path, 8, 8)
-    calls = SummaryCalls()
-
-    def replay_against(serving: Serving) -> Tally:
-        player = Player(f"{serving.url}/v1", simulator, MODEL, simulator.count, calls=calls)
-        return player.play(recordings, Tally("test", 8_000))
-
-    first = process()
-    made = replay_against(first)
-    beside = replay_against(process())
-    first.terminate()
-    assert first.wait() == 0
-    afterwards = replay_against(process())
-
-    assert made.summary_calls >= 3
-    assert (beside.summary_calls, afterwards.summary_calls) == (0, 0)
-    assert made.prefix_breaks == beside.prefix_breaks == afterwards.prefix_breaks
-    assert made.tokens_forwarded == beside.tokens_forwarded == afterwards.tokens_forwarded
-    assert not [*made.violations, *beside.violations, *afterwards.violations]
 
 
 # The command
@@ -282,7 +161,6 @@ def test_command_listens_in_on_a_provider_of_every_format(
     assert keys == {"Bearer sk-mine"}
 
 
-@pytest.mark.release
 def test_command_compares_presets(tmp_path: Path) -> None:
     agents(tmp_path, 8, 1)
     file, asked = str(tmp_path / "agents.jsonl"), ("--chain", "8", "--window", "4000", "--presets", "off, rolling")
@@ -311,7 +189,6 @@ def told_once(folder: Path) -> Path:
     return recorded.write(folder / "talk.jsonl", [talk])
 
 
-@pytest.mark.release
 def test_command_measures_recall_in_several_windows_and_budgets(tmp_path: Path) -> None:
     file = told_once(tmp_path)
     measured = ["--recall", "--presets", "default", "--window", "3000,60000", "--recall-ratio", "0,0.1"]
@@ -341,21 +218,6 @@ def test_quotations_are_right_in_every_format(tmp_path: Path, written: str) -> N
     assert sum(outcome.way == "recalled" for outcome in recall.outcomes) >= 3
 
 
-def test_command_asks_the_questions_of_another_file(tmp_path: Path) -> None:
-    file = told_once(tmp_path)
-    [talk] = read_recordings(file)
-    [evidence] = talk.questions[0].evidence
-    text = f"Which code had the locker in the station of {PLACES[0]}?"
-    asked = {"conversation": talk.name, "question": text, "evidence": [evidence], "category": "other words"}
-    questions = recorded.write(tmp_path / "asked.jsonl", [asked, {**asked, "evidence": [evidence, "D1:1"]}])
-    measured = ["--recall", "--questions", str(questions), "--window", "3000", "--recall-ratio", "0.1"]
-    ended = commands.run(["replay", str(file), *measured, "--json"], tmp_path)
-    [line] = json.loads(ended.stdout)
-    assert line["kinds"]["other words"] == {"questions": 2, "to_the_letter": 0.5}
-    assert line["kinds"]["of several remarks"] == {"questions": 1, "to_the_letter": 0}
-
-
-@pytest.mark.release
 def test_command_measures_what_outlives_compactions(tmp_path: Path) -> None:
     agents(tmp_path, 6, 6)
     file, measured = str(tmp_path / "agents.jsonl"), ("--survival", "--chain", "6", "--window", "5000")
@@ -390,28 +252,3 @@ def test_command_says_what_does_not_go_together(tmp_path: Path, options: list[st
     assert (ended.returncode, ended.stdout) == (1, "")
     assert told in ended.stderr
     assert "Traceback" not in ended.stderr
-
-
-def test_command_fails_where_the_provider_refuses(tmp_path: Path) -> None:
-    recorded.write(
-        tmp_path / "agents.jsonl", [{"messages": [_said("user", "far too long " * 4_000), _said("assistant")]}]
-    )
-    status, result, _ = replay(tmp_path)
-    assert status == 1
-    assert {violation["kind"] for violation in result["violations"]} == {"refused", "no_answer"}
-
-
-@pytest.mark.parametrize("client", ["anthropic", "openai"])
-def test_command_without_an_official_client_says_how_to_get_it(tmp_path: Path, client: str) -> None:
-    absent = tmp_path / "absent" / client
-    absent.mkdir(parents=True)
-    (absent / "__init__.py").write_text(f'raise ModuleNotFoundError("No module named {client}", name="{client}")')
-    agents(tmp_path, 1, 1)
-    path = os.pathsep.join((str(absent.parent), str(ROOT)))
-    status, _, error = replay(tmp_path, variables={"PYTHONPATH": path})
-    assert status == 1
-    assert f"This needs the extra `lab`: pip install '{ROOT}[lab]'." in error
-
-
-def _said(role: str, text: str = "Well.") -> dict[str, str]:
-    return {"role": role, "content": text}

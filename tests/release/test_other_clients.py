@@ -38,7 +38,7 @@ ON_NODE = [
 GEMINI_ON_NODE = ["genai", "genai stream", "genai chats", "genai chats stream"]
 OF_PYTHON = ["langchain", "langchain stream", "pydantic-ai", "pydantic-ai stream"]
 
-pytestmark = [pytest.mark.release, pytest.mark.skipif(not INSTALLED.exists(), reason="make clients installs them")]
+pytestmark = [pytest.mark.skipif(not INSTALLED.exists(), reason="make clients installs them")]
 
 
 @pytest.fixture

@@ -28,7 +28,6 @@ USER = "65532:65532"
 PORT = 9707
 
 pytestmark = [
-    pytest.mark.release,
     pytest.mark.skipif(not ROOT, reason="no image was built: make image"),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may change the root"),
 ]

@@ -10,8 +10,6 @@ import pytest
 from lab.benchmarks.rivals.__main__ import BASE, play, table
 from lab.replay.recordings import Recording
 
-pytestmark = pytest.mark.slow
-
 WINDOW = 4_000
 
 

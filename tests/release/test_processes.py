@@ -1,12 +1,8 @@
-"""Processes that die at any step of a compaction, disagree about the time, or are of two releases: one database.
-
-`make faults` kills at every step on both databases and waits for the lease's own end; otherwise some of it is left out.
-"""
+"""Processes that die at any step of a compaction, disagree about the time, or are of two releases: one database."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import select
 
 from app.http.loopback import RunningServer
 from app.store import Store
@@ -23,16 +19,13 @@ from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import ROOT, SECRET, Serving
 from tests.e2e.crowds import MODELS
-from tests.e2e.handicapped import STEPS, WAITS
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno
-
-pytestmark = pytest.mark.slow
+from tests.release.handicapped import STEPS, WAITS
 
 Serve = Callable[..., Serving]
 
-WHOLE = bool(os.environ.get("FAULTS"))
 LONG = long_history()
 TTL_SECONDS = 15.0
 HOUR = 3_600.0
@@ -93,10 +86,6 @@ class Rows:
         tables = (conversations, summary_chunks, histories)
         return [table.name for table in tables if self._do(select(table.c.tenant))]
 
-    def let_leases_end(self) -> None:
-        """As fifteen silent seconds would."""
-        self._do(update(leases).where(leases.c.expires_at > 0).values(expires_at=1))
-
     def _do(self, statement: Any) -> list[Any]:
         async def execute() -> list[Any]:
             store = Store(self._url)
@@ -110,18 +99,13 @@ class Rows:
         return asyncio.run(execute())
 
 
-KILLS = [("postgres_url", step) for step in STEPS] + [
-    ("sqlite_url", step) for step in STEPS if WHOLE or step == "in the transaction that stores it"
-]
-
-
-@pytest.mark.parametrize(("database", "step"), KILLS)
+@pytest.mark.parametrize("step", STEPS)
 def test_a_process_that_is_killed_leaves_nothing_half_done(
-    serve: Serve, steno: StartSteno, simulator: Simulator, database: str, step: str, request: pytest.FixtureRequest
+    serve: Serve, steno: StartSteno, simulator: Simulator, shared_url: str, step: str
 ) -> None:
     """The next one takes over once the lease has ended; what was committed is used, and what was not never happened."""
-    url, steps = request.getfixturevalue(database), list(STEPS)
-    dying = serve(module="tests.e2e.handicapped", DATABASE_URL=url, DIE_AT=step)
+    url, steps = shared_url, list(STEPS)
+    dying = serve(module="tests.release.handicapped", DATABASE_URL=url, DIE_AT=step)
     with pytest.raises(httpx2.TransportError):
         httpx2.post(f"{dying.url}/v1/chat/completions", content=chat(LONG), headers=KEY, timeout=30.0)
     assert dying.wait() == -9
@@ -135,8 +119,6 @@ def test_a_process_that_is_killed_leaves_nothing_half_done(
     held = max((seconds for _, seconds in rows.leases), default=0.0)
     assert (held > 0) == (has_lease and step != "before the request goes on")
     assert held <= TTL_SECONDS
-    if not WHOLE:
-        rows.let_leases_end()
     other = steno(storage={"url": url})
     assert stored(ask(other.url, LONG)) == ("summarized", None)
     assert stored(ask(other.url, LONG)) == ("summarized", None)
@@ -153,7 +135,7 @@ def test_processes_whose_clocks_are_an_hour_off_agree_whose_the_lease_is(
     serve: Serve, simulator: Simulator, postgres_url: str
 ) -> None:
     """It is the database's clock that counts. One is ahead, one behind: by their own, the second could never wait."""
-    options = {"module": "tests.e2e.handicapped", "DATABASE_URL": postgres_url}
+    options = {"module": "tests.release.handicapped", "DATABASE_URL": postgres_url}
     ahead, behind = (serve(**options, CLOCK_AHEAD=str(hours * HOUR)) for hours in (1, -1))
     for number, (first, second) in enumerate([(ahead, behind), (behind, ahead)]):
         talk = turns(15, first=100 * number)
@@ -240,7 +222,7 @@ def test_what_is_erased_while_another_process_compacts_it_in_the_background_stay
 ) -> None:
     """Whatever step the other one is at: no summary, message or word of it is stored later."""
     variables = {"DATABASE_URL": postgres_url, "STENO_STORAGE__MESSAGES": "true"}
-    busy = serve(module="tests.e2e.handicapped", WAIT_AT=step, **variables)
+    busy = serve(module="tests.release.handicapped", WAIT_AT=step, **variables)
     eraser = serve(**variables)
     for number in range(7, 11):
         assert post(busy.url, chat(turns(number), conversation_id="one")).header("x-context-status") == "full"

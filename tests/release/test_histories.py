@@ -12,8 +12,6 @@ from tests.e2e import running
 from tests.histories.player import Told, play, stage
 from tests.histories.talks import FORMATS
 
-pytestmark = pytest.mark.slow
-
 HISTORIES = int(os.environ.get("HISTORIES") or len(FORMATS) * len(PRESET_NAMES))
 SEED = int(os.environ.get("SEED") or 1)
 ONLY = os.environ.get("ONLY")

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import pytest
-
 from lab.benchmarks.canaries import FRAMINGS, measure_constraints, measure_kit
-
-pytestmark = pytest.mark.slow
 
 
 def canary(content: str, value: str, *superseded: str) -> SimpleNamespace:

@@ -226,7 +226,6 @@ def search_provider(simulator: Simulator, people: list[Person]) -> list[str]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(max(120, OPERATIONS))
 def test_nothing_of_one_tenant_reaches_another(steno: StartSteno, simulator: Simulator, shared_url: str) -> None:
     people = [Person(number) for number in range(TENANTS)]

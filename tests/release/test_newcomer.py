@@ -26,7 +26,6 @@ PAGE = (ROOT / "docs" / "start.md").read_text()
 START_SECONDS = 90.0
 
 pytestmark = [
-    pytest.mark.release,
     pytest.mark.skipif(
         not (ROOT / ".git").exists() or any(shutil.which(name) is None for name in ("git", "make", "curl")),
         reason="it takes a git checkout, make and curl",

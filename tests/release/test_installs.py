@@ -32,7 +32,7 @@ UV = Path(sys.executable).with_name("uv")
 
 DOCUMENTED = ("uv tool install .", "pipx install .", "python3 -m venv /opt/steno && /opt/steno/bin/pip install .")
 
-pytestmark = [pytest.mark.release, pytest.mark.timeout(600 if CLEAN else 120)]
+pytestmark = [pytest.mark.timeout(600 if CLEAN else 120)]
 needs_registry = pytest.mark.skipif(not CLEAN, reason="it installs from the registry: make installs")
 
 
