@@ -39,7 +39,7 @@ STENO_ALONE = default,default+prices,default+prefix
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall survival rivals exchanges test release-check properties coverage schema histories clients agents replays lease fuzz faults chaos fleet isolation poisoning scale bench accuracy transports costs canaries lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
+.PHONY: help help-all run simulator demo doctor replay recall survival rivals exchanges test release-check properties coverage schema histories clients agents replays lease fuzz faults chaos fleet isolation poisoning scale bench accuracy costs canaries lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -119,10 +119,6 @@ replays: dev-env ## recorded conversations under every preset in every format, a
 
 lease: dev-env ## the lease against its model: 20,000 random lives on SQLite, 2,000 on PostgreSQL
 	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/integration/test_lease_model.py $(PYTEST_ARGS)
-
-transports: dev-env ## what carrying a request to the provider costs, by client
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m lab.benchmarks.transports
 
 fuzz: dev-env ## hostile bodies, streams, refusals and headers, until the time is over; options: MINUTES=10 SEED=7
 	@$(VENV)/python scripts/fetch_tables.py .tables

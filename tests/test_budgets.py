@@ -14,26 +14,26 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 46_110,
+    "app": 46_026,
     "app/cli": 2_655,
-    "app/compaction": 10_638,
+    "app/compaction": 10_636,
     "app/conversation": 2_074,
     "app/http": 3_302,
-    "app/inspector": 2_987,
-    "app/providers": 1_797,
-    "app/proxy": 2_983,
+    "app/inspector": 2_985,
+    "app/providers": 1_796,
+    "app/proxy": 3_007,
     "app/api": 2_857,
     "app/runtime": 592,
-    "app/settings": 1_985,
-    "app/store": 4_642,
+    "app/settings": 1_844,
+    "app/store": 4_650,
     "app/telemetry": 540,
     "app/tokens": 2_117,
     "app/formats": 6_557,
-    "tests": 60_247,
-    "lab": 11_190,  # 750 for Gemini in the simulator
+    "tests": 60_251,
+    "lab": 11_011,  # 750 for Gemini in the simulator
 }
 """Lines of Python by folder, at most."""
-FILES = 208
+FILES = 207
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12

@@ -170,7 +170,8 @@ class Compactor:
         return Stored(pins, tuple(chunks), tuple(boundaries))
 
     async def keep_mask(self, request: ChatRequest, boundary: MaskBoundary) -> None:
-        if (mask := request.policy.mask) is not None:
+        is_erased = self._store.writes.is_erased(*request.place, request.epoch)
+        if (mask := request.policy.mask) is not None and not is_erased:
             chain = request.conversation.chain
             place = chain[boundary.position], chain[boundary.start]
             await self._store.request_change(keep_mask, request.tenant, mask.key, *place, request.conversation_id)

@@ -141,6 +141,7 @@ class LeasedCompaction:
             # What was deleted while requests waited for it is not made again for them.
             waited_ms = round(1_000 * (monotonic() - began)) + SPARE_MS
             is_deleted = await self.store.task(is_revoked_within, request.tenant, range_, waited_ms)
+            is_deleted = is_deleted and not await self._is_stored(request)  # It may be another conversation's lease.
             return Compaction((), Outcome.DELETED if is_deleted else Outcome.AWAITED)
         task = self.tasks.start(self._run(request, job, lease), f"compaction for {request.request_id}")
         task.add_done_callback(lambda _: self.quotas.end(*place))
@@ -167,7 +168,8 @@ class LeasedCompaction:
             try:
                 async with asyncio.TaskGroup() as group:
                     heartbeat = group.create_task(self._keep_alive(lease))
-                    if request.purpose == "background" and not await self._is_stored(request):
+                    is_erased = self.store.writes.is_erased(*request.place, request.epoch)
+                    if is_erased or (request.purpose == "background" and not await self._is_stored(request)):
                         compaction = Compaction((), Outcome.DELETED)
                     elif await self._is_overtaken(request, job.known):
                         compaction = Compaction((), Outcome.AWAITED)

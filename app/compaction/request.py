@@ -115,6 +115,8 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_onl
     """Seconds that a compaction may hold the request."""
     purpose: Purpose = "summary"
     """Purpose of its summaries."""
+    epoch: int = 0
+    """Epoch of the erasures when it was read."""
 
     @property
     def place(self) -> Place:

@@ -145,7 +145,7 @@ class Code(StrEnum):
 
     PAYLOAD_REFUSED = (
         "payload_refused",
-        "the provider refused how the messages stand that Steno made of this history; less was done, and will be",
+        "the provider refused the payload that Steno made of this history; less was done, and will be",
         ": ",
     )
 

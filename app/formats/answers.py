@@ -98,8 +98,8 @@ class AnswerEditor:
     """Whether the answer said that it is over, or came in one piece."""
     failed: bool = field(default=False, init=False)
     """Whether the provider ended the stream with an error frame."""
-    refusal: bytes = field(default=b"", init=False)
-    """The error frame, where nothing else had come: in truth the request was refused."""
+    error: bytes = field(default=b"", init=False)
+    """Data of the error frame that ended the stream: a refusal, if the model had said nothing before."""
     provider: dict[str, bytes] = field(default_factory=dict, init=False)
     """Members of the provider's own frames that were replaced by ours."""
 
@@ -181,9 +181,7 @@ class AnswerEditor:
         raise NotImplementedError
 
     def _fail(self, error: bytes) -> None:
-        """Note an error frame: it is a refusal where nothing that counts came before."""
-        self.refusal = self.refusal if self.begun or self.failed else error
-        self.failed = True
+        self.error, self.failed = self.error or error, True
 
     def _last_members(self) -> bytes:
         """The last members, with what the provider said of itself where that was replaced."""

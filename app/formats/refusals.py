@@ -38,6 +38,16 @@ MISSING_PATH_STATUSES = frozenset({404, 405, 501})
 _REASONLESS_STATUSES = frozenset({400, 413})
 _OTHER_REASONS = frozenset({401, 402, 403, 404})
 """Statuses that a body names where the answer itself has another one."""
+_STATUSES = {
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "api_error": 500,
+    "server_error": 500,
+    "service_unavailable": 503,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""Statuses of errors that some servers send in a stream they began with 200."""
 CUT_WORDS = (b'length"', b'"max_tokens"', b'"incomplete"', b"context")
 """Words of answers that ended at a bound; without any of these an answer need not be looked into."""
 
@@ -115,6 +125,12 @@ def classify(status: int, body: object, *, first_frame: bool = False) -> Overflo
         no_reason = status in _REASONLESS_STATUSES and not said.fields and _PATTERNS["reasonless"].fullmatch(text)
         return Overflow("context_window", needs_pressure=True) if no_reason else None
     return None if found.limit is not None and found.limit < MIN_LIMIT else found
+
+
+def status_named(body: object) -> int | None:
+    """The status that an error frame stands for, by a number or a code; None where it names none."""
+    said = _said(body)
+    return said.status or next((_STATUSES[code] for code in said.codes if code in _STATUSES), None)
 
 
 @dataclass(slots=True)

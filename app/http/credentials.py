@@ -76,12 +76,12 @@ _SCHEMES = {b"basic": b"Basic", b"token": b"Token", b"apikey": b"ApiKey", b"api-
 def keys_in(headers: Iterable[tuple[bytes, bytes]], query: bytes = b"") -> list[bytes]:
     """Each key of a request once, in order of their bytes, without its `Bearer`. Names are in lower case.
 
-    Of a header or parameter that is repeated the last one counts.
+    Also those of a header or parameter that is repeated: a provider may read any of them.
     """
-    sent = {name: value for name, value in headers if name in KEYS}
+    sent = [value for name, value in headers if name in KEYS]
     if query:
-        sent |= {b"?" + name: value for name, value in map(_parameter, query.split(b"&")) if name in QUERY_KEYS}
-    return sorted({without_scheme(value.strip()) for value in sent.values()} - {b""})
+        sent += [value for name, value in map(_parameter, query.split(b"&")) if name in QUERY_KEYS]
+    return sorted({without_scheme(value.strip()) for value in sent} - {b""})
 
 
 def sends_key(headers: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from app.http.credentials import CREDENTIALS
 from app.http.hops import HOPS
-from app.http.own_headers import CALL, PREFIX
+from app.http.own_headers import CALL, PREFIX, are_of_steno
 from app.http.proxies import FAMILIES as TOLD_BY_PROXIES_FAMILIES
 from app.http.proxies import TOLD_BY_PROXIES
 
@@ -161,16 +161,14 @@ def with_missing(headers: Headers, needed: Iterable[tuple[bytes, bytes]]) -> Hea
 def returned(
     headers: Iterable[tuple[bytes, bytes]], own: Sequence[tuple[bytes, bytes]] = (), *, body_changed: bool = False
 ) -> Headers:
-    """The provider's headers for the client; a length that no longer holds is left out, and so is what `own` says."""
-    listed, said = list(headers), dict(own)
+    """The provider's headers for the client; a length that no longer holds is left out, and so is what only Steno says,
+    unless another Steno said it and there is nothing of our `own`."""
+    listed = list(headers)
+    prefixes = NOT_RETURNED_PREFIXES if not own and are_of_steno(listed) else (*NOT_RETURNED_PREFIXES, PREFIX)
     dropped = NOT_RETURNED_CHANGED if body_changed else NOT_RETURNED
     if named := _named_by_connection(listed):
         dropped |= named
-    kept = [
-        header
-        for header in listed
-        if header[0] not in dropped and header[0] not in said and not header[0].startswith(NOT_RETURNED_PREFIXES)
-    ]
+    kept = [header for header in listed if header[0] not in dropped and not header[0].startswith(prefixes)]
     kept += own
     return kept
 

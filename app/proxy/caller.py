@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from app.conversation.identity import Identity as Digests
 from app.conversation.lazy import lazy
 from app.errors import InvalidCredentials, InvalidRequest, MissingCredentials
+from app.formats import sse
 from app.formats.format import WireFormat
 from app.http.credentials import keys_in
 from app.http.proxies import Network, is_from_this_machine, is_trusted
@@ -33,6 +34,10 @@ from app.http.writing import RequestHead
 SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 ANNOUNCED_TIMEOUTS = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeout"})
 """Headers that say how long a client waits, in seconds: openai-python's, and openai-node's, which is rounded down."""
+SILENCE_SHARE = 1 / 3
+"""Share of the timeout a client announces for which a stream may be silent: one keep-alive may be late."""
+LEAST_SILENCE = 1.0
+"""Seconds for which a stream may be silent, whatever a client announces."""
 ANONYMOUS: Final = "anonymous"
 LONGEST_NAME = 500
 """Bytes of the name that a proxy sends in `clients.header`."""
@@ -80,6 +85,10 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
             return inf
         announced = (announced_seconds(self.header(name)) for name in ANNOUNCED_TIMEOUTS)
         return min((seconds for seconds in announced if seconds is not None), default=inf)
+
+    def longest_silence(self) -> float:
+        """Return the seconds for which a stream to it may be silent: less than usual if it waits for less."""
+        return min(sse.KEEP_ALIVE_SECONDS, max(LEAST_SILENCE, SILENCE_SHARE * self.patience()))
 
     @lazy
     def _heads(self) -> dict[Upstream, RequestHead]:

@@ -194,9 +194,9 @@ class ChatEndpoint:
                     if not repeats or (pause := retries.pause()) is None:
                         raise
                 else:
-                    status, headers = attempt.answering.status, attempt.answering.headers
-                    is_refused = attempt.refusal is not None and attempt.refusal.kind != "other"
-                    if not repeats or is_refused or not is_repeatable(status, headers):
+                    refusal, headers = attempt.refusal, attempt.answering.headers
+                    status = attempt.answering.status if refusal is None else refusal.status
+                    if not repeats or not status or not is_repeatable(status, headers):
                         return
                     if (pause := retries.pause(headers)) is None:
                         return
@@ -249,7 +249,7 @@ class ChatEndpoint:
     def _record(self, exchange: Exchange, request: ChatRequest) -> None:
         """Learn from the answer, write behind what was sent, and make the next summary where one will be due."""
         services, attempt, editor = self._services, exchange.attempt, exchange.editor
-        if attempt is None:
+        if attempt is None or services.store.writes.is_erased(request.tenant, request.conversation_id, request.epoch):
             return
         if editor is not None:
             usage = attempt.calls[-1].usage = editor.usage

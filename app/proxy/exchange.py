@@ -256,8 +256,10 @@ class Refusal(Struct, frozen=True):
     kind: Literal["usage", "thinking", "order", "size", "other"]
     """Subject: the report of a stream's usage, signed thinking, the order of the messages, the size, or something that
     no other payload helps with."""
+    status: int = 0
+    """Status of a refusal for another reason, or the one that an error in the beginning of a stream stands for."""
     said: str = ""
-    """Words of the provider about the order."""
+    """Words of the provider about the order, or the status of a refusal for another reason."""
     overflow: Overflow | None = None
     limit_is_learnt: bool = False
     """True if the limit of the overflow measures later requests."""

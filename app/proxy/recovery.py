@@ -11,6 +11,7 @@ The messages are changed once at most. What is refused beside them (usage, think
 | the size, with the output cap added | a lower output cap | if it is answered: the provider adds the cap |
 | the size | a smaller prompt | the limit that the refusal names, which holds if the prompt is answered |
 | nothing, but the answer is empty for want of room | a smaller prompt | the room that prompt and answer took |
+| a changed payload, for another reason (400, 422) | the client's own bytes, if they fit | as for another order |
 
 A refused view that cannot be changed stays refused. Unchanged repeats are `RetryBudget`'s.
 """
@@ -28,7 +29,7 @@ import structlog
 from msgspec.structs import replace
 
 from app.compaction.budget import Overflow, Payload, Recovery, least_room, recover
-from app.compaction.fallback import capped
+from app.compaction.fallback import Decision, capped
 from app.compaction.verify import order_of
 from app.compaction.view import without_thinking
 from app.conversation.reasons import Code, because
@@ -43,6 +44,7 @@ from app.formats.refusals import (
     is_error,
     refused_shape,
     says_no_such_path,
+    status_named,
 )
 from app.http.connection import Exchange as UpstreamExchange
 from app.http.relayed import EVENT_STREAM, media_type
@@ -51,11 +53,12 @@ from app.providers.providers import StreamedUsage
 from app.providers.windows import overflow_in
 from app.proxy.exchange import Attempt, Exchange, Refusal
 from app.proxy.learn import learn_cut, learn_limit, learn_overflow, learn_refused_thinking, learn_streamed_usage
-from app.proxy.reply import peek, read_beginning
+from app.proxy.reply import FIRST_PIECE_SECONDS, peek, read_beginning
 from app.proxy.stream import announce
 
 log = structlog.get_logger("steno.observe")
 
+UNKNOWN_FAULT_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 MOST_REPEATS = 2
 """Maximum number of repetitions, as in OpenAI's SDKs, whose pauses these are, too."""
 FIRST_PAUSE_SECONDS = 0.5
@@ -87,9 +90,11 @@ async def _inspect_beginning(exchange: Exchange, attempt: Attempt, answering: Up
     """Look whether an answer with status 200 is an overflow in truth: an error, or nothing for want of room."""
     kind, format_ = media_type(answering.headers), attempt.request.format
     if kind == EVENT_STREAM:
-        editor, says_something = await read_beginning(answering, format_)
-        if editor.refusal:
-            attempt.refusal = await _read_refusal(exchange, attempt, editor.refusal, first_frame=True)
+        is_changed = attempt.decision.view is not None
+        seconds = exchange.caller.longest_silence() if is_changed else FIRST_PIECE_SECONDS
+        editor, says_something = await read_beginning(answering, format_, seconds)
+        if editor.error and not says_something:
+            attempt.refusal = await _read_refusal(exchange, attempt, editor.error, first_frame=True)
         elif editor.complete and not says_something:
             attempt.refusal = _cut_short(attempt, editor, is_empty=True)
     elif kind == "application/json":
@@ -127,12 +132,16 @@ async def _read_refusal(exchange: Exchange, attempt: Attempt, body: bytes, *, fi
             without = await request.beside(services.work.do, leaving_out)
             if without is not view or request.wire.thinking == "enabled":
                 return Refusal("thinking", view=without)
-    if (overflow := overflow_in(status, headers, body, first_frame=first_frame)) is not None:
+    overflow = overflow_in(status, headers, body, first_frame=first_frame)
+    if overflow is not None and overflow.needs_pressure and _recovery(attempt, overflow) is None:
+        overflow = None  # A refusal without a reason, of a prompt far from the window.
+    if overflow is not None:
         refusal = Refusal("size", overflow=overflow)
     elif view is not None and (said := refused_shape(status, body, first_frame=first_frame)) is not None:
-        refusal = Refusal("order", said)
+        refusal = Refusal("order", said=said)
     else:
-        return Refusal("other")
+        named = status_named(decoded_body(body)) if first_frame else None
+        return Refusal("other", named or status, f"the provider answered with status {status}")
     if first_frame:
         attempt.mark_refused()
     if overflow is not None and await learn_limit(services, attempt, overflow, body):
@@ -169,7 +178,20 @@ async def choose_recovery(exchange: Exchange, refused: Attempt) -> Attempt | Non
             return None if lower is decision else exchange.begin_attempt(request, lower)
         case "size" if refusal.overflow is not None and request.compaction:
             return await _make_smaller(exchange, refused, refusal.overflow)
+        case "other":
+            return _as_it_came(exchange, refused, refusal.said)
     return None
+
+
+def _as_it_came(exchange: Exchange, refused: Attempt, said: str) -> Attempt | None:
+    """The client's own bytes in place of a changed payload that was refused for an unknown reason; None where they
+    exceed the limit, or hold refused thinking."""
+    request, status = refused.request, refused.answering.status
+    if refused.decision.view is None or status not in UNKNOWN_FAULT_STATUSES or request.thinking_from:
+        return None
+    if not request.conversation.is_within(request.budget.limit):
+        return None
+    return exchange.begin_attempt(request, Decision(None, why=because(Code.PAYLOAD_REFUSED, said)))
 
 
 async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow) -> Attempt | None:
@@ -228,7 +250,7 @@ def learn_recovery(exchange: Exchange, refused: Attempt, changed: Attempt, *, is
     request, refusal = changed.request, refused.refusal
     if refusal is None:
         return
-    if refusal.kind == "order":
+    if refusal.kind in ("order", "other"):
         # Only an answer shows that the refused view was at fault: what is wrong with the client's own messages is
         # refused on every step.
         if not is_taken or changed.answering.status != HTTPStatus.OK or changed.refusal is not None:

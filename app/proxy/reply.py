@@ -28,7 +28,7 @@ from app.formats.sse import FrameSplitter, first_end, frames_in, last_end
 from app.http import own_headers
 from app.http.asgi import AbortedAnswer, ClientAnswer
 from app.http.connection import Exchange as UpstreamExchange
-from app.http.relayed import EVENT_STREAM, Headers, media_type, returned, value_of
+from app.http.relayed import EVENT_STREAM, Headers, media_type, returned
 from app.http.upstream import LONGEST_REFUSAL, UpstreamAnswer, arrived_part, arrived_whole, is_over, read_into
 from app.http.upstream import Headers as Received
 from app.proxy.conversation_ids import encoded_name
@@ -41,7 +41,8 @@ log = structlog.get_logger("steno.bypass")
 
 FIRST_PIECE_SECONDS = 1.0
 """Seconds for which the beginning of a stream is held back, until the model says something: it may be an error, or end
-without a word because the prompt fills the window."""
+without a word because the prompt fills the window. Behind a changed payload it is held back as long as a stream may be
+silent."""
 FRAMES_AT_ONCE = 64
 """Frames of a stream that are passed on before others have their turn: one read can bring thirty thousand."""
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
@@ -184,16 +185,16 @@ async def peek(answering: UpstreamAnswer, most: int = LONGEST_REFUSAL, *, raises
     return peeked
 
 
-async def read_beginning(answering: UpstreamExchange, format_: WireFormat) -> tuple[AnswerEditor, bool]:
-    """Read a stream until the model says something, it ends, or `FIRST_PIECE_SECONDS` have passed. Returns what it
-    says of itself, and whether the model said something. Raises the upstream errors."""
-    until = monotonic() + FIRST_PIECE_SECONDS
+async def read_beginning(answering: UpstreamExchange, format_: WireFormat, seconds: float) -> tuple[AnswerEditor, bool]:
+    """Read a stream until the model says something, it ends, or so many seconds have passed. Returns what it says of
+    itself, and whether the model said something. Raises the upstream errors."""
+    until = monotonic() + seconds
     editor, splitter, seen = format_.answers.editor(), FrameSplitter(), 0
-    beginning = await answering.beginning(FIRST_PIECE_SECONDS)
+    beginning = await answering.beginning(seconds)
     while len(beginning) > seen:
         for frame in splitter.feed(beginning[seen:]):
             editor.edit(frame)
-            if editor.CONTENT.search(frame):
+            if not editor.failed and editor.CONTENT.search(frame):
                 return editor, True
         seen, left = len(beginning), until - monotonic()
         if left <= 0 or editor.ended or editor.failed:
@@ -205,7 +206,7 @@ async def read_beginning(answering: UpstreamExchange, format_: WireFormat) -> tu
 async def relay_answer(exchange: Exchange, attempt: Attempt) -> None:
     """Send the provider's status first, then its bytes with what was done to the context."""
     request, decision, answering = attempt.request, attempt.decision, attempt.answering
-    if decision.view is None and value_of(answering.headers, own_headers.STATUS):
+    if decision.view is None and own_headers.are_of_steno(answering.headers):
         await relay_as_sent(exchange, answering, [])  # Another Steno, which may have done more.
         return
     own, reports = context_headers(request, decision), exchange.services.events.body
@@ -318,6 +319,7 @@ async def relay_unread(exchange: Exchange, unread: Unread, *, remembers: bool) -
     """Relay a body unread, for the provider to judge. With `remembers` the call is entered into the ledger, also where
     the client leaves."""
     services, caller, reason, body = exchange.services, exchange.caller, unread.reason, exchange.body
+    writes, epoch = services.store.writes, services.store.writes.epoch
     path = None if reason.code is Code.SUMMARY_CALL else path_of(caller.target).decode("latin-1")
     exchange.headers = own = bypass(services, exchange.record, path, reason)
     reading = partial(caller.format.model_in, body)  # It may be readable where the rest is not.
@@ -328,7 +330,7 @@ async def relay_unread(exchange: Exchange, unread: Unread, *, remembers: bool) -
     try:
         await relay_as_sent(exchange, answering, unless_told(own, answering.headers), reader)
     finally:
-        if reader is not None:
+        if reader is not None and not writes.is_erased(caller.tenant, "", epoch):
             call = Call(answering.status, reader.usage if reader.ended else None)
             record_unread(exchange, provider, model, call, own[0][1].decode(), unread.body)
 
@@ -352,4 +354,4 @@ def bypass(services: Services, record: RequestRecord, path: str | None, reason: 
 
 def unless_told(own: Headers, answered: Received) -> Headers:
     """Return no headers if another Steno behind this one said what it did: that may be more."""
-    return [] if value_of(answered, own_headers.STATUS) else own
+    return [] if own_headers.are_of_steno(answered) else own

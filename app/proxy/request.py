@@ -199,7 +199,7 @@ async def parse_request(
 
     Raises `Unreadable` where an element of the history is no message, `UnknownUpstream`, and `InvalidRequest`.
     """
-    tenant, format_, wishes = caller.tenant, caller.format, wire.wishes
+    tenant, format_, wishes, epoch = caller.tenant, caller.format, wire.wishes, services.store.writes.epoch
     measure = await services.model_limits.measure(wire, caller, remember=remember)
     provider, rules = measure.provider, measure.rules
     name = find_name(services.throttle, wire, caller)
@@ -268,6 +268,7 @@ async def parse_request(
         recognised=recognised,
         heads=heads,
         events=events,
+        epoch=epoch,
         wait_seconds=wait if events != "off" else min(wait, PATIENCE_SHARE * caller.patience()),
     )
 

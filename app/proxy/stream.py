@@ -30,12 +30,6 @@ from app.proxy.reply import (
     status_member,
 )
 
-SILENCE_SHARE = 1 / 3
-"""Share of the timeout a client announces for which a stream may be silent: one keep-alive may be late."""
-KEEP_ALIVE_SECONDS = 10.0
-"""Seconds between keep-alives for a client that announces no timeout: less than any proxy on the way waits."""
-LEAST_SILENCE = 1.0
-"""Seconds between keep-alives, whatever a client announces."""
 MOST_OF_ANSWER = 256 << 20
 """Bytes that may come of a compressed answer: several times what the longest stream has."""
 HEADERS: Headers = [
@@ -122,11 +116,8 @@ class EarlyStream:
         await self._keep_alive(self._answered)
 
     async def _keep_alive(self, until: asyncio.Future[Any]) -> None:
-        """Send a keep-alive each time nothing was sent for a while: less than usual if the client announces that it
-        waits for less."""
-        patience = self._exchange.caller.patience()
-        seconds = min(KEEP_ALIVE_SECONDS, max(LEAST_SILENCE, SILENCE_SHARE * patience))
-        while not (await asyncio.wait({until}, timeout=seconds))[0]:
+        """Send a keep-alive each time nothing was sent for a while."""
+        while not (await asyncio.wait({until}, timeout=self._exchange.caller.longest_silence()))[0]:
             await self._exchange.client.body(self._events.keep_alive())
 
     async def _end_waiting(self) -> None:

@@ -6,6 +6,7 @@ divide the memory, and it does not grow with the number of caches.
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from threading import RLock
@@ -20,6 +21,8 @@ ENTRY_BYTES = 300
 MOST_AT_ONCE = 256
 """Entries that go for one that is kept: that takes a millisecond, in which all threads wait. Others go with the
 next."""
+
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -38,9 +41,9 @@ class Erased(Struct, frozen=True):
         return self.conversation_id is None or _storable(conversation_id) == _storable(self.conversation_id)
 
 
-def _storable(conversation_id: str) -> bytes:
+def _storable(conversation_id: str) -> str:
     """An id alike as a client sent it and as the database keeps it, which replaces what it cannot store."""
-    return conversation_id.replace("\0", "?").encode("ascii", "replace")
+    return _UNSTORABLE.sub("\ufffd", conversation_id)
 
 
 class _Entry(Generic[K, V]):

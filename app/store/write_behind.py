@@ -9,6 +9,7 @@ the database went away. It loses no summary, mask or pin: those are stored befor
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from itertools import islice
@@ -36,6 +37,8 @@ RETRY_SECONDS = 1.0
 TRIAL_SECONDS = 5.0
 """Time without anything to store after which it is tried whether something could be."""
 FLUSH_SECONDS = 10.0
+MOST_ERASED = 10_000
+"""Erasures that are remembered."""
 QUEUE_CONVERSATIONS = 10_000
 QUEUE_RECORDS = 20_000
 """Usage records, about 1 kB each."""
@@ -72,6 +75,10 @@ class WriteBehind:
         self._usage: dict[tuple[str, str, str], UsageRecord] = {}
         """Usage records by tenant, conversation and id."""
         self._usage_in_flight: dict[tuple[str, str, str], UsageRecord] = {}
+        self.epoch = 0
+        """Number of erasures at this process. A request stores nothing of what was erased in a later epoch than its."""
+        self._erased: deque[Erased] = deque(maxlen=MOST_ERASED)
+        """Latest erasures, in order."""
         self._cut_off: int | None = None
         """Number of a transaction that ended perhaps after its commit; what is in flight was in it."""
         self._writing = asyncio.Lock()
@@ -205,7 +212,15 @@ class WriteBehind:
                 *(_remove(queue, what) for queue in (self._usage_in_flight, self._usage)),
             ]
             self.histories.erase(what)
+            self._erased.append(what)
+            self.epoch += 1
             return erased or any(waited)
+
+    def is_erased(self, tenant: str, conversation_id: str, epoch: int) -> bool:
+        """True if a conversation was erased at this process after an epoch; also if that is too long ago to say."""
+        later = self.epoch - epoch
+        latest = islice(reversed(self._erased), later)
+        return later > MOST_ERASED or any(erased.covers(tenant, conversation_id) for erased in latest)
 
     async def _write_next(self, most: int) -> int:
         """Store the first conversations and records, at most so many of each, in one transaction, and return how many

@@ -390,7 +390,6 @@ def test_a_stream_tells_its_usage_and_its_end(spoken: WireFormat, samples: Sampl
     assert editor.complete
     assert editor.begun
     assert not editor.failed
-    assert not editor.refusal
     assert not editor.window_full
     assert editor.text_bytes > 0
     assert editor.CONTENT.search(b"".join(samples.stream))
@@ -527,7 +526,7 @@ def test_an_error_after_early_frames_passes_in_the_providers_words(
     early.closed({})
     editor = spoken.answers.editor(TOLD, request, early)
     assert editor.edit(samples.overflow_frame) == samples.overflow_frame
-    assert editor.refusal
+    assert editor.error
 
 
 # Errors
@@ -569,16 +568,11 @@ def test_a_refusal_for_the_prompts_size_is_recognised(spoken: WireFormat, sample
     assert not spoken.answers.refuses_to_tell_usage(body)
 
 
-def test_a_refusal_in_the_first_frame_is_recognised_and_a_later_one_is_an_error(
-    spoken: WireFormat, samples: Samples
-) -> None:
+def test_a_refusal_in_a_stream_is_recognised(spoken: WireFormat, samples: Samples) -> None:
     editor = spoken.answers.editor()
-    frames_of(editor, FrameSplitter().feed(samples.overflow_frame))
-    assert classify(200, decoded_body(editor.refusal), first_frame=True) is not None
-    editor = spoken.answers.editor()
-    frames_of(editor, (*samples.stream[: samples.ends_at], samples.overflow_frame))
-    assert (editor.failed, editor.complete, editor.refusal) == (True, True, b"")
-    assert not editor.refusal
+    frames_of(editor, (*samples.stream[:1], *FrameSplitter().feed(samples.overflow_frame)))
+    assert (editor.failed, editor.complete) == (True, True)
+    assert classify(200, decoded_body(editor.error), first_frame=True) is not None
 
 
 # Summaries

@@ -7,11 +7,12 @@ import pytest
 from app.runtime.caches import Erased
 
 
-@pytest.mark.parametrize("conversation_id", ["one", "", "with spaces", "nul\0", "\ud800half"])
+@pytest.mark.parametrize("conversation_id", ["one", "", "with spaces", "nul\0", "\ud800half", "caf\u00e9"])
 def test_an_erased_conversation_covers_itself_alone(conversation_id: str) -> None:
     erased = Erased("tenant", conversation_id)
     assert erased.covers("tenant", conversation_id)
     assert not erased.covers("tenant", "other")
+    assert not erased.covers("tenant", "caf?")
     assert not erased.covers("other", conversation_id)
 
 

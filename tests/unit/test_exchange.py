@@ -15,6 +15,7 @@ from app.errors import UpstreamUnreachable
 from app.main import create_app
 from app.proxy.services import Services
 from app.settings import load
+from app.store.conversations import find_conversation
 from tests.e2e import running
 from tests.e2e.histories import chat, used
 
@@ -146,9 +147,38 @@ async def test_what_was_refused_twice_is_not_sent_a_third_time() -> None:
 
 async def test_the_usage_in_a_stream_of_another_steno_teaches_nothing() -> None:
     body = STREAM.body.replace(b'"stop"}]', b'"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":1}')
-    async with before(Given(200, body, (*STREAM.headers, (b"x-context-status", b"summarized")))) as steno:
+    async with before(Given(200, body, (*STREAM.headers, (b"x-context-request-id", b"req_" + b"0" * 24)))) as steno:
         calls: list[Any] = []
         steno.services.ledger.record = lambda **call: calls.append(call["tokens"].prompt)  # type: ignore[method-assign]
         await steno.post(chat(stream=True))
         steno.services.store.writes.catch_up()
     assert calls == [None]
+
+
+@pytest.mark.parametrize("conversation_id", ["one", None])
+async def test_a_request_under_way_stores_nothing_of_what_is_erased_meanwhile(conversation_id: str | None) -> None:
+    async with before(given()) as steno:
+        services, upstream = steno.services, steno.services.providers.default.upstream
+        tenant = services.authenticator.identify([(b"authorization", b"Bearer k")], "127.0.0.1").tenant
+        relay = upstream.relay
+
+        async def stored() -> tuple[bool, int]:
+            writes = services.store.writes
+            writes.catch_up()
+            waiting = writes.records
+            return await services.store.rest(find_conversation, tenant, "one") is not None, waiting
+
+        async def erase_meanwhile(*asked: Any) -> Any:
+            erasing = services.erase(tenant) if conversation_id is None else services.delete(tenant, conversation_id)
+            await erasing
+            return await relay(*asked)
+
+        body = chat(conversation_id="one")
+        await steno.post(body)
+        assert await stored() == (True, 1)
+        upstream.relay = erase_meanwhile  # type: ignore[method-assign, assignment]
+        assert (await steno.post(body)).status_code == 200
+        assert await stored() == (False, 0)
+        upstream.relay = relay  # type: ignore[method-assign]
+        await steno.post(body)
+        assert await stored() == (True, 1)

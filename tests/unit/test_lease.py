@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from app.compaction.background import Quotas
 from app.compaction.chunks import Outcome
 from app.compaction.lease import SIDE_BY_SIDE, CompactionJob, LeasedCompaction, _Calls
+from app.store.conversations import ConversationStatus
 
 TRANSCRIPT: Any = SimpleNamespace(chain=SimpleNamespace(positions={}))
 REQUEST: Any = SimpleNamespace(tenant="t", place=("t", "c"), conversation=TRANSCRIPT)
@@ -19,16 +21,17 @@ BUILDER: Any = SimpleNamespace(plan=SimpleNamespace(range=None))
 
 
 @pytest.mark.parametrize(
-    ("seconds", "waits", "is_deleted", "outcome"),
+    ("seconds", "waits", "is_revoked", "is_stored", "outcome"),
     [
-        (9.0, True, False, Outcome.AWAITED),
-        (9.0, True, True, Outcome.DELETED),
-        (0.0, True, False, Outcome.TAKES_TOO_LONG),
-        (9.0, False, False, Outcome.TAKES_TOO_LONG),
+        (9.0, True, False, False, Outcome.AWAITED),
+        (9.0, True, True, False, Outcome.DELETED),
+        (9.0, True, True, True, Outcome.AWAITED),
+        (0.0, True, False, False, Outcome.TAKES_TOO_LONG),
+        (9.0, False, False, False, Outcome.TAKES_TOO_LONG),
     ],
 )
 async def test_it_is_waited_for_as_long_as_there_is_time_and_the_wait_is_measured(
-    seconds: float, waits: bool, is_deleted: bool, outcome: Outcome
+    seconds: float, waits: bool, is_revoked: bool, is_stored: bool, outcome: Outcome
 ) -> None:
     async def is_busy(*_: object) -> str:
         return "busy"
@@ -37,13 +40,18 @@ async def test_it_is_waited_for_as_long_as_there_is_time_and_the_wait_is_measure
         return True
 
     async def was_revoked(*_: object) -> bool:
-        return is_deleted
+        return is_revoked
+
+    async def status(*_: object) -> ConversationStatus:
+        return ConversationStatus(False, datetime.now(UTC) if is_stored else None)
 
     measured: list[float] = []
     announced: list[bool] = []
     nothing: Any = None
     metrics: Any = SimpleNamespace(lease_waits=SimpleNamespace(observe=measured.append))
-    store: Any = SimpleNamespace(take_lease=is_busy, lease_ended=is_ended, task=was_revoked)
+    store: Any = SimpleNamespace(
+        take_lease=is_busy, lease_ended=is_ended, task=was_revoked, rest=status, lease_ttl_ms=15_000
+    )
     leased = LeasedCompaction(
         store, nothing, nothing, nothing, nothing, nothing, metrics, nothing, nothing, Quotas(1), "me"
     )

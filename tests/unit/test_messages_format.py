@@ -467,8 +467,6 @@ def test_a_stream_that_begins_with_a_ping_has_not_begun() -> None:
     editor = MESSAGES.answers.editor(TOLD)
     editor.edit(PING)
     assert not editor.begun
-    editor.edit(frame("error", error={"type": "overloaded_error", "message": "Overloaded"}))
-    assert editor.refusal
 
 
 def test_nothing_is_learnt_from_the_sum_of_several_prompts() -> None:

@@ -235,15 +235,6 @@ def test_a_usage_is_taken_out_wherever_it_stands(usage: bytes, choices: bytes) -
         assert b"usage" not in editor.edit(frame)
 
 
-def test_an_error_before_anything_else_is_kept_as_a_refusal_and_a_later_one_is_not() -> None:
-    early, late = CompletionEditor(b"", b""), CompletionEditor(b"", b"")
-    frame = event(b'{"error":{"message":"too long"}}')
-    assert early.edit(frame) == frame
-    late.edit(usage_frames()[0])
-    late.edit(frame)
-    assert (early.refusal, late.refusal) == (b'{"error":{"message":"too long"}}', b"")
-
-
 @pytest.mark.parametrize(("reason", "full"), [(b"model_context_window_exceeded", True), (b"length", False)])
 def test_an_end_that_the_window_brought_is_remembered_with_what_was_written(reason: bytes, full: bool) -> None:
     editor = CompletionEditor(b'"a":1', b'"b":2')
