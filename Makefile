@@ -39,7 +39,7 @@ STENO_ALONE = default,default+prices,default+prefix
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall survival rivals exchanges test release-check properties coverage schema histories clients agents replays lease fuzz faults chaos fleet isolation poisoning scale bench accuracy costs canaries lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
+.PHONY: help help-all run simulator demo doctor replay recall rivals exchanges test release-check properties coverage schema histories clients agents replays lease fuzz faults chaos fleet isolation poisoning scale bench accuracy costs canaries lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -80,11 +80,6 @@ recall: dev-env ## what questions find in the payloads that ask them: FILE=dialo
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(STENO) replay '$(or $(FILE),$(error make recall needs FILE=...))' --recall $(MEASURED) \
 		$(if $(QUESTIONS),--questions '$(QUESTIONS)')
-
-survival: dev-env ## which exact values outlive compactions: FILE=conversations.jsonl; options: CHAIN=10 PRESETS WINDOWS RATIOS
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(STENO) replay '$(or $(FILE),$(error make survival needs FILE=...))' --survival $(MEASURED) \
-		$(if $(CHAIN),--chain '$(CHAIN)')
 
 exchanges: dev-env ## play the golden exchanges and write the recordings that differ anew; options: ONLY=overflow
 	@$(VENV)/python scripts/fetch_tables.py .tables

@@ -12,13 +12,12 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RUN = PROJECT["project"]["dependencies"]
-LAB = PROJECT["project"]["optional-dependencies"]["lab"]
 GROUPS = PROJECT["dependency-groups"]
 
 # What `make lock` compiles into each file.
 LOCKS = {
     "run": RUN,
-    "dev": [*RUN, *LAB, *GROUPS["test"], *GROUPS["lint"], *GROUPS["build"], *GROUPS["docs"]],
+    "dev": [*RUN, *GROUPS["test"], *GROUPS["lint"], *GROUPS["build"], *GROUPS["docs"]],
     "build": GROUPS["build"],
     "tables": GROUPS["tables"],
 }

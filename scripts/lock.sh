@@ -17,6 +17,6 @@ lock() { # file, then what goes in it
 
 upgrade=${1:-}
 lock run pyproject.toml
-lock dev pyproject.toml --extra lab --extra mcp --extra otel --group test --group lint --group build --group docs --constraints requirements/run.txt
+lock dev pyproject.toml --extra mcp --extra otel --group test --group lint --group build --group docs --constraints requirements/run.txt
 lock build --group build
 lock tables --group tables --no-deps

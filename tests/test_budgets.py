@@ -29,8 +29,8 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 2_117,
     "app/formats": 6_557,
-    "tests": 60_251,
-    "lab": 11_011,  # 750 for Gemini in the simulator
+    "tests": 59_969,
+    "lab": 10_304,
 }
 """Lines of Python by folder, at most."""
 FILES = 207

@@ -40,8 +40,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 PASSED_ON: Any = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """Settings of a command whose arguments are read elsewhere."""
 LEAST_WINDOW = 1_000
-BROUGHT_BY_LAB = frozenset({"anthropic", "lab", "openai"})
-"""Packages that the extra `lab` installs."""
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Errors of output that has no room; where nobody reads it any more, the command just ends."""
 Window = Annotated[int | None, typer.Option(min=LEAST_WINDOW, help="Context window of every model, in tokens.")]
@@ -115,18 +113,6 @@ def _silence_log() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
 
 
-def of_lab(module: str, status: int = 1) -> Any:
-    """Import a module of the lab, an extra; exit with this status if it is not installed."""
-    try:
-        return import_module(f"lab.{module}")
-    except ModuleNotFoundError as error:
-        if error.name not in BROUGHT_BY_LAB:
-            raise
-    from app.settings.checks import install_command
-
-    fail(f"This needs the extra `lab`: {install_command('lab')}.", status)
-
-
 def keep_quiet() -> None:
     """Silence all logging, for commands that run servers of their own and print the result."""
     import structlog
@@ -137,7 +123,7 @@ def keep_quiet() -> None:
 
 def _pass_on(context: typer.Context) -> None:
     """Run a command of the lab, which reads its own arguments."""
-    of_lab("commands.cli").run(context)
+    import_module("lab.commands.cli").run(context)
 
 
 @cli.command()

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from app import __version__
 from app.cli import ports
-from app.cli.child import CANNOT_START, Child
+from app.cli.child import Child
 from app.cli.inside import at_window
 from app.cli.logs import configure_logging
 from app.cli.server import SWITCH_SECONDS, cannot_listen, with_password
@@ -141,14 +141,9 @@ def is_anthropic(settings: Settings) -> bool:
 @contextmanager
 def _simulated(options: Options) -> Iterator[str]:
     """Run a scripted provider in this process; yields its base URL."""
-    from app.cli.main import of_lab  # noqa: PLC0415 - the command line imports this module
-
     count = Tokenizer(tables_folder()).counter(rules_for("gpt-4o").encoding)
-    with (
-        of_lab("simulator", CANNOT_START)
-        .Simulator(window=options.window or SIMULATED_WINDOW, models="any", count=count)
-        .serve() as server
-    ):
+    simulator = import_module("lab.simulator").Simulator  # which Steno's own packages do not import
+    with simulator(window=options.window or SIMULATED_WINDOW, models="any", count=count).serve() as server:
         yield f"{server.url}/v1"
 
 

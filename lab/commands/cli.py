@@ -14,14 +14,14 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.main import get_command
 
-from app.cli.main import LEAST_WINDOW, Upstream, fail, failing_on, keep_quiet, of_lab
+from app.cli.main import LEAST_WINDOW, Upstream, fail, failing_on, keep_quiet
 
 cli = typer.Typer(
     rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]}, add_completion=False
 )
 
 Model = Annotated[str | None, typer.Option(help="The provider's model; needed with --upstream.")]
-Written = Literal["messages", "responses"]
+Written = Literal["messages", "responses", "gemini"]
 Presets = Annotated[str | None, typer.Option(help="Replay with these presets: `all`, or names with commas.")]
 
 MODEL_IS_NEEDED = "--upstream needs --model, such as gpt-4o-mini."
@@ -55,9 +55,10 @@ def demo() -> None:
     """Hold a long conversation with and without Steno, against a simulated provider: no key, no network."""
     keep_quiet()
     from app.settings import ConfigurationError
+    from lab.commands.demo import hold_conversation
 
     with failing_on(ConfigurationError):
-        sys.exit(of_lab("commands.demo").hold_conversation())
+        sys.exit(hold_conversation())
 
 
 @cli.command()
@@ -73,9 +74,6 @@ def replay(
     model: Model = None,
     presets: Presets = None,
     recall: Annotated[bool, typer.Option("--recall", help="Measure what the files' questions could reach.")] = False,
-    survival: Annotated[
-        bool, typer.Option("--survival", help="Measure which exact values outlive the compactions.")
-    ] = False,
     recall_ratio: Annotated[
         str | None, typer.Option(help="Measure with these shares of the limit for recalled passages, such as 0,0.05.")
     ] = None,
@@ -91,19 +89,13 @@ def replay(
     refuse(
         (upstream and not model, MODEL_IS_NEEDED),
         (recall and chain > 1, "--recall needs conversations as they are, without --chain."),
-        (recall and survival, "--recall and --survival exclude each other."),
         (questions and not recall, "--questions is for --recall."),
     )
-    replaying = of_lab("commands.replay")
-    unreadable = of_lab("replay.recordings").UnreadableRecording
     from app.settings import ConfigurationError
+    from lab.commands.replay import Options, measure_recall
+    from lab.commands.replay import replay as play
+    from lab.replay.recordings import UnreadableRecording
 
-    options = replaying.Options(files, windows, presets, ratios, chain, limit, upstream, model, as_json, written)
-    with failing_on(unreadable, ConfigurationError):
-        if recall:
-            status = replaying.measure_recall(options, questions)
-        elif survival:
-            status = replaying.measure_survival(options)
-        else:
-            status = replaying.replay(options)
-    sys.exit(status)
+    options = Options(files, windows, presets, ratios, chain, limit, upstream, model, as_json, written)
+    with failing_on(UnreadableRecording, ConfigurationError):
+        sys.exit(measure_recall(options, questions) if recall else play(options))

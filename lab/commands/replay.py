@@ -1,13 +1,12 @@
 """`steno replay`: recordings in, tables of what happened out, and exit status 1 if anything went missing.
 
-`--recall` and `--survival` play the same recordings, and measure the payloads.
+`--recall` plays the same recordings, and measures the payloads.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,21 +14,22 @@ from typing import Any
 import typer
 
 from app.cli.terminal import print_json
-from lab.formats.known import FORMATS, MESSAGES
+from lab.formats.known import FORMATS
 from lab.replay.converting import converted
-from lab.replay.player import Aside, Played, Player
+from lab.replay.player import Played, Player
 from lab.replay.presets import MAY_REFUSE, chosen, settings_of
 from lab.replay.recall import Recall
-from lab.replay.recordings import Recording, UnreadableRecording, chain, read_recordings, with_questions
-from lab.replay.stage import Stage, stage
-from lab.replay.survival import Survival, Used, without_values
-from lab.replay.tables import Grid, by_kind, compared, values_needed, values_used
+from lab.replay.recordings import Question, Recording, UnreadableRecording, chain, read_recordings, with_questions
+from lab.replay.stage import stage
+from lab.replay.tables import by_kind, compared
 from lab.replay.tally import Tally
 
 PARTS = 10
 SHOWN = 20
-"""Lines about violations, and about absent values."""
+"""Lines about violations."""
 DEFAULT_MODEL = "gpt-4o"
+KEYS = {"messages": "ANTHROPIC_API_KEY", "gemini": "GEMINI_API_KEY"}
+"""Variables with the provider's key by format; otherwise OpenAI's."""
 NO_KEY = "sk-replay"
 """The client wants one; the simulator takes any."""
 AS_SET = "as set"
@@ -111,29 +111,15 @@ def measure_recall(options: Options, questions: Path | None) -> int:
     found = []
     for variant in options.variants():
         recall = Recall()
-        found.append((variant, recall, _played(asked, variant, options, asides=recall.asides)))
+        found.append((variant, recall, _played(asked, variant, options, recall.see)))
+    if options.as_json:
+        print_json(
+            [{**variant.as_json(), **recall.as_json(), "replay": tally.as_json()} for variant, recall, tally in found]
+        )
+        return _status(tally for _, _, tally in found)
     named = [(variant.name, recall.outcomes, tally) for variant, recall, tally in found]
-    return _print_measured(found, options, by_kind(named, options.windows, options.names))
-
-
-def measure_survival(options: Options) -> int:
-    """Look which exact values of a conversation stand in its payloads after it was compacted."""
-    recordings = options.recordings()
-    found = []
-    for variant in options.variants():
-        survival = Survival()
-        tally = _played(recordings, variant, options, survival.see, summary_edit=without_values)
-        found.append((variant, survival, tally))
-    used = [(variant.name, survival.used) for variant, survival, _ in found]
-    needed = [(variant.name, survival.needed) for variant, survival, _ in found]
-    grids = (
-        values_used(used, options.windows, options.names),
-        values_needed(needed, options.windows, options.names),
-    )
-    status = _print_measured(found, options, *grids)
-    for name, values in used:
-        _list(f"{name}: ", [_absence(each) for each in values if not each.stands])
-    return status
+    typer.echo(f"{by_kind(named, options.windows, options.names).markdown()}\n")
+    return _print_tallies([(name, tally) for name, _, tally in named], options)
 
 
 # Playing
@@ -143,56 +129,26 @@ def _played(
     recordings: Sequence[Recording],
     variant: Variant,
     options: Options,
-    see: Callable[[Played], None] = lambda _: None,
-    asides: Callable[[Played], Iterable[Aside]] = lambda _: (),
-    summary_edit: Callable[[str], str] = str,
+    heard: Callable[[Question, Played], object] | None = None,
 ) -> Tally:
     """All of them on a stage of their own, with a line on standard error for each tenth of the requests."""
     requests, done = sum(len(recording.requests) for recording in recordings), 0
 
-    def answered(request: Played) -> None:
+    def answered(_: Played) -> None:
         nonlocal done
-        see(request)
         done += 1
         if done * PARTS // requests > (done - 1) * PARTS // requests:
             typer.echo(f"{variant.name}: {done:,} of {requests:,} requests ({done / requests:.0%})", err=True)
 
-    with _on_stage(variant, options, summary_edit) as set_up:
+    compaction, model = settings_of(variant.preset, variant.recall_ratio), options.model or DEFAULT_MODEL
+    api_key = os.environ.get(KEYS.get(options.written or "", "OPENAI_API_KEY")) if options.upstream else None
+    with stage(model, variant.window, options.upstream, compaction) as set_up:
+        player = Player(set_up.base_url, set_up.provider, model, set_up.count, api_key or NO_KEY)
         tally = Tally(variant.name, variant.window, variant.preset in MAY_REFUSE)
-        return _player(options, set_up).play(recordings, tally, answered, asides)
-
-
-def _on_stage(
-    variant: Variant, options: Options, summary_edit: Callable[[str], str] = str
-) -> AbstractContextManager[Stage]:
-    compaction = settings_of(variant.preset, variant.recall_ratio)
-    return stage(options.model or DEFAULT_MODEL, variant.window, options.upstream, compaction, summary_edit)
-
-
-def _player(options: Options, set_up: Stage) -> Player:
-    variable = "ANTHROPIC_API_KEY" if options.written == MESSAGES.name else "OPENAI_API_KEY"
-    return Player(
-        base_url=set_up.base_url,
-        provider=set_up.provider,
-        model=options.model or DEFAULT_MODEL,
-        count=set_up.count,
-        api_key=(os.environ.get(variable) if options.upstream else None) or NO_KEY,
-    )
+        return player.play(recordings, tally, answered, heard)
 
 
 # Printing
-
-
-def _print_measured(found: Sequence[tuple[Variant, Recall | Survival, Tally]], options: Options, *grids: Grid) -> int:
-    """Print what was measured of each variant, and the tallies."""
-    if options.as_json:
-        print_json(
-            [{**variant.as_json(), **seen.as_json(), "replay": tally.as_json()} for variant, seen, tally in found]
-        )
-        return _status(tally for _, _, tally in found)
-    for grid in grids:
-        typer.echo(f"{grid.markdown()}\n")
-    return _print_tallies([(variant.name, tally) for variant, _, tally in found], options)
 
 
 def _print_tallies(lines: Sequence[tuple[str, Tally]], options: Options) -> int:
@@ -211,11 +167,6 @@ def _status(tallies: Iterable[Tally]) -> int:
 
 def _violations(tally: Tally) -> list[str]:
     return [f"{each.conversation}, request {each.request}: {each.kind}: {each.sentence}" for each in tally.violations]
-
-
-def _absence(used: Used) -> str:
-    where = f"{used.conversation}, request {used.request}"
-    return f"{where}: {used.value.text} was last said {used.ago:,} messages before, and is not in the payload."
 
 
 def _list(where: str, lines: Sequence[str]) -> None:

@@ -64,6 +64,13 @@ class ReplayFormat(ABC):
         """Whether requests are posted to this path."""
         return path == self.path
 
+    def posted(self, model: str, stream: bool) -> tuple[str, dict[str, Any]]:
+        """Path of a request, and the members that it needs beside the history."""
+        return self.path, {"model": model, **({"stream": True} if stream else {})}
+
+    def key_headers(self, api_key: str) -> dict[str, str]:
+        return {"authorization": f"Bearer {api_key}"}
+
     def raw_messages(self, body: bytes) -> list[bytes]:
         """Elements of the history in a request's body, each with its own bytes; what stands beside it is the first."""
         given = member_of(body, self.history)

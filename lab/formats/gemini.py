@@ -44,6 +44,13 @@ class Gemini(ReplayFormat):
     def is_posted(self, path: str) -> bool:
         return POSTED.fullmatch(path) is not None
 
+    def posted(self, model: str, stream: bool) -> tuple[str, dict[str, Any]]:
+        method = "streamGenerateContent?alt=sse" if stream else "generateContent"
+        return f"/v1beta/models/{model}:{method}", {}
+
+    def key_headers(self, api_key: str) -> dict[str, str]:
+        return {"x-goog-api-key": api_key}
+
     def raw_messages(self, body: bytes) -> list[bytes]:
         told = _instructions(body)
         first = [msgspec.json.encode({**object_of(told), "role": "system"})] if told not in (b"", b"null") else []

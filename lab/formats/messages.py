@@ -11,6 +11,8 @@ from lab.formats.format import Called, Element, Reading, ReplayFormat, dicts, ev
 
 RESULT, USE, MARK = "tool_result", "tool_use", "cache_control"
 THINKING = frozenset({"thinking", "redacted_thinking"})
+MOST_OUTPUT = 1_024
+"""Tokens of an answer that a request allows: Messages have to name them."""
 READ = frozenset({"text", "tool_use", "tool_result", "search_result"})
 """Blocks of which a reader is shown the texts and the arguments, and nothing else."""
 
@@ -22,6 +24,13 @@ class Messages(ReplayFormat):
     beside = ("system", "tools")
     begins_with_user = True
     ids = ("id", "tool_use_id")
+
+    def posted(self, model: str, stream: bool) -> tuple[str, dict[str, Any]]:
+        path, members = super().posted(model, stream)
+        return path, {**members, "max_tokens": MOST_OUTPUT}
+
+    def key_headers(self, api_key: str) -> dict[str, str]:
+        return {"x-api-key": api_key, "anthropic-version": "2023-06-01"}
 
     def traits(self, element: Element, read: Reading) -> dict[str, Any]:  # noqa: ARG002
         blocks = blocks_of(element.get("content"))

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from lab.formats.format import Reading, ReplayFormat, dicts
-from lab.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
+from lab.formats.known import CHAT_COMPLETIONS, GEMINI, MESSAGES, RESPONSES
 from lab.formats.sent import INSTRUCTION_ROLES
 from lab.replay.recordings import Message, Recording, Remark, UnreadableRecording
 
@@ -36,8 +36,12 @@ def converted(recording: Recording, written: ReplayFormat) -> Recording:
         messages=tuple(made),
         remarks={n: Remark(first + places[r.index - leading], r.text) for n, r in recording.remarks.items()},
         format=written,
-        beside={**({member: instructions} if instructions else {}), **_tools(made)},
+        beside={**({member: _told(written, instructions)} if instructions else {}), **_tools(made)},
     )
+
+
+def _told(written: ReplayFormat, instructions: str) -> Any:
+    return {"parts": [{"text": instructions}]} if written is GEMINI else instructions
 
 
 def _read(message: Message) -> Reading:
@@ -49,27 +53,48 @@ def _read(message: Message) -> Reading:
 
 def _to_messages(messages: Sequence[Reading]) -> tuple[list[Message], list[int]]:
     """Messages of the elements, and the place of each among them."""
+    return _joined(messages, "content", "assistant", _blocks)
+
+
+def _to_gemini(messages: Sequence[Reading]) -> tuple[list[Message], list[int]]:
+    """Contents of the elements, and the place of each among them."""
+    names = {call.id: call.name for read in messages for call in read.calls}
+    return _joined(messages, "parts", "model", lambda read: _parts(read, names))
+
+
+def _joined(
+    messages: Sequence[Reading], member: str, model: str, write: Callable[[Reading], list[Message]]
+) -> tuple[list[Message], list[int]]:
+    """Results of one step in one message, and likewise what the assistant says in two."""
     made: list[Message] = []
     places: list[int] = []
+    before = ("", False)
     for read in messages:
         if read.role in INSTRUCTION_ROLES:
             raise TypeError("instructions stand behind the beginning.")
-        spoken = "assistant" if read.role == "assistant" else "user"
-        if not made and spoken == "assistant":
-            made.append({"role": "user", "content": OPENING})
-        # Results of one step are one message; so is what the assistant says in two.
-        last: Message = made[-1] if made else {"content": ""}
-        goes_on = isinstance(last["content"], list) and _kind(last) == (spoken, bool(read.answers))
-        if goes_on and read.role != "user":
-            last["content"] += _blocks(read)
+        role = model if read.role == "assistant" else "user"
+        if not made and role == model:
+            made.append({"role": "user", member: write(Reading("user", (OPENING,)))})
+        if before == (role, bool(read.answers)) and read.role != "user":
+            made[-1][member] += write(read)
         else:
-            made.append({"role": spoken, "content": _blocks(read)})
+            made.append({"role": role, member: write(read)})
+        before = role, bool(read.answers)
         places.append(len(made) - 1)
     return made, places
 
 
-def _kind(message: Message) -> tuple[str, bool]:
-    return message["role"], message["content"][-1]["type"] == "tool_result"
+def _parts(read: Reading, names: Mapping[str, str]) -> list[Message]:
+    results = (
+        {"functionResponse": {"id": answered, "name": names[answered], "response": {"output": read.text}}}
+        for answered in read.answers
+    )
+    texts = ({"text": text} for text in read.texts if text and not read.answers)
+    calls = (
+        {"functionCall": {"id": call.id, "name": call.name, "args": msgspec.json.decode(call.arguments or "{}")}}
+        for call in read.calls
+    )
+    return [*results, *texts, *calls]
 
 
 def _blocks(read: Reading) -> list[Message]:
@@ -113,4 +138,5 @@ _Convert = Callable[[Sequence[Reading]], tuple[list[Message], list[int]]]
 _CONVERSIONS: Mapping[str, tuple[_Convert, str]] = {
     MESSAGES.name: (_to_messages, "system"),
     RESPONSES.name: (_to_responses, "instructions"),
+    GEMINI.name: (_to_gemini, "systemInstruction"),
 }

@@ -1,10 +1,9 @@
-"""The player: holds a recorded conversation again, turn by turn, through the official client of its format."""
+"""The player: holds a recorded conversation again, turn by turn, as a client of its format."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,10 +12,10 @@ import httpx2
 
 from lab.formats.known import FORMATS
 from lab.formats.sent import SentMessage
-from lab.replay.clients import ANSWER_SECONDS, Answer, Client, open_client
+from lab.replay.client import Answer, ask
 from lab.replay.evidence import Report, SentMessages
 from lab.replay.judge import Judge, SummaryCalls, Verdict, Violation
-from lab.replay.recordings import Message, Recording
+from lab.replay.recordings import Message, Question, Recording
 from lab.replay.tally import Tally
 from lab.simulator import Record, Simulator
 
@@ -52,14 +51,6 @@ class Played:
         return (*self.verdict.violations, unanswered) if self.failure else self.verdict.violations
 
 
-@dataclass(frozen=True, slots=True)
-class Aside:
-    """A request beside a conversation, which does not go on from it."""
-
-    messages: Sequence[Message]
-    heard: Callable[[Played], None]
-
-
 @dataclass
 class Player:
     """Plays against a Steno, every other request as a stream, and judges by the log of the provider behind it."""
@@ -73,60 +64,49 @@ class Player:
     """Kept over several replays where they share a database."""
 
     def __post_init__(self) -> None:
-        self._sent = b""
         self._readers = {name: SentMessages(written) for name, written in FORMATS.items()}
         self._tokens: dict[bytes, int] = {}
-        self._rest: httpx2.Client
+        self._http: httpx2.Client
 
     def play(
         self,
         recordings: Sequence[Recording],
         tally: Tally,
         answered: Callable[[Played], object] = lambda _: None,
-        asides: Callable[[Played], Iterable[Aside]] = lambda _: (),
+        heard: Callable[[Question, Played], object] | None = None,
     ) -> Tally:
         """Plays all of them, one after the other; `answered` is called after each request.
 
-        Then it is asked what `asides` says, one in the place of the other. The tally has only what goes wrong with
-        them.
+        With `heard` each question of a recording is asked at its end, one in the place of the other. The tally has only
+        what goes wrong with them.
         """
         began = time.monotonic()
-        with ExitStack() as opened:
-            self._rest = opened.enter_context(httpx2.Client(trust_env=False, timeout=ANSWER_SECONDS))
-            formats = {recording.format.name: recording.format for recording in recordings}
-            clients = {
-                name: opened.enter_context(open_client(written, self.base_url, self.api_key, self.model, self._keep))
-                for name, written in formats.items()
-            }
+        with httpx2.Client(trust_env=False) as self._http:
             for recording in recordings:
                 judge = Judge(recording.name, self.calls, self._readers[recording.format.name])
                 tally.conversations += 1
-                client = clients[recording.format.name]
                 for number, end in enumerate(recording.requests, 1):
-                    played = self._ask(client, recording, number, recording.messages[:end], judge)
+                    played = self._ask(recording, number, recording.messages[:end], judge)
                     _add(played, tally)
                     answered(played)
-                    for aside in asides(played):
-                        # A judge of its own: what was asked before is nothing that it goes on from.
-                        alone = Judge(recording.name, self.calls, self._readers[recording.format.name])
-                        heard = self._ask(client, recording, number, aside.messages, alone)
-                        tally.object(heard.violations)
-                        aside.heard(heard)
+                for question in recording.questions if heard else ():
+                    # A judge of its own: what was asked before is nothing that it goes on from.
+                    alone = Judge(recording.name, self.calls, self._readers[recording.format.name])
+                    played = self._ask(recording, len(recording.requests), recording.asked(question), alone)
+                    tally.object(played.violations)
+                    if heard:
+                        heard(question, played)
         tally.seconds += time.monotonic() - began
         return tally
 
-    def _keep(self, body: bytes) -> None:
-        self._sent = body
-
-    def _ask(
-        self, client: Client, recording: Recording, number: int, messages: Sequence[Message], judge: Judge
-    ) -> Played:
+    def _ask(self, recording: Recording, number: int, messages: Sequence[Message], judge: Judge) -> Played:
         self.provider.clear_log()
         body = {**recording.beside, recording.format.history: messages}
-        answer = client.ask(body, stream=number % 2 == 0)
+        url, written = self.base_url.removesuffix("/v1"), recording.format
+        answer = ask(self._http, written, url, self.api_key, self.model, body, stream=number % 2 == 0)
         records = self.provider.log
-        history = self._readers[recording.format.name].split(self._sent)
-        verdict = judge.judge(number, self._sent, records, self._report(answer, len(history)))
+        history = self._readers[recording.format.name].split(answer.sent)
+        verdict = judge.judge(number, answer.sent, records, self._report(answer, len(history)))
         return Played(
             recording,
             number,
@@ -150,7 +130,7 @@ class Player:
         root = self.base_url.removesuffix("/v1")
         deadline = time.monotonic() + COVERAGE_SECONDS
         while time.monotonic() < deadline:
-            answer = self._rest.get(
+            answer = self._http.get(
                 f"{root}/context/conversations/{conversation}/coverage",
                 headers={"authorization": f"Bearer {self.api_key}"},
             )

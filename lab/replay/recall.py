@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from statistics import fmean
 from typing import Any, Literal
 
 from lab.replay.judge import Verdict
-from lab.replay.player import Aside, Played
+from lab.replay.player import Played
 from lab.replay.recordings import Question, Recording
 
 Way = Literal["verbatim", "recalled"]
@@ -40,12 +39,6 @@ class Recall:
         # Refused, it was shown to no model.
         way = _way(question, played.recording, played.verdict) if played.verdict.accepted else None
         self.outcomes.append(Outcome(question, way, played.recalled))
-
-    def asides(self, played: Played) -> Iterator[Aside]:
-        """At the end of a conversation each of its questions, as the user's next message."""
-        if played.request == len(played.recording.requests):
-            for question in played.recording.questions:
-                yield Aside(played.recording.asked(question), partial(self.see, question))
 
     def as_json(self) -> Mapping[str, Any]:
         kinds = shares_by_kind(self.outcomes).items()

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from lab.formats.format import ReplayFormat, dicts
-from lab.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
+from lab.formats.known import CHAT_COMPLETIONS, GEMINI, MESSAGES, RESPONSES
 
 Message = dict[str, Any]
 """An element of the history: a message, or an item of Responses."""
@@ -89,9 +89,9 @@ class Recording:
 def read_recordings(path: Path) -> list[Recording]:
     """The conversations in a file, recognised by content.
 
-    JSON lines of `{"id", "messages"}`, of `{"id", "input"}` or of LoCoMo's `{"id", "speakers", "sessions"}`; or one
-    JSON `{"messages"}` or `{"input"}`. Questions about messages are in `qa`, as LoCoMo has them, and the sentences
-    that answer them in `remarks`, by the index of their message.
+    JSON lines of `{"id", "messages"}`, of `{"id", "input"}`, of `{"id", "contents"}` or of LoCoMo's `{"id",
+    "speakers", "sessions"}`; or one JSON of the first three. Questions about messages are in `qa`, as LoCoMo has them,
+    and the sentences that answer them in `remarks`, by the index of their message.
     """
     text = _text_of(path)
     try:
@@ -184,12 +184,16 @@ def _recording(place: str, name: str, value: Any) -> Recording:
             return _held(place, name, value, MESSAGES if _is_messages(value) else CHAT_COMPLETIONS)
         if isinstance(value.get("input"), list):
             return _held(place, name, value, RESPONSES)
+        if isinstance(value.get("contents"), list):
+            return _held(place, name, value, GEMINI)
         if isinstance(value.get("sessions"), list) and isinstance(value.get("speakers"), list):
             try:
                 return _dialogue(name, value)
             except (KeyError, TypeError, IndexError) as error:
                 raise UnreadableRecording(f"{place}: a session lacks {error}.") from error
-    raise UnreadableRecording(f'{place}: expected an object with "messages", "input", or "speakers" and "sessions".')
+    raise UnreadableRecording(
+        f'{place}: expected an object with "messages", "input", "contents", or "speakers" and "sessions".'
+    )
 
 
 def _held(place: str, name: str, value: Mapping[str, Any], written: ReplayFormat) -> Recording:

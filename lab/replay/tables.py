@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from lab.replay.recall import Outcome, shares_by_kind
-from lab.replay.survival import FAR, KINDS, Needed, Used
 from lab.replay.tally import Tally
 
 
@@ -66,34 +65,6 @@ def by_kind(presets: Sequence[tuple[str, Sequence[Outcome], Tally]], windows: Se
         spent = f"{tokens:,.0f}", f"{on_the_way:,.0f}", f"{tally.prefix_kept:.1%}"
         rows.append((name, *(f"{shares[kind][1]:.1%}" for kind in kinds), *spent))
     return Grid(f"Evidence in the payload letter by letter, {_title(files, windows)}", header, rows)
-
-
-def values_used(lines: Sequence[tuple[str, Sequence[Used]]], windows: Sequence[int], files: str) -> Grid:
-    """Table of the values that answers use and that were last said long before: how many stood in the payload."""
-    kinds = [kind for kind in KINDS if any(each.value.kind == kind for _, used in lines for each in used)]
-    rows = []
-    for name, used in lines:
-        parts = (used, *([each for each in used if each.value.kind == kind] for kind in kinds))
-        rows.append((name, f"{len(used):,}", *(_share([each.stands for each in part]) for part in parts)))
-    title = f"Values used again after more than {FAR} messages, {_title(files, windows)}"
-    return Grid(title, ("preset", "used", "in the payload", *kinds), rows)
-
-
-def values_needed(lines: Sequence[tuple[str, Sequence[Needed]]], windows: Sequence[int], files: str) -> Grid:
-    """Table of the identifiers that answers use and that no whole message has: how many stood in the payload, and there
-    on a line that says what they are, and whose."""
-    rows = []
-    for name, needed in lines:
-        labelled = [each.labelled for each in needed if each.labelled is not None]
-        owned = [each.owned for each in needed if each.owned is not None]
-        shares = _share([each.stands for each in needed]), _share(labelled), _share(owned)
-        rows.append((name, f"{len(needed):,}", *shares))
-    title = f"Identifiers used again that no whole message has, {_title(files, windows)}"
-    return Grid(title, ("preset", "used", "in the payload", "labelled", "owned"), rows)
-
-
-def _share(found: Sequence[bool]) -> str:
-    return f"{fmean(found):.1%}" if found else "-"
 
 
 def _title(files: str, windows: Sequence[int]) -> str:

@@ -44,5 +44,4 @@ def test_the_rules_are_played_beside_steno(recording: Recording) -> None:
 def test_what_is_never_compacted_breaks_nothing_and_keeps_everything(recording: Recording) -> None:
     bill = play([recording], BASE, WINDOW)
     assert (bill.breaks, bill.summaries, bill.too_large, bill.invalid) == (0, 0, 0, 0)
-    assert bill.kept.far.found == bill.kept.far.sought
-    assert bill.kept.views.found == bill.kept.views.sought
+    assert bill.kept.far.found == bill.kept.far.sought > 0

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab.formats.known import MESSAGES, RESPONSES
+from lab.formats.known import GEMINI, MESSAGES, RESPONSES
 from lab.replay.converting import OPENING, converted
-from lab.replay.long_chats import LEAST_SAID, MOST_SAID, long_chat
 from lab.replay.recordings import Recording, UnreadableRecording, chain, read_recordings, with_questions
 
 CALL: Any = {"id": "call_a", "type": "function", "function": {"name": "find", "arguments": "{}"}}
@@ -148,7 +146,7 @@ def test_what_the_assistant_said_first_gets_an_opening_and_remarks_their_new_pla
     asked["sessions"] = [{"date_time": "1 May", "turns": [{"id": "x", "speaker": "Ben", "text": "Good."}]}]
     [talk] = read_recordings(written(tmp_path, asked))
     said = converted(talk, MESSAGES)
-    assert said.messages[0] == {"role": "user", "content": OPENING}
+    assert said.messages[0] == {"role": "user", "content": [{"type": "text", "text": OPENING}]}
     assert said.remarks["x"].index == 1
     ruled = Recording("a", (AGENT[0], *talk.messages), remarks={"x": talk.remarks["x"].__class__(1, "Good.")})
     assert converted(ruled, RESPONSES).remarks["x"].index == 1  # Behind the instructions.
@@ -166,16 +164,19 @@ def test_chat_completions_as_items() -> None:
     assert said.requests == (1, 3)
 
 
+def test_chat_completions_as_contents() -> None:
+    said = converted(Recording("a", tuple(AGENT)), GEMINI)
+    assert said.beside == {"systemInstruction": {"parts": [{"text": "Be brief."}]}}
+    assert said.messages[1] == {
+        "role": "model",
+        "parts": [{"functionCall": {"id": "call_a", "name": "find", "args": {}}}],
+    }
+    answered = {"id": "call_a", "name": "find", "response": {"output": "Turku"}}
+    assert said.messages[2] == {"role": "user", "parts": [{"functionResponse": answered}]}
+    assert said.requests == (1, 3)
+
+
 # Questions of a file
-
-
-def test_a_long_chat_has_the_sentences_that_answer_its_questions(tmp_path: Path) -> None:
-    [chat] = read_recordings(written(tmp_path, long_chat(1)))
-    assert all(LEAST_SAID <= len(message["content"]) <= MOST_SAID for message in chat.messages[::2])
-    assert Counter(question.kind for question in chat.questions) == {"correction": 6, "fact": 14}
-    for question in chat.questions:
-        remark = chat.remarks[question.evidence[0]]
-        assert question.answer in remark.text in chat.messages[remark.index]["content"]
 
 
 def test_questions_of_a_file_take_the_place_of_the_conversations_own(tmp_path: Path) -> None:

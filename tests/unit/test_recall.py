@@ -63,9 +63,7 @@ def test_questions_without_evidence_in_the_conversation_are_left_out(tmp_path: P
 
 def test_each_question_is_asked_at_the_end_as_the_next_user_message(tmp_path: Path) -> None:
     talk = recording(tmp_path).followed_by_a_question()
-    recall = Recall()
-    assert not list(recall.asides(Played(talk, 1, Verdict(), 1)))
-    asked = [aside.messages for aside in recall.asides(Played(talk, len(talk.requests), Verdict(), 1))]
+    asked = [talk.asked(question) for question in talk.questions]
     assert [messages[-1] for messages in asked] == [
         {"role": "user", "content": text} for text in ("Where are the bees?", "How many hives?", "Does she keep bees?")
     ]

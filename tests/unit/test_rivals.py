@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from lab.benchmarks.rivals.agents import View, said, steps_of, with_calls
-from lab.benchmarks.rivals.kept import Kept, Memory, stands_in
+from lab.benchmarks.rivals.agents import said, with_calls
+from lab.benchmarks.rivals.kept import Kept, Memory, identifiers_in, stands_in
 from lab.benchmarks.rivals.rules import CLEARED, GOES_ON, LATEST_MESSAGES, LATEST_RESULTS, ORDER, RULES, Desk
 from lab.replay.evidence import SentMessages, split_pairs
 from lab.replay.recordings import Recording
-from lab.replay.survival import Value
 
 SHOWN = "<returncode>0</returncode>\n<output>\ndef area(side):\n    return side * side\n\nclass Square:\n</output>"
 FAILED = "<returncode>1</returncode>\n<output>\nTraceback (most recent call last):\nValueError: side 4711\n</output>"
@@ -63,27 +62,15 @@ def test_a_text_protocol_becomes_calls_and_results() -> None:
     assert "cat src/shapes/square.py" in said(CALLS.messages[2])
 
 
-@pytest.mark.parametrize("run", [TEXT, CALLS], ids=["text", "calls"])
-def test_what_an_agent_saw_changed_and_failed_at_is_read_from_either(run: Recording) -> None:
-    steps = list(steps_of(run.messages))
-    assert [step.place for step in steps] == [2, 4, 6, 8]
-    assert [set(step.changes) for step in steps] == [set(), {"shapes/square.py"}, {"try.py"}, set()]
-    assert [bool(step.shown) for step in steps] == [True, False, True, False]
-    assert [step.error for step in steps] == [None, None, None, "ValueError: side 4711"]
+def test_an_identifier_stands_where_it_is_no_part_of_another() -> None:
+    found = [stands_in("HAT035", text) for text in ("xHAT035 HAT035", "a HAT035.", "xHAT035", "HAT0351", "")]
+    assert found == [True, True, False, False, False]
 
 
-def test_a_view_is_known_whole_or_by_half_of_the_names_it_defines() -> None:
-    view = View("shapes/square.py", SHOWN)
-    assert view.is_known_from(f"before {SHOWN} after")
-    assert view.is_known_from("square.py: 1 def area(side)")
-    assert not view.is_known_from("1 def area(side)"), "nobody knows of which file"
-    assert not view.is_known_from("square.py was read")
-    assert View("a/b.md", "# The title\nof it").is_known_from("b.md: # The title")
-
-
-def test_a_value_stands_where_it_is_no_part_of_another() -> None:
-    for text in ("HAT035", "xHAT035 HAT035", "xHAT035", "HAT0351", "a HAT035.", ""):
-        assert stands_in("HAT035", text) is Value("ids", "HAT035").stands_in(text)
+def test_identifiers_are_paths_addresses_and_ids() -> None:
+    text = "On 2026-11-29 the 24th of 4711 wrote src/a.py to jo@example.com, see https://x.org/y, PCL-204 and ABORT."
+    assert identifiers_in(text) == ["src/a.py", "jo@example.com", "https://x.org/y,", "PCL-204", "ABORT"]
+    assert identifiers_in(r'{"a": "x\nPCL-204"}') == ["PCL-204"]
 
 
 def test_what_is_used_again_counts_by_what_the_payload_has_of_it() -> None:
@@ -94,8 +81,7 @@ def test_what_is_used_again_counts_by_what_the_payload_has_of_it() -> None:
     payload = "\n".join(map(said, run.messages[:end]))
     for kept, seen in ((full, payload), (none, "")):
         Memory(run).look(end, seen, kept, due=True)
-    assert (full.far.found, full.views.found, full.failures.found) == (1, 1, 1)
-    assert [(share.found, share.sought) for share in (none.far, none.views, none.failures)] == [(0, 1)] * 3
+    assert (full.far.found, none.far.found, none.far.sought) == (1, 0, 1)
 
 
 @pytest.mark.parametrize("name", RULES)

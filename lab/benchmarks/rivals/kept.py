@@ -1,21 +1,52 @@
-"""Kept: what an agent uses again, or is asked about, and whether the payload that it answers from has it."""
+"""Kept: what an agent uses again, or is asked about, and whether the payload that it answers from has it.
+
+Identifiers are defined here and nowhere else: the measure must not read as the product does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
 from dataclasses import dataclass, field
 
-from lab.benchmarks.rivals.agents import LONGEST_SIGN, Step, View, said, steps_of
+from lab.benchmarks.rivals.agents import said
 from lab.formats.sent import INSTRUCTION_ROLES
 from lab.replay.recordings import Question, Recording
-from lab.replay.survival import FAR, Value, values_in
 
-IDENTIFIERS = frozenset({"files", "ids"})
+FAR = 12
+"""An identifier is far where so many messages, or fewer, say it for the last time before it is used again."""
 DUE_RATIO = 0.70
 """Share of the window from which on a conversation is looked at: before, everything is there."""
-
 NOTHING = "-"
 """Cell of a table that has nothing to tell."""
+
+_SUFFIXES = (
+    "py|pyi|js|jsx|ts|tsx|go|rs|java|rb|php|c|h|cc|cpp|sh|sql|md|txt|csv|json|ya?ml|toml|html|css|pdf|log|xml|ini|cfg"
+)
+_VALUE = re.compile(
+    rf"""
+    (?P<file> https?://[^\s"'<>)\]}}]+ | [\w.+-]+@[\w-]+(?:\.[\w-]+)+
+            | (?:[\w.~-]*/)+[\w.-]*\w\.[A-Za-z]\w{{0,4}}\b | \b[\w-]+\.(?:{_SUFFIXES})\b )
+  | (?P<date> \b\d{{4}}-\d\d-\d\d(?!\d) )
+  | (?P<id> \b(?=[\w-]*[A-Za-z])(?=[\w-]*\d)[A-Za-z0-9]+(?:[_-][A-Za-z0-9]+)*\b | \b[A-Z]{{5,}}\b )
+    """,
+    re.VERBOSE,
+)
+_ESCAPED_SPACE = re.compile(r"\\[nrt]")
+"""A line end or a tab in the text of a JSON document, such as a call's arguments."""
+_LEAST_ID = 4
+"""Characters: `2x` and `A1` are no ids."""
+_COUNTED = re.compile(r"\d{1,3}(?:st|[nr]d|th|-[a-z]+)|\d+[a-z]")
+"""An ordinal, or a number and what it counts or what is done to it: `24th`, `24-hour` and `420p` are no ids."""
+
+
+def identifiers_in(text: str) -> list[str]:
+    """Paths, addresses and ids, each once."""
+    found = _VALUE.finditer(_ESCAPED_SPACE.sub("  ", text))
+    return list(dict.fromkeys(match[0] for match in found if match["file"] or (match["id"] and _is_id(match["id"]))))
+
+
+def _is_id(text: str) -> bool:
+    return len(text) >= _LEAST_ID and _COUNTED.fullmatch(text) is None
 
 
 @dataclass(slots=True)
@@ -39,10 +70,6 @@ class Kept:
 
     far: Share = field(default_factory=Share)
     """Identifiers that an answer uses, and that were said last more than `FAR` messages before."""
-    views: Share = field(default_factory=Share)
-    """Files that an answer turns to after the agent changed them: what was last seen of them."""
-    failures: Share = field(default_factory=Share)
-    """Answers after a command that failed: the last one, and its error."""
     evidence: Share = field(default_factory=Share)
     """Questions, with all remarks that they take."""
 
@@ -52,61 +79,27 @@ class Memory:
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self._texts = [said(message) for message in recording.messages]
-        self._steps = list(steps_of(recording.messages))
-        self._last_said: dict[Value, int] = {}
+        self._last_said: dict[str, int] = {}
         self._read = 0
 
     def look(self, end: int, payload: str, kept: Kept, *, due: bool) -> None:
         """The answer that begins at `end` was made from this payload. Requests come in order."""
-        self._read_on(end)
-        if due:
-            self._seek_identifiers(end, payload, kept)
-            self._seek_views(end, payload, kept)
-            self._seek_failure(end, payload, kept)
+        messages = self._recording.messages
+        for place in range(self._read, end):
+            if messages[place]["role"] not in INSTRUCTION_ROLES:
+                self._last_said.update(dict.fromkeys(identifiers_in(said(messages[place])), place))
+        self._read = end
+        for value in identifiers_in(said(messages[end])) if due and end < len(messages) else ():
+            if end - self._last_said.get(value, end) > FAR:
+                kept.far.add(stands_in(value, payload))
 
     def ask(self, question: Question, payload: str, kept: Kept) -> None:
         remarks = (self._recording.remarks[name].text for name in question.evidence)
         kept.evidence.add(all(text in payload for text in remarks))
 
-    def _read_on(self, end: int) -> None:
-        for place in range(self._read, end):
-            if self._recording.messages[place]["role"] not in INSTRUCTION_ROLES:
-                self._last_said.update(dict.fromkeys(self._identifiers(place), place))
-        self._read = end
-
-    def _seek_identifiers(self, end: int, payload: str, kept: Kept) -> None:
-        for value in self._identifiers(end):
-            place = self._last_said.get(value, end)
-            if end - place > FAR:
-                kept.far.add(stands_in(value.text, payload))
-
-    def _seek_views(self, end: int, payload: str, kept: Kept) -> None:
-        done = [step for step in self._steps if step.answered < end]
-        turned_to = {file for step in self._steps if step.place == end for file in step.files}
-        changed = {file for step in done for file in step.changes}
-        seen = _last_views(done)
-        for file in sorted(turned_to & changed & seen.keys()):
-            kept.views.add(seen[file].is_known_from(payload))
-
-    def _seek_failure(self, end: int, payload: str, kept: Kept) -> None:
-        failed = (step for step in reversed(self._steps) if step.answered < end and step.failed)
-        if (last := next(failed, None)) is not None and last.error is not None:
-            command = last.command.strip().splitlines()[0][: LONGEST_SIGN // 2]
-            kept.failures.add(command in payload and last.error in payload)
-
-    def _identifiers(self, place: int) -> list[Value]:
-        if place >= len(self._texts):
-            return []
-        return [value for value in values_in(self._texts[place]) if value.kind in IDENTIFIERS]
-
-
-def _last_views(steps: Sequence[Step]) -> Mapping[str, View]:
-    return {file: View(file, step.shown) for step in steps if step.shown for file in step.files}
-
 
 def stands_in(value: str, text: str) -> bool:
-    """Do as `Value.stands_in` does, without a pattern: payloads are long."""
+    """Whether a text has the value letter by letter, and not as a part of a longer one."""
     start = text.find(value)
     while start >= 0:
         stop = start + len(value)
