@@ -35,7 +35,7 @@ from app.compaction.plan import (
     shown_size,
     words_room,
 )
-from app.compaction.policy import SummaryBrief
+from app.compaction.policy import SummaryOptions
 from app.compaction.prompts import SummaryRequest
 from app.compaction.records import fit_records, merge_ranked, merge_records, parse_record
 from app.compaction.select import Path, build_view
@@ -132,7 +132,7 @@ class ChunkBuilder(Struct, frozen=True):
     conversation_id: str
     plan: Plan
     budget: Budget
-    settings: SummaryBrief
+    options: SummaryOptions
     count: Count
     sent: View | None = None
     """View over the plan's base with what is quoted in it, as the provider has it in its cache, if that is known."""
@@ -144,10 +144,10 @@ class ChunkBuilder(Struct, frozen=True):
     def with_words(self) -> ChunkBuilder:
         """A copy with the user's words of the plan's spans."""
         plan, conversation = self.plan, self.conversation
-        if not self.settings.user_words:
+        if not self.options.user_words:
             return self
         said = own_entries(conversation.transcript, plan.spans[0].start, plan.spans[-1].stop) if plan.spans else ()
-        room = words_room(conversation, plan.base, plan.spans, self.budget, self.settings)
+        room = words_room(conversation, plan.base, plan.spans, self.budget, self.options)
         return replace(self, said=said, words_room=room)
 
     def of_messages(self, span: Span) -> Draft:
@@ -166,7 +166,7 @@ class ChunkBuilder(Struct, frozen=True):
 
     def of_update(self, span: Span, prior: Sequence[SummaryChunk]) -> Draft:
         """A level 0 chunk over everything before the span's end, from the chunks before it and the span."""
-        transcript, cumulative = self.conversation.transcript, self.settings.cumulative
+        transcript, cumulative = self.conversation.transcript, self.options.cumulative
         prior = [*map(self._without_failed_results, prior)]
         kept = transcript.carried(0, span.stop, span.stop)
         chunk = self._blank(0, span.stop, kept, () if cumulative else tuple(each.id for each in prior))
@@ -186,7 +186,7 @@ class ChunkBuilder(Struct, frozen=True):
             replaces += sum(chunk.tokens for chunk in prior) + sum(map(transcript.tokens_of, released))
         before = prompts.quote_chunks(prior, released, fence_of(chunk.through_digest))
         shown = self._shown(path, span)
-        prompt, notes = self.settings.update_prompt or self.settings.prompt, (prompts.UPDATE_NOTE, *self._notes)
+        prompt, notes = self.options.update_prompt or self.options.prompt, (prompts.UPDATE_NOTE, *self._notes)
         beside = () if span.start else (prompts.notes_so_far(prior[-1]),)
         chunk = self._with_beside(chunk, replaces, prior, span)
         quoted = f"{before}\n{quoted}"
@@ -194,7 +194,7 @@ class ChunkBuilder(Struct, frozen=True):
 
     @property
     def _notes(self) -> tuple[str, ...]:
-        return (prompts.RECENT_NOTE,) if self.settings.strategy == "checkpoint" else ()
+        return (prompts.RECENT_NOTE,) if self.options.strategy == "checkpoint" else ()
 
     def _quoted(self, span: Span, carried: tuple[int, ...]) -> str:
         """The span's messages as the summariser reads them; offsets in `carried` count from the span's start."""
@@ -216,21 +216,21 @@ class ChunkBuilder(Struct, frozen=True):
         masked = sum(transcript.tokens_of(index) - part.tokens for index, part in masks.items())
         tokens = quoted_tokens(transcript, span.start, span.stop) - masked
         # Only a unit that could not be cut is larger than one call, and what masks and a cache alone let one call read.
-        longest, readable = None, self.settings.input_tokens
+        longest, readable = None, self.options.input_tokens
         if tokens > readable:
             lengths = [len(text) for message in messages for text in message.texts]
             room = min(3 * readable, sum(lengths) * readable // tokens)  # characters, about 3 a token
             longest = max(200, longest_within(lengths, room))
-        recent = len(messages) - len(messages) // 3 if self.settings.strategy == "checkpoint" else None
+        recent = len(messages) - len(messages) // 3 if self.options.strategy == "checkpoint" else None
         fence = fence_of(self.conversation.chain[span.stop])
         return prompts.quote_messages(messages, span.start, carried, fence, longest, recent)
 
     def _shown(self, path: Path, span: Span) -> View | None:
         """The conversation itself up to the span's end, where the summariser is to read that and can."""
-        masked = self.plan.masked and self.sent is not None and may_continue(self.conversation, span, self.settings)
-        if not masked and not is_shown(self.conversation, path, span, self.settings):
+        masked = self.plan.masked and self.sent is not None and may_continue(self.conversation, span, self.options)
+        if not masked and not is_shown(self.conversation, path, span, self.options):
             return None
-        tokens = min(shown_size(self.conversation, path, span), self.settings.shown_tokens)
+        tokens = min(shown_size(self.conversation, path, span), self.options.shown_tokens)
         view = self.sent if self.sent is not None and path == self.plan.base else build_view(self.conversation, path)
         parts = tuple(_before(span.stop, view.parts, masked=masked))
         notes = sum(part.tokens for part in parts if isinstance(part, Recalled))
@@ -260,7 +260,7 @@ class ChunkBuilder(Struct, frozen=True):
     ) -> SummaryChunk:
         """A chunk with the values and the user's words of the chunks and the messages that it is made from."""
         messages = self.conversation.transcript.messages[span.start : span.stop] if span else ()
-        room = int(self.settings.values_share * self._cap(chunk, replaces))
+        room = int(self.options.values_share * self._cap(chunk, replaces))
         values: tuple[str, ...] = ()
         if room:
             held = [[*map(parse_record, each.values)] for each in chunks]
@@ -273,7 +273,7 @@ class ChunkBuilder(Struct, frozen=True):
             new = extract_records(messages, merge_records(beside), turns)
             values = fit_records(merge_ranked([*held, new]) if held else new, room, self.count)
         chunk = replace(chunk, values=values)
-        return self._with_words(chunk, replaces, chunks, span) if self.settings.user_words else chunk
+        return self._with_words(chunk, replaces, chunks, span) if self.options.user_words else chunk
 
     def _with_words(
         self, chunk: SummaryChunk, replaces: int, chunks: Sequence[SummaryChunk], span: Span | None
@@ -281,7 +281,7 @@ class ChunkBuilder(Struct, frozen=True):
         carried = {chunk.first_index + offset for offset in chunk.carried}
         said = [(index, entry) for index, entry in self.said if span and span.start <= index < span.stop]
         others = [each for each in self.plan.base.chunks if each.last_index < chunk.first_index]
-        room, wide = self._words_room(said, held_tokens(others), is_fold=bool(chunks) or self.settings.cumulative)
+        room, wide = self._words_room(said, held_tokens(others), is_fold=bool(chunks) or self.options.cumulative)
         if released := {each.first_index + offset for each in chunks for offset in each.carried} - carried:
             found = own_entries(self.conversation.transcript, min(released), max(released) + 1)
             said += [(index, entry) for index, entry in found if index in released]
@@ -330,8 +330,8 @@ class ChunkBuilder(Struct, frozen=True):
             carried=carried,
             text="",
             tokens=0,
-            model=self.settings.model,
-            prompt_version=prompts.prompt_version(self.settings.prompt + self.settings.update_prompt),
+            model=self.options.model,
+            prompt_version=prompts.prompt_version(self.options.prompt + self.options.update_prompt),
             children=children,
             history_length=len(transcript),
         )
@@ -355,16 +355,16 @@ class ChunkBuilder(Struct, frozen=True):
         elif len(self.plan.spans) > 1 and replaces - held < LEAST_PART:
             replaces, least = LEAST_PART + held, 1
         aim = max(MINIMUM_TOKENS, self._cap(chunk, replaces - chunk.user_words_tokens) - values)
-        prompt, quoted = prompt or self.settings.prompt, without_secrets(quoted)
+        prompt, quoted = prompt or self.options.prompt, without_secrets(quoted)
         return Draft(chunk, quoted, stands_for, prompt, notes, shown, beside, aim, replaces - held, least)
 
     def call(self, draft: Draft, shown: View | None, refused: Reasons) -> SummaryCall:
         """The call for a draft. After one whose answer was `refused` it is stricter, with twice the room."""
         room = 2 * draft.aim if refused else draft.aim
         stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
-        focus = (prompts.focus_note(self.settings.focus),) if self.settings.focus else ()
+        focus = (prompts.focus_note(self.options.focus),) if self.options.focus else ()
         hints = (*focus, *draft.notes, *stricter)
-        cap = ceil(room * self.settings.ratio)
+        cap = ceil(room * self.options.ratio)
         request = prompts.summary_request(draft.prompt, draft.quoted, draft.aim, cap, hints, shown, draft.beside)
         return SummaryCall(request, draft.chunk.values, draft.stands_for, room)
 
@@ -389,7 +389,7 @@ class ChunkBuilder(Struct, frozen=True):
     def _failed_results(self, chunk: SummaryChunk) -> str:
         transcript = self.conversation.transcript
         return prompts.failed_results(
-            transcript.messages[chunk.first_index : chunk.last_index + 1], self.settings.failed_results
+            transcript.messages[chunk.first_index : chunk.last_index + 1], self.options.failed_results
         )
 
     def _without_failed_results(self, chunk: SummaryChunk) -> SummaryChunk:

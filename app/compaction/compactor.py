@@ -13,7 +13,7 @@ If the store is away, the chunks that this process remembers are used, and no su
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,9 +26,10 @@ from msgspec.structs import replace
 from app.compaction.background import BackgroundRoom
 from app.compaction.budget import most_without_summary
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
+from app.compaction.chunk_maker import make_chunks
 from app.compaction.chunks import Compaction, FirstChunk, Outcome, SummaryAnswer, SummaryChunk
 from app.compaction.fallback import Decision, Status, Step, merge_roles, needs_nothing, settle, step_down
-from app.compaction.lease import CompactionJob, LeasedCompaction, make_chunks
+from app.compaction.lease import CompactionJob, LeasedCompaction
 from app.compaction.mask import MaskBoundary
 from app.compaction.memory import CompactionBackoff, HistoryBreaker, RecallIndexCache
 from app.compaction.plan import (
@@ -40,7 +41,7 @@ from app.compaction.plan import (
     plan_compaction,
     plan_costs_too_much,
 )
-from app.compaction.policy import SummaryBrief
+from app.compaction.policy import SummaryOptions
 from app.compaction.request import ChatRequest
 from app.compaction.select import (
     Path,
@@ -112,11 +113,8 @@ class CompactionStart(Struct, frozen=True):
     messages: int
 
 
-OnStart = Callable[[CompactionStart], None]
-
-
-def ignore_start(_: CompactionStart) -> None:
-    """Announce nothing."""
+Announce = Callable[[CompactionStart], None]
+"""Tells the client that a summary is made for its request."""
 
 
 class Compactor:
@@ -137,11 +135,10 @@ class Compactor:
         self.recall = recall.recalled
 
     def for_request(
-        self, request: ChatRequest, on_start: OnStart = ignore_start, *, may_postpone: bool = False
+        self, request: ChatRequest, announce: Announce | None = None, *, may_postpone: bool = False
     ) -> Preparation:
-        """`on_start` is called when a summary is made for the request. With `may_postpone` a summary may be left to the
-        background where the request can be sent without."""
-        return Preparation(request, self, on_start, monotonic() + request.wait_seconds, may_postpone)
+        """With `may_postpone` a summary may be left to the background where the request can be sent without."""
+        return Preparation(request, self, announce, monotonic() + request.wait_seconds, may_postpone)
 
     def dry_run(self, request: ChatRequest) -> Preparation:
         return Preparation(request, DryRun(self._leased, self._room, self._recall), may_postpone=True)
@@ -191,9 +188,9 @@ class Compactor:
         """The chunks that this process has seen lately, for want of the store."""
         return self._leased.memory.chunks_in(request.place, request.series, request.conversation.cut_digests)
 
-    def summary_options(self, request: ChatRequest) -> SummaryBrief:
+    def summary_options(self, request: ChatRequest) -> SummaryOptions:
         warm = self._leased.ledger.is_warm(*request.place, request.model)
-        return self._leased.routing.brief(request, warm=warm)
+        return self._leased.routing.options(request, warm=warm)
 
     def prices(self, request: ChatRequest, summariser: str | None = None) -> Prices:
         ledger = self._leased.ledger
@@ -230,7 +227,7 @@ class Compactor:
         history is left alone for a while."""
         self._breaker.finished(request.history_key(), request.conversation.tokens, before, after, request.budget.room)
 
-    def reused(self, decision: Decision) -> None:
+    def count_reused(self, decision: Decision) -> None:
         """Count the summaries of a payload that were there before its request."""
         made = {chunk.id for chunk in decision.made}
         chunks = decision.view.chunks if decision.view else ()
@@ -255,7 +252,7 @@ class Preparation:
 
     request: ChatRequest
     parts: Compactor
-    on_start: OnStart = ignore_start
+    announce: Announce | None = None
     deadline: float = 0.0
     """Time by the monotonic clock, in seconds, until which a compaction may hold the request."""
     may_postpone: bool = False
@@ -277,17 +274,12 @@ class Preparation:
     _mask_is_put_off: bool = False
     """True if a mask was due that would have cost more than it saves."""
     _has_set_a_mask: bool = False
-    _options: SummaryBrief | None = None
+    _options: SummaryOptions | None = None
 
     # The ways
 
     async def prepare(self) -> Decision:
         """Choose the payload for an answer. Due masks are set and due summaries made before."""
-        decision = await self._decide()
-        self.parts.reused(decision)
-        return decision
-
-    async def _decide(self, *, recalls: bool = True) -> Decision:
         if (early := decide_at_once(self.request)) is not None:
             return await self._without_due_thinking(early)
         for status in REFUSABLE:
@@ -298,7 +290,7 @@ class Preparation:
             await self._read()
             await self._mask()
             while not self.state.is_settled or self._is_unfinished():
-                compaction = await self._compact_if_worth_it()
+                compaction = await self._compact()
                 self._tried.append(compaction)
                 if not _should_replan(compaction):
                     break
@@ -310,7 +302,7 @@ class Preparation:
             self._state = await self._compute(self._remembered)
         await self._report_savings()
         decision = await self._compute(self._choose)
-        if recalls:
+        if not self.is_refused:
             decision = await self._recall(decision)
         return await self._without_due_thinking(decision)
 
@@ -323,7 +315,7 @@ class Preparation:
             await self._read()
             await self._mask()
             if summaries and not self.state.is_settled:
-                self._tried.append(await self._compact_if_worth_it())
+                self._tried.append(await self._compact())
         except StoreUnavailable:
             if summaries:
                 raise
@@ -339,7 +331,7 @@ class Preparation:
         except StoreUnavailable:
             store_away = True
         if self.request.policy.summarises and not await self._compute(lambda: self.state.can_do_without_summary):
-            return await self._decide(recalls=False)
+            return await self.prepare()
         if store_away:
             self._tried.append(Compaction((), Outcome.STORE_AWAY))
         return await self._without_due_thinking(await self._compute(self._choose))
@@ -421,10 +413,10 @@ class Preparation:
         return bool(self._tried) and self._tried[-1].outcome is Outcome.STORE_AWAY
 
     def _announce(self, plan: Plan) -> None:
-        """Announce a compaction to the client; the first one alone is."""
         if self.announced is None:
             self.announced = CompactionStart(f"cmp_{plan.range.through_digest.hex()[:24]}", plan.messages)
-            self.on_start(self.announced)
+            if self.announce is not None:
+                self.announce(self.announced)
 
     def _steps(self) -> Iterator[Step]:
         """Steps that were looked at and made."""
@@ -459,9 +451,7 @@ class Preparation:
 
         def with_stored() -> PlanningState:
             pinned = state.with_pins(tuple(sorted({*request.pins, *stored.pins})))
-            read = pinned.with_chunks(stored.chunks).with_boundaries(stored.boundaries)
-            _ = read.is_settled
-            return read
+            return pinned.with_chunks(stored.chunks).with_boundaries(stored.boundaries).worked_out()
 
         self._state = await self._compute(with_stored)
         self._stored = self._stored or self._state
@@ -481,7 +471,7 @@ class Preparation:
                 await self.parts.keep_mask(self.request, boundary)
                 self._has_set_a_mask = True
         self._state = masked
-        await self._compute(lambda: masked.is_settled)
+        await self._compute(masked.worked_out)
 
     async def _mask_costs_too_much(self, state: PlanningState, boundary: MaskBoundary) -> bool:
         if self.request.policy.cost_gate is None:
@@ -504,9 +494,9 @@ class Preparation:
 
     # Making what is due
 
-    async def _compact_if_worth_it(self) -> Compaction:
-        """Make the due compaction, or wait for the process that makes it. None is made in place of a mask that would
-        do."""
+    async def _compact(self) -> Compaction:
+        """Make the due compaction, or wait for the process that makes it, unless something is against it: a due mask
+        that costs too much, its own cost, an earlier failure, or that the background will make it."""
         if self._mask_is_put_off:
             return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
         plan, costs_too_much = await self._due_plan()
@@ -557,7 +547,7 @@ class Preparation:
 
         return await self._compute(plan)
 
-    def _summary_options(self) -> SummaryBrief:
+    def _summary_options(self) -> SummaryOptions:
         """How summaries are made for the request, as the windows were known when that was needed first."""
         if self._options is None:
             self._options = self.parts.summary_options(self.request)
@@ -630,8 +620,8 @@ class Preparation:
         state, made = self.state, self.made
         # Reasons why no compaction brought the view under the trigger.
         why = self._tried[-1].reasons if self._tried else ()
-        in_vain = self.announced is not None and not made
-        settled = settle(state, why, in_vain=in_vain, is_refused=self.is_refused)
+        has_failed = self.announced is not None and not made
+        settled = settle(state, why, has_failed=has_failed, is_refused=self.is_refused)
         why = settled.why or (because(Code.STORAGE) if self.is_without_store else ())
         steps = (*self._steps(), *settled.steps)
         return replace(settled, steps=steps, budget=state.budget, made=(*made, *self._postponed), why=why)
@@ -728,6 +718,3 @@ class _ImaginedCalls(Struct):
 
     def reject(self, _: SummaryAnswer) -> None:
         """Record nothing."""
-
-    async def side_by_side(self, parts: Sequence[Callable[[], Awaitable[Compaction]]]) -> list[Compaction]:
-        return [await part() for part in parts]

@@ -130,12 +130,12 @@ def _floor(conversation: Conversation, budget: Budget, model: str) -> str:
     )
 
 
-def settle(state: PlanningState, why: Reasons = (), *, in_vain: bool = False, is_refused: bool = False) -> Decision:
+def settle(state: PlanningState, why: Reasons = (), *, has_failed: bool = False, is_refused: bool = False) -> Decision:
     """The first view that holds; where none does, the client's own bytes.
 
-    `why` says why no compaction brought the view under the trigger, `in_vain` whether one was tried. `is_refused`: the
-    provider refused the client's own bytes for their size, so that the least view that is only too large by our
-    estimate is tried in their place.
+    `why` says why no compaction brought the view under the trigger. `has_failed`: one was announced, and brought no
+    summary. `is_refused`: the provider refused the client's own bytes for their size, so that the least view that is
+    only too large by our estimate is tried in their place.
     """
     conversation = state.conversation
     untrimmed = whole(conversation)
@@ -143,7 +143,7 @@ def settle(state: PlanningState, why: Reasons = (), *, in_vain: bool = False, is
     tried: list[Step] = []
     too_large: list[View] = []
     for name, view, still in _steps(state, why):
-        failed = in_vain and bool(still)
+        failed = has_failed and bool(still)
         if view.tokens > state.budget.limit and name in ("least", "widest"):  # The next ones are made to fit.
             tried.append(_step(name, view, Code.OVER_THE_LIMIT))
             continue
@@ -165,8 +165,8 @@ def settle(state: PlanningState, why: Reasons = (), *, in_vain: bool = False, is
             too_large.append(repaired)
     if is_refused and too_large:
         least = min(too_large, key=lambda view: view.tokens)
-        return Decision(least, least.actions, (*why, *_left_out(state, least)), in_vain, tuple(tried))
-    return Decision(None, (), (*why, *map(Reason, wrong)), in_vain, (*tried, _step("unchanged", untrimmed)))
+        return Decision(least, least.actions, (*why, *_left_out(state, least)), has_failed, tuple(tried))
+    return Decision(None, (), (*why, *map(Reason, wrong)), has_failed, (*tried, _step("unchanged", untrimmed)))
 
 
 def merge_roles(state: PlanningState, refused: Decision) -> Decision | None:

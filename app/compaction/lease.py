@@ -1,5 +1,4 @@
-"""Leased compaction: a plan's chunks are made under a lease, in a task the application owns. Each chunk is asked for,
-checked and kept; too many are folded.
+"""Leased compaction: a plan's chunks are made under a lease, in a task the application owns.
 
 1. Any request of a conversation may find that a compaction is due, at any replica, and usually several do at once. The
    one that acquires the lease of its range makes it; the others wait for its *result*, not for the lease, and look
@@ -22,34 +21,24 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from time import monotonic
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import structlog
 from msgspec import Struct
-from msgspec.structs import replace
 
 from app.compaction.background import Quotas, RequestRates, RunningCompactions
-from app.compaction.chunk_builder import ChunkBuilder, Draft, SummaryCall
-from app.compaction.chunks import Compaction, Failure, Outcome, SummaryAnswer, SummaryChunk, visible_text, was_refused
+from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
+from app.compaction.chunk_maker import make_chunks
+from app.compaction.chunks import Compaction, Failure, Outcome, SummaryAnswer, SummaryChunk, visible_text
 from app.compaction.exact_values import kept_share
 from app.compaction.memory import ChunkMemory, CompactionBackoff
-from app.compaction.plan import (
-    FOLD_MINIMUM,
-    Plan,
-    Span,
-    fold_weight,
-    folds_in,
-    halves,
-    released_tokens,
-)
+from app.compaction.plan import Plan
 from app.compaction.request import ChatRequest
 from app.compaction.summariser_client import PAUSED, Summariser, SummaryRouting
-from app.conversation.reasons import Code, Reasons, because, hint_for, joined
+from app.conversation.reasons import Code, because, hint_for, joined
 from app.providers.ledger import Ledger
 from app.runtime.caches import Erased
 from app.runtime.tasks import OwnedTasks, Work
@@ -60,8 +49,6 @@ from app.store.leases import is_revoked, is_revoked_within
 from app.telemetry.metrics import Metrics
 from app.tokens.usage import SummaryStats
 
-SIDE_BY_SIDE = 8
-"""Summary calls of one compaction that are under way at once: providers limit how much may be for one key."""
 ATTEMPTS = 2
 """Time for all calls for one summary, with retries and other models, as a multiple of one call's timeout."""
 HEARTBEAT_SECONDS = 5.0
@@ -262,7 +249,6 @@ class _Calls:
         self._leased = leased
         self._request = request
         self._lease = lease
-        self._free = asyncio.Semaphore(SIDE_BY_SIDE)
         self.unrecorded: dict[int, tuple[SummaryAnswer, SummaryCall, float]] = {}
         """Answered calls with their seconds, by the identity of the answer, until it is known whether it is kept."""
 
@@ -290,15 +276,6 @@ class _Calls:
 
     def reject(self, answer: SummaryAnswer) -> None:
         self._record(answer, None)
-
-    async def side_by_side(self, parts: Sequence[Callable[[], Awaitable[Compaction]]]) -> list[Compaction]:
-        async def one(part: Callable[[], Awaitable[Compaction]]) -> Compaction:
-            async with self._free:
-                return await part()
-
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(part)) for part in parts]
-        return [task.result() for task in tasks]
 
     async def compute(self, step: Callable[[], T]) -> T:
         return await self._request.beside(self._leased.work.do, step)
@@ -328,213 +305,3 @@ class _Calls:
                 summary_id=kept.id if kept else None,
             ),
         )
-
-
-MAX_HALVINGS = 3
-
-
-class SummaryCalls(Protocol):
-    """Calls to the summariser, and the store of chunks."""
-
-    async def ask(self, call: SummaryCall) -> SummaryAnswer | Failure: ...
-    async def keep(self, chunk: SummaryChunk, answer: SummaryAnswer) -> SummaryChunk | None:
-        """Keep the chunk of an answer. Returns it as stored; None if the right to store it was lost."""
-
-    def reject(self, answer: SummaryAnswer) -> None:
-        """Note that an answer cannot be kept."""
-
-    async def side_by_side(self, parts: Sequence[Callable[[], Awaitable[Compaction]]]) -> list[Compaction]: ...
-    async def compute(self, step: Callable[[], T]) -> T:
-        """Run a step over the whole history: off the event loop where that is long."""
-
-
-async def make_chunks(builder: ChunkBuilder, calls: SummaryCalls) -> Compaction:
-    """Make the planned chunks, one call each. Where they exceed their share with a new one, that takes the others in,
-    in the same call; where one call cannot, all but the newest are folded afterwards.
-
-    Where a summary stands for the whole history, each call goes on from the chunk before it.
-    """
-    plan, budget, options, transcript = builder.plan, builder.budget, builder.settings, builder.conversation.transcript
-    maker = ChunkMaker(await calls.compute(builder.with_words), calls)
-    if options.cumulative:
-        return await maker.go_on()
-    if folds_in(builder.conversation, plan, budget, options):
-        folded_in = await maker.update(plan.spans[0], plan.base.chunks)
-        if not isinstance(folded_in, Failure):
-            return Compaction((folded_in,))
-        if not folded_in.overflow:
-            return _as_far_as((), folded_in)
-    spans = plan.missing
-    summarised = await (maker.summarise(*spans) if len(spans) == 1 else maker.summarise_parts(spans))
-    path = [*plan.base.chunks, *sorted((*plan.made, *summarised.made), key=lambda chunk: chunk.first_index)]
-    held = max(fold_weight(path), 2 * released_tokens(transcript, path[:-1]))
-    if not summarised.is_whole or held <= budget.fold:
-        return summarised
-    folded = await maker.fold(path[:-1])
-    return replace(folded, made=(*summarised.made, *folded.made))
-
-
-class ChunkMaker(Struct, frozen=True):
-    builder: ChunkBuilder
-    calls: SummaryCalls
-
-    async def summarise_parts(self, spans: Sequence[Span]) -> Compaction:
-        """Make the chunks of several spans, side by side.
-
-        A summariser that answers too briefly once does so each time, and each call is paid for. So of the parts whose
-        answer was refused one is asked for once more, and the others only if that helped.
-        """
-        parts = await self._side_by_side([partial(self.summarise, span, once=True) for span in spans])
-        refused = [place for place, part in enumerate(parts) if not part.made and was_refused(part.why)]
-        if refused and all(part.is_whole or place in refused for place, part in enumerate(parts)):
-            again = [partial(self.summarise, spans[place], refused=parts[place].why) for place in refused]
-            parts[refused[0]] = await again[0]()
-            if parts[refused[0]].is_whole:
-                for place, part in zip(refused[1:], await self._side_by_side(again[1:]), strict=True):
-                    parts[place] = part
-        return _joined(parts)
-
-    async def summarise(
-        self, span: Span, halvings: int = 0, refused: Reasons = (), *, once: bool = False
-    ) -> Compaction:
-        """Make the chunk of a span; two or more where it turns out too large for one. `refused` and `once` as for
-        `_write`."""
-        draft = await self.calls.compute(lambda: self.builder.of_messages(span))
-        result = await self._keep(await self._write(draft, refused, once=once))
-        if not isinstance(result, Failure):
-            return Compaction((result,))
-        if once and was_refused(result.why):
-            return _as_far_as((), result)
-        parts = self._halves(span) if result.overflow and halvings < MAX_HALVINGS else (span,)
-        if len(parts) == 1:
-            return _as_far_as((), result)
-        made: list[SummaryChunk] = []
-        for part in parts:
-            half = await self.summarise(part, halvings + 1)
-            made.extend(half.made)
-            if not half.is_whole:
-                return replace(half, made=tuple(made))
-        return Compaction(tuple(made))
-
-    async def go_on(self) -> Compaction:
-        """Make chunks that each stand for everything before their end, from the one before and what follows that.
-
-        Only the last one is kept: shorter ones would be used until they do not fit, and the tail not be the one
-        planned.
-        """
-        plan = self.builder.plan
-        prior = plan.base.chunks[-1:]
-        reached: _Written | None = None
-        failure: Failure | None = None
-        spans = deque(plan.spans)
-        halvings = 0
-        while spans and failure is None:
-            span = spans.popleft()
-            result = await self._update(span, prior)
-            if not isinstance(result, Failure):
-                prior, reached = (result.chunk,), result
-                continue
-            parts = self._halves(span) if result.overflow and halvings < MAX_HALVINGS else (span,)
-            if len(parts) == 1:
-                failure = result
-            else:
-                halvings += 1
-                spans.extendleft(reversed(parts))
-        if reached is None:
-            return _as_far_as((), failure) if failure else Compaction(())
-        kept = await self._keep(reached)
-        if isinstance(kept, Failure):
-            return _as_far_as((), kept)
-        return _as_far_as((kept,), failure) if failure else Compaction((kept,))
-
-    async def update(self, span: Span, prior: Sequence[SummaryChunk]) -> SummaryChunk | Failure:
-        """Make one chunk over the chunks before and a span."""
-        return await self._keep(await self._update(span, prior))
-
-    async def _update(self, span: Span, prior: Sequence[SummaryChunk]) -> _Written | Failure:
-        return await self._write(await self.calls.compute(lambda: self.builder.of_update(span, prior)))
-
-    async def fold(self, chunks: Sequence[SummaryChunk]) -> Compaction:
-        """Fold the chunks in one call, or in as few as fit, then the results again while too many."""
-        options = self.builder.settings
-        at_most = min(options.input_tokens, options.source_tokens or options.input_tokens)
-        made: list[SummaryChunk] = []
-        todo = list(chunks)
-        while len(todo) >= FOLD_MINIMUM:
-            groups = _groups(todo, at_most)
-            folds = [partial(self._fold, group, continued=group is not groups[-1]) for group in groups]
-            folded = _joined(await self._side_by_side(folds))
-            made += [chunk for chunk in folded.made if chunk not in todo]
-            if not folded.is_whole or len(groups) == 1 or fold_weight(folded.made) <= self.builder.budget.fold:
-                return replace(folded, made=tuple(made))
-            todo = list(folded.made)
-        return Compaction(tuple(made))
-
-    async def _fold(self, chunks: Sequence[SummaryChunk], *, continued: bool) -> Compaction:
-        """Fold several chunks into one that stands for them; a single one stays as it is."""
-        if len(chunks) < FOLD_MINIMUM:
-            return Compaction(tuple(chunks))
-        draft = await self.calls.compute(lambda: self.builder.of_fold(chunks, continued=continued))
-        result = await self._keep(await self._write(draft))
-        return _as_far_as((), result) if isinstance(result, Failure) else Compaction((result,))
-
-    async def _write(self, draft: Draft, refused: Reasons = (), *, once: bool = False) -> _Written | Failure:
-        """One call, and one more with a stricter prompt and more room where the answer to the first was refused.
-
-        A summariser that was shown the conversation itself may have gone on with it: the second time it is quoted.
-        Where the first was `refused` before, only the second is made; with `once` only the first.
-        """
-        too_long = False
-        for shown in (None,) if refused else (draft.shown,) if once else (draft.shown, None):
-            call = self.builder.call(draft, shown, refused)
-            answer = await self.calls.ask(call)
-            if isinstance(answer, Failure):
-                return answer
-            read = await self.calls.compute(partial(self.builder.read, draft, call, answer))
-            if isinstance(read, SummaryChunk):
-                return _Written(read, answer)
-            self.calls.reject(answer)
-            refused, too_long = (read.reason,), read.too_long
-        # Fewer messages have shorter notes.
-        return Failure(refused, overflow=too_long)
-
-    async def _keep(self, written: _Written | Failure) -> SummaryChunk | Failure:
-        """Keep a chunk. Returns it as stored; a failure stays one."""
-        if isinstance(written, Failure):
-            return written
-        stored = await self.calls.keep(written.chunk, written.answer)
-        return Failure((), outcome=Outcome.LEASE_LOST) if stored is None else stored
-
-    async def _side_by_side(self, parts: Sequence[Callable[[], Awaitable[Compaction]]]) -> list[Compaction]:
-        return await self.calls.side_by_side(parts) if len(parts) > 1 else [await part() for part in parts]
-
-    def _halves(self, span: Span) -> tuple[Span, ...]:
-        return halves(self.builder.conversation.transcript, span)
-
-
-class _Written(Struct, frozen=True):
-    """A chunk that is not kept yet, and the answer that it was made of."""
-
-    chunk: SummaryChunk
-    answer: SummaryAnswer
-
-
-def _as_far_as(made: Sequence[SummaryChunk], failure: Failure) -> Compaction:
-    """Compaction as far as it came before a failure."""
-    return Compaction(tuple(made), failure.outcome, failure.why)
-
-
-def _joined(parts: Sequence[Compaction]) -> Compaction:
-    made = tuple(chunk for part in parts for chunk in part.made)
-    first_failed = next((part for part in parts if not part.is_whole), None)
-    return replace(first_failed, made=made) if first_failed else Compaction(made)
-
-
-def _groups(chunks: Sequence[SummaryChunk], at_most: int) -> list[list[SummaryChunk]]:
-    """Neighbouring chunks in groups the summariser can read; each of at least two, so that a fold always gains."""
-    groups: list[list[SummaryChunk]] = [[]]
-    for chunk in chunks:
-        if len(groups[-1]) >= FOLD_MINIMUM and sum(chunk.tokens for chunk in groups[-1]) + chunk.tokens > at_most:
-            groups.append([])
-        groups[-1].append(chunk)
-    return groups

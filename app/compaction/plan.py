@@ -12,7 +12,7 @@ from msgspec import Struct
 from app.compaction.budget import Budget
 from app.compaction.chunks import ChunkRange, SummaryChunk
 from app.compaction.mask import MaskBoundary, Masking
-from app.compaction.policy import SummaryBrief
+from app.compaction.policy import SummaryOptions
 from app.compaction.select import Path, PlanningState, build_view, pinned_tokens, unmasked_tokens, usable
 from app.compaction.user_words import SHARE, WIDE_SHARE, chunk_room, held_tokens
 from app.compaction.view import Conversation
@@ -47,7 +47,7 @@ class Span(Struct, frozen=True):
 
 
 def split_span(
-    transcript: Transcript, span: Span, summary: SummaryBrief, made: Sequence[Span] = ()
+    transcript: Transcript, span: Span, options: SummaryOptions, made: Sequence[Span] = ()
 ) -> tuple[Span, ...]:
     """The span in as few parts as the summariser can read and a summary may stand for, of about one size.
 
@@ -58,10 +58,10 @@ def split_span(
     Cut around the parts that are `made` already. What has come since goes with the last of them where one call reads
     both: else each time a little more would be a part of its own.
     """
-    fits_one_call = quoted_tokens(transcript, span.start, span.stop) <= summary.input_tokens
-    at_most = summary.input_tokens if fits_one_call else summary.part_tokens
-    if not summary.cumulative and summary.source_tokens is not None:
-        at_most = min(at_most, summary.source_tokens)
+    fits_one_call = quoted_tokens(transcript, span.start, span.stop) <= options.input_tokens
+    at_most = options.input_tokens if fits_one_call else options.part_tokens
+    if not options.cumulative and options.source_tokens is not None:
+        at_most = min(at_most, options.source_tokens)
     parts: list[Span] = []
     start = span.start
     for part in made:
@@ -69,7 +69,7 @@ def split_span(
         start = part.stop
     if made and start < span.stop and quoted_tokens(transcript, made[-1].start, span.stop) <= at_most:
         start = parts.pop().start
-    return _with_neighbours(transcript, [*parts, *_cut(transcript, Span(start, span.stop), at_most)], summary)
+    return _with_neighbours(transcript, [*parts, *_cut(transcript, Span(start, span.stop), at_most)], options)
 
 
 def _cut(transcript: Transcript, span: Span, at_most: int) -> list[Span]:
@@ -105,11 +105,11 @@ def _nearest(transcript: Transcript, start: int, cuts: Sequence[int], size: floa
     return min(cuts[max(begin, above - 1) : min(end, above + 1)], key=lambda cut: abs(quoted(cut) - size), default=None)
 
 
-def _with_neighbours(transcript: Transcript, parts: Sequence[Span], summary: SummaryBrief) -> tuple[Span, ...]:
+def _with_neighbours(transcript: Transcript, parts: Sequence[Span], options: SummaryOptions) -> tuple[Span, ...]:
     joined: list[Span] = []
     for part in parts:
         # A summary of everything so far is made part by part, and each carries what the end of its part splits.
-        neighbours = ((each, each.stop if summary.cumulative else parts[-1].stop) for each in (*joined[-1:], part))
+        neighbours = ((each, each.stop if options.cumulative else parts[-1].stop) for each in (*joined[-1:], part))
         smaller = min(replaced_tokens(transcript, each, end) for each, end in neighbours)
         if joined and smaller < SMALLEST_PART:
             joined[-1] = Span(joined[-1].start, part.stop)
@@ -169,7 +169,7 @@ def released_tokens(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> i
     return sum(map(transcript.tokens_of, released_by(transcript, chunks)))
 
 
-def choose_cut(conversation: Conversation, base: Path, budget: Budget, summary: SummaryBrief) -> int | None:
+def choose_cut(conversation: Conversation, base: Path, budget: Budget, options: SummaryOptions) -> int | None:
     """Start of the verbatim tail: as early as its share allows, later until the view meets the target.
 
     First between turns, then inside the last one, between units, its user message kept; None if nothing is left to
@@ -180,13 +180,13 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget, summary: 
     if not cuts:
         return None
     # A summary of everything stands for what the base's chunks stand for too.
-    kept = Path() if summary.cumulative else base
+    kept = Path() if options.cumulative else base
     asked = {transcript.last_turn, transcript.last_user} - {-1}
     always = next(iter(transcript.turn_starts[-1 - budget.tail_turns :]), 0)
     for cut in _tails(transcript, cuts, always, budget.tail_fill):
         tail = transcript.tokens(cut) + sum(transcript.tokens_of(index) for index in asked if index < cut)
-        parts = _parts(quoted_tokens(transcript, base.covered, cut), summary)
-        expected = sum(expected_view(conversation, kept, cut, parts, budget, summary))
+        parts = _parts(quoted_tokens(transcript, base.covered, cut), options)
+        expected = sum(expected_view(conversation, kept, cut, parts, budget, options))
         # Of more turns than must stay, and inside a turn, at most half of what may follow a summary is left, or the
         # next turn, or an agent's next step, would fire the trigger again.
         since = (1 + (cut > transcript.last_turn or cut < always)) * transcript.tokens(cut)
@@ -216,16 +216,16 @@ def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) 
 
 
 def words_room(
-    conversation: Conversation, base: Path, spans: Sequence[Span], budget: Budget, summary: SummaryBrief
+    conversation: Conversation, base: Path, spans: Sequence[Span], budget: Budget, options: SummaryOptions
 ) -> int:
     """Most tokens of the user's words in all chunks after a compaction: more while the view is under its target."""
-    kept, cut = Path() if summary.cumulative else base, spans[-1].stop if spans else base.covered
-    others, _ = expected_view(conversation, kept, cut, len(spans), budget, summary)
+    kept, cut = Path() if options.cumulative else base, spans[-1].stop if spans else base.covered
+    others, _ = expected_view(conversation, kept, cut, len(spans), budget, options)
     return max(int(SHARE * budget.room), min(int(WIDE_SHARE * budget.room), budget.target - others))
 
 
 def expected_view(
-    conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget, summary: SummaryBrief
+    conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget, options: SummaryOptions
 ) -> tuple[int, int]:
     """Tokens of the view after a compaction up to `cut`, without the user's words, and of these: summaries as large as
     they may be, folded where they will be."""
@@ -234,11 +234,11 @@ def expected_view(
     held, new = sum(chunk.tokens for chunk in base.chunks) - words, _new_tokens(conversation, base, cut, parts, budget)
     released = released_tokens(transcript, base.chunks)
     folds = will_fold(conversation, base, cut, parts, budget)
-    summaries = (1 + _parts(held + new, summary)) * budget.summary if folds else held + new
+    summaries = (1 + _parts(held + new, options)) * budget.summary if folds else held + new
     carried = base.tokens - held - words - folds * released + transcript.carried_tokens(base.covered, cut, cut)
     context = conversation.client_context.carry_over(cut, transcript.carried(0, cut, cut))
     beside = pinned_tokens(conversation, cut) + context.tokens
-    words += _new_words(conversation, base.covered, cut, parts, budget) if summary.user_words else 0
+    words += _new_words(conversation, base.covered, cut, parts, budget) if options.user_words else 0
     others = conversation.instruction_tokens + summaries + carried + beside + transcript.tokens(cut)
     return others, min(words, int(SHARE * budget.room)) if folds else words
 
@@ -266,11 +266,11 @@ def _new_tokens(conversation: Conversation, base: Path, cut: int, parts: int, bu
     return min(parts * budget.summary, int(AIMED_SHARE * replaced))
 
 
-def _parts(tokens: int, summary: SummaryBrief) -> int:
+def _parts(tokens: int, options: SummaryOptions) -> int:
     """How many summaries stand for so many tokens."""
-    if summary.cumulative or summary.source_tokens is None:
+    if options.cumulative or options.source_tokens is None:
         return 1
-    return max(1, ceil(tokens / summary.source_tokens))
+    return max(1, ceil(tokens / options.source_tokens))
 
 
 class Plan(Struct, frozen=True):
@@ -309,7 +309,7 @@ def plan_compaction(
     conversation: Conversation,
     base: Path,
     budget: Budget,
-    summary: SummaryBrief,
+    options: SummaryOptions,
     series: str,
     masked_before: Callable[[int], int] = lambda _: 0,
     known: Iterable[SummaryChunk] = (),
@@ -319,11 +319,11 @@ def plan_compaction(
     `masked_before` tells how many tokens masks take away between the base and a position. Of the `known` chunks those
     behind the base are taken for their part, unless the parts around them would be too many to make it smaller.
     """
-    if summary.cumulative:
-        return _plan_cumulative(conversation, base, budget, summary, series)
+    if options.cumulative:
+        return _plan_cumulative(conversation, base, budget, options, series)
     start, goes_on, masked = base.covered, False, False
     made: tuple[SummaryChunk, ...] = ()
-    cut = choose_cut(conversation, base, budget, summary)
+    cut = choose_cut(conversation, base, budget, options)
     if cut is None:
         foldable = base.chunks[:-1]
         held = max(fold_weight(base.chunks), 2 * released_tokens(conversation.transcript, foldable))
@@ -332,24 +332,24 @@ def plan_compaction(
         start, cut = 0, conversation.chain.positions[foldable[-1].through_digest]
         spans: tuple[Span, ...] = ()
     else:
-        all_spans, made = _spans(conversation, base, Span(start, cut), summary, known)
-        if len(all_spans) > 1 and is_shown(conversation, base, Span(start, cut), summary, masked_before(cut)):
+        all_spans, made = _spans(conversation, base, Span(start, cut), options, known)
+        if len(all_spans) > 1 and is_shown(conversation, base, Span(start, cut), options, masked_before(cut)):
             all_spans, made, masked = (Span(start, cut),), (), True
         spans = all_spans[:MOST_PARTS]
         cut, goes_on = spans[-1].stop, spans != all_spans
-        if not _worth_it(conversation, base, spans, budget, summary, is_last=not goes_on):
-            return plan_compaction(conversation, base, budget, summary, series, masked_before) if made else None
+        if not _worth_it(conversation, base, spans, budget, options, is_last=not goes_on):
+            return plan_compaction(conversation, base, budget, options, series, masked_before) if made else None
     through = ChunkRange(series, conversation.chain[start], conversation.chain[cut])
     return Plan(base, spans, through, masked=masked, goes_on=goes_on, made=made)
 
 
-def folds_in(conversation: Conversation, plan: Plan, budget: Budget, summary: SummaryBrief) -> bool:
+def folds_in(conversation: Conversation, plan: Plan, budget: Budget, options: SummaryOptions) -> bool:
     """Whether one call makes the plan's summary and the fold that it makes due: a chunk over everything so far."""
-    if not summary.folds_in or len(plan.spans) != 1:
+    if not options.folds_in or len(plan.spans) != 1:
         return False
     (span,), chunks = plan.spans, plan.base.chunks
     read = quoted_tokens(conversation.transcript, span.start, span.stop) + sum(chunk.tokens for chunk in chunks)
-    most = min(summary.input_tokens, summary.source_tokens or summary.input_tokens)
+    most = min(options.input_tokens, options.source_tokens or options.input_tokens)
     fits = plan.masked or read + released_tokens(conversation.transcript, chunks) <= most
     return fits and will_fold(conversation, plan.base, span.stop, 1, budget)
 
@@ -365,7 +365,7 @@ def cut_at(conversation: Conversation, chunks: Iterable[SummaryChunk], position:
 def plan_asked(
     conversation: Conversation,
     base: Path,
-    summary: SummaryBrief,
+    options: SummaryOptions,
     series: str,
     cut: int,
     known: Iterable[SummaryChunk] = (),
@@ -374,50 +374,50 @@ def plan_asked(
     nothing is left."""
     if cut <= base.covered:
         return None
-    start = 0 if summary.strategy == "full" else base.covered
-    spans, made = _spans(conversation, base if start else Path(), Span(start, cut), summary, known)
+    start = 0 if options.strategy == "full" else base.covered
+    spans, made = _spans(conversation, base if start else Path(), Span(start, cut), options, known)
     if len(spans) > MOST_PARTS and start < base.covered:
-        spans, made = _spans(conversation, base, Span(base.covered, cut), summary)
+        spans, made = _spans(conversation, base, Span(base.covered, cut), options)
     spans = spans[:MOST_PARTS]
-    first = 0 if summary.cumulative else base.covered
+    first = 0 if options.cumulative else base.covered
     through = conversation.chain[spans[-1].stop]
     return Plan(base, spans, ChunkRange(series, conversation.chain[first], through), asked=True, made=made)
 
 
 def _plan_cumulative(
-    conversation: Conversation, base: Path, budget: Budget, summary: SummaryBrief, series: str
+    conversation: Conversation, base: Path, budget: Budget, options: SummaryOptions, series: str
 ) -> Plan | None:
     """One summary over everything before the tail; what is read for it is everything, or what the last one lacks."""
     empty = Path()
-    cut = choose_cut(conversation, base, budget, summary)
+    cut = choose_cut(conversation, base, budget, options)
     if cut is None:
         return None
-    start = 0 if summary.strategy == "full" else base.covered
-    spans, _ = _spans(conversation, base if start else empty, Span(start, cut), summary)
+    start = 0 if options.strategy == "full" else base.covered
+    spans, _ = _spans(conversation, base if start else empty, Span(start, cut), options)
     if len(spans) > MOST_PARTS and start < base.covered:  # Too long to be read anew each time.
         start = base.covered
-        spans, _ = _spans(conversation, base, Span(start, cut), summary)
+        spans, _ = _spans(conversation, base, Span(start, cut), options)
     is_last = len(spans) <= MOST_PARTS
     spans = spans[:MOST_PARTS]
     cut = spans[-1].stop
     if replaced_tokens(conversation.transcript, Span(0, cut), cut) < SMALLEST_PART:
         return None
     view = unmasked_tokens(conversation, base)
-    expected = sum(expected_view(conversation, empty, cut, 1, budget, summary))
+    expected = sum(expected_view(conversation, empty, cut, 1, budget, options))
     if not _frees_enough(conversation, view, expected, cut, budget, is_last=is_last):
         return None
     return Plan(base, spans, ChunkRange(series, conversation.chain[0], conversation.chain[cut]))
 
 
 def _spans(
-    conversation: Conversation, base: Path, span: Span, summary: SummaryBrief, known: Iterable[SummaryChunk] = ()
+    conversation: Conversation, base: Path, span: Span, options: SummaryOptions, known: Iterable[SummaryChunk] = ()
 ) -> tuple[tuple[Span, ...], tuple[SummaryChunk, ...]]:
     """The span whole, where the summariser is shown the conversation up to its end; else as it can read it, and the
     known chunks of some of these parts."""
-    if is_shown(conversation, base, span, summary):
+    if is_shown(conversation, base, span, options):
         return (span,), ()
-    made = _behind(conversation, span, () if summary.cumulative else known)
-    spans = split_span(conversation.transcript, span, summary, [*made])
+    made = _behind(conversation, span, () if options.cumulative else known)
+    spans = split_span(conversation.transcript, span, options, [*made])
     return spans, tuple(made[part] for part in spans[:MOST_PARTS] if part in made)
 
 
@@ -433,22 +433,22 @@ def _behind(conversation: Conversation, span: Span, known: Iterable[SummaryChunk
     return found
 
 
-def is_shown(conversation: Conversation, base: Path, span: Span, summary: SummaryBrief, masked: int = 0) -> bool:
+def is_shown(conversation: Conversation, base: Path, span: Span, options: SummaryOptions, masked: int = 0) -> bool:
     """Whether the summariser is to read the conversation itself up to the span's end, and can. `masked`: tokens that
     masks take away from it.
 
     Not where instructions stand in the middle of it: it would follow them. In a transcript they are quoted.
     """
-    if summary.style != "prefix" or conversation.transcript.messages.first_instruction < span.stop:
+    if options.style != "prefix" or conversation.transcript.messages.first_instruction < span.stop:
         return False
-    if not may_continue(conversation, span, summary):
+    if not may_continue(conversation, span, options):
         return False
-    return shown_size(conversation, base, span) - masked <= summary.shown_tokens
+    return shown_size(conversation, base, span) - masked <= options.shown_tokens
 
 
-def may_continue(conversation: Conversation, span: Span, summary: SummaryBrief) -> bool:
+def may_continue(conversation: Conversation, span: Span, options: SummaryOptions) -> bool:
     """Whether a user's message may follow the span: for some summarisers only behind an answer."""
-    return not summary.alternates or is_answer(conversation.transcript.messages[span.stop - 1])
+    return not options.alternates or is_answer(conversation.transcript.messages[span.stop - 1])
 
 
 def shown_size(conversation: Conversation, base: Path, span: Span) -> int:
@@ -461,7 +461,7 @@ def _worth_it(
     base: Path,
     spans: Sequence[Span],
     budget: Budget,
-    summary: SummaryBrief,
+    options: SummaryOptions,
     *,
     is_last: bool,
 ) -> bool:
@@ -473,7 +473,7 @@ def _worth_it(
     if any(replaced_tokens(conversation.transcript, span, cut) < SMALLEST_PART for span in spans):
         return False
     view = unmasked_tokens(conversation, base)
-    expected = sum(expected_view(conversation, base, cut, len(spans), budget, summary))
+    expected = sum(expected_view(conversation, base, cut, len(spans), budget, options))
     return _frees_enough(conversation, view, expected, cut, budget, is_last=is_last)
 
 
@@ -486,13 +486,13 @@ def _frees_enough(
     return view - expected >= MINIMUM_GAIN * view and not budget.trigger.fires(expected, tail)
 
 
-def change_of_plan(state: PlanningState, plan: Plan, brief: SummaryBrief) -> Change:
+def change_of_plan(state: PlanningState, plan: Plan, options: SummaryOptions) -> Change:
     """Change by a compaction, in the provider's tokens. What stands before it stays as it is: the instructions, and the
     summaries that it extends."""
     conversation, budget = state.conversation, state.budget
-    kept = Path() if brief.cumulative else plan.base
+    kept = Path() if options.cumulative else plan.base
     cut = conversation.chain.positions[plan.range.through_digest]
-    after = sum(expected_view(conversation, kept, cut, len(plan.spans), budget, brief))
+    after = sum(expected_view(conversation, kept, cut, len(plan.spans), budget, options))
     unchanged = conversation.instruction_tokens + kept.tokens
     return _change(state, state.widest_view.tokens - after, max(0, after - unchanged))
 
@@ -509,25 +509,25 @@ def change_of_mask(state: PlanningState, masking: Masking, boundary: MaskBoundar
 
 
 def calls_of_plan(
-    conversation: Conversation, plan: Plan, budget: Budget, brief: SummaryBrief, price: Price, shown: Rates | None
+    conversation: Conversation, plan: Plan, budget: Budget, options: SummaryOptions, price: Price, shown: Rates | None
 ) -> float:
     """Cost of the calls for a plan's summaries, in tokens times the price of a million.
 
     `shown` is what a token of the conversation itself costs the summariser where that is what it reads: None where it
     is another model, whose provider has nothing of it. What a model thinks before it writes, and folds, are left out.
     """
-    rules = 2 * len(brief.prompt) // CHARACTERS_A_TOKEN
+    rules = 2 * len(options.prompt) // CHARACTERS_A_TOKEN
     read = written = 0.0
     for span in plan.missing:
-        if plan.masked or is_shown(conversation, plan.base, span, brief):
-            size = min(shown_size(conversation, plan.base, span), brief.shown_tokens)
+        if plan.masked or is_shown(conversation, plan.base, span, options):
+            size = min(shown_size(conversation, plan.base, span), options.shown_tokens)
             read += size * (shown.cached if shown else price.prompt)
         else:
             read += quoted_tokens(conversation.transcript, span.start, span.stop) * price.prompt
         read += rules * price.prompt
         aimed = AIMED_SHARE * replaced_tokens(conversation.transcript, span, plan.spans[-1].stop)
         written += min(budget.summary, int(aimed)) * price.completion
-    return (read + written) * brief.ratio
+    return (read + written) * options.ratio
 
 
 class Prices(Struct, frozen=True):
@@ -538,13 +538,13 @@ class Prices(Struct, frozen=True):
     """True if the summariser is the conversation's own model, whose provider has just read it."""
 
 
-def plan_costs_too_much(state: PlanningState, plan: Plan, brief: SummaryBrief, prices: Prices) -> bool:
+def plan_costs_too_much(state: PlanningState, plan: Plan, options: SummaryOptions, prices: Prices) -> bool:
     """Whether a compaction is to wait for its price. One that only folds costs little, and is due for its size."""
     gate, rates, price, most = state.policy.cost_gate, prices.rates, prices.summariser, state.budget.cost_gate_limit
     if gate is None or rates is None or price is None or not plan.spans or state.widest_view.tokens > most:
         return False
-    calls = calls_of_plan(state.conversation, plan, state.budget, brief, price, rates if prices.reads_warm else None)
-    return not is_worth(change_of_plan(state, plan, brief), rates, gate, calls)
+    calls = calls_of_plan(state.conversation, plan, state.budget, options, price, rates if prices.reads_warm else None)
+    return not is_worth(change_of_plan(state, plan, options), rates, gate, calls)
 
 
 def mask_costs_too_much(state: PlanningState, boundary: MaskBoundary, rates: Rates | None) -> bool:

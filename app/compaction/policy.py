@@ -77,7 +77,7 @@ class Policy(Struct, frozen=True):
         return min(budget.limit, *thresholds)
 
 
-class SummaryBrief(Struct, frozen=True):
+class SummaryOptions(Struct, frozen=True):
     """How chunks are made, and what the summariser can read, in tokens."""
 
     model: str

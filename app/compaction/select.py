@@ -340,6 +340,11 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
         """Whether no new summary is needed, or none could help."""
         return not self.policy.summarises or self.least_view is not None or self.fits_shortened
 
+    def worked_out(self) -> PlanningState:
+        """Itself, once the paths and views are worked out by which it is settled or not."""
+        _ = self.is_settled
+        return self
+
     @lazy
     def can_do_without_summary(self) -> bool:
         """Whether something under the limit can be sent without a new summary and without leaving anything out."""

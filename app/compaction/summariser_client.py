@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from app.compaction.budget import PRESSURE, limit_of
 from app.compaction.chunks import Failure, SummaryAnswer
 from app.compaction.memory import ModelBreaker
-from app.compaction.policy import SummaryBrief
+from app.compaction.policy import SummaryOptions
 from app.compaction.prompts import SummaryRequest
 from app.compaction.request import ChatRequest
 from app.compaction.view import View
@@ -396,7 +396,7 @@ class SummaryRouting:
     """Function from a model to the one that it is counted as."""
     _routes: WeakKeyDictionary[ChatRequest, tuple[Route, ...]] = field(default_factory=WeakKeyDictionary)
 
-    def brief(self, request: ChatRequest, *, warm: bool) -> SummaryBrief:
+    def options(self, request: ChatRequest, *, warm: bool) -> SummaryOptions:
         """`warm`: whether the conversation's provider has what was sent last in its cache."""
         rules, wire, budget = request.measure.rules, request.wire, request.budget
         summary = rules.summary
@@ -415,7 +415,7 @@ class SummaryRouting:
             is_signed = request.wire.thinking or request.conversation.history.holds_signed_thinking
             reads_it = warm and self.is_by_own_model(request) and not is_signed
             style = "prefix" if reads_it else "transcript"
-        return SummaryBrief(
+        return SummaryOptions(
             model=summariser,
             prompt=prompt,
             update_prompt=rules.update_prompt,

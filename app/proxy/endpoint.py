@@ -172,8 +172,10 @@ class ChatEndpoint:
                 if prepared is None:
                     began = monotonic()
                     services.store.writes.catch_up()
-                    on_start = partial(announce, exchange, request)
-                    prepared = await services.compactor.for_request(request, on_start, may_postpone=True).prepare()
+                    compactor = services.compactor
+                    preparing = compactor.for_request(request, partial(announce, exchange, request), may_postpone=True)
+                    prepared = await preparing.prepare()
+                    compactor.count_reused(prepared)
                 decision = prepared
         waited = round(monotonic() - began, 3) if began is not None and exchange.has_waited else None
         attempt = exchange.begin_attempt(request, decision, waited)

@@ -206,8 +206,8 @@ async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow
         # same model.
         # What was thought in this turn would be bound to what is now made smaller, and this try is the last one.
         smaller = replace(request, budget=recovery.budget, thinking_from=len(request.conversation.transcript))
-        on_start = partial(announce, exchange, request)
-        changed = await exchange.services.compactor.for_request(smaller, on_start).recover()
+        started = partial(announce, exchange, request)
+        changed = await exchange.services.compactor.for_request(smaller, started).recover()
         if changed.view is None or changed.view.tokens >= refused.tokens:
             return None
         # Why there was no summary before is still why there is none.

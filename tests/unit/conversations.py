@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -14,10 +16,10 @@ from app.compaction import plan
 from app.compaction import select as reading
 from app.compaction.budget import Budget, Trigger
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
+from app.compaction.chunk_maker import make_chunks
 from app.compaction.chunks import Compaction, Failure, SummaryAnswer, SummaryChunk
-from app.compaction.lease import make_chunks
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy
-from app.compaction.policy import Policy, SummaryBrief
+from app.compaction.policy import Policy, SummaryOptions
 from app.compaction.select import Path, PlanningState
 from app.compaction.view import Conversation, View
 from app.conversation.identity import Identity
@@ -33,7 +35,7 @@ TENANT = "tenant"
 WHY = because(Code.SUMMARISER_UPSTREAM_TIMEOUT)
 TOO_LARGE = because(Code.SUMMARISER_STATUS, "400")
 """Why a summary failed."""
-SETTINGS = SummaryBrief(
+SETTINGS = SummaryOptions(
     model="m",
     prompt="Summarise.",
     input_tokens=10_000,
@@ -183,7 +185,7 @@ def widest_path(talk: Conversation, chunks: Iterable[SummaryChunk]) -> Path:
 
 
 def plan_compaction(
-    talk: Conversation, chunks: Iterable[SummaryChunk], limits: Budget, summary: SummaryBrief, series: str
+    talk: Conversation, chunks: Iterable[SummaryChunk], limits: Budget, summary: SummaryOptions, series: str
 ) -> plan.Plan | None:
     known = [*chunks]
     return plan.plan_compaction(talk, widest_path(talk, known), limits, summary, series, known=known)
@@ -227,11 +229,7 @@ class Kept(Struct, frozen=True):
     chunk: SummaryChunk
 
 
-class SideBySide(Struct, frozen=True):
-    parts: int
-
-
-Effect = SummaryCall | Kept | SideBySide
+Effect = SummaryCall | Kept
 
 
 class PreparedCalls:
@@ -253,23 +251,15 @@ class PreparedCalls:
     def reject(self, _: SummaryAnswer) -> None:
         """Record nothing."""
 
-    async def side_by_side(self, parts: Sequence[Callable[[], Awaitable[Compaction]]]) -> list[Compaction]:
-        self.effects.append(SideBySide(len(parts)))
-        return [await part() for part in parts]
-
     async def compute(self, step: Callable[[], T]) -> T:
         return step()
 
 
 def play(work: ChunkBuilder, *answers: SummaryAnswer | Failure, keep: bool = True) -> tuple[list[Effect], Compaction]:
-    """Makes a compaction with prepared answers."""
+    """Makes a compaction with prepared answers, also where an event loop runs."""
     calls = PreparedCalls(answers, keep)
-    making = make_chunks(work, calls)
-    try:
-        making.send(None)
-    except StopIteration as end:
-        return calls.effects, end.value
-    raise AssertionError("nothing here waits")
+    with ThreadPoolExecutor(1) as thread:
+        return calls.effects, thread.submit(asyncio.run, make_chunks(work, calls)).result()
 
 
 def notes(size: int = 30) -> SummaryAnswer:

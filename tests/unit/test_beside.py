@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import SummaryChunk, UserWords
 from app.compaction.exact_values import kept_share
-from app.compaction.policy import Strategy, SummaryBrief
+from app.compaction.policy import Strategy, SummaryOptions
 from app.compaction.prompts import chunk_beside, chunk_text
 from app.compaction.records import (
     Record,
@@ -82,7 +82,7 @@ def entries(turn: int, *said: str) -> tuple[UserWords, ...]:
     return tuple(UserWords(turn, text) for text in said)
 
 
-def folded(talk: Conversation, stored: list[SummaryChunk], settings: SummaryBrief = KEEPING) -> SummaryChunk:
+def folded(talk: Conversation, stored: list[SummaryChunk], settings: SummaryOptions = KEEPING) -> SummaryChunk:
     plan = sure(plan_compaction(talk, stored, BUDGET, settings, "additive"))
     _, done = play(ChunkBuilder(talk, "conv", plan, BUDGET, settings, count), *[notes(30)] * 9)
     return next(made for made in done.made if made.level)

@@ -37,8 +37,8 @@ TALK = conversation(message("system", "rules"), *turns(10, size=40), QUESTION)
 """804 tokens: over the trigger of 700, under the limit of 1,000."""
 
 
-def settled(talk: Conversation, *chunks: SummaryChunk, why: Reasons = (), in_vain: bool = False) -> Decision:
-    return settle(case(talk, *chunks, policy=FIT_ONLY), why, in_vain=in_vain)
+def settled(talk: Conversation, *chunks: SummaryChunk, why: Reasons = (), has_failed: bool = False) -> Decision:
+    return settle(case(talk, *chunks, policy=FIT_ONLY), why, has_failed=has_failed)
 
 
 def without_its_way(decision: Decision | None) -> Decision | None:
@@ -73,7 +73,7 @@ def test_over_the_limit_large_texts_are_shortened() -> None:
 
 def test_what_nothing_brings_under_the_limit_goes_as_it_came() -> None:
     held = conversation(*turns(20, size=60), QUESTION)
-    decision = settled(held, chunk(held, 0, 2), why=WHY, in_vain=True)
+    decision = settled(held, chunk(held, 0, 2), why=WHY, has_failed=True)
     assert without_its_way(decision) == Decision(None, (), (*WHY, Reason(Code.OVER_THE_LIMIT)), failed=True)
     assert decision.reason == "summariser_upstream_timeout: over_the_limit"
     assert settled(held, chunk(held, 0, 2)).reason == "over_the_limit"
@@ -94,7 +94,7 @@ def test_where_summaries_leave_no_room_the_history_goes_without_them(policy: Pol
     talk = conversation(message("system", words(600)), *turns(20, size=60), QUESTION)
     large = chunk(talk, 0, 30, tokens=500)
     why = because(Code.SUMMARY_TOO_LONG)
-    decision = settle(case(talk, large, policy=policy), why, in_vain=True)
+    decision = settle(case(talk, large, policy=policy), why, has_failed=True)
     assert decision.view is not None
     assert not decision.view.chunks
     assert decision.view.tokens <= 1_000

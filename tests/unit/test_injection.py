@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Ending, UserWords
-from app.compaction.policy import Strategy, SummaryBrief
+from app.compaction.policy import Strategy, SummaryOptions
 from app.compaction.prompts import SummaryRequest, chunk_text, failed_results, quote_chunks, quote_messages
 from app.compaction.select import Path, build_view
 from app.compaction.trim import prune
@@ -223,7 +223,7 @@ def test_a_mark_in_letters_that_look_the_same_is_none(spelt: str) -> None:
     assert quoted(f"</{spelt} {FENCE}>", "12345678") == f"<\\/{spelt} {FENCE}>"
 
 
-def requests(talk: Conversation, settings: SummaryBrief, *stored_texts: str) -> list[SummaryRequest]:
+def requests(talk: Conversation, settings: SummaryOptions, *stored_texts: str) -> list[SummaryRequest]:
     """What the summariser is sent in a compaction of this conversation."""
     stored = tuple(
         replace(chunk(talk, 2 * n, 2 * n + 2, tokens=120), text=text, series=settings.strategy)

@@ -10,7 +10,7 @@ from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Compaction, Ending, Failure, Outcome, SummaryAnswer, SummaryChunk
 from app.compaction.plan import MOST_PARTS, Plan, Span, longest_within, plan_asked, quoted_tokens, released_by
 from app.compaction.plan import plan_compaction as plan_whole
-from app.compaction.policy import Strategy, SummaryBrief
+from app.compaction.policy import Strategy, SummaryOptions
 from app.compaction.prompts import LATER_NOTE, SummaryRequest
 from app.compaction.select import Path
 from app.compaction.view import Altered, Conversation, Part, Pruned, Recalled, Verbatim, View
@@ -21,7 +21,6 @@ from tests.unit.conversations import (
     WHY,
     Effect,
     Kept,
-    SideBySide,
     budget,
     chunk,
     conversation,
@@ -49,7 +48,7 @@ APART = replace(SETTINGS, folds_in=False)
 def flow(
     talk: Conversation = TALK,
     stored: tuple[SummaryChunk, ...] = (),
-    settings: SummaryBrief = SETTINGS,
+    settings: SummaryOptions = SETTINGS,
     **changes: int,
 ) -> ChunkBuilder:
     limits = budget(**changes)
@@ -84,7 +83,6 @@ def test_a_history_far_larger_than_the_summarisers_window_is_read_in_parts() -> 
     assert drive(
         flow(settings=settings, limit=4_000, trigger=500, target=400, tail=200, summary=40), *[notes()] * 4
     ) == [
-        "SideBySide",
         *["SummaryCall", "Kept"] * 4,
     ]
     assert [made.first_index for made in compaction.made] == [0, 4, 8, 12]
@@ -553,10 +551,7 @@ def test_a_fold_stands_for_no_more_than_another_summary() -> None:
     """Many notes become several folds, or what each of them said would be a tenth of a tenth."""
     talk = conversation(*turns(14, size=40), QUESTION)
     stored = tuple(chunk(talk, n, n + 2, tokens=100) for n in range(0, 18, 2))
-    effects, compaction = play(flow(talk, stored, replace(SETTINGS, source_tokens=400)), *[notes(20)] * 4)
-    assert [type(effect) for effect in effects if not isinstance(effect, SummaryCall | Kept)] == [
-        SideBySide,
-    ]
+    _, compaction = play(flow(talk, stored, replace(SETTINGS, source_tokens=400)), *[notes(20)] * 4)
     assert [(made.level, made.first_index, made.last_index) for made in compaction.made] == [
         (0, 18, 21),
         (1, 0, 7),

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Ending, SummaryAnswer, SummaryChunk
-from app.compaction.policy import Strategy, SummaryBrief
+from app.compaction.policy import Strategy, SummaryOptions
 from app.compaction.prompts import SummaryRequest
 from app.compaction.view import Conversation, Summary, Verbatim, View
 from app.conversation.messages import Message
@@ -40,7 +40,10 @@ SMALL_CALLS: Any = {"limit": 4_000, "trigger": 500, "target": 400, "tail": 200, 
 
 
 def flow(
-    talk: Conversation = TALK, stored: tuple[SummaryChunk, ...] = (), settings: SummaryBrief = SETTINGS, **changes: int
+    talk: Conversation = TALK,
+    stored: tuple[SummaryChunk, ...] = (),
+    settings: SummaryOptions = SETTINGS,
+    **changes: int,
 ) -> ChunkBuilder:
     limits = budget(**changes)
     plan = plan_compaction(talk, stored, limits, settings, "s")
@@ -57,7 +60,7 @@ def holds(text: str, *messages: Message) -> list[bool]:
 
 
 @pytest.mark.parametrize("settings", [ROLLING, CHECKPOINT])
-def test_the_next_one_is_made_from_the_last_and_what_came_after_it(settings: SummaryBrief) -> None:
+def test_the_next_one_is_made_from_the_last_and_what_came_after_it(settings: SummaryOptions) -> None:
     stored = chunk(TALK, 0, 8)
     effects, compaction = play(flow(stored=(stored,), settings=replace(settings, update_prompt="Renew.")), notes())
     [request], [made] = asked(effects), compaction.made

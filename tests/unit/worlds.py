@@ -148,9 +148,6 @@ class World:
     def freed(self, _: Any, before: int, after: int) -> None:
         self._reply("freed", before=before, after=after)
 
-    def reused(self, decision: Decision) -> None:
-        """Count nothing."""
-
     async def make(self, _: Any, job: Any) -> Any:
         return self._reply("make", job=job) or Compaction((), Outcome.AWAITED)
 
