@@ -3,7 +3,7 @@ that the provider refused for its size (`Overflow`) is sent once more.
 
 Where the provider counts the output cap beside the prompt, the cap is lowered first, and the prompt is made smaller
 only where that is not enough. The provider's numbers count where it gives them: the limit, or how much the prompt was
-over it, scaled by the estimate. Otherwise 70 % of the prompt is tried.
+over it, scaled by the estimate. Otherwise 70 % of the prompt is tried, or half of one with pictures.
 """
 
 from __future__ import annotations
@@ -295,6 +295,8 @@ CEILING_SHARE = 0.95
 MIX_ERROR = 0.05
 """Share by which a smaller prompt may cost more than the refused one, for its size: it mixes other parts."""
 SENT_SHARE = 0.70
+SENT_MEDIA_SHARE = 0.50
+"""Shares of a prompt that are tried where the refusal gives no numbers; what pictures cost is known least."""
 TARGET_SHARE = 0.60
 """Target of a summary as a share of the ceiling, so that the next turn does not overflow again."""
 LEAST_ROOM = 2_000
@@ -439,8 +441,11 @@ def _fewer_tokens(
     # What the provider counts more, as a factor and in tokens, and the least room: one way, or two.
     ways: list[tuple[float, int, float]] = [(1.0, 0, least)]
     if overflow.limit is None:
-        in_force = budget.line.to_provider_tokens(budget.limit)
-        allowed = SENT_SHARE * (expected if SENT_SHARE * expected < in_force else in_force)
+        share, in_force = (
+            SENT_MEDIA_SHARE if sent.holds_media else SENT_SHARE,
+            budget.line.to_provider_tokens(budget.limit),
+        )
+        allowed = share * (expected if share * expected < in_force else in_force)
         target = allowed
     else:
         ceiling = overflow.limit - reserve

@@ -51,7 +51,7 @@ class Judge:
     _reach: dict[str, frozenset[str]] = field(default_factory=dict)
     """By a summary's text the words that its call was shown, itself or in another summary."""
     _shortened: dict[str, int] = field(default_factory=dict)
-    """By a summary's text how many shortened results its call was shown."""
+    """By a summary's text how many shortened results its call was shown, itself or in another summary."""
     _learnt: set[int] = field(default_factory=set)
     _refused_behind: bytes | None = None
     """The messages behind which thinking was refused last."""
@@ -72,7 +72,8 @@ class Judge:
             shown = shown.union(*(reach for old, reach in self._reach.items() if old in held))
             # Two calls may write the same, and either may be meant.
             self._reach[text] = shown | self._reach.get(text, frozenset())
-            self._shortened[text] = max(held.count(SHORTENED), self._shortened.get(text, 0))
+            shortened = held.count(SHORTENED) + sum(n for old, n in self._shortened.items() if old in held)
+            self._shortened[text] = max(shortened, self._shortened.get(text, 0))
 
     def _found(self, asked: Asked, member: str, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
         sent = [record for record in records if record.kind == "chat"]

@@ -33,6 +33,12 @@ LIMITS: dict[str, tuple[Overflow, Budget, Payload, int]] = {
     ),
     "less the output": (Overflow("context_window", 40_000), limits(), Payload(60_000, 0, 10_000), 28_500),
     "70 % of what was sent without numbers": (UNTOLD, limits(), Payload(60_000, 0), 42_000),
+    "half of what was sent without numbers, with pictures": (
+        UNTOLD,
+        limits(),
+        Payload(60_000, 0, holds_media=True),
+        30_000,
+    ),
     "70 % of the budget in force without numbers": (UNTOLD, limits(), Payload(200_000, 0), 89_600),
     "calibrated once": (
         Overflow("context_window", 50_000),
