@@ -20,7 +20,7 @@ from app.api.dependencies import add_error_handlers
 from app.api.health import health_router, metrics_router
 from app.api.routes import ROUTERS
 from app.api.schema import schema_of
-from app.compaction.background import Background, BackgroundLimits, BackgroundRoom, Quotas, RequestRates
+from app.compaction.background import Background, BackgroundLimits, BackgroundRoom, RequestRates
 from app.compaction.compactor import Compactor
 from app.compaction.lease import LeasedCompaction
 from app.compaction.memory import ChunkMemory, RecallIndexCache
@@ -151,9 +151,9 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     room = BackgroundRoom(BackgroundLimits())
     routing = SummaryRouting(providers, estimator, settings.base_model)
     memory = ChunkMemory(caches)
-    quotas = Quotas(limits.compactions_per_tenant)
     holder = secrets.token_hex(8)
-    leased = LeasedCompaction(store, summariser, routing, tasks, work, ledger, metrics, rates, memory, quotas, holder)
+    most = limits.compactions_per_tenant
+    leased = LeasedCompaction(store, summariser, routing, tasks, work, ledger, metrics, rates, memory, most, holder)
     compactor = Compactor(leased, room, RecallIndexCache(work, caches))
     in_flight = BytesInFlight(limits.in_flight_bytes)
     readers = {each.name: _reader(identity, each, settings.identity.ignore, caches) for each in FORMATS}

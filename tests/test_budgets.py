@@ -33,7 +33,7 @@ LINES = {
     "lab": 10_304,
 }
 """Lines of Python by folder, at most."""
-FILES = 207
+FILES = 208
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12

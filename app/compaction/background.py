@@ -31,34 +31,6 @@ from app.runtime.tasks import OwnedTasks
 from app.settings import BackgroundSettings
 
 
-class Quotas:
-    """Compactions that each tenant has under way in this process; those of all processes are counted by leases."""
-
-    def __init__(self, compactions: int) -> None:
-        """`compactions`: the most conversations of one tenant."""
-        self.compactions = compactions
-        self._under_way: dict[str, Counter[str]] = {}
-        """Number of compactions under way, by tenant and conversation."""
-
-    def begin(self, tenant: str, conversation_id: str) -> bool:
-        """Begin a compaction, to be followed by `end`; False if it may not begin. A crowd of requests of one
-        conversation counts once: most of them only wait for the one that makes the summary."""
-        own = self._under_way.get(tenant, Counter())
-        if conversation_id not in own and len(own) >= self.compactions:
-            return False
-        own[conversation_id] += 1
-        self._under_way[tenant] = own
-        return True
-
-    def end(self, tenant: str, conversation_id: str) -> None:
-        own = self._under_way[tenant]
-        own[conversation_id] -= 1
-        if not own[conversation_id]:
-            del own[conversation_id]
-        if not own:
-            del self._under_way[tenant]
-
-
 class Running(Struct, frozen=True, eq=False):
     messages: int
     """Number of messages that it summarises."""

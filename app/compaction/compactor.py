@@ -137,7 +137,8 @@ class Compactor:
     def for_request(
         self, request: ChatRequest, announce: Announce | None = None, *, may_postpone: bool = False
     ) -> Preparation:
-        """With `may_postpone` a summary may be left to the background where the request can be sent without."""
+        """Return a request's preparation. `may_postpone`: a summary may be left to the background where the request can
+        be sent without."""
         return Preparation(request, self, announce, monotonic() + request.wait_seconds, may_postpone)
 
     def dry_run(self, request: ChatRequest) -> Preparation:

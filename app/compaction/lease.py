@@ -29,7 +29,7 @@ from typing import TypeVar
 import structlog
 from msgspec import Struct
 
-from app.compaction.background import Quotas, RequestRates, RunningCompactions
+from app.compaction.background import RequestRates, RunningCompactions
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunk_maker import make_chunks
 from app.compaction.chunks import Compaction, Failure, Outcome, SummaryAnswer, SummaryChunk, visible_text
@@ -99,7 +99,8 @@ class LeasedCompaction:
     metrics: Metrics
     rates: RequestRates
     memory: ChunkMemory
-    quotas: Quotas
+    most_per_tenant: int | None
+    """Compactions that a tenant may have under way at once, in all processes; None for any number."""
     holder: str
     """Name of this process in the leases."""
     backoff: CompactionBackoff = field(default_factory=CompactionBackoff)
@@ -111,14 +112,7 @@ class LeasedCompaction:
         if job.is_again:
             await asyncio.sleep(min(job.seconds_left, RACE_SECONDS * random.random()))
         place, range_, chain = request.place, job.builder.plan.range, request.conversation.chain.positions
-        if not self.quotas.begin(*place):
-            return Compaction((), Outcome.NOT_BEGUN, because(Code.TOO_MANY_COMPACTIONS))
-        lease = None
-        try:
-            lease = await self.store.take_lease(*place, range_, chain, self.holder, self.quotas.compactions)
-        finally:
-            if not isinstance(lease, Lease):
-                self.quotas.end(*place)
+        lease = await self.store.take_lease(*place, range_, chain, self.holder, self.most_per_tenant)
         if lease == "too_many":
             return Compaction((), Outcome.NOT_BEGUN, because(Code.TOO_MANY_COMPACTIONS))
         if not isinstance(lease, Lease):
@@ -131,7 +125,6 @@ class LeasedCompaction:
             is_deleted = is_deleted and not await self._is_stored(request)  # It may be another conversation's lease.
             return Compaction((), Outcome.DELETED if is_deleted else Outcome.AWAITED)
         task = self.tasks.start(self._run(request, job, lease), f"compaction for {request.request_id}")
-        task.add_done_callback(lambda _: self.quotas.end(*place))
         # Waited for, not awaited: a client that leaves, or a deadline, ends the wait and not the work.
         await asyncio.wait({task}, timeout=job.seconds_left)
         return task.result() if task.done() else Compaction((), Outcome.TAKES_TOO_LONG)

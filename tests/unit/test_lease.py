@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from app.compaction.background import Quotas
+from app.compaction.chunk_maker import SIDE_BY_SIDE, ChunkMaker
 from app.compaction.chunks import Outcome
-from app.compaction.lease import SIDE_BY_SIDE, CompactionJob, LeasedCompaction, _Calls
+from app.compaction.lease import CompactionJob, LeasedCompaction
 from app.store.conversations import ConversationStatus
 
 TRANSCRIPT: Any = SimpleNamespace(chain=SimpleNamespace(positions={}))
@@ -52,18 +52,14 @@ async def test_it_is_waited_for_as_long_as_there_is_time_and_the_wait_is_measure
     store: Any = SimpleNamespace(
         take_lease=is_busy, lease_ended=is_ended, task=was_revoked, rest=status, lease_ttl_ms=15_000
     )
-    leased = LeasedCompaction(
-        store, nothing, nothing, nothing, nothing, nothing, metrics, nothing, nothing, Quotas(1), "me"
-    )
+    leased = LeasedCompaction(store, nothing, nothing, nothing, nothing, nothing, metrics, nothing, nothing, 1, "me")
     job = CompactionJob(BUILDER, (), lambda: announced.append(True), monotonic() + seconds, waits=waits)
     compaction = await leased.make(REQUEST, job)
     assert (compaction.outcome, bool(announced), len(measured)) == (outcome, waits, int(waits))
     assert all(0 <= waited < 60 for waited in measured)
-    assert leased.quotas.begin("t", "another")
 
 
 async def test_parts_of_one_compaction_are_made_side_by_side_up_to_a_number() -> None:
-    nothing: Any = None
     running = most = 0
 
     async def part() -> Any:
@@ -73,5 +69,5 @@ async def test_parts_of_one_compaction_are_made_side_by_side_up_to_a_number() ->
         await asyncio.sleep(0)
         running -= 1
 
-    await _Calls(nothing, nothing, nothing).side_by_side([part] * (3 * SIDE_BY_SIDE))
+    await ChunkMaker._side_by_side([part] * (3 * SIDE_BY_SIDE))
     assert most == SIDE_BY_SIDE

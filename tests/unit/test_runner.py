@@ -1,39 +1,10 @@
-"""Compactions that run: how many conversations of a tenant at once, and seen from start to end by whoever watches."""
+"""Compactions that run, as a page that watches them sees them from start to end."""
 
 from __future__ import annotations
 
 import pytest
 
-from app.compaction.background import Quotas, RunningCompactions
-
-
-def test_so_many_conversations_of_a_tenant_are_compacted_at_once() -> None:
-    limited = Quotas(compactions=2)
-    assert [limited.begin("a", name) for name in ("1", "2", "3")] == [True, True, False]
-    assert limited.begin("b", "3")
-    limited.end("a", "1")
-    assert limited.begin("a", "3")
-
-
-def test_a_crowd_of_one_conversation_counts_once() -> None:
-    limited = Quotas(compactions=1)
-    assert all(limited.begin("a", "1") for _ in range(3))
-    for _ in range(2):
-        limited.end("a", "1")
-        assert not limited.begin("a", "2")
-    limited.end("a", "1")
-    assert limited.begin("a", "2")
-
-
-def test_nothing_is_remembered_of_what_has_ended() -> None:
-    limited = Quotas(compactions=1)
-    limited.begin("a", "1")
-    limited.begin("a", "2")
-    limited.begin("b", "1")
-    limited.end("a", "1")
-    limited.end("b", "1")
-    assert not limited._under_way
-
+from app.compaction.background import RunningCompactions
 
 HERE, THERE = ("tenant", "here"), ("tenant", "there")
 
