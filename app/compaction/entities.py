@@ -12,7 +12,6 @@ What is read is bounded in characters, depth and values, whatever a message hold
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -35,33 +34,27 @@ from app.compaction.exact_values import (
     readable_part,
 )
 from app.compaction.records import Field, Record
+from app.compaction.tool_output import parsed_json
 from app.conversation.authored_text import authored_text
 from app.conversation.messages import Kind, Message, ToolCall, calls_of
 from app.conversation.quoting import word
 from app.conversation.wordings import read_wordings
 
-MOST_CHARACTERS = 1 << 18
-"""Characters that are read of all messages, the newest first."""
-MOST_FIELDS = 4_000
-"""Fields, and different values, that are ranked, the newest first."""
+MOST_CHARACTERS, MOST_FIELDS = 1 << 18, 4_000
+"""Characters that are read of all messages, and fields and different values that are ranked, the newest first."""
 MOST_PARTS = 256
 """Parts of records that are returned."""
 DEEPEST = 6
 """Levels of JSON that are read."""
-LONGEST_LABEL = 40
-LABEL_WORDS = 3
-LABEL_REACH = 60
-"""Characters before a value in which the word for it is looked for."""
+LONGEST_LABEL, LABEL_WORDS, LABEL_REACH = 40, 3, 60
+"""Characters and words of a label, and characters before a value in which the word for it is looked for."""
 
-_WORTH = {"identifier": 1.0, "path": 1.0, "link": 1.0, "date": 0.6, "version": 0.5}
-_LEAST_WORTH = 0.05
+_WORTH, _LEAST_WORTH = {"identifier": 1.0, "path": 1.0, "link": 1.0, "date": 0.6, "version": 0.5}, 0.05
 _ARGUMENT, _USER, _ASSISTANT, _ELSEWHERE = 4.0, 3.0, 2.0, 1.0
 _NAMING = frozenset({"identifier", "path", "link"})
 """Kinds of values that a thing is known by."""
-_REPEATED = 0.03
-"""Share of its worth that a value has in a second part."""
-_DESCRIBED = 0.02
-"""Worth of a part without a value, such as a state."""
+_REPEATED, _DESCRIBED = 0.03, 0.02
+"""Share of its worth that a value has in a second part, and worth of a part without a value, such as a state."""
 
 _MEMBER_WORD = r"(?:^|_|[a-z](?=[A-Z]))"
 _IDS = ("id", "_id", "uuid", "key", "sha", "hash", "number", "code")
@@ -128,7 +121,6 @@ def extract_records(
 
 
 def _words(text: str) -> list[str]:
-    """Parts of a record's text that may be a value."""
     return [text, *(word for piece in text.split(" ") if (word := piece.strip("(),;")))]
 
 
@@ -177,7 +169,6 @@ def _size(text: str) -> int:
 
 
 def _read(messages: Sequence[Message], turns: Sequence[int]) -> tuple[list[_Extracted], dict[str, float]]:
-    """Records of single messages, in order, and the worth of each value."""
     own = dict(authored_text(messages))
     failed = set[int]()
     extracted, worth = list[_Extracted](), dict[str, float]()
@@ -204,7 +195,6 @@ def _read(messages: Sequence[Message], turns: Sequence[int]) -> tuple[list[_Extr
 
 class _MessageReader:
     def __init__(self, failed: AbstractSet[int], left: int, turn: int) -> None:
-        """`failed`: `id` of each call that failed. `left`: characters that may still be read."""
         self._failed = failed
         self.left = left
         self._turn = turn
@@ -232,12 +222,7 @@ class _MessageReader:
 
     def _parsed(self, text: str) -> Any:
         """Object or list of a text that is JSON; None of any other, and of one that is too long."""
-        if len(text) > self.left or not _JSON.match(text):
-            return None
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            return None
+        return parsed_json(text) if len(text) <= self.left and _JSON.match(text) else None
 
     def _name_of_call(self, call: ToolCall) -> str:
         """The thing that a call's arguments identify, or the call itself."""
@@ -284,7 +269,6 @@ class _MessageReader:
         return Field(label, value, note, turn=self._turn)
 
     def _fields(self, content: Mapping[str, Any], name: str, depth: int) -> Iterator[Field]:
-        """Properties of a thing by the members of its object."""
         own = _words(name)
         for key, value in content.items():
             if not NAMES_SECRET.search(key):
@@ -294,11 +278,7 @@ class _MessageReader:
         """Properties by one member; of an object in it by its identifier or name, with a note."""
         if depth > DEEPEST:
             return
-        if (
-            isinstance(value, dict)
-            and value
-            and all(_identifier(each) and isinstance(value[each], dict) for each in value)
-        ):
+        if isinstance(value, dict) and value and all(_identifier(k) and isinstance(v, dict) for k, v in value.items()):
             value = [{"id": each, **value[each]} for each in value]  # Objects by their identifiers.
         if isinstance(value, list):
             for each in value:
@@ -325,7 +305,6 @@ class _MessageReader:
             yield from fields
 
     def _values(self, key: str, value: Any) -> list[str]:
-        """Exact values of a JSON member."""
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             return []
         if not isinstance(value, str):
@@ -385,7 +364,6 @@ class _Mention(ExactValue, frozen=True):
 
 
 def _clauses(text: str) -> Iterator[list[_Mention]]:
-    """Values of a text by the clauses that hold them."""
     clause: list[_Mention] = []
     end = 0
     for value in find_values(text):
@@ -437,7 +415,6 @@ def _is_word(text: str) -> bool:
 
 
 def _label(key: str) -> str:
-    """Up to three words of the name of a member or a tool, as one word."""
     return _label_words(_MEMBER_ENDING.sub("", key)) or _label_words(key) or "also"
 
 

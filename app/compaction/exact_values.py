@@ -97,7 +97,6 @@ def find_values(text: str) -> Sequence[ExactValue]:
 
 
 def exact_values(text: str) -> list[str]:
-    """Exact values of a text, each once."""
     return list(dict.fromkeys(value.text for value in find_values(text)))
 
 

@@ -32,7 +32,7 @@ from msgspec.structs import replace
 from app.compaction.agent_progress import NewerResult, newer_results
 from app.compaction.budget import Budget
 from app.compaction.tool_output import shaped, shorten
-from app.compaction.view import Altered, Conversation, Part, View, append, standing
+from app.compaction.view import Altered, Conversation, View, standing, with_changes
 from app.conversation.lazy import lazy
 from app.conversation.messages import Kind, Media, Message, Transcript
 from app.conversation.quoting import word
@@ -81,46 +81,32 @@ class MaskPolicy(Struct, frozen=True):
 
 
 def is_allowed(tool: str, deny: Sequence[str]) -> bool:
-    """True if none of the globs keeps a tool's results from being cut."""
     return not any(fnmatchcase(tool, pattern) for pattern in deny)
 
 
 class MaskBoundary(Struct, frozen=True, order=True):
-    """A place before which answered results are masked."""
-
     position: int
     start: int
     """How many messages summaries stood for when it was set: with fewer it is not used, or a summary that was made
     would give way to masks again, and the prefix break."""
 
 
-class Mask(Struct, frozen=True):
-    """Remainder of one message."""
-
-    texts: tuple[str, ...]
-    tokens: int
-    media: tuple[str, ...] = ()
-    """Words in place of its media; empty where they stay as they are."""
-
-
 class _Used(Struct, frozen=True):
     """When a result is used up, as lengths of the history."""
 
     at: int
-    mask: Mask
+    mask: Altered
     old_at: int
     """When something newer has made it old; more than any length where nothing has."""
-    old: Mask
+    old: Altered
     """Remainder from then on."""
 
 
 class Masks:
-    """Masks of one conversation, worked out as far as they are asked for."""
-
     def __init__(
         self, transcript: Transcript, settings: MaskPolicy, cost: Cost, untouchable: Collection[int] = ()
     ) -> None:
-        """`untouchable`: results at these positions are not masked: they are pinned."""
+        """`untouchable`: positions of pinned results, which are not masked."""
         self._transcript = transcript
         self._untouchable = untouchable
         self._settings = settings
@@ -128,15 +114,15 @@ class Masks:
         self._saved: dict[int, tuple[int, ...]] = {}
         """Saved tokens by start, for each boundary."""
 
-    def between(self, start: int, boundary: int) -> Iterator[tuple[int, Mask]]:
+    def between(self, start: int, boundary: int) -> Iterator[tuple[int, Altered]]:
         """The masked messages from `start` on with this boundary, in order."""
         for index in range(start, boundary):
             if (used := self._used.get(index)) is not None and used.at <= boundary:
                 yield index, used.old if used.old_at <= boundary else used.mask
 
-    def in_words(self, index: int) -> tuple[int, Mask] | None:
-        """Find the length of the history from which a message may go without its media where these are too many bytes
-        (see `drop_media`), and its remainder then. None where it has none, or they stay."""
+    def in_words(self, index: int) -> tuple[int, Altered] | None:
+        """The length of the history from which a message may go without its media (see `drop_media`), and its remainder
+        then; None where it has none, or they stay."""
         mask = self._masks.get(index)
         if mask is None or not mask.media:
             return None
@@ -185,14 +171,11 @@ class Masks:
         return found
 
     @lazy
-    def _masks(self) -> dict[int, Mask]:
-        """Remainder of each message that masking makes smaller."""
-        found: dict[int, Mask] = {}
+    def _masks(self) -> dict[int, Altered]:
+        found: dict[int, Altered] = {}
         for index, message in enumerate(self._transcript.messages):
-            if index in self._untouchable:
-                continue
             is_result = message.kind is Kind.RESULT or bool(message.answers)
-            if message.sealed or not (is_result or _may_lose_media(message)):
+            if index in self._untouchable or message.sealed or not (is_result or _may_lose_media(message)):
                 continue
             if not is_allowed(self._transcript.tool_name(index), self._settings.deny):
                 continue
@@ -202,12 +185,11 @@ class Masks:
         return found
 
     def _next_turn(self, index: int) -> int:
-        """Length of the history once the turn after that of a message has begun; more than any without one."""
         starts = self._transcript.turn_starts
         after = bisect_right(starts, index)
         return starts[after] + 1 if after < len(starts) else len(self._transcript) + 1
 
-    def _mask(self, index: int, newer: NewerResult | None = None) -> Mask:
+    def _mask(self, index: int, newer: NewerResult | None = None) -> Altered:
         message = self._transcript.messages[index]
         places, call = message.result_places, self._transcript.call_text(index)
         texts = tuple(
@@ -217,10 +199,9 @@ class Masks:
         name = self._transcript.tool_name(index) if message.kind is Kind.RESULT else message.name
         media = tuple(map(in_words, message.media)) if self._settings.shapes and _may_lose_media(message) else ()
         left = replace(message, texts=(*texts, *media), media=() if media else message.media, name=name)
-        return Mask(texts, self._cost(left), media)
+        return Altered(index, texts, self._cost(left), "masked", media=media)
 
     def _left(self, text: str, call: str, newer: NewerResult | None) -> str:
-        """Remainder of a result's text."""
         longest = self._settings.characters
         left = shaped(text, call, longest) if self._settings.shapes else shorten(text, longest)
         if newer is None or len(text) <= longest:
@@ -232,7 +213,6 @@ class Masks:
 
 
 def cut_arguments(arguments: str, longest: int) -> str:
-    """Head and tail of a call's arguments, at most so many characters, as a JSON object."""
     return json.dumps({CUT_ARGUMENTS: shorten(arguments, longest)}, ensure_ascii=False)
 
 
@@ -313,39 +293,26 @@ def exceeds(conversation: Conversation, settings: MaskPolicy, most: int) -> bool
 def drop_media(conversation: Conversation, view: View, masks: Masks, most: int) -> View:
     """The view with as much of its media in words as its messages must lose to have at most so many bytes."""
     gone = _give_way(conversation, view, masks, most)
-    if not gone:
-        return view
-    parts: list[Part] = []
-    tokens = view.tokens
-    for index, part in standing(view):
-        mask = gone.get(index) if index is not None else None
-        if index is None or mask is None:
-            append(parts, part)
-            continue
-        parts.append(Altered(index, mask.texts, mask.tokens, "masked", media=mask.media))
-        tokens -= conversation.transcript.tokens_of(index) - mask.tokens
-    return replace(view, parts=tuple(parts), tokens=tokens)
+    return with_changes(conversation, view, gone.get)
 
 
-def _give_way(conversation: Conversation, view: View, masks: Masks, most: int) -> dict[int, Mask]:
+def _give_way(conversation: Conversation, view: View, masks: Masks, most: int) -> dict[int, Altered]:
     messages = conversation.transcript.messages
     size = sum(len(message.raw) for message in conversation.instructions)
-    # Message, bytes of its media, length of the history from which they may go, and what is left.
-    waiting: list[tuple[int, int, int, Mask]] = []
-    gone: dict[int, Mask] = {}
+    # Bytes of a message's media, length of the history from which they may go, and what is left.
+    waiting: list[tuple[int, int, Altered]] = []
+    gone: dict[int, Altered] = {}
     for index, part in standing(view):
         if index is None or isinstance(part, Altered):
             continue
         size += len(messages[index].raw)
         freed = sum(media.size for media in messages[index].media)
         if freed > LONGEST_ADDRESS and (found := masks.in_words(index)) is not None:
-            waiting.append((index, freed, *found))
-        if size <= most:
-            continue
-        for each in tuple(waiting):
-            place, freed, at, mask = each
+            waiting.append((freed, *found))
+        for each in tuple(waiting) if size > most else ():
+            freed, at, mask = each
             if size > MEDIA_TARGET_SHARE * most and at <= index + 1:
-                gone[place] = mask
+                gone[mask.index] = mask
                 waiting.remove(each)
                 size -= freed
     return gone

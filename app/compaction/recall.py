@@ -21,7 +21,7 @@ history with every request, so what a view leaves out is at hand.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from heapq import nlargest
 from itertools import islice, pairwise
@@ -55,13 +55,15 @@ from app.compaction.view import (
     Conversation,
     Note,
     Part,
-    Pinned,
     Pruned,
     Recalled,
-    Summary,
     Verbatim,
     View,
     covered_by,
+    joined,
+    omitted_in,
+    sent_in,
+    standing,
 )
 from app.conversation.authored_text import authored_in
 from app.conversation.client_context import without_context
@@ -84,9 +86,8 @@ PLAN_CHARACTERS = 3
 """Characters of a plan for each token of the room for the state of the work."""
 MOST_ENTRIES = 64
 """Entries about the state of the work that are weighed."""
-FIRST_TURNS = 10
-"""Turns whose user messages show the language."""
-LANGUAGE_CHARACTERS = 1_000
+FIRST_TURNS, LANGUAGE_CHARACTERS = 10, 1_000
+"""Turns whose user messages show the language, and characters of a text."""
 RATIO_STEP = 0.25
 KEPT_TURN = 0.5
 """Share of the room for one message. Behind a smaller turn its quotations do not stay."""
@@ -129,8 +130,6 @@ _SENTENCE = pattern(rf"\S.*?(?:[{QUESTION_MARKS}]+|[\u3002\uff01]|[.!]+(?=\s)|$)
 
 
 class RecallPolicy(Struct, frozen=True):
-    """How much is recalled, and of how long a history."""
-
     max_ratio: float = 0.05
     """Share of the limit that the quotations for one message may take."""
     max_tokens: int = 2_048
@@ -146,31 +145,21 @@ QuotedNote = tuple[Recalled, tuple[int, ...]]
 
 
 def hidden_in(conversation: Conversation, view: View) -> Hidden:
-    positions = conversation.chain.positions
+    messages = conversation.transcript.messages
     hidden: dict[int, tuple[str, ...]] = {}
     sent: set[int] = set()
     for part in view.parts:
-        match part:
-            case Summary(chunk):
-                start, stop = positions[chunk.from_digest], positions[chunk.through_digest]
-                hidden |= dict.fromkeys(range(start, stop), ())
-            case Pruned(start, stop):
-                hidden |= dict.fromkeys(range(start, stop), ())
-            case Altered(index, texts, calls=None):
-                message = conversation.transcript.messages[index]
-                hidden[index] = (*texts, *sources(message)[len(message.texts) :])
-            case Altered(index, texts, calls=calls):
-                hidden[index] = (*texts, *(arguments for _, arguments in calls or ()))
-            case Pinned(start, stop):
-                sent.update(range(start, stop))
-            case Carried(index):
-                sent.add(index)
-            case _:
-                pass
+        hidden |= dict.fromkeys(omitted_in(conversation, part), ())
+        if isinstance(part, Altered):
+            message = messages[part.index]
+            whole = sources(message)[len(message.texts) :]
+            left = whole if part.calls is None else (arguments for _, arguments in part.calls)
+            hidden[part.index] = (*part.texts, *left)
+        else:
+            sent.update(sent_in(part))
     said = [words.text for chunk in view.chunks for words in chunk.user_words]
     said += [part.text for part in view.parts if isinstance(part, Note) and part.kind == "user_words"]
     words = (_MARK.sub("", "\n".join(said)),) if said else ()
-    messages = conversation.transcript.messages
     return {
         index: left or (words if messages[index].kind is Kind.USER else ())
         for index, left in hidden.items()
@@ -192,7 +181,6 @@ class Recollection:
 
     @property
     def size(self) -> int:
-        """Bytes of memory, about."""
         return self.index.size + sum(len(kept[0].text) for kept in self._notes.values() if kept)
 
     def is_of(self, conversation: Conversation) -> bool:
@@ -202,7 +190,6 @@ class Recollection:
         return goes_on and _language_of(conversation) == self._language
 
     def read(self, conversation: Conversation, stop: int) -> None:
-        """The messages before `stop`, as far as they were not read."""
         read = len(self.index)
         if read < stop:
             self.index.read(conversation.transcript.messages[read:stop])
@@ -243,7 +230,8 @@ def with_recalled(
     ratio = max(1, round(budget.line.ratio / RATIO_STEP)) * RATIO_STEP
     share = policy.max_ratio * budget.reported_limit
     room, wide = (int(min(factor * share, policy.max_tokens) / ratio) for factor in (1, WIDE))
-    state, values, origin, covered = None, None, _origin(view), _left_out(conversation, view)
+    state, values, origin, covered = None, None, _origin(view), covered_by(conversation, view)
+    covered = max([covered, *(part.stop for part in view.parts if isinstance(part, Pruned) and part.by == "pruned")])
     target = budget.reported_target / ratio
     formed = view.tokens - transcript.tokens(min(origin, len(transcript)))
     free = int(AFTER * target) - formed if formed <= target else max(0, budget.limit - formed)
@@ -265,15 +253,18 @@ def with_recalled(
         notes.popitem()  # The latest first: without an earlier one all behind it would be read anew.
     if not (notes or beside):
         return view
-    starts = {transcript.unit_of(place)[0]: note for place, note in notes.items()}
-    parts = with_notes_at(covered, view, beside) if beside else view.parts
-    found = replace(view, parts=tuple(_placed(parts, starts)))
+    # Where the summaries, or what is left out, end. What is carried may have been shortened, or left out, and is still
+    # no place for them: before a result they would stand between that and its call.
+    at = next((number for number, part in enumerate(view.parts) if _place_of(part) >= covered), len(view.parts))
+    found = replace(view, parts=(*view.parts[:at], *beside, *view.parts[at:]))
+    starts: dict[int | None, Recalled] = {transcript.unit_of(place)[0]: note for place, note in notes.items()}
+    placed = (each for index, part in standing(found) for each in (starts.get(index), part) if each)
+    found = replace(view, parts=joined(placed))
     # Not each has a place: what it stands before may be a part of what a summary stands for.
     return replace(found, tokens=view.tokens + sum(note.tokens for note in found.recalled))
 
 
 def quotation_for_last(conversation: Conversation, view: View) -> Recalled | None:
-    """The quotation before the last user message, which may go with the next turn."""
     if conversation.transcript.last_user < 0:
         return None
     start = conversation.transcript.unit_of(conversation.transcript.last_user)[0]
@@ -285,8 +276,7 @@ def quotation_for_last(conversation: Conversation, view: View) -> Recalled | Non
 def _values_note(
     conversation: Conversation, view: View, hidden: Hidden, origin: int, cost: Cost, room: int
 ) -> Note | None:
-    """The values of the last of the messages that are `hidden`, as many as fit into `room`, a number of tokens; None
-    where there are none.
+    """The records of the last messages that are `hidden`, as many as fit into `room` tokens; None without any.
 
     Without those that summaries and masks have, or that were said after the summaries before the place `origin`, where
     the view got its form. What is said later changes nothing: the note has to stay as it is.
@@ -297,25 +287,23 @@ def _values_note(
     elsewhere = "\n".join((*(chunk.text for chunk in view.chunks), *(text for texts in said for text in texts)))
     known = merge_records(parse_record(line) for chunk in view.chunks for line in chunk.values)
     turns = [conversation.transcript.turn_at(index + 1) for index in latest]
-    fence = fence_of(conversation.chain[latest[-1] + 1])
+    noted = partial(_noted, VALUES_OPENING, "values", fence_of(conversation.chain[latest[-1] + 1]))
     empty = cost(own_message(""))
-    room -= cost(own_message(_noted(VALUES_OPENING, "values", (), fence)))
     parts = (
         part
         for part in extract_records(History(messages[index] for index in latest), known, turns)
         if any(value not in elsewhere for value in (part.key, *exact_values(part.line)))
     )
-    if not (lines := fit_records(parts, room, lambda text: cost(own_message(text)) - empty)):
-        return None
-    text = _noted(VALUES_OPENING, "values", lines, fence)
-    return Note("exact_values", text, cost(own_message(text)))
+    room -= cost(own_message(noted(())))
+    lines = fit_records(parts, room, lambda text: cost(own_message(text)) - empty)
+    return Note("exact_values", noted(lines), cost(own_message(noted(lines)))) if lines else None
 
 
 def _state_note(
     conversation: Conversation, view: View, recollection: Recollection, covered: int, cost: Cost, room: int
 ) -> Note | None:
     """State of the work when the view's last summary was made, or at `covered`, where what is left out ends, as much of
-    it as fits into `room`, a number of tokens; None where nothing is known of it.
+    it as fits into `room` tokens; None where nothing is known of it.
 
     All entries come in one line before what was seen of any, which has half the room.
     """
@@ -325,10 +313,10 @@ def _state_note(
     form = room, chain[covered], chain[made]
     if recollection.state[0] == form:
         return recollection.state[1]
-    fence, empty = fence_of(chain[covered]), cost(own_message(""))
+    noted, empty = partial(_noted, STATE_OPENING, "work", fence_of(chain[covered])), cost(own_message(""))
     entries = [*islice(agent_progress(transcript.messages[:made], covered, PLAN_CHARACTERS * room), MOST_ENTRIES)]
     chosen, sizes = dict[str, str](), dict[str, int]()
-    room -= cost(own_message(_noted(STATE_OPENING, "work", (), fence)))
+    room -= cost(own_message(noted(())))
     half = room // 2
     for whole in (False, True):
         room -= half if whole else 0
@@ -338,31 +326,14 @@ def _state_note(
             if more <= room:
                 chosen[line], sizes[line] = text, sizes.get(line, 0) + more
                 room -= more
-    text = _noted(STATE_OPENING, "work", [*chosen.values()], fence)
+    text = noted(chosen.values())
     note = Note("state", text, cost(own_message(text))) if chosen else None
     recollection.state = form, note
     return note
 
 
-def _noted(opening: str, mark: str, lines: Sequence[str], fence: str) -> str:
+def _noted(opening: str, mark: str, fence: str, lines: Iterable[str]) -> str:
     return f"{opening}\n{marked(mark, chr(10).join(lines), fence)}"
-
-
-def _left_out(conversation: Conversation, view: View) -> int:
-    """Position behind the last message that a summary stands for, or that is pruned; 0 where there is none."""
-    pruned = (part.stop for part in view.parts if isinstance(part, Pruned) and part.by == "pruned")
-    return max([covered_by(conversation, view), *pruned])
-
-
-def with_notes_at(position: int, view: View, notes: Sequence[Note]) -> tuple[Part, ...]:
-    """Parts of a view with the notes before the first of the messages from this position on: where the summaries, or
-    what is left out, end.
-
-    What is carried may have been shortened, or left out, and is still no place for it: before a result it would stand
-    between that and its call.
-    """
-    place = next((number for number, part in enumerate(view.parts) if _place_of(part) >= position), len(view.parts))
-    return (*view.parts[:place], *notes, *view.parts[place:])
 
 
 def _place_of(part: Part) -> int:
@@ -384,26 +355,7 @@ def _origin(view: View) -> int:
     return max([*made, *altered], default=0)
 
 
-def _placed(parts: Iterable[Part], notes: Mapping[int, Recalled]) -> Iterator[Part]:
-    """Parts with each note before the message that it stands at."""
-    for part in parts:
-        if isinstance(part, Verbatim):
-            start = part.start
-            for place in sorted(place for place in notes if part.start <= place < part.stop):
-                if start < place:
-                    yield Verbatim(start, place)
-                yield notes[place]
-                start = place
-            yield Verbatim(start, part.stop)
-            continue
-        if isinstance(part, Carried | Altered) and part.index in notes:
-            yield notes[part.index]
-        yield part
-
-
 class _Room(Struct, frozen=True):
-    """Tokens that the quotations for one message may take."""
-
     usual: int
     wide: int
     free: int
@@ -462,7 +414,7 @@ class _Quoter:
     def _quote_for(self, question: int) -> QuotedNote | None:
         among = self._index.passages_before(max((i for i in self._hidden if i < question), default=-1) + 1)
         found = find_passages(question, self._messages, self._index, among, partial(self._may_quote, question))
-        usual, fence = self._room.usual, fence_of(self._chain[question])
+        usual, noted = self._room.usual, partial(_noted, OPENING, "recalled", fence_of(self._chain[question]))
         # More than usual by the share of it that asks.
         asking = _asking_share(_own_text(self._messages[question]))
         room = usual + int(asking * (self._room.wide - usual))
@@ -470,10 +422,10 @@ class _Quoter:
             room = max(0, min(room, self._room.free))
         else:
             room = max(usual, min(room, self._room.later - self._transcript.tokens(self._origin, question + 1)))
-        chosen = self._choose(found, fence, room)
+        chosen = self._choose(found, room, self._tokens(noted(())))
         while chosen:
             passages = _joined(self._index.passages[number] for number in chosen)
-            text = _noted(OPENING, "recalled", [*map(self._quotation, passages)], fence)
+            text = noted(map(self._quotation, passages))
             if (tokens := self._cost(own_message(text))) <= room:
                 return Recalled(tuple(sorted({passage.message for passage in passages})), text, tokens), tuple(chosen)
             chosen.pop()  # It is a little more than the sum of its parts.
@@ -481,19 +433,15 @@ class _Quoter:
 
     def _may_quote(self, question: int, number: int) -> bool:
         passage = self._index.passages[number]
-        left = self._hidden.get(passage.message)
-        if left is None or passage.message >= question or number in self._quoted:
+        left, message = self._hidden.get(passage.message), self._messages[passage.message]
+        if left is None or passage.message >= question or number in self._quoted or message.kind is Kind.INSTRUCTIONS:
             return False
-        message = self._messages[passage.message]
-        if message.kind is Kind.INSTRUCTIONS:
-            return False
-        return not left or not any(text_of(message, passage).strip() in text for text in left)
+        return not any(text_of(message, passage).strip() in text for text in left)
 
-    def _choose(self, found: Scores, fence: str, room: int) -> list[int]:
+    def _choose(self, found: Scores, room: int, taken: int) -> list[int]:
         """Numbers of the passages that there is room for, the best first, and one of each long answer."""
         chosen: list[int] = []
         answers: set[int] = set()
-        taken = self._tokens(_noted(OPENING, "recalled", (), fence))
         enough = WIDE_SCORE * max(found.values(), default=0.0)
         for number, score in found.items():
             left = (room if score >= enough else min(room, self._room.usual)) - taken
@@ -509,7 +457,6 @@ class _Quoter:
         return chosen
 
     def _tokens(self, text: str) -> int:
-        """Tokens that a text adds to a message."""
         return self._cost(own_message(text)) - self._cost(own_message(""))
 
     def _quotation(self, passage: Passage) -> str:
@@ -528,7 +475,6 @@ class _Quoter:
 
 
 def _joined(passages: Iterable[Passage]) -> Sequence[Passage]:
-    """Passages in order, neighbours as one."""
     joined: list[Passage] = []
     for passage in sorted(passages):
         last = joined[-1] if joined else None
@@ -594,9 +540,10 @@ def _matched_share(
     matched = set[str]().union(*(index.words_of(number, history) for number in around))
     matched -= set[str]().union(*(index.count(_shortened(message.text)) for message in recent))
     total = found = 0.0
+    unknown = index.rarity("", among)
     for term, factor in asked.items():
-        weight = factor * index.rarity(term, among)
-        total += weight if index.holds(term, among) else UNKNOWN_WEIGHT * weight
+        weight = factor * (rarity := index.rarity(term, among))
+        total += weight if rarity < unknown else UNKNOWN_WEIGHT * weight
         found += weight if term in matched else 0.0
     return found / total
 

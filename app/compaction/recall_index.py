@@ -45,30 +45,22 @@ ADVICE_WEIGHT = 0.4
 """Factor for the score of a passage of a long answer, measured: long chats find 53 % without it, 93 % from 0.4 down to
 0.2."""
 
-SATURATION = 1.2
-"""BM25's k1: how much a repeated word adds."""
-LENGTH = 0.75
-"""BM25's b: how much a long passage counts for less."""
+SATURATION, LENGTH = 1.2, 0.75
+"""BM25's k1 and b: how much a repeated word adds, and how much a long passage counts for less."""
 NEIGHBOURS = (0.5, 0.25)
 """Shares of a word's weight for the passages next to the one that holds it, and for those next to them."""
 RARITY_POWER = 2
-COMMON_SHARE = 0.25
-"""A word in a larger share of the passages distinguishes nothing and takes long to look at."""
-FEW_PASSAGES = 100
-"""A word in at most this many passages is looked at, however few passages there are."""
+COMMON_SHARE, FEW_PASSAGES = 0.25, 100
+"""A word in a larger share of the passages, and in more than these, distinguishes nothing and takes long to look at."""
 MOST_NEAR = 2_000
 """Passages that are scored for one question, about."""
 
-LONGEST_WORD = 64
-"""Characters. Of a longer word only the beginning counts."""
-LONGEST_NAME = 120
-"""Characters. The parts of something longer, such as encoded bytes, mean nothing."""
-LANGUAGE_SHARE = 0.12
-"""Least share of a text's words that are among the commonest of its language."""
-LEAST_COMMON_WORDS = 5
-
-BYTES_A_WORD = 400
-BYTES_A_PASSAGE = 200
+LONGEST_WORD, LONGEST_NAME = 64, 120
+"""Characters. Of a longer word only the beginning counts, and the parts of a longer name, such as encoded bytes, mean
+nothing."""
+LANGUAGE_SHARE, LEAST_COMMON_WORDS = 0.12, 5
+"""Least share and number of a text's words that are among the commonest of its language."""
+BYTES_A_WORD, BYTES_A_PASSAGE = 400, 200
 
 _BREAKS = ("\n\n", "\n", "}, ", ". ", "? ", "! ", "\u3002", "; ", ", ", ",", " ")
 """Signs behind which a passage may end, the best first."""
@@ -103,9 +95,6 @@ _SCRIPTS = (("russian", "\u0400", "\u04ff"), ("greek", "\u0370", "\u03ff"), ("ar
 _COMMON_WORDS = {language: frozenset(words.split()) for language, words in _COMMONEST.items()}
 
 
-# Words
-
-
 def language_of(texts: Iterable[str]) -> str:
     """Name of the language that most words are in, as Snowball has it; empty where that is not clear."""
     # Names are in no language: a message full of paths and ids is in that of its few other words.
@@ -115,12 +104,11 @@ def language_of(texts: Iterable[str]) -> str:
         return ""
     counts = {language: sum(word in common for word in words) for language, common in _COMMON_WORDS.items()}
     counts |= {language: sum(least <= word[0] <= most for word in words) // 2 for language, least, most in _SCRIPTS}
-    language = max(counts, key=lambda each: counts[each])
+    language = max(counts, key=counts.__getitem__)
     return language if counts[language] >= max(LEAST_COMMON_WORDS, LANGUAGE_SHARE * len(words)) else ""
 
 
 def _is_name(word: str) -> bool:
-    """Whether a word names one thing, as ids, paths, numbers and addresses do."""
     return any(letter.isdigit() or letter in "_./:@#+" for letter in word)
 
 
@@ -128,7 +116,6 @@ class Words:
     """Reader of words that finds each stem once. Not to be used by two threads at a time."""
 
     def __init__(self, language: str) -> None:
-        """`language` as `language_of` gives it."""
         self._stemmer = snowballstemmer.stemmer(language) if language else None
         self._stems: dict[str, str] = {}
 
@@ -164,9 +151,6 @@ class Words:
         return stem
 
 
-# Passages
-
-
 class Passage(Struct, frozen=True, order=True):
     message: int
     """Position after the leading instructions."""
@@ -183,7 +167,6 @@ def sources(message: Message) -> Sequence[str]:
 
 
 def tool_called(message: Message, source: int) -> str:
-    """Name of the tool whose call has these arguments; empty for a text."""
     calls = (*message.calls, *message.settled)
     return calls[source - len(message.texts)].name if source >= len(message.texts) else ""
 
@@ -230,8 +213,6 @@ def _pieces(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
         yield start, end
 
 
-# The index
-
 Postings = tuple["array[int]", "array[int]"]
 """Numbers of the passages that hold a word, ascending, and how often each does."""
 NO_POSTINGS: Postings = array("I"), array("H")
@@ -257,17 +238,14 @@ class Index:
         self._entries = 0
 
     def __len__(self) -> int:
-        """Number of messages that were read."""
         return len(self._first_passages)
 
     @property
     def size(self) -> int:
-        """Bytes of memory, about."""
         words = len(self._postings) + len(self._words)
         return 8 * self._entries + BYTES_A_WORD * words + BYTES_A_PASSAGE * len(self.passages)
 
     def read(self, messages: Iterable[Message]) -> None:
-        """Add the messages with which the history goes on."""
         for message in messages:
             weight = ADVICE_WEIGHT if is_advice(message) else 1.0
             self._first_passages.append(len(self.passages))
@@ -284,7 +262,6 @@ class Index:
                 self._entries += len(words)
 
     def count(self, text: str) -> Counter[str]:
-        """Count the words of a text."""
         return Counter(self._words.of(text))
 
     def words_of(self, number: int, history: History) -> Counter[str]:
@@ -293,17 +270,12 @@ class Index:
         return self._count(history[passage.message], passage)
 
     def passages_before(self, message: int) -> int:
-        """Number of passages of the messages before this one."""
         return self._first_passages[message] if message < len(self) else len(self.passages)
 
     def rarity(self, word: str, among: int) -> float:
         """How much a word distinguishes among the first so many passages; most for one that none of them holds."""
         holding = len(self._postings_among(word, among)[0])
         return float(log(1 + (among - holding + 0.5) / (holding + 0.5)) ** RARITY_POWER)
-
-    def holds(self, word: str, among: int) -> bool:
-        """Whether one of the first so many passages holds a word."""
-        return len(self._postings_among(word, among)[0]) > 0
 
     def scores(self, asked: Weights, among: int) -> Scores:
         """Score the first so many passages.
@@ -313,7 +285,13 @@ class Index:
         postings = {word: self._postings_among(word, among) for word in asked}
         words = [word for word in asked if 0 < len(postings[word][0]) <= max(COMMON_SHARE * among, FEW_PASSAGES)]
         words.sort(key=lambda word: len(postings[word][0]))
-        near = self._near([postings[word][0] for word in words], among)
+        near = set[int]()  # The passages that hold the first, rarest words, and those around them.
+        reach = range(-len(NEIGHBOURS), len(NEIGHBOURS) + 1)
+        for numbers in (postings[word][0] for word in words):
+            if near and len(near) + len(reach) * len(numbers) > MOST_NEAR:
+                break
+            near.update(number + distance for number in numbers for distance in reach)
+        near.intersection_update(range(among))
         usual = self._words_before[among] / among * (1 + 2 * sum(NEIGHBOURS)) if among else 0.0
         scores: dict[int, float] = {}
         for word in words:
@@ -334,17 +312,6 @@ class Index:
         stop = bisect_left(numbers, among)
         return (numbers, often) if stop == len(numbers) else (numbers[:stop], often[:stop])
 
-    def _near(self, postings: Sequence[Sequence[int]], among: int) -> frozenset[int]:
-        """The passages that hold the first, rarest words, and those around them."""
-        reach = range(-len(NEIGHBOURS), len(NEIGHBOURS) + 1)
-        near: set[int] = set()
-        for numbers in postings:
-            if near and len(near) + len(reach) * len(numbers) > MOST_NEAR:
-                break
-            for distance in reach:
-                near.update(number + distance for number in numbers)
-        return frozenset(number for number in near if 0 <= number < among)
-
     def _count(self, message: Message, passage: Passage) -> Counter[str]:
         return self.count(f"{text_of(message, passage)}\n{tool_called(message, passage.source)}")
 
@@ -359,7 +326,7 @@ class Index:
         return weighed
 
 
-def _with_neighbours(postings: Postings, near: frozenset[int]) -> Mapping[int, float]:
+def _with_neighbours(postings: Postings, near: set[int]) -> Mapping[int, float]:
     """How often a word stands in each passage that is `near`, its neighbours counted in."""
     often: dict[int, float] = {}
     for number, times in zip(*postings, strict=True):

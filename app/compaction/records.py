@@ -26,8 +26,6 @@ _IDENTIFIER = re.compile(r"(?=\S*\d)(?=\S*[^\W\d_])\S{3,}|\S*[^\W\d_]\S*[/@]\S+|
 
 
 class Field(Struct, frozen=True):
-    """Property of a thing."""
-
     label: str
     """One word; empty where the record's name is the label."""
     value: str
@@ -61,7 +59,6 @@ class Record(Struct, frozen=True):
 
     @property
     def parts(self) -> list[Record]:
-        """The record, one field each."""
         return [replace(self, fields=(field,)) for field in self.fields] or [self]
 
     @property
@@ -70,7 +67,6 @@ class Record(Struct, frozen=True):
         return f"{self.name}: {groups}" if groups else self.name
 
     def joined(self, part: Record) -> Record:
-        """The record with the fields of another part, which hold at the same time."""
         return replace(self, fields=self.fields + part.fields)
 
     def updated(self, newer: Record, *, lists: bool = False) -> Record:

@@ -34,7 +34,6 @@ from app.compaction.policy import Policy
 from app.compaction.trim import fit
 from app.compaction.user_words import OmittedWords
 from app.compaction.view import (
-    Altered,
     Carried,
     Conversation,
     Note,
@@ -81,7 +80,7 @@ def build_view(conversation: Conversation, path: Path, masks: Masks | None = Non
         for index, mask in masks.between(path.covered, boundary):
             if position < index:
                 parts.append(Verbatim(position, index))
-            parts.append(Altered(index, mask.texts, mask.tokens, "masked", media=mask.media))
+            parts.append(mask)
             position = index + 1
     if position < len(transcript):
         parts.append(Verbatim(position, len(transcript)))

@@ -18,14 +18,11 @@ from itertools import groupby, islice, pairwise
 from math import log, sqrt
 from typing import Any, NamedTuple
 
-MOST_HEAD = 150_000
-MOST_TAIL = 50_000
-"""Characters at a text's beginning and end that are read; what is between is left unread."""
+MOST_HEAD, MOST_TAIL = 150_000, 50_000
+"""Characters at a text's beginning and end that are read."""
 MOST_LINES = 8_000
-LONGEST_LINE = 400
-"""Characters of a line that are read."""
-LONGEST_PIECE = 120
-"""Characters of a line that are shown."""
+LONGEST_LINE, LONGEST_PIECE = 400, 120
+"""Characters of a line that are read, and that are shown."""
 LONGEST_WORD = 40
 """Characters of a word that count."""
 LEAST_ROOM = 4
@@ -44,15 +41,15 @@ class Piece(NamedTuple):
     text: str
 
 
-class Found(NamedTuple):
-    size: str
-    """Count for the notice, such as "12 paths"."""
-    fitting: Callable[[int], str]
-    """Function that returns the best of the text in at most so many characters."""
+Found = tuple[str, list[Piece]]
+"""Count for the notice, such as "12 paths", and the ranked lines."""
 
 
-def _found(size: str, pieces: Sequence[Piece]) -> Found:
-    return Found(size, partial(_filled, pieces))
+def parsed_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def lines_of(text: str) -> list[str]:
@@ -103,23 +100,22 @@ def _ranks(pieces: Sequence[Piece], lines: Sequence[str]) -> list[float]:
 
 
 def _clipped(line: str) -> str:
-    """A line without the blanks around it, of bounded length."""
     line = line.strip()
     return line if len(line) <= LONGEST_PIECE else f"{line[: LONGEST_PIECE - 1]}…"
 
 
 MOST_LEAVES = 1_000
 DEEPEST_VALUE = 12
-LONGEST_VALUE = 100
-"""Characters of a value that are shown."""
-LONGEST_NAME = 40
-"""Characters of a value that is no prose."""
+LONGEST_VALUE, LONGEST_NAME = 100, 40
+"""Characters of a value that are shown, and of one that is no prose."""
 IDENTIFIES, TELLS, IS_SHORT, IS_PROSE = 0.0, 0.2, 1.0, 2.0
 """Ranks of a value: by its key, by a digit in it, and by its length. Further elements of an array come after the first
 one's."""
 EACH, MOST_EACH = 0.02, 1.0
 
 _Path = tuple[str | int, ...]
+_Leaf = tuple[float, _Path, str]
+"""Rank, place and text of a value."""
 _TELLING_KEY = re.compile(
     r"(?:^|_|-)(?:id|number|name|key|code|email|path|url|uri|sha|ref|title|status|state|date|type|error|message)s?$"
     r"|[a-z]I[dD]s?$",
@@ -128,20 +124,17 @@ _TELLING_KEY = re.compile(
 _DIGIT = re.compile(r"\d")
 
 
-def _json(text: str) -> Found | None:
-    """Objects and arrays with the values that say most."""
+def _json(text: str) -> tuple[Any, list[_Leaf]] | None:
+    """A JSON text's value, and the ranked values in it."""
     if text.lstrip()[:1] not in ("{", "[") or len(text) > MOST_HEAD:
         return None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    value = parsed_json(text)
     leaves = list(islice(_leaves(value, "", (), 0), MOST_LEAVES))
-    return Found(f"{len(leaves)} values", partial(_fitting, value, leaves)) if leaves else None
+    return (value, leaves) if leaves else None
 
 
-def _leaves(value: Any, key: str, place: _Path, nth: int) -> Iterator[tuple[float, _Path, str]]:
-    """Rank, place and text of each value. `nth`: number of elements before it, of all arrays around it."""
+def _leaves(value: Any, key: str, place: _Path, nth: int) -> Iterator[_Leaf]:
+    """`nth`: number of elements before it, of all arrays around it."""
     if len(place) > DEEPEST_VALUE:
         return
     if isinstance(value, dict):
@@ -163,7 +156,7 @@ def _value_rank(key: str, value: Any, text: str) -> float:
     return TELLS if isinstance(value, str) and _DIGIT.search(value) else IS_SHORT
 
 
-def _fitting(value: Any, leaves: Sequence[tuple[float, _Path, str]], room: int) -> str:
+def _fitting(value: Any, leaves: Sequence[_Leaf], room: int) -> str:
     """Show the best values where they belong, as many as fit."""
     ranked = sorted(leaves, key=lambda leaf: leaf[0])[:room]
     best, low, high = "", 0, len(ranked)
@@ -177,7 +170,7 @@ def _fitting(value: Any, leaves: Sequence[tuple[float, _Path, str]], room: int) 
     return best
 
 
-def _tree(leaves: Sequence[tuple[float, _Path, str]]) -> Any:
+def _tree(leaves: Sequence[_Leaf]) -> Any:
     tree: dict[Any, Any] = {}
     for _, place, text in leaves:
         node = tree
@@ -188,7 +181,6 @@ def _tree(leaves: Sequence[tuple[float, _Path, str]]) -> Any:
 
 
 def _shown(value: Any, tree: Any) -> str:
-    """A value, of which the tree says what is left."""
     if isinstance(tree, str):
         return tree
     if isinstance(value, dict):
@@ -220,9 +212,8 @@ def _inside(value: Any, tree: Any) -> str:
     return f"{{{_shown(value, tree)}}}" if isinstance(value, dict) else _shown(value, tree)
 
 
-MOST_NUMBERS = 12
-"""Numbers of lines that are told of one path."""
-MOST_FOLDERS = 4
+MOST_NUMBERS, MOST_FOLDERS = 12, 4
+"""Numbers of lines that are told of one path, and folders that are told of a listing."""
 _HIT = re.compile(r"([\w.@+~/-]{1,300}?)[:-](\d{1,7})[:-](.*)|([\w.@+~/-]{1,300}+):(.*)")
 _LINE_HIT = re.compile(r"(\d{1,7})[:-](.*)")
 _LISTED_PATH = re.compile(r"[\w.@+~/\[\]-]{1,300}+[*@]?")
@@ -251,7 +242,7 @@ def _search_hits(lines: Sequence[str], _: str) -> Found | None:
         pieces.append(Piece(KEY, f"{path}{numbers and f':{numbers}'} ({len(places)})"))
         pieces += [Piece(FILL, _hit("", *place)) for place in places]
     size = f"{count} in {len(by_path)} files" if len(by_path) > 1 else f"{count} lines"
-    return _found(size, pieces)
+    return (size, pieces)
 
 
 def _hit(path: str, number: str, text: str) -> str:
@@ -278,15 +269,13 @@ def _listed_paths(lines: Sequence[str], _: str) -> Found | None:
     counts = Counter(path.rpartition("/")[0] for path in paths)
     counts.pop("", None)
     most = [Piece(FAIR, f"{name}/ ({count})") for name, count in counts.most_common(MOST_FOLDERS) if count > 2]
-    return _found(f"{len(paths)} paths", [*most, *(Piece(FILL, path) for path in paths)])
+    return (f"{len(paths)} paths", [*most, *(Piece(FILL, path) for path in paths)])
 
 
 _NumberedLines = Sequence[tuple[str, str]]
 """Lines with their numbers, which are empty where they are not known."""
-DEEPEST_SIGNATURE = 40
-"""Blanks before a signature that still tell how deep it is."""
-DEEPER = 0.01
-"""Share of a rank that each blank puts a signature behind the outer ones."""
+DEEPER, DEEPEST_SIGNATURE = 0.01, 40
+"""Share of a rank that each blank before it puts a signature behind the outer ones, and blanks that count."""
 _NUMBERED = re.compile(r"\s{0,8}(\d{1,7})(?:(?:\t|→|: ?| ?\| ?| {1,2}(?=\S))(.*)|\s*)")
 _SOURCE_FILE = (
     r"\.(?:pyi?|[cm]?jsx?|tsx?|vue|java|kts?|scala|go|rs|cc|[ch]pp|[ch]|cs|rb|php|swift|sh|lua|pl|exs?"
@@ -331,7 +320,7 @@ def _outline(lines: Sequence[str], call: str) -> Found | None:
     listed = numbered or _counted(lines, call)
     pieces = [Piece(_source_rank(line), f"{number} {line.strip()}" if line.strip() else "") for number, line in listed]
     known = [number for number, _ in listed if number]
-    return _found(f"lines {known[0]}-{known[-1]}" if known else f"{len(lines)} lines", pieces)
+    return (f"lines {known[0]}-{known[-1]}" if known else f"{len(lines)} lines", pieces)
 
 
 def _source_rank(line: str) -> float:
@@ -344,7 +333,6 @@ def _source_rank(line: str) -> float:
 
 
 def _numbered(lines: Sequence[str]) -> _NumberedLines | None:
-    """The lines of a listing with their numbers; None for a text whose lines have none."""
     matches = [_NUMBERED.fullmatch(line) for line in lines]
     values = [int(match[1]) for match in matches if match]
     if len(values) < 3 or len(values) < 0.8 * sum(map(bool, lines)):
@@ -357,13 +345,9 @@ def _numbered(lines: Sequence[str]) -> _NumberedLines | None:
 
 
 def _command(call: str) -> str:
-    """The shell command in a call; the call itself where there is none."""
     if fenced := _FENCED.findall(call):
         return str(fenced[-1])
-    try:
-        arguments = json.loads(call[call.find("{") :])
-    except (ValueError, RecursionError):
-        return call
+    arguments = parsed_json(call[call.find("{") :])
     command = arguments.get("command", arguments.get("cmd")) if isinstance(arguments, dict) else None
     return command if isinstance(command, str) else call
 
@@ -376,10 +360,8 @@ def _counted(lines: Sequence[str], call: str) -> _NumberedLines:
     return [(str(number), line) for number, line in enumerate(lines, int(begins[1]) if begins else 1)]
 
 
-LAST_LINES = 2
-"""Lines of the end that are kept in any case."""
-LINES_OF_ENDING = 5
-"""Lines of the end that say whether tests failed."""
+LAST_LINES, LINES_OF_ENDING = 2, 5
+"""Lines of the end that are kept in any case, and that say whether tests failed."""
 _STATUS = re.compile(
     r"\s*+(?:<(?:returncode|exit_?code)>-?[1-9]|\[?(?:process )?exit(?:ed)?(?: with)?(?: (?:code|status))?:? ?-?\d"
     r"|=+ [^=]{0,100}\b(?:passed|failed|error)|ran \d+ tests?|FAILED \(|tests?:? +\d+ |test result:"
@@ -400,11 +382,6 @@ _FRAME = re.compile(r'\s*+(?:File "[^"]{1,300}", line \d|at \S{1,200} \(?\S{1,20
 _RUNS = re.compile(r'<(?:returncode|exit_?code)>|"(?:command|cmd|script)"|```(?:bash|sh)\b')
 
 
-def _tests_failed(lines: Sequence[str]) -> bool:
-    """Whether it ends with tests that failed: it is an output then, whatever code and paths they show."""
-    return any(_TESTS_FAILED.match(line.lstrip()) for line in lines[-LINES_OF_ENDING:])
-
-
 def _command_output(lines: Sequence[str], call: str) -> Found | None:
     """Status, failures, frames with the innermost first, and the last lines."""
     ranks = [_output_rank(line, (len(lines) - number) / len(lines)) for number, line in enumerate(lines)]
@@ -413,7 +390,7 @@ def _command_output(lines: Sequence[str], call: str) -> Found | None:
     written = [number for number, line in enumerate(lines) if line.strip(" -=") and not CLOSING.fullmatch(line)]
     for number in written[-LAST_LINES:]:
         ranks[number] = KEY
-    return _found(f"{len(lines)} lines", [Piece(rank, line) for rank, line in zip(ranks, lines, strict=True)])
+    return (f"{len(lines)} lines", [Piece(rank, line) for rank, line in zip(ranks, lines, strict=True)])
 
 
 def _output_rank(line: str, early: float) -> float:
@@ -439,12 +416,8 @@ _SIGNS = "\t,;|"
 def _diff(lines: Sequence[str], _: str) -> Found | None:
     """Files and heads of hunks, then what changed."""
     hunks = sum(_HUNK.match(line) is not None for line in lines)
-    if not hunks:
-        return None
-    return _found(
-        f"{hunks} hunks",
-        [Piece(_diff_rank(line), line) for line in lines if line.startswith(("+", "-", "@", "r", "d", "B"))],
-    )
+    changed = (line for line in lines if line.startswith(("+", "-", "@", "r", "d", "B")))
+    return (f"{hunks} hunks", [Piece(_diff_rank(line), line) for line in changed]) if hunks else None
 
 
 def _diff_rank(line: str) -> float:
@@ -456,26 +429,18 @@ def _diff_rank(line: str) -> float:
 
 
 def _page(lines: Sequence[str], _: str) -> Found | None:
-    """Title and _page, then the rest."""
-    if not any(map(_PAGE.match, lines)):
-        return None
+    """Title and headings, then the rest."""
     pieces = [Piece(KEY if _HEADING.match(line) else FILL, line) for line in lines]
-    return _found(f"{len(lines)} lines", pieces)
+    return (f"{len(lines)} lines", pieces) if any(map(_PAGE.match, lines)) else None
 
 
 def _table(lines: Sequence[str], _: str) -> Found | None:
-    """The header, then the first _table."""
+    """The header, then the first rows: all have about as many columns, and at least three."""
     written = [line for line in lines if line.strip()]
-    if not any(_is_even([line.count(sign) for line in written]) for sign in _SIGNS):
+    columns = [[line.count(sign) for line in written] for sign in _SIGNS]
+    if len(written) < 4 or not any(c[0] >= 2 and c.count(c[0]) >= 0.9 * len(c) for c in columns):
         return None
-    return _found(
-        f"{len(written) - 1} rows", [Piece(KEY + number / len(written), line) for number, line in enumerate(written)]
-    )
-
-
-def _is_even(counts: Sequence[int]) -> bool:
-    """Whether all _table have about as many columns, and at least three."""
-    return len(counts) >= 4 and counts[0] >= 2 and sum(count == counts[0] for count in counts) >= 0.9 * len(counts)
+    return f"{len(written) - 1} rows", [Piece(KEY + place / len(written), line) for place, line in enumerate(written)]
 
 
 _SHAPES: Mapping[str, Callable[[Sequence[str], str], Found | None]] = {
@@ -532,17 +497,19 @@ def shape_of(text: str, call: str, longest: int) -> tuple[str, str]:
     """Name of a result's shape, and what that leaves of it."""
     plain = shorten(text, longest)
     least = ENOUGH * (len(set(_identifiers(plain))) - 1)  # The notice has one.
-    for name, found in _shapes_of(text, call):
-        notice = f"[... {len(text)} characters in all, shortened: {name}, {found.size} ...]"
-        left = found.fitting(min(len(plain), len(text) - 1) - len(notice) - 1)
+    for name, size, fitting in _shapes_of(text, call):
+        notice = f"[... {len(text)} characters in all, shortened: {name}, {size} ...]"
+        left = fitting(min(len(plain), len(text) - 1) - len(notice) - 1)
         if left and len(set(_identifiers(left))) >= least:
             return name, f"{notice}\n{left}"
     return "text", plain
 
 
-def _shapes_of(text: str, call: str) -> Iterator[tuple[str, Found]]:
+def _shapes_of(text: str, call: str) -> Iterator[tuple[str, str, Callable[[int], str]]]:
+    """Name and count of each shape that a text may have, and what returns the best of it in so many characters."""
     if data := _json(text):
-        yield "JSON", data
+        value, leaves = data
+        yield "JSON", f"{len(leaves)} values", partial(_fitting, value, leaves)
         return
     lines = lines_of(text)
     start = next((n + 1 for n, line in enumerate(lines[:MOST_OPENING]) if _OPENING.fullmatch(line)), 0)
@@ -551,8 +518,11 @@ def _shapes_of(text: str, call: str) -> Iterator[tuple[str, Found]]:
     head, body = lines[: max(0, start - 1)], lines[start:]
     if len(body) < LEAST_LINES:
         return
-    shapes = {"output": _command_output} if _tests_failed(body) else _SHAPES
+    # What ends with tests that failed is an output, whatever code and paths they show.
+    has_failed = any(_TESTS_FAILED.match(line.lstrip()) for line in body[-LINES_OF_ENDING:])
+    shapes = {"output": _command_output} if has_failed else _SHAPES
     for name, find in shapes.items():
         # What stands before the output of a command tells how that ended.
         if found := find([*head, *body] if find is _command_output else body, call):
-            yield name, found
+            size, pieces = found
+            yield name, size, partial(_filled, pieces)

@@ -13,7 +13,7 @@ message are never touched, and texts of the assistant are never shortened.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,20 +26,19 @@ from app.compaction.user_words import OmittedWords
 from app.compaction.view import (
     Alteration,
     Altered,
-    Carried,
     Conversation,
     Note,
     Part,
     Pruned,
     Summary,
-    Verbatim,
     View,
-    append,
     carried_context,
     message_of,
     most_carried_tokens,
     standing,
+    tokens_in,
     with_carried_context,
+    with_changes,
 )
 from app.conversation.messages import Kind, Message, own_message
 from app.conversation.quoting import word
@@ -71,59 +70,29 @@ def alter(
     conversation: Conversation, view: View, by: Alteration, cost: Cost, change: Change, *, may_grow: bool = False
 ) -> View:
     """The view with its messages changed, but for those that no stage may touch and those that would only grow."""
-    parts: list[Part] = []
-    saved = 0
-    for index, part in standing(view):
-        now = part
-        if index is not None and _may_change(conversation, index):
-            message = message_of(conversation, index, part)
-            before = part.tokens if isinstance(part, Altered) else conversation.transcript.tokens_of(index)
-            media = part.media if isinstance(part, Altered) else ()
-            now = (
-                _altered(conversation, index, message, change(index, message), before, by, cost, may_grow, media)
-                or part
-            )
-            saved += before - now.tokens if isinstance(now, Altered) else 0
-        append(parts, now)
-    return replace(view, parts=tuple(parts), tokens=view.tokens - saved)
+    messages = conversation.transcript.messages
 
+    def altered(index: int, part: Part) -> Part:
+        message = message_of(conversation, index, part)
+        changed = change(index, message) if _may_change(conversation, index) else None
+        if changed is None or changed == message:
+            return part
+        # A mask in place of its media stays.
+        media = part.media if isinstance(part, Altered) else ()
+        tokens = cost(replace(changed, texts=(*changed.texts, *media), media=()) if media else changed)
+        calls = None
+        if changed.calls != messages[index].calls:
+            calls = tuple((position, call.arguments) for position, call in enumerate(changed.calls))
+        smaller = may_grow or tokens < tokens_in(conversation, index, part)
+        return Altered(index, changed.texts, tokens, by, calls, media) if smaller else part
 
-def _altered(
-    conversation: Conversation,
-    index: int,
-    message: Message,
-    changed: Message | None,
-    before: int,
-    by: Alteration,
-    cost: Cost,
-    may_grow: bool,
-    media: tuple[str, ...],
-) -> Altered | None:
-    if changed is None or changed == message:
-        return None
-    # A mask in place of its media stays.
-    tokens = cost(replace(changed, texts=(*changed.texts, *media), media=()) if media else changed)
-    calls = None
-    if changed.calls != conversation.transcript.messages[index].calls:
-        calls = tuple((position, call.arguments) for position, call in enumerate(changed.calls))
-    return Altered(index, changed.texts, tokens, by, calls, media) if may_grow or tokens < before else None
+    return with_changes(conversation, view, altered)
 
 
 def results(conversation: Conversation, view: View) -> list[int]:
-    """The positions of the messages in the view that hold tool results which may be altered, oldest first."""
     messages = conversation.transcript.messages
-    held = ((index, messages[index]) for index in _changeable(conversation, view))
-    return [index for index, message in held if message.kind is Kind.RESULT or message.answers]
-
-
-def older_questions(conversation: Conversation, view: View) -> list[int]:
-    """Positions of user messages but the last: what was asked, and what was pasted."""
-    transcript = conversation.transcript
-    asked = (index for index in _changeable(conversation, view) if transcript.messages[index].kind in _ASKED)
-    return [index for index in asked if index != transcript.last_user]
-
-
-_ASKED = frozenset({Kind.USER, Kind.CLIENT})
+    may_change = (i for i, _ in standing(view) if i is not None and _may_change(conversation, i))
+    return [index for index in may_change if messages[index].kind is Kind.RESULT or messages[index].answers]
 
 
 def asked_places(conversation: Conversation, index: int) -> frozenset[int]:
@@ -132,10 +101,6 @@ def asked_places(conversation: Conversation, index: int) -> frozenset[int]:
     message = conversation.transcript.messages[index]
     kept = conversation.client_context.places.get(index, frozenset())
     return frozenset(range(len(message.texts))) - kept - frozenset(message.result_places)
-
-
-def _changeable(conversation: Conversation, view: View) -> Iterator[int]:
-    return (index for index, _ in standing(view) if index is not None and _may_change(conversation, index))
 
 
 def _may_change(conversation: Conversation, index: int) -> bool:
@@ -174,30 +139,6 @@ def shortened_arguments(original: Message, message: Message, longest: int) -> Me
         for was, now in zip(original.calls, message.calls, strict=True)
     )
     return replace(message, calls=calls)
-
-
-def result_size(message: Message) -> int:
-    """Characters of the results that it holds."""
-    return sum(len(message.texts[place]) for place in message.result_places)
-
-
-def with_text(message: Message, text: str) -> Message:
-    """All of its results' text in the first of them; the others are left empty."""
-    first, *others = message.result_places
-    texts = list(message.texts)
-    texts[first] = text
-    for place in others:
-        texts[place] = ""
-    return replace(message, texts=tuple(texts))
-
-
-def trimmed(message: Message, longest: int, head: int, tail: int) -> Message:
-    """Head and tail of results longer than `longest`, with the original size. All in characters."""
-    text = "\n".join(message.texts[place] for place in message.result_places)
-    if len(text) <= max(longest, head + tail):
-        return message
-    note = f"[Tool result trimmed: kept first {head} chars and last {tail} chars of {len(text)} chars.]"
-    return with_text(message, f"{text[:head]}\n...\n{text[len(text) - tail :]}\n\n{note}")
 
 
 def fit(conversation: Conversation, view: View, at_most: int, cost: Cost) -> View:
@@ -247,31 +188,28 @@ def cut_to_shares(
     """Every tool result within its share of the room, and every call's arguments; `documents`: older user messages."""
     longest = min(int(RESULT_SHARE * room) * CHARACTERS_PER_TOKEN, LONGEST_RESULT)
     longest_arguments = max(SHORTEST, min(int(ARGUMENTS_SHARE * room) * CHARACTERS_PER_TOKEN, LONGEST_ARGUMENTS))
-    originals, weight = conversation.transcript.messages, weights(results(conversation, view))
-    asked = weights(older_questions(conversation, view)) if documents else {}
+    originals, last = conversation.transcript.messages, conversation.transcript.last_user
+    pasted = (i for i, _ in standing(view) if i not in (None, last) and originals[i].kind in (Kind.USER, Kind.CLIENT))
+    result_weights = weights(results(conversation, view))
+    document_weights = weights([i for i in pasted if _may_change(conversation, i)]) if documents else {}
 
     def change(index: int, message: Message) -> Message:
         original, left = originals[index], message
-        if index in weight:
-            most = max(SHORTEST, int(longest * weight[index]))
+        if weight := result_weights.get(index):
+            most = max(SHORTEST, int(longest * weight))
             left = shortened_texts(original, left, most, original.result_places)
-        if index in asked:
-            most = max(SHORTEST, int(longest * asked[index]))
+        if weight := document_weights.get(index):
+            most = max(SHORTEST, int(longest * weight))
             left = shortened_texts(original, left, most, asked_places(conversation, index))
         return shortened_arguments(original, left, longest_arguments)
 
     return alter(conversation, view, by, cost, change)
 
 
-def pressure(conversation: Conversation, view: View, limit: int) -> float:
-    """The messages' share of the limit, without instructions and tools."""
-    return (view.tokens - conversation.instruction_tokens) / limit if limit else 1.0
-
-
 def fade(conversation: Conversation, view: View, limit: int, cost: Cost) -> View:
-    """The view as the band it has reached leaves it. Formula (LibreChat agents): as `fit` does, with a room of
-    max(1,024, effective x factor)."""
-    reached = pressure(conversation, view, limit)
+    """The view as the band leaves it that its messages have reached, without instructions and tools. Formula (LibreChat
+    agents): as `fit` does, with a room of max(1,024, effective x factor)."""
+    reached = (view.tokens - conversation.instruction_tokens) / limit if limit else 1.0
     factor = next((factor for band, factor in BANDS if reached >= band), None)
     if factor is None:
         return view
@@ -279,20 +217,18 @@ def fade(conversation: Conversation, view: View, limit: int, cost: Cost) -> View
     return cut_to_shares(conversation, view, max(LEAST_ROOM, int(effective * factor)), "faded", cost, documents=False)
 
 
-class SessionPruning(Struct, frozen=True):
-    """OpenClaw's settings and defaults, of which Steno's own set the mode and the tools. Sizes in characters, ratios of
-    the window: it measures fill in characters, not by the trigger. `min_prunable_tool_chars` is a sum over all results.
-    """
+# OpenClaw's defaults: sizes in characters, ratios of the window. It measures fill in characters, not by the trigger.
+KEPT_ASSISTANTS = 3
+TRIM_RATIO, CLEAR_RATIO = 0.3, 0.5
+LONGEST_UNTRIMMED = 4_000
+TRIMMED_HEAD = TRIMMED_TAIL = 1_500
+LEAST_CLEARED = 50_000
+"""A sum over all results."""
+CLEARED = "[Old tool result content cleared]"
 
+
+class SessionPruning(Struct, frozen=True):
     mode: Literal["adaptive", "aggressive"] = "adaptive"
-    keep_last_assistants: int = 3
-    soft_trim_ratio: float = 0.3
-    soft_trim_max_chars: int = 4_000
-    soft_trim_head_chars: int = 1_500
-    soft_trim_tail_chars: int = 1_500
-    hard_clear_ratio: float = 0.5
-    hard_clear_placeholder: str = "[Old tool result content cleared]"
-    min_prunable_tool_chars: int = 50_000
     deny: tuple[str, ...] = ()
 
 
@@ -301,34 +237,55 @@ def is_quiet(conversation: Conversation, settings: SessionPruning, window: int) 
     messages = conversation.transcript.messages
     if settings.mode == "aggressive":
         return not any(message.kind is Kind.RESULT or message.answers for message in messages)
-    return _fill(sum(map(_size, (*conversation.instructions, *messages))), window) < settings.soft_trim_ratio
+    return _fill(sum(map(_size, (*conversation.instructions, *messages))), window) < TRIM_RATIO
 
 
 def prune_session(conversation: Conversation, view: View, settings: SessionPruning, window: int, cost: Cost) -> View:
     """The view with old results trimmed and, where that is not enough, cleared, before the assistant's third-last
     message. `window` in the provider's tokens."""
     eligible = _eligible(conversation, view, settings)
-    if settings.mode == "aggressive":
-        return _cleared(conversation, view, eligible, settings, cost)
-    total = _characters(conversation, view)
-    if _fill(total, window) < settings.soft_trim_ratio:
-        return view
-    trim = settings.soft_trim_max_chars, settings.soft_trim_head_chars, settings.soft_trim_tail_chars
-    left = {index: trimmed(message, *trim) for index, message in eligible.items()}
-    sizes = {index: result_size(message) for index, message in left.items()}
-    total -= sum(map(result_size, eligible.values())) - sum(sizes.values())
-    view = alter(conversation, view, "trimmed", cost, lambda index, _: left.get(index))
-    return _cleared(conversation, view, _too_many(sizes, total, settings, window), settings, cost)
+    gone: Container[int] = eligible
+    if settings.mode == "adaptive":
+        total = _characters(conversation, view)
+        if _fill(total, window) < TRIM_RATIO:
+            return view
+        left = {index: _trimmed(message) for index, message in eligible.items()}
+        sizes = {index: len("".join(_results_in(message))) for index, message in left.items()}
+        total -= sum(len("".join(_results_in(message))) for message in eligible.values()) - sum(sizes.values())
+        view = alter(conversation, view, "trimmed", cost, lambda index, _: left.get(index))
+        gone = _too_many(sizes, total, window)
+
+    def change(index: int, message: Message) -> Message | None:
+        return _with_result(message, CLEARED) if index in gone and message.result_places else None
+
+    return alter(conversation, view, "cleared", cost, change, may_grow=True)
 
 
-def _too_many(sizes: Mapping[int, int], total: int, settings: SessionPruning, window: int) -> set[int]:
+def _results_in(message: Message) -> list[str]:
+    return [message.texts[place] for place in message.result_places]
+
+
+def _with_result(message: Message, text: str) -> Message:
+    """The message with this text in place of its first result; the others are left empty."""
+    first, *others = message.result_places
+    instead = {first: text} | dict.fromkeys(others, "")
+    return replace(message, texts=tuple(instead.get(place, now) for place, now in enumerate(message.texts)))
+
+
+def _trimmed(message: Message) -> Message:
+    text = "\n".join(_results_in(message))
+    if len(text) <= LONGEST_UNTRIMMED:
+        return message
+    note = f"[Tool result trimmed: kept first {TRIMMED_HEAD} chars and last {TRIMMED_TAIL} chars of {len(text)} chars.]"
+    return _with_result(message, f"{text[:TRIMMED_HEAD]}\n...\n{text[-TRIMMED_TAIL:]}\n\n{note}")
+
+
+def _too_many(sizes: Mapping[int, int], total: int, window: int) -> set[int]:
     """The oldest results of these sizes, as many as have to go; what is shorter than what would stand for it stays."""
     found: set[int] = set()
-    if sum(sizes.values()) < settings.min_prunable_tool_chars:
-        return found
-    for index, size in sizes.items():
-        gain = size - len(settings.hard_clear_placeholder)
-        if _fill(total, window) >= settings.hard_clear_ratio and gain > 0:
+    for index, size in sizes.items() if sum(sizes.values()) >= LEAST_CLEARED else ():
+        gain = size - len(CLEARED)
+        if _fill(total, window) >= CLEAR_RATIO and gain > 0:
             found.add(index)
             total -= gain
     return found
@@ -339,19 +296,8 @@ def _size(message: Message) -> int:
 
 
 def _characters(conversation: Conversation, view: View) -> int:
-    """Characters of all that is sent, but for the copies of pinned messages."""
-    total = sum(map(_size, conversation.instructions))
-    for index, part in standing(view):
-        match part:
-            case Verbatim() | Altered() if index is not None:
-                total += _size(message_of(conversation, index, part))
-            case Carried(carried):
-                total += _size(conversation.transcript.messages[carried])
-            case Summary(chunk):
-                total += len(chunk.text)
-            case _:
-                pass
-    return total
+    total = sum(map(_size, conversation.instructions)) + sum(len(chunk.text) for chunk in view.chunks)
+    return total + sum(_size(message_of(conversation, i, part)) for i, part in standing(view) if i is not None)
 
 
 def _fill(characters: int, window: int) -> float:
@@ -362,28 +308,16 @@ def _eligible(conversation: Conversation, view: View, settings: SessionPruning) 
     """Results of allowed tools, without images, before the assistant's latest messages; oldest first."""
     messages = conversation.transcript.messages
     spoken = [index for index, message in enumerate(messages) if message.kind is Kind.ASSISTANT]
-    if len(spoken) < settings.keep_last_assistants:
+    if len(spoken) < KEPT_ASSISTANTS:
         return {}
-    cutoff = spoken[-settings.keep_last_assistants] if settings.keep_last_assistants else len(messages)
     allowed = {
         index
         for index in results(conversation, view)
-        if index < cutoff
+        if index < spoken[-KEPT_ASSISTANTS]
         and not messages[index].media
         and is_allowed(conversation.transcript.tool_name(index), settings.deny)
     }
     return {index: message_of(conversation, index, part) for index, part in standing(view) if index in allowed}
-
-
-def _cleared(
-    conversation: Conversation, view: View, indexes: Container[int], settings: SessionPruning, cost: Cost
-) -> View:
-    def change(index: int, message: Message) -> Message | None:
-        if index not in indexes or not message.result_places:
-            return None
-        return with_text(message, settings.hard_clear_placeholder)
-
-    return alter(conversation, view, "cleared", cost, change, may_grow=True)
 
 
 @dataclass(slots=True)
@@ -412,14 +346,24 @@ def prune(
     many whole turns and the current one. Room is kept for the `words` of what goes: see `with_words`.
     """
     units = _units(conversation, view)
-    beside = (STUB_TOKENS if stub else 0) + _most_carried_tokens(conversation, view, units)
-    fixed = view.tokens - sum(unit.tokens for unit in units) + beside
+    out = {index for unit in units if unit.droppable for index in unit.indexes}
+    note = carried_context(conversation, view.parts).tokens
+    grows = max(0, most_carried_tokens(conversation, view.parts, out) - note)  # Whichever units go.
+    fixed = view.tokens - sum(unit.tokens for unit in units) + grows + (STUB_TOKENS if stub else 0)
     gone = _gone(units, fixed, at_most, target, words) if view.tokens > at_most else 0
-    gone = max(gone, _before_turns(conversation, units, most_turns))
-    dropped = [unit for unit in units[:gone] if unit.droppable]
+    starts = conversation.transcript.turn_starts
+    if most_turns is not None and len(starts) > most_turns + 1:
+        gone = max(gone, sum(unit.indexes[0] < starts[-1 - most_turns] for unit in units))
+    dropped = {index for unit in units[:gone] if unit.droppable for index in unit.indexes}
     if not dropped:
         return view
-    return _without(conversation, view, dropped, cost if stub else None)
+    view = with_changes(conversation, view, lambda i, part: Pruned(i, i + 1) if i in dropped else part)
+    if stub:
+        made = _stub(conversation, dropped, cost)
+        first = next(place for place, part in enumerate(view.parts) if isinstance(part, Pruned))
+        parts = (*view.parts[: first + 1], made, *view.parts[first + 1 :])
+        view = replace(view, parts=parts, tokens=view.tokens + made.tokens)
+    return with_carried_context(conversation, view)
 
 
 def with_words(view: View, words: OmittedWords, limit: int, cost: Cost) -> View:
@@ -454,7 +398,7 @@ def _units(conversation: Conversation, view: View) -> list[_Unit]:
             units.append(_Unit([], 0, droppable=True))
         unit = units[-1]
         unit.indexes.append(index)
-        unit.tokens += part.tokens if isinstance(part, Altered) else transcript.tokens_of(index)
+        unit.tokens += tokens_in(conversation, index, part)
         kept = index in conversation.kept.messages or message.kind is Kind.INSTRUCTIONS
         unit.droppable = unit.droppable and not kept
         was_bound = message.bound
@@ -469,13 +413,6 @@ def _units(conversation: Conversation, view: View) -> list[_Unit]:
         for unit in units:
             unit.droppable = unit.droppable and callers.isdisjoint(unit.indexes)
     return units
-
-
-def _most_carried_tokens(conversation: Conversation, view: View, units: Sequence[_Unit]) -> int:
-    """Tokens by which the note of client context may grow, whichever units go."""
-    out = {index for unit in units if unit.droppable for index in unit.indexes}
-    now = carried_context(conversation, view.parts).tokens
-    return max(0, most_carried_tokens(conversation, view.parts, out) - now)
 
 
 def _gone(units: list[_Unit], fixed: int, at_most: int, target: int, words: OmittedWords | None) -> int:
@@ -493,34 +430,6 @@ def _gone(units: list[_Unit], fixed: int, at_most: int, target: int, words: Omit
                 tokens += held
             gone += 1
     return gone
-
-
-def _before_turns(conversation: Conversation, units: list[_Unit], most_turns: int | None) -> int:
-    starts = conversation.transcript.turn_starts
-    if most_turns is None or len(starts) <= most_turns + 1:
-        return 0
-    return sum(unit.indexes[0] < starts[-1 - most_turns] for unit in units)
-
-
-def _without(conversation: Conversation, view: View, dropped: list[_Unit], cost: Cost | None) -> View:
-    out = {index for unit in dropped for index in unit.indexes}
-    parts: list[Part] = []
-    tokens = view.tokens - sum(unit.tokens for unit in dropped)
-    note = _stub(conversation, out, cost) if cost is not None else None
-    for index, part in standing(view):
-        if index is None or index not in out:
-            append(parts, part)
-            continue
-        last = parts[-1] if parts else None
-        if isinstance(last, Pruned) and last.stop == index:
-            parts[-1] = Pruned(last.start, index + 1)
-        else:
-            parts.append(Pruned(index, index + 1))
-    if note is not None:
-        first = next(place for place, part in enumerate(parts) if isinstance(part, Pruned))
-        parts.insert(first + 1, note)
-        tokens += note.tokens
-    return with_carried_context(conversation, replace(view, parts=tuple(parts), tokens=tokens))
 
 
 def _stub(conversation: Conversation, out: Iterable[int], cost: Cost) -> Note:

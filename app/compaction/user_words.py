@@ -121,7 +121,6 @@ class _Place(Struct, frozen=True):
 
 @cache
 def _words_of(name: str) -> tuple[frozenset[str], tuple[str, ...]]:
-    """A list of words, and those of it that are written without blanks around them."""
     words = " ".join(read_wordings(__package__, "user_words.toml")[name]).split()
     dense = tuple(filter(_DENSE.match, words))
     return frozenset(words).difference(dense), dense
@@ -143,7 +142,6 @@ def own_entries(transcript: Transcript, start: int, stop: int) -> list[tuple[int
 
 
 def chunk_room(budget: Budget) -> int:
-    """Most tokens of the user's words in one chunk."""
     return min(int(CHUNK_SHARE * budget.room), int(CHUNK_TOKENS / budget.line.ratio))
 
 
@@ -152,7 +150,6 @@ def held_tokens(chunks: Iterable[SummaryChunk]) -> int:
 
 
 def quote_user_words(entries: Iterable[UserWords], fence: str) -> str:
-    """The words as they stand in a payload; empty without any."""
     lines = [*map(line_of, entries)]
     return f"{HEADING}\n{marked('words', chr(10).join(lines), fence)}" if lines else ""
 
@@ -208,7 +205,6 @@ def _selected(entries: Sequence[UserWords], room: int, wide: int, count: Count) 
 
 
 def _cut_to(entry: UserWords, kept: Iterable[_Unit]) -> UserWords:
-    """The entry with a sign in place of all but these units."""
     text, parts, end = entry.text, list[str](), 0
     for unit in sorted(kept, key=lambda unit: unit.start):
         between = text[end : unit.start]
@@ -351,17 +347,14 @@ class OmittedWords:
     """The user's words in messages that are left out with a stub in their place."""
 
     def __init__(self, conversation: Conversation, room: int, count: Count) -> None:
-        """`room`: most tokens."""
         self._conversation = conversation
         self._room = room
         self._count = count
 
     def tokens_of(self, index: int) -> int:
-        """Tokens of the words in one message."""
         return self._count(self._entries[index].text) + TURN_TOKENS if index in self._entries else 0
 
     def room_for(self, tokens: int) -> int:
-        """Room that so many tokens of words need."""
         return AROUND + min(tokens, self._room) if tokens else 0
 
     def text(self, out: AbstractSet[int], room: int) -> str:

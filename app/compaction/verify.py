@@ -10,7 +10,7 @@ between what was made neighbours. `coverage_of` is the account as data that can 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -26,12 +26,14 @@ from app.compaction.view import (
     Pruned,
     Recalled,
     Summary,
-    Verbatim,
     View,
-    append,
     carried_context,
     message_of,
+    omitted_in,
+    sent_in,
     standing,
+    whole,
+    with_changes,
 )
 from app.conversation.messages import History, Kind, Message, own_message
 from app.conversation.reasons import Code
@@ -50,47 +52,35 @@ def problems(conversation: Conversation, view: View, limit: int, *, alternates: 
     """
     transcript, messages = conversation.transcript, conversation.transcript.messages
     order = list(order_of(view))
-    sent = [index for index in order if index is not None]
+    sent = {index for index in order if index is not None}
     covered: list[int] = []
     verbatim, as_asked, quoted = set[int](), set[int](), set[int]()
     for part in view.parts:
-        match part:
-            case Summary(chunk):
-                ends = conversation.chain.positions
-                start, stop = ends.get(chunk.from_digest, 0), ends.get(chunk.through_digest, 0)
-                carried = {start + offset for offset in chunk.carried}
-                covered += [index for index in range(start, stop) if index not in carried]
-            case Verbatim(start, stop):
-                covered += range(start, stop)
-                verbatim.update(range(start, stop))
-            case Carried(index):
-                covered.append(index)
-                verbatim.add(index)
-            case Altered(index):
-                covered.append(index)
-                if _keeps_own_words(messages[index], part):
-                    as_asked.add(index)
-            case Pruned(start, stop):
-                covered += range(start, stop)
-            case Pinned(start, stop):
-                verbatim.update(range(start, stop))
-            case Recalled(indexes):
-                quoted.update(indexes)
-            case _:
-                pass
+        omitted, shown = omitted_in(conversation, part), sent_in(part)
+        carried = {omitted.start + offset for offset in part.chunk.carried} if isinstance(part, Summary) else ()
+        covered += [index for index in omitted if index not in carried]
+        covered += () if isinstance(part, Pinned) else shown
+        if not isinstance(part, Altered):
+            verbatim.update(shown)
+        elif _keeps_own_words(messages[part.index], part):
+            as_asked.add(part.index)
+        if isinstance(part, Recalled):
+            quoted.update(part.messages)
     kept_calls = kept_calls_of(view)
     ends_with_thoughts = any(
         # Its calls were taken out from behind them.
         messages[index].signed_thinking and not calls and index not in view.without_thinking
         for index, calls in kept_calls.items()
     )
+    calls = _calls_sent(messages, sent, kept_calls)
+    # A call without any of its results, or a result without its call; not those that the client itself sent alone.
+    is_pair_split = any((call in calls) is sent.isdisjoint(results) for call, results in messages.results.items())
     checks = (
         (sorted(covered) != list(range(len(transcript))), Code.NOT_COVERED_ONCE),
         (0 <= transcript.last_user not in verbatim | as_asked, Code.LAST_USER_MESSAGE_CHANGED),
-        (not verbatim.issuperset(messages.instruction_places), Code.INSTRUCTIONS_CHANGED),
-        (not verbatim.issuperset(messages.live_places), Code.INSTRUCTIONS_CHANGED),
+        (not verbatim.issuperset((*messages.instruction_places, *messages.live_places)), Code.INSTRUCTIONS_CHANGED),
         (_lacks_client_context(conversation, view), Code.CLIENT_INSTRUCTIONS_MISSING),
-        (_is_pair_split(messages, sent, kept_calls), Code.TOOL_PAIR_SPLIT),
+        (is_pair_split, Code.TOOL_PAIR_SPLIT),
         (_are_results_apart(messages, order), Code.RESULT_APART),
         (_is_parted(messages, order), Code.BOUND_MESSAGE_PARTED),
         (ends_with_thoughts, Code.THOUGHTS_LAST),
@@ -103,25 +93,25 @@ def problems(conversation: Conversation, view: View, limit: int, *, alternates: 
 
 
 def order_of(view: View) -> Iterator[int | None]:
-    for part in view.parts:
-        match part:
-            case Summary() | Note() | Recalled():
-                yield None
-            case Verbatim(start, stop) | Pinned(start, stop):
-                yield from range(start, stop)
-            case Carried(index) | Altered(index):
-                yield index
-            case _:  # Left out.
-                pass
+    return (index for part in view.parts for index in _order_in(part))
 
 
-def kept_calls_of(view: View) -> Mapping[int, frozenset[int]]:
+def _order_in(part: Part) -> Order:
+    return (None,) if isinstance(part, Summary | Note | Recalled) else sent_in(part)
+
+
+def kept_calls_of(view: View) -> Mapping[int, Collection[int]]:
     """The calls that are kept of each message that lost some, or whose arguments were cut."""
-    return {
-        part.index: frozenset(place for place, _ in part.calls)
-        for part in view.parts
-        if isinstance(part, Altered) and part.calls is not None
-    }
+    altered = (part for part in view.parts if isinstance(part, Altered))
+    return {part.index: {place for place, _ in part.calls} for part in altered if part.calls is not None}
+
+
+def _calls_sent(
+    messages: Sequence[Message], sent: Iterable[int], kept_calls: Mapping[int, Collection[int]]
+) -> set[CallPosition]:
+    """The calls in the `sent` messages. `kept_calls`: those that are kept of the messages that lost some."""
+    kept = ((index, kept_calls.get(index, range(len(messages[index].calls)))) for index in sent)
+    return {CallPosition(index, place) for index, places in kept for place in places}
 
 
 def gaps_in(messages: Sequence[Message], order: Order) -> list[int]:
@@ -131,37 +121,27 @@ def gaps_in(messages: Sequence[Message], order: Order) -> list[int]:
     last: int | None = -1
     for place, index in enumerate(order):
         kind = None if index is None else messages[index].kind
-        if kind is Kind.ASSISTANT and last is not None and last != _spoken_before(messages, index or 0):
-            found.append(place)
+        if index is not None and kind is Kind.ASSISTANT and last is not None:
+            before = (i for i in reversed(range(index)) if messages[i].kind is not Kind.INSTRUCTIONS)
+            found += [place] if last != next(before, -1) else []
         if kind is not Kind.INSTRUCTIONS:
             last = index if kind is Kind.ASSISTANT else None
     return found
-
-
-def _spoken_before(messages: Sequence[Message], index: int) -> int:
-    """The message before it, but for instructions; -1 without one."""
-    return next((i for i in range(index - 1, -1, -1) if messages[i].kind is not Kind.INSTRUCTIONS), -1)
 
 
 def _are_results_apart(messages: Sequence[Message], order: Order) -> bool:
     """Whether anything stands between a call and its result that did not in the client's own history, or the result
     stands before the call."""
     placed = {index: place for place, index in enumerate(order) if index is not None}
-    return any(
-        _is_apart(messages, order, placed, index, index - caller.distance)
-        for index in placed
-        for caller in messages[index].callers
-        if caller and index - caller.distance in placed
-    )
-
-
-def _is_apart(messages: Sequence[Message], order: Order, placed: Mapping[int, int], result: int, caller: int) -> bool:
-    if placed[result] < placed[caller]:
-        return True
-    if result - 1 != caller and not messages[result - 1].answers:
-        return False  # The client put something between them, too.
-    previous = order[placed[result] - 1]
-    return previous is None or not caller <= previous < result
+    for result, place in placed.items():
+        for call in (result - caller.distance for caller in messages[result].callers if caller):
+            if call in placed and place < placed[call]:
+                return True
+            if call in placed and (result - 1 == call or messages[result - 1].answers):
+                previous = order[place - 1]
+                if previous is None or not call <= previous < result:
+                    return True
+    return False
 
 
 def _is_parted(messages: Sequence[Message], order: Order) -> bool:
@@ -185,22 +165,6 @@ def _lacks_client_context(conversation: Conversation, view: View) -> bool:
     return not all(any(block.text in text for text in noted) for block in carried.blocks)
 
 
-def _is_pair_split(messages: History, sent: Sequence[int], kept_calls: Mapping[int, frozenset[int]]) -> bool:
-    """Whether a call is sent without any of its results, or a result without its call. Those that the client itself
-    sent alone are no fault of the view."""
-    indexes = frozenset(sent)
-    return any(
-        is_call_kept(call, indexes, kept_calls) is indexes.isdisjoint(results)
-        for call, results in messages.results.items()
-    )
-
-
-def is_call_kept(call: CallPosition, sent: Container[int], kept_calls: Mapping[int, Container[int]]) -> bool:
-    """Whether a call is among the `sent` messages. `kept_calls`: the calls that are kept of those messages that lost
-    some."""
-    return call.message in sent and (call.message not in kept_calls or call.call in kept_calls[call.message])
-
-
 GAP = "[Messages of this conversation are left out here.]"
 
 
@@ -210,36 +174,36 @@ def repair(conversation: Conversation, view: View, cost: Cost, *, orphans: bool 
     `orphans`: calls and results that the client itself sent alone go, too. Those at the end of the history stay: the
     client has just sent them.
     """
-    held = {index: part for index, part in standing(view) if index is not None}
     messages = conversation.transcript.messages
     end = _begin_of_end(messages) if orphans else 0
+    held = {index: part for index, part in standing(view) if index is not None}
     sent = {index for index in order_of(view) if index is not None}
-    left = {
-        index: calls
-        for index in held
-        if len(calls := _calls_left(messages, index, sent, end)) < len(messages[index].calls)
-    }
-    lost = {index for index, calls in left.items() if _goes(conversation, index, held[index], calls)}
-    kept_calls = {**kept_calls_of(view), **left}
-    lost |= {index for index in held if _loses_calls(messages, index, sent - lost, kept_calls, end)}
+    left: dict[int, list[int]] = {}
+    lost: set[int] = set()
+    for index, part in held.items():
+        calls = _calls_left(messages, index, sent, end)
+        if len(calls) == len(messages[index].calls):
+            continue
+        left[index], message = calls, message_of(conversation, index, part)
+        # It says nothing else, or may only be sent as it is.
+        if message.sealed or not (calls or any(text.strip() for text in message.texts)):
+            lost.add(index)
+    kept = _calls_sent(messages, sent - lost, {**kept_calls_of(view), **left})
+    lost |= {index for index in held if _loses_calls(messages, index, kept, end)}
     for place in [*held][::-1]:
         if messages[place].bound and place + 1 in lost:
             lost.add(place)
     if not (lost or left):
         return view
-    parts: list[Part] = []
-    tokens, without_thinking = view.tokens, set(view.without_thinking)
-    for index, part in standing(view):
-        now = part
+
+    def repaired(index: int, part: Part) -> Part:
         if index in lost:
-            now = Pruned(index, index + 1, "repaired")
-        elif index in left:
-            now = _with_calls(conversation, index, part, left[index], cost)
-            if messages[index].signed_thinking and not left[index]:
-                without_thinking.add(index)
-        tokens += _tokens(conversation, index, now) - _tokens(conversation, index, part)
-        append(parts, now)
-    return replace(view, parts=tuple(parts), tokens=tokens, without_thinking=frozenset(without_thinking))
+            return Pruned(index, index + 1, "repaired")
+        return _with_calls(conversation, index, part, left[index], cost) if index in left else part
+
+    bare = {index for index in left.keys() - lost if messages[index].signed_thinking and not left[index]}
+    changed = with_changes(conversation, view, repaired)
+    return replace(changed, without_thinking=view.without_thinking | bare)
 
 
 def separated(conversation: Conversation, view: View, cost: Cost) -> View:
@@ -252,7 +216,7 @@ def separated(conversation: Conversation, view: View, cost: Cost) -> View:
     parts: list[Part] = []
     place = 0
     for part in view.parts:
-        size = len(list(order_of(replace(view, parts=(part,)))))
+        size = len(_order_in(part))
         parts += [note, part] if size and place in gaps else [part]
         place += size
     return replace(view, parts=tuple(parts), tokens=view.tokens + len(gaps) * note.tokens)
@@ -282,22 +246,12 @@ def _calls_left(messages: History, index: int, sent: set[int], end: int) -> list
     ]
 
 
-def _goes(conversation: Conversation, index: int, part: Part, calls: Sequence[int]) -> bool:
-    """Whether a message that loses some of its calls goes as a whole: it says nothing else, or may only be sent as it
-    is."""
-    message = message_of(conversation, index, part)
-    return message.sealed or not (calls or any(text.strip() for text in message.texts))
-
-
-def _loses_calls(
-    messages: History, index: int, sent: set[int], kept_calls: Mapping[int, Container[int]], end: int
-) -> bool:
-    """Whether a message of results goes: none of their calls is sent. Before `end` so does one that names calls that
+def _loses_calls(messages: History, index: int, kept: Collection[CallPosition], end: int) -> bool:
+    """Whether a message of results goes: none of their calls is kept. Before `end` so does one that names calls that
     are not in the history, unless a user speaks in it."""
     message = messages[index]
-    made = [CallPosition(index - caller.distance, caller.call) for caller in message.callers if caller]
-    if made:
-        return not any(is_call_kept(call, sent, kept_calls) for call in made)
+    if made := [CallPosition(index - caller.distance, caller.call) for caller in message.callers if caller]:
+        return not any(call in kept for call in made)
     return any(message.answers) and index < end and message.kind is not Kind.USER
 
 
@@ -314,81 +268,49 @@ def _with_calls(conversation: Conversation, index: int, part: Part, left: Sequen
     )
 
 
-def _tokens(conversation: Conversation, index: int | None, part: Part) -> int:
-    if isinstance(part, Altered):
-        return part.tokens
-    return conversation.transcript.tokens_of(index) if index is not None and isinstance(part, Verbatim) else 0
-
-
 def coverage_of(
     conversation: Conversation, view: View | None, line: Line = ONE_TO_ONE, cost: Cost | None = None
 ) -> list[dict[str, Any]]:
-    """The payload in order. Indexes count the messages after the leading instructions, from 0, both ends inclusive.
-    `cost` counts a message; a view without some of the history's thinking needs it.
+    """The payload in order; None is the history as it came. Indexes count the messages after the leading instructions,
+    from 0, both ends inclusive. `cost` counts a message; a view without some of the history's thinking needs it.
 
     Tokens are the provider's, and add up to the whole: the instructions bear what stands in no message, which is tools,
     response format, the reply's priming, and what the provider adds. `tools_tokens` of them are no instructions.
     """
-    if view is None:
-        return _untouched(conversation, line)
-    parts = _parts(conversation, view)
-    messages = conversation.transcript.messages
+    view, messages = view or whole(conversation), conversation.transcript.messages
     spared = {i: cost(messages[i]) - cost(replace(messages[i], thoughts=())) for i in view.without_thinking if cost}
-    for shown in parts:
-        if shown["kind"] not in ("summarized", "pruned"):
-            shown["tokens"] -= sum(tokens for index, tokens in spared.items() if _holds(shown, index))
-        for name in shown.keys() & {"tokens", "user_words_tokens"}:
-            shown[name] = round(line.ratio * shown[name])
-    left = line.to_provider_tokens(view.tokens) - sum(shown["tokens"] for shown in parts)
-    return [_instructions(conversation, line, left), *parts]
-
-
-def _parts(conversation: Conversation, view: View) -> list[dict[str, Any]]:
-    """Entries of a view's parts, with our tokens."""
-    transcript = conversation.transcript
-    parts: list[dict[str, Any]] = []
-    for part in view.parts:
-        match part:
-            case Summary(chunk):
-                place = _place(chunk.first_index, chunk.last_index)
-                said = {"user_words_tokens": chunk.user_words_tokens} if chunk.user_words else {}
-                parts.append({"kind": "summarized", **place, "summary_id": chunk.id, "tokens": chunk.tokens, **said})
-            case Carried(index):
-                parts.append({"kind": "carried", **_place(index, index), "tokens": transcript.tokens_of(index)})
-            case Altered(index, _, tokens, by):
-                parts.append({"kind": by, **_place(index, index), "tokens": tokens})
-            case Pruned(start, stop, by):
-                parts.append({"kind": "pruned", "by": by, **_place(start, stop - 1), "tokens": 0})
-            case Pinned(start, stop):
-                parts.append({"kind": "pinned", **_place(start, stop - 1), "tokens": transcript.tokens(start, stop)})
-            case Note(kind, _, tokens):
-                parts.append({"kind": kind, "tokens": tokens})
-            case Recalled(quoted, _, tokens):
-                parts.append({"kind": "recalled", "messages": list(quoted), "tokens": tokens})
-            case _:
-                place = _place(part.start, part.stop - 1)
-                parts.append({"kind": "verbatim", **place, "tokens": transcript.tokens(part.start, part.stop)})
-    return parts
-
-
-def _holds(part: dict[str, Any], index: int) -> bool:
-    return bool(part.get("first_index", index + 1) <= index <= part.get("last_index", -1))
-
-
-def _untouched(conversation: Conversation, line: Line) -> list[dict[str, Any]]:
-    total, messages = conversation.tokens, len(conversation.transcript.messages)
-    reported = line.to_provider_tokens(total)
-    if not messages:
-        return [_instructions(conversation, line, reported)]
-    tokens = round(line.ratio * (total - conversation.instruction_tokens))
-    verbatim = {"kind": "verbatim", "first_index": 0, "last_index": messages - 1, "tokens": tokens}
-    return [_instructions(conversation, line, reported - tokens), verbatim]
-
-
-def _instructions(conversation: Conversation, line: Line, left: int) -> dict[str, Any]:
-    """Entry of the instructions: they bear what is left of the whole, as the provider counts it."""
+    entries = [_entry(conversation, part) for part in view.parts]
+    for part, entry in zip(view.parts, entries, strict=True):
+        entry["tokens"] -= sum(tokens for index, tokens in spared.items() if index in sent_in(part))
+        for name in entry.keys() & {"tokens", "user_words_tokens"}:
+            entry[name] = round(line.ratio * entry[name])
+    left = line.to_provider_tokens(view.tokens) - sum(entry["tokens"] for entry in entries)
     tools = max(0, min(left, round(line.ratio * conversation.costs.fixed)))
-    return {"kind": "instructions", "messages": len(conversation.instructions), "tools_tokens": tools, "tokens": left}
+    leading = len(conversation.instructions)
+    return [{"kind": "instructions", "messages": leading, "tools_tokens": tools, "tokens": left}, *entries]
+
+
+def _entry(conversation: Conversation, part: Part) -> dict[str, Any]:
+    transcript = conversation.transcript
+    match part:
+        case Summary(chunk):
+            place = _place(chunk.first_index, chunk.last_index)
+            said = {"user_words_tokens": chunk.user_words_tokens} if chunk.user_words else {}
+            return {"kind": "summarized", **place, "summary_id": chunk.id, "tokens": chunk.tokens, **said}
+        case Carried(index):
+            return {"kind": "carried", **_place(index, index), "tokens": transcript.tokens_of(index)}
+        case Altered(index, _, tokens, by):
+            return {"kind": by, **_place(index, index), "tokens": tokens}
+        case Pruned(start, stop, by):
+            return {"kind": "pruned", "by": by, **_place(start, stop - 1), "tokens": 0}
+        case Note(kind, _, tokens):
+            return {"kind": kind, "tokens": tokens}
+        case Recalled(quoted, _, tokens):
+            return {"kind": "recalled", "messages": list(quoted), "tokens": tokens}
+        case _:
+            name = "pinned" if isinstance(part, Pinned) else "verbatim"
+            tokens = transcript.tokens(part.start, part.stop)
+            return {"kind": name, **_place(part.start, part.stop - 1), "tokens": tokens}
 
 
 def _place(first: int, last: int) -> dict[str, int]:

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from copy import copy
+from functools import cache
 from typing import Literal
 
 from msgspec import Struct
@@ -43,8 +44,6 @@ from app.tokens.estimate import Cost, Costs
 
 
 class Verbatim(Struct, frozen=True):
-    """The messages from `start` up to `stop`, byte for byte."""
-
     start: int
     stop: int
 
@@ -112,28 +111,6 @@ class Summary(Struct, frozen=True):
 Part = Verbatim | Carried | Altered | Pruned | Pinned | Note | Recalled | Summary
 
 
-def _shown(costs: Costs, history: History) -> Costs:
-    """The costs without those of messages that the provider does not show to the model."""
-    if not (expired := history.expired_places):
-        return costs
-    return replace(costs, messages=[0 if i in expired else tokens for i, tokens in enumerate(costs.messages)])
-
-
-class _Counted:
-    """Costs of a history, counted when they are first asked for."""
-
-    __slots__ = ("_costs", "_count", "_history")
-
-    def __init__(self, count: Callable[[], Costs], history: History) -> None:
-        self._count, self._history = count, history
-        self._costs: Costs | None = None
-
-    def __call__(self) -> Costs:
-        if self._costs is None:
-            self._costs = _shown(self._count(), self._history)
-        return self._costs
-
-
 class Conversation:
     """One request's history, ready to be decided upon.
 
@@ -152,8 +129,14 @@ class Conversation:
         self.bound = bound
         self.history = history = messages if isinstance(messages, History) else History(messages)
         self.instructions = history.instructions
-        # Shared by every copy, which is counted once.
-        self._count = counted = _Counted(count, history)
+
+        @cache  # Shared by every copy, which is counted once.
+        def counted() -> Costs:
+            costs, expired = count(), history.expired_places
+            shown = [0 if i in expired else tokens for i, tokens in enumerate(costs.messages)] if expired else ()
+            return replace(costs, messages=shown) if expired else costs
+
+        self.count = counted
         rest, skipped = history.rest, len(self.instructions)
         # Without a reference back: with one, all of it would stay until the collector comes by.
         self.transcript = Transcript(rest, lambda: counted().messages[skipped:])
@@ -177,11 +160,7 @@ class Conversation:
 
     @property
     def costs(self) -> Costs:
-        return self._count()
-
-    def count(self) -> None:
-        """Counts now, for callers who want it done at a better place than where it is first needed."""
-        self._count()
+        return self.count()
 
     def is_within(self, tokens: int) -> bool:
         """Whether the estimate is at most so many, if possible without counting."""
@@ -189,7 +168,6 @@ class Conversation:
 
     @lazy
     def message_bytes(self) -> int:
-        """Bytes of all messages, as they came."""
         return sum(len(message.raw) for message in self.history)
 
     @lazy
@@ -260,7 +238,6 @@ class Conversation:
         return Kept(self.transcript, (), self.transcript.last_turn)
 
     def with_client_context(self, context: ClientContext) -> Conversation:
-        """The same history, of which this context stays."""
         held = copy(self)
         held.client_context = context
         return held
@@ -284,7 +261,6 @@ class Kept:
 
     @lazy
     def units(self) -> tuple[tuple[int, int], ...]:
-        """Units of the pinned messages: start and stop of each, ascending."""
         return tuple(sorted({self._transcript.unit_of(position) for position in self.pins}))
 
     @lazy
@@ -335,7 +311,6 @@ class View(Struct, frozen=True):
 
     @property
     def changed(self) -> Mapping[str, int]:
-        """How many messages were cut or left out, by the stage that did it."""
         changed: Counter[str] = Counter()
         for part in self.parts:
             if isinstance(part, Altered | Pruned):
@@ -345,20 +320,41 @@ class View(Struct, frozen=True):
     @property
     def actions(self) -> tuple[str, ...]:
         """Actions on the history, in the order of the stages."""
-        done = set(self.changed)
-        kinds = {type(part) for part in self.parts}
         notes = {part.kind for part in self.parts if isinstance(part, Note)}
-        others = {
-            "summarized": Summary in kinds,
+        done = {
+            **self.changed,
+            "summarized": self.chunks,
             "user_words": "user_words" in notes or any(chunk.user_words for chunk in self.chunks),
-            "pinned": Pinned in kinds,
+            "pinned": any(isinstance(part, Pinned) for part in self.parts),
             "stub": "stub" in notes,
-            "recalled": bool(self.recalled),
+            "recalled": self.recalled,
             "cache_marked": self.marks_cache,
-            "thinking_removed": bool(self.without_thinking),
+            "thinking_removed": self.without_thinking,
         }
-        done |= {name for name, was_done in others.items() if was_done}
-        return tuple(action for action in ACTIONS if action in done)
+        return tuple(action for action in ACTIONS if done.get(action))
+
+
+def sent_in(part: Part) -> Sequence[int]:
+    """Positions of the history's messages that a part sends, whole or altered."""
+    match part:
+        case Verbatim(start, stop) | Pinned(start, stop):
+            return range(start, stop)
+        case Carried(index) | Altered(index):
+            return (index,)
+        case _:
+            return ()
+
+
+def omitted_in(conversation: Conversation, part: Part) -> range:
+    """Positions that a part leaves out: a summary's whole range, with what it carries, or what is pruned."""
+    match part:
+        case Summary(chunk):
+            positions = conversation.chain.positions
+            return range(positions.get(chunk.from_digest, 0), positions.get(chunk.through_digest, 0))
+        case Pruned(start, stop):
+            return range(start, stop)
+        case _:
+            return range(0)
 
 
 def standing(view: View) -> Iterator[tuple[int | None, Part]]:
@@ -373,17 +369,39 @@ def standing(view: View) -> Iterator[tuple[int | None, Part]]:
                 yield None, part
 
 
-def append(parts: list[Part], part: Part) -> None:
-    """Adds a part; verbatim neighbours become one."""
-    last = parts[-1] if parts else None
-    if isinstance(part, Verbatim) and isinstance(last, Verbatim) and last.stop == part.start:
-        parts[-1] = Verbatim(last.start, part.stop)
-    else:
-        parts.append(part)
+def tokens_in(conversation: Conversation, index: int, part: Part) -> int:
+    """Tokens of one message as a part sends it."""
+    if isinstance(part, Pruned):
+        return 0
+    return part.tokens if isinstance(part, Altered) else conversation.transcript.tokens_of(index)
+
+
+def with_changes(conversation: Conversation, view: View, change: Callable[[int, Part], Part]) -> View:
+    parts: list[Part] = []
+    tokens = view.tokens
+    for index, part in standing(view):
+        now = part if index is None else change(index, part)
+        if index is not None:
+            tokens += tokens_in(conversation, index, now) - tokens_in(conversation, index, part)
+        parts.append(now)
+    return replace(view, parts=joined(parts), tokens=tokens)
+
+
+def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """The parts, with neighbours as one that stay verbatim, or that are pruned."""
+    found: list[Part] = []
+    for part in parts:
+        last = found[-1] if found else None
+        if isinstance(part, Verbatim) and isinstance(last, Verbatim) and last.stop == part.start:
+            found[-1] = Verbatim(last.start, part.stop)
+        elif isinstance(part, Pruned) and part.by == "pruned" and isinstance(last, Pruned) and last.stop == part.start:
+            found[-1] = Pruned(last.start, part.stop)
+        else:
+            found.append(part)
+    return tuple(found)
 
 
 def message_of(conversation: Conversation, index: int, part: Part) -> Message:
-    """The message as the stages before have left it."""
     message = conversation.transcript.messages[index]
     if not isinstance(part, Altered):
         return message
@@ -394,7 +412,6 @@ def message_of(conversation: Conversation, index: int, part: Part) -> Message:
 
 
 def whole(conversation: Conversation) -> View:
-    """The view that changes nothing."""
     rest = len(conversation.transcript)
     return View((Verbatim(0, rest),) if rest else (), conversation.tokens)
 
@@ -431,20 +448,9 @@ def most_carried_tokens(conversation: Conversation, parts: Iterable[Part], out: 
 
 def _reach(conversation: Conversation, parts: Iterable[Part]) -> tuple[int, set[int]]:
     """How many of the history's first messages a view of these parts may leave out, and which messages it sends."""
-    positions, stands, reach = conversation.chain.positions, set[int](), 0
-    for part in parts:
-        match part:
-            case Summary(chunk):
-                reach = max(reach, positions.get(chunk.through_digest, 0))
-            case Pruned(_, stop):
-                reach = max(reach, stop)
-            case Verbatim(start, stop) | Pinned(start, stop):
-                stands.update(range(start, stop))
-            case Carried(index) | Altered(index):
-                stands.add(index)
-            case _:
-                pass
-    return reach, stands
+    parts = tuple(parts)
+    reach = max((omitted_in(conversation, part).stop for part in parts), default=0)
+    return reach, {index for part in parts for index in sent_in(part)}
 
 
 def context_note(carried: CarriedContext) -> list[Note]:
@@ -461,8 +467,11 @@ def current_turn(conversation: Conversation) -> int:
     A message with results goes on with a turn, whatever else stands in it.
     """
     messages = conversation.transcript.messages
-    users = (i for i in reversed(range(len(messages))) if messages[i].kind is Kind.USER or messages[i].is_result_text)
-    return next((i for i in users if not messages[i].answers), -1)
+    for index in reversed(range(len(messages))):
+        message = messages[index]
+        if (message.kind is Kind.USER or message.is_result_text) and not message.answers:
+            return index
+    return -1
 
 
 def without_thinking(
@@ -472,7 +481,7 @@ def without_thinking(
     history as it came. `is_bound`: also without the thinking behind what will not be the same in the next request."""
     changed, messages = view or whole(conversation), conversation.transcript.messages
     stop = _first_made_anew(conversation, changed) if is_bound else len(messages)
-    sent = (i for i in _sent(changed) if messages[i].signed_thinking)
+    sent = (i for part in changed.parts for i in sent_in(part) if messages[i].signed_thinking)
     left_out = {i for i in sent if i < start or i > stop} - changed.without_thinking
     if not left_out:
         return view
@@ -486,7 +495,6 @@ def turn_digest(conversation: Conversation) -> bytes | None:
 
 
 def lacks_current_thinking(conversation: Conversation, view: View | None) -> bool:
-    """Whether a view leaves out thinking of the turn under way."""
     return view is not None and max(view.without_thinking, default=-1) > current_turn(conversation)
 
 
@@ -514,15 +522,3 @@ def _first_made_anew(conversation: Conversation, view: View) -> int:
             case _:
                 pass
     return len(conversation.transcript)
-
-
-def _sent(view: View) -> Iterator[int]:
-    """Positions of the messages that a view sends."""
-    for part in view.parts:
-        match part:
-            case Verbatim(start, stop) | Pinned(start, stop):
-                yield from range(start, stop)
-            case Carried(index) | Altered(index):
-                yield index
-            case _:
-                pass

@@ -194,13 +194,13 @@ def test_what_a_window_left_is_what_is_made_to_fit() -> None:
 @pytest.mark.parametrize(
     ("stage", "action"),
     [
-        ({"session_pruning": SessionPruning(mode="aggressive", keep_last_assistants=0)}, "cleared"),
+        ({"session_pruning": SessionPruning(mode="aggressive")}, "cleared"),
         ({"fade": True}, "faded"),
     ],
 )
 def test_every_stage_with_a_threshold_of_its_own_is_gone_through(stage: dict[str, Any], action: str) -> None:
-    step = [message("assistant", calls=["a"]), message("tool", "w " * 900, answers="a"), message("assistant", "ok")]
-    talk = conversation(message("user", "do it"), *step, QUESTION)
+    step = [message("assistant", calls=["a"]), message("tool", "w " * 900, answers="a")]
+    talk = conversation(message("user", "do it"), *step, *[message("assistant", "ok")] * 3, QUESTION)
     decision = settle(case(talk, policy=Policy(strategy="none", mask=None, **stage), limits=budget(trigger=1_000)))
     assert decision.actions == (action,)
     assert decision.reason is None

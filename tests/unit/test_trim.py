@@ -13,6 +13,7 @@ from app.compaction.mask import CUT_ARGUMENTS, MaskPolicy, Masks
 from app.compaction.select import Path, build_view
 from app.compaction.tool_output import shorten
 from app.compaction.trim import (
+    CLEARED,
     MOST_NAMES,
     STUB_TOKENS,
     SessionPruning,
@@ -20,13 +21,11 @@ from app.compaction.trim import (
     fade,
     fit,
     is_quiet,
-    pressure,
     prune,
     prune_session,
     shortened_arguments,
     shortened_texts,
     truncations,
-    with_text,
 )
 from app.compaction.verify import problems, repair
 from app.compaction.view import Altered, Conversation, Note, Pruned, Verbatim, View, whole
@@ -88,11 +87,6 @@ def test_arguments_that_are_cut_stay_an_object_and_are_not_wrapped_twice() -> No
     for cut, longest in ((once, 1_000), (twice, 300)):
         assert json.loads(cut.calls[0].arguments) == {CUT_ARGUMENTS: shorten(held, longest)}
         assert cut.calls[1] == original.calls[1]
-
-
-def test_all_text_goes_into_the_first_of_several_parts() -> None:
-    parts = replace(message("tool"), texts=("a", "b", "c"))
-    assert with_text(parts, "note").texts == ("note", "", "")
 
 
 def result(number: int, characters: int) -> list[Message]:
@@ -225,12 +219,6 @@ def test_older_documents_of_the_user_do_not_fade() -> None:
     assert fade(talk, whole(talk), LIMIT, cost) == whole(talk)
 
 
-def test_without_any_room_the_window_is_full() -> None:
-    talk = results(100)
-    assert pressure(talk, whole(talk), 0) == 1.0
-    assert pressure(talk, whole(talk), 200) == 0.5
-
-
 QUESTION = message("user", "the last question")
 TALK = conversation(*turns(10, size=50), QUESTION)
 """1,003 tokens in units of 50."""
@@ -354,7 +342,6 @@ def test_a_stub_names_a_few_tools_and_long_names_in_part(called: bool) -> None:
 
 ADAPTIVE = SessionPruning()
 AGGRESSIVE = SessionPruning(mode="aggressive")
-CLEARED = "[Old tool result content cleared]"
 
 
 def text(characters: int, word: str = "lorem ") -> str:
@@ -428,6 +415,12 @@ def test_aggressive_clears_every_old_result_whatever_the_fill() -> None:
     assert view.actions == ("cleared",)
 
 
+def test_all_text_goes_into_the_first_of_several_parts() -> None:
+    talk = talk_of(used("a", "", texts=("a", "b", "c")))
+    [part] = [part for part in session_pruned(talk, AGGRESSIVE).parts if isinstance(part, Altered)]
+    assert part.texts == (CLEARED, "", "")
+
+
 def test_a_result_without_text_is_left_as_it_is() -> None:
     talk = talk_of(used("a", ""))
     assert session_pruned(talk, AGGRESSIVE) == whole(talk)
@@ -439,12 +432,6 @@ def test_results_after_the_third_last_message_of_the_assistant_stay(settings: Se
     talk = conversation(message("user", "look"), *steps)
     assert set(altered(session_pruned(talk, settings))) == {2, 4}
     assert altered(session_pruned(conversation(message("user", "look"), *steps[:4]), settings)) == {}
-
-
-def test_how_many_messages_protect_can_be_set_down_to_none() -> None:
-    talk = conversation(message("user", "look"), *used("a", text(10_000)), *used("b", text(10_000)))
-    assert set(altered(session_pruned(talk, SessionPruning(keep_last_assistants=1)))) == {2}
-    assert set(altered(session_pruned(talk, SessionPruning(keep_last_assistants=0)))) == {2, 4}
 
 
 @pytest.mark.parametrize("settings", [ADAPTIVE, AGGRESSIVE])
