@@ -30,9 +30,8 @@ from app.formats.format import WireFormat
 from app.formats.paths import format_at, key_headers
 from app.formats.reader import MessageReader
 from app.formats.registry import FORMATS, mark_of
-from app.http.admission import BytesInFlight
-from app.http.hops import new_instance
-from app.http.host_policy import HostPolicy
+from app.http.admission import BytesInFlight, HostPolicy
+from app.http.headers import new_instance
 from app.http.upstream import CONNECT_SECONDS, Upstream
 from app.inspector.pages import Pages
 from app.inspector.routes import INSPECTOR_ROUTERS

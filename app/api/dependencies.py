@@ -28,8 +28,8 @@ from app.formats.format import WireFormat
 from app.formats.paths import FORMAT_NAMES
 from app.formats.raw_json import RawObject, Unreadable
 from app.http.asgi import peer_of, read_body
-from app.http.proxies import is_trusted
-from app.http.relayed import value_of
+from app.http.credentials import is_trusted
+from app.http.headers import value_of
 from app.proxy.conversation_ids import name_in_path
 from app.proxy.exchange import LONGEST_PATH, REQUEST
 from app.proxy.request import plain_body

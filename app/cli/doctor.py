@@ -18,7 +18,7 @@ from app.cli.inside import asking
 from app.cli.models import ask_for_models
 from app.cli.setting_lines import in_effect
 from app.cli.terminal import on_terminal, print_json, say
-from app.http.hops import new_instance
+from app.http.headers import new_instance
 from app.main import has_list_prices, open_providers, open_store
 from app.providers.model_listings import ModelListing
 from app.providers.providers import Provider, judge_upstream, suffix

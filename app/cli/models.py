@@ -12,7 +12,7 @@ from rich.table import Table
 
 from app.cli.terminal import on_terminal, print_json, say, say_row
 from app.compaction.budget import Window
-from app.http.hops import new_instance
+from app.http.headers import new_instance
 from app.main import open_providers
 from app.providers.model_listings import ListingOutcome, ModelListing
 from app.providers.providers import Provider

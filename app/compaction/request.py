@@ -18,7 +18,7 @@ from app.conversation.lazy import lazy
 from app.formats.format import WireFormat
 from app.formats.requests import WireRequest
 from app.formats.sse import EventShape
-from app.http.relayed import Headers
+from app.http.headers import Headers
 from app.providers.providers import Provider
 from app.runtime.bounded import HistoryKey
 from app.settings.policies import AppliedPolicy

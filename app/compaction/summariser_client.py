@@ -32,8 +32,8 @@ from app.formats.provider_errors import named_pause
 from app.formats.raw_json import replaced
 from app.formats.refusals import classify, decoded_body, demands_alternation, refused_shape, says_no_such_path
 from app.formats.summaries import Manners, SummaryDialect, SummaryReader
-from app.http.credentials import for_anybody, keys_alone
-from app.http.relayed import for_summary, with_missing
+from app.http.credentials import keys_alone
+from app.http.headers import for_anybody, for_summary, with_missing
 from app.http.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, UpstreamAnswer, read_into
 from app.providers.providers import Provider, Providers
 from app.runtime.bounded import LogThrottle

@@ -1,14 +1,31 @@
-"""Admission: what a request is refused for before anybody looks at what it asks."""
+"""Admission: what a request is refused for before anybody looks at what it asks.
+
+1. Its headers: too many, or with a name that some servers take for another.
+2. Its path, where it may leave its place.
+3. The host that it asks for and the page that asks (`HostPolicy`): a page whose name was made to lead here names that
+   name, and a page of another site is named by its browser as the origin.
+4. The Stenos that it went through.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from ipaddress import ip_address
 from urllib.parse import unquote_to_bytes
 
-from app.errors import HeadersTooLarge, InvalidRequest, TooManyBytesInFlight
-from app.http.relayed import Headers, shadowed_by, shown
+from app.errors import (
+    HeadersTooLarge,
+    HostNotAllowed,
+    InvalidRequest,
+    LoopDetected,
+    OriginNotAllowed,
+    TooManyBytesInFlight,
+    UnsupportedMediaType,
+)
+from app.http.headers import Headers, hops_in, shadowed_by, shown, value_of
 
 HEADER_COUNT = 100
 """Most headers of a request."""
@@ -20,6 +37,34 @@ _SUSPECT = re.compile(rb"[^a-zA-Z0-9/_:-]")
 _DOT = re.compile(rb"\xc0\xae|\xe0\x80\xae|\xef\xbc\x8e|%u002e|%uff0e", re.IGNORECASE)
 _SLASH = re.compile(rb"\\|\xc0\xaf|\xe0\x80\xaf|\xef\xbc\x8f|\xc1\x9c|%u002f|%u005c|%u2215|%uff0f", re.IGNORECASE)
 _AFTER_SEGMENT = re.compile(rb"[;\x00-\x20]")
+MOST_HOPS = 16
+"""Most hops of a request. Behind a balancer each replica is an instance: a circle through it would be run once for each
+of them."""
+
+ANY = "*"
+MOST_NAMES = 100
+LONGEST_NAME = 300
+"""Bytes of a name that is remembered, with its port."""
+
+NOT_IN_PUBLIC_DNS = (
+    ".localhost",  # RFC 6761, and always this machine
+    ".test",  # RFC 6761
+    ".local",  # RFC 6762: mDNS, and Kubernetes' cluster.local
+    ".home.arpa",  # RFC 8375
+    ".internal",  # reserved by ICANN for private use
+    ".svc",  # Kubernetes' short form; given to somebody, it would break every cluster
+)
+"""Domains in which nobody can register a name. Whoever answers for one is in the same network already."""
+
+APP_SCHEMES = frozenset({"app", "capacitor", "file", "tauri", "vscode-file", "vscode-webview"})
+"""Schemes of installed programs. A page from the web cannot have one: a browser calls a file it shows `null`."""
+
+SIMPLE_TYPES = frozenset({"", "text/plain", "application/x-www-form-urlencoded"})
+"""Types of bodies that a page can send to any server without being asked who it is, but for uploads."""
+
+_AUTHORITY = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{0,5}))?")
+_ORIGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#@]*)/?", re.IGNORECASE)
+_PORTS = {"http": "80", "https": "443"}
 
 
 def check_headers(headers: Headers) -> None:
@@ -64,6 +109,21 @@ def leaves_its_place(path: bytes) -> bool:
     return True
 
 
+def check_hops(headers: Iterable[tuple[bytes, bytes]], instance: bytes) -> None:
+    """Raises `LoopDetected` for a request that passed this instance before, or too many others."""
+    hops = hops_in(headers)
+    if instance in hops:
+        raise LoopDetected(
+            "This request went through this Steno before: the base_url of an upstream leads back here."
+            " Point it at the provider."
+        )
+    if len(hops) > MOST_HOPS:
+        raise LoopDetected(
+            f"This request went through {len(hops)} Stenos, at most {MOST_HOPS} may stand in a row."
+            " Their upstreams probably lead in a circle."
+        )
+
+
 class BytesInFlight:
     def __init__(self, at_most: int) -> None:
         self.at_most = at_most
@@ -86,3 +146,204 @@ class BytesInFlight:
             yield count
         finally:
             self.held_bytes -= own
+
+
+@dataclass(frozen=True, slots=True)
+class HostPolicy:
+    """Rules about requests by the name that was asked for, and by the page that asks."""
+
+    bound: str
+    """Address where Steno listens."""
+    hosts: Sequence[str] = ()
+    """Names allowed by the settings; `.example.com` is that name and all below it, `*` any."""
+    origins: Sequence[str] = ()
+    """Pages allowed by the settings, in lower case; `*` is any."""
+    _allowed: dict[bytes, str] = field(default_factory=dict, init=False, compare=False)
+    """Names that were found to be allowed: nearly all requests ask for the same few."""
+
+    def check_host(self, headers: Headers, target_authority: bytes | None, http_version: str) -> str | None:
+        """Check the host that was asked for, with its port. Raises `InvalidRequest` or `HostNotAllowed`.
+
+        Nobody is asked for where an old client names nobody: a browser always does.
+        """
+        sent = [value for name, value in headers if name == b"host"]
+        if len(sent) > 1:
+            raise InvalidRequest(f"{len(sent)} Host headers were sent; one is needed.", "host")
+        if target_authority is not None:
+            self._check_name(target_authority)
+        if not sent:
+            if http_version == "1.0":
+                return None
+            raise InvalidRequest("No Host header was sent; HTTP/1.1 needs one.", "host")
+        return self._check_name(sent[0])
+
+    def check_origin(self, headers: Headers, host: str | None, *, stored: bool) -> bytes | None:
+        """Check the page that asks, None if no browser names one. Raises `OriginNotAllowed`.
+
+        `stored`: it asks for what Steno keeps, of whoever calls without a key, too. Then only Steno's own pages and
+        those that are listed are let in: any program of this machine may serve pages, and few are to read that.
+        """
+        sent = [value for name, value in headers if name == b"origin"]
+        if not sent:
+            if value_of(headers, b"sec-fetch-site") == "cross-site" and ANY not in self.origins:
+                self._check_navigation(headers)
+            return None
+        origin = sent[0].decode("latin-1")
+        if len(sent) > 1 or not (self._is_listed(origin, host) or (not stored and _is_of_this_machine(origin))):
+            raise OriginNotAllowed(
+                f"The page {shown(b', '.join(sent))!r} may not call Steno."
+                " If it is yours, add it to server.allowed_origins.",
+                "origin",
+            )
+        return sent[0]
+
+    def _check_name(self, authority: bytes) -> str:
+        if (given := self._allowed.get(authority)) is None:
+            given = self._read_name(authority)
+            if len(self._allowed) < MOST_NAMES and len(authority) <= LONGEST_NAME:
+                self._allowed[authority] = given
+        return given
+
+    def _read_name(self, authority: bytes) -> str:
+        found = _AUTHORITY.fullmatch(given := authority.decode("latin-1"))
+        if found is None or not _is_whole(found["name"]):
+            raise InvalidRequest(f"The host {shown(authority)!r} is none.", "host")
+        name = _plain(found["name"])
+        if not (_is_address(name) or is_private(name) or name == _plain(self.bound) or fits_host(name, self.hosts)):
+            raise HostNotAllowed(
+                f"Steno does not answer to the name {shown(authority)!r}."
+                " If it is Steno's own, add it to server.allowed_hosts.",
+                "host",
+            )
+        return given
+
+    def _check_navigation(self, headers: Headers) -> None:
+        """Check a request without a named page: only a link that somebody follows comes so from another site."""
+        if value_of(headers, b"sec-fetch-dest") != "document":
+            raise OriginNotAllowed(
+                "A page of another site may not have this loaded. If it is yours, let it fetch it, and add its origin"
+                " to server.allowed_origins.",
+                "sec-fetch-site",
+            )
+
+    def _is_listed(self, origin: str, host: str | None) -> bool:
+        """True if the page is one of those in the settings, or of Steno itself."""
+        if ANY in self.origins or origin.lower() in self.origins:
+            return True
+        found = _ORIGIN.fullmatch(origin)
+        scheme = found["scheme"].lower() if found is not None else ""
+        if found is None or scheme not in _PORTS or _AUTHORITY.fullmatch(found["authority"]) is None:
+            return False
+        return _with_port(found["authority"], scheme) == _with_port(host or "", scheme)
+
+
+def _is_of_this_machine(origin: str) -> bool:
+    """True if it is a page that this machine serves, or a program that is installed on it."""
+    found = _ORIGIN.fullmatch(origin)
+    if found is None:
+        return False
+    if (scheme := found["scheme"].lower()) not in _PORTS:
+        return scheme in APP_SCHEMES
+    named = _AUTHORITY.fullmatch(found["authority"])
+    return named is not None and is_loopback_name(_plain(named["name"]))
+
+
+def check_type(headers: Headers, *, json_only: bool) -> None:
+    """Check the body's type of a request without a key in its headers: a page may send it without asking first.
+    Raises `UnsupportedMediaType` for a type that needs no asking."""
+    if not any(
+        name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in headers
+    ):
+        return
+    sent = (value_of(headers, b"content-type") or "").partition(";")[0].strip().lower()
+    is_json = sent == "application/json" or (sent.startswith("application/") and sent.endswith("+json"))
+    if not is_json if json_only else sent in SIMPLE_TYPES:
+        what = f"of the type {sent!r:.100}" if sent else "without a type"
+        needed = "content-type: application/json" if json_only else "its content-type, such as application/json"
+        raise UnsupportedMediaType(
+            f"A body {what} is not taken without an API key, because any page in a browser can send one."
+            f" Send {needed}, or a key.",
+            "content-type",
+        )
+
+
+def is_preflight(method: str, headers: Headers) -> bool:
+    """True if a browser asks what a page may send."""
+    return method == "OPTIONS" and value_of(headers, b"access-control-request-method") is not None
+
+
+def preflight_headers(headers: Headers) -> Headers:
+    """Headers of the answer for a page that is let in: whatever it wants to send."""
+    answer: Headers = [(b"access-control-max-age", b"600")]
+    for asked, granted in (
+        (b"access-control-request-method", b"access-control-allow-methods"),
+        (b"access-control-request-headers", b"access-control-allow-headers"),
+        (b"access-control-request-private-network", b"access-control-allow-private-network"),
+    ):
+        answer += [(granted, value) for name, value in headers if name == asked]
+    return answer
+
+
+def shared_with(origin: bytes) -> Headers:
+    """Headers that let a page read an answer with all its headers. Never with cookies: there are none."""
+    return [
+        (b"access-control-allow-origin", origin),
+        (b"access-control-expose-headers", b"*"),
+        (b"vary", b"origin"),
+    ]
+
+
+def authority_of(target: bytes) -> bytes | None:
+    """Return the host in a target that is a whole URL; None for a path."""
+    scheme, found, rest = target.partition(b"://")
+    if target.startswith((b"/", b"*")) or not found or not scheme.isalpha():
+        return None
+    return re.split(rb"[/?#]", rest, maxsplit=1)[0]
+
+
+def is_private(name: str) -> bool:
+    """True for a name that public DNS does not know, so that nobody can own it and let it lead here."""
+    return "." not in name or fits_host(name, NOT_IN_PUBLIC_DNS)
+
+
+def is_loopback_name(name: str) -> bool:
+    """True if the name means this machine, whatever a name server says."""
+    if fits_host(name, (".localhost",)):
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def fits_host(name: str, allowed: Iterable[str]) -> bool:
+    """True if one of the entries is the name, or a domain (`.example.com`) that holds it."""
+    return any(
+        entry == ANY or name == entry.lstrip(".") or (entry.startswith(".") and name.endswith(entry))
+        for entry in allowed
+    )
+
+
+def _plain(name: str) -> str:
+    """Write a name in lower case, without brackets and the dot of the root."""
+    return name.lower().removesuffix(".").strip("[]")
+
+
+def _is_whole(name: str) -> bool:
+    """True if no label is empty; an address in brackets is one."""
+    if not name.startswith("["):
+        return all(name.removesuffix(".").split("."))
+    try:
+        return ip_address(name.strip("[]")).version == 6
+    except ValueError:
+        return False
+
+
+def _is_address(name: str) -> bool:
+    """True for an IP address: the last label of a name is never a number."""
+    return ":" in name or name.rpartition(".")[2].isdecimal()
+
+
+def _with_port(authority: str, scheme: str) -> tuple[str, str]:
+    found = _AUTHORITY.fullmatch(authority)
+    return (_plain(found["name"]), found["port"] or _PORTS[scheme]) if found else ("", "")

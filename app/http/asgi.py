@@ -12,12 +12,16 @@ from typing import Any, Protocol, cast
 from starlette.types import Message, Receive, Scope, Send
 
 from app.errors import BodyTooLarge, RequestTimedOut, StenoError
+from app.http.headers import FRAMING, Headers, value_of, written
 from app.http.own_headers import REQUEST_ID
-from app.http.relayed import FRAMING, Headers, value_of, written
 
 CONNECTION = "steno.connection"
 """Scope key: the server's side of the request, where the server is ours."""
 
+KNOWN = "steno.known_head"
+"""Scope key: what was worked out of a head that a connection has sent before, and of nothing else. See `KnownHead`."""
+AUTHORITY = "steno.authority"
+"""Scope key: the host in a target that is a whole URL, None for a path. The server sets it."""
 HANDSHAKE = "steno.handshake"
 """Scope key: true if the request asks for a WebSocket. Our server alone knows: it takes offers out of the headers."""
 

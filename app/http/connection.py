@@ -10,8 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from app.errors import StenoError, UpstreamDisconnected, UpstreamTimedOut
-from app.http.reading import AnswerReading, GarbledAnswer
-from app.http.writing import WrittenHead, unsendable
+from app.http.http1 import AnswerReading, GarbledAnswer, WrittenHead, unsendable
 
 IDLE_SECONDS = 30.0
 """Time for which an idle connection is kept."""

@@ -16,10 +16,10 @@ from msgspec import Struct
 
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
 from app.http.connection import Exchange, Timeouts
-from app.http.credentials import for_anybody, without_keys
-from app.http.hops import with_hop
+from app.http.credentials import without_keys
+from app.http.headers import for_anybody, with_hop
+from app.http.http1 import RequestHead
 from app.http.pool import STALE_SECONDS, Pool, host_and_port, trust
-from app.http.writing import RequestHead
 
 Headers = Sequence[tuple[bytes, bytes]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from app.http.relayed import value_of
+from app.http.headers import value_of
 from app.inspector import actions, conversation, landing, overview, signing_in
 from app.inspector.visits import NoSuchPage, PageRoute, TheInspector, redirected
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from app.errors import InvalidCredentials, MissingCredentials, OriginNotAllowed
 from app.http.asgi import peer_of
-from app.http.relayed import value_of
+from app.http.headers import value_of
 from app.inspector.session import Session
 from app.inspector.visits import (
     Inspector,

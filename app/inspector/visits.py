@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from app.api.dependencies import base_of, is_https
 from app.errors import InvalidRequest, MissingCredentials, StenoError
-from app.http import proxies
+from app.http import credentials
 from app.http.asgi import peer_of, read_body
-from app.http.relayed import value_of
+from app.http.headers import value_of
 from app.inspector.formats import minutes
 from app.inspector.live import Live
 from app.inspector.pages import HEADERS, Pages
@@ -243,7 +243,7 @@ def client_of(request: Request) -> str:
     """Network address that a request came from, be it reported by a trusted proxy; empty if it is unknown."""
     scope = request.scope
     trusted = _inspector(request).services.authenticator.trusted_proxies
-    return proxies.client_of(scope["headers"], peer_of(scope), trusted)
+    return credentials.client_of(scope["headers"], peer_of(scope), trusted)
 
 
 def too_many_guesses(inspector: Inspector, seconds: float) -> Response:

@@ -36,7 +36,7 @@ from app.compaction.budget import Window
 from app.errors import StenoError, UpstreamTimedOut
 from app.formats.raw_json import holds_more_values
 from app.http.credentials import CREDENTIALS
-from app.http.relayed import with_missing
+from app.http.headers import with_missing
 from app.http.upstream import Headers, Upstream
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.runtime.tasks import OwnedTasks

@@ -25,11 +25,10 @@ from app.conversation.lazy import lazy
 from app.errors import InvalidCredentials, InvalidRequest, MissingCredentials
 from app.formats import sse
 from app.formats.format import WireFormat
-from app.http.credentials import keys_in
-from app.http.proxies import Network, is_from_this_machine, is_trusted
-from app.http.relayed import Headers, forwarded
+from app.http.credentials import Network, is_from_this_machine, is_trusted, keys_in
+from app.http.headers import Headers, forwarded
+from app.http.http1 import RequestHead
 from app.http.upstream import Upstream
-from app.http.writing import RequestHead
 
 SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 ANNOUNCED_TIMEOUTS = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeout"})

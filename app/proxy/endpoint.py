@@ -20,6 +20,7 @@ from app.errors import StenoError, UpstreamUnreachable
 from app.formats.provider_errors import is_repeatable
 from app.http.asgi import (
     CONNECTION,
+    KNOWN,
     SIGNATURE,
     AbortedAnswer,
     ClientAnswer,
@@ -28,8 +29,7 @@ from app.http.asgi import (
     read_body,
     until_disconnect,
 )
-from app.http.heads import KNOWN
-from app.http.relayed import EVENT_STREAM, value_of
+from app.http.headers import EVENT_STREAM, value_of
 from app.providers.ledger import NOT_REPORTED
 from app.proxy.caller import Caller
 from app.proxy.exchange import FIRST_ERROR, REQUEST, Attempt, Exchange

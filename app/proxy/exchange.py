@@ -32,7 +32,7 @@ from app.formats.answers import AnswerEditor
 from app.formats.usage import Usage
 from app.http.asgi import ClientAnswer
 from app.http.connection import Exchange as UpstreamExchange
-from app.http.relayed import Headers, value_of
+from app.http.headers import Headers, value_of
 from app.http.upstream import UpstreamAnswer
 from app.providers.ledger import NOT_REPORTED
 from app.providers.providers import Provider, StreamedUsage

@@ -20,7 +20,7 @@ from app.http.asgi import (
     peer_of,
     until_disconnect,
 )
-from app.http.relayed import Headers, forwarded, value_of
+from app.http.headers import Headers, forwarded, value_of
 from app.proxy.endpoint import FAILED, ChatEndpoint, tolerated
 from app.proxy.exchange import REQUEST, Exchange
 from app.proxy.reply import (

@@ -47,7 +47,7 @@ from app.formats.refusals import (
     status_named,
 )
 from app.http.connection import Exchange as UpstreamExchange
-from app.http.relayed import EVENT_STREAM, media_type
+from app.http.headers import EVENT_STREAM, media_type
 from app.http.upstream import LONGEST_REFUSAL
 from app.providers.providers import StreamedUsage
 from app.providers.windows import overflow_in

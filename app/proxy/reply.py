@@ -28,7 +28,7 @@ from app.formats.sse import FrameSplitter, first_end, frames_in, last_end
 from app.http import own_headers
 from app.http.asgi import AbortedAnswer, ClientAnswer
 from app.http.connection import Exchange as UpstreamExchange
-from app.http.relayed import EVENT_STREAM, Headers, media_type, returned
+from app.http.headers import EVENT_STREAM, Headers, media_type, returned
 from app.http.upstream import LONGEST_REFUSAL, UpstreamAnswer, arrived_part, arrived_whole, is_over, read_into
 from app.http.upstream import Headers as Received
 from app.proxy.conversation_ids import encoded_name

@@ -32,7 +32,7 @@ from app.formats.requests import BOUNDS, BodyBounds, TooManyMessages, WireReques
 from app.formats.sse import EVENT_SHAPES, EventShape
 from app.http import own_headers
 from app.http.encodings import DecodedTooLarge, UndecodableBody, decoded, decoders, encodings_of
-from app.http.relayed import SUMMARY_CALL, Headers
+from app.http.headers import SUMMARY_CALL, Headers
 from app.providers.providers import Provider, Providers
 from app.providers.registry import cap_of
 from app.proxy.caller import Caller

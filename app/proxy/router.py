@@ -17,14 +17,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.errors import BadTarget, InvalidRequest, MethodNotAllowed, StenoError, UnknownPath, WebSocketNotSpoken
 from app.formats.format import WireFormat
 from app.formats.paths import COUNTS
-from app.http.admission import check_headers, leaves_its_place
-from app.http.asgi import HANDSHAKE, SIGNATURE, ClientAnswer, Signature
+from app.http.admission import (
+    HostPolicy,
+    check_headers,
+    check_hops,
+    check_type,
+    is_preflight,
+    leaves_its_place,
+    preflight_headers,
+    shared_with,
+)
+from app.http.asgi import AUTHORITY, HANDSHAKE, KNOWN, SIGNATURE, ClientAnswer, Signature
 from app.http.credentials import sends_key
-from app.http.heads import KNOWN
-from app.http.hops import check_hops
-from app.http.host_policy import AUTHORITY, HostPolicy, check_type, is_preflight, preflight_headers, shared_with
+from app.http.headers import Headers, value_of
 from app.http.own_headers import COUNT
-from app.http.relayed import Headers, value_of
 from app.proxy.conversation_ids import IN_PATH, name_in_path
 from app.proxy.exchange import LONGEST_PATH, REQUEST, RequestRecord
 from app.runtime.bounded import LogThrottle

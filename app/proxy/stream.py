@@ -17,7 +17,7 @@ from app.errors import StenoError, UpstreamUnreadable
 from app.formats.answers import UNTOLD
 from app.formats.sse import frames_in
 from app.http.encodings import DecodedTooLarge, UndecodableBody, decoders, encodings_of, ended, fed
-from app.http.relayed import EVENT_STREAM, Headers, media_type
+from app.http.headers import EVENT_STREAM, Headers, media_type
 from app.http.upstream import LONGEST_REFUSAL, UpstreamAnswer, read_into
 from app.http.upstream import Headers as Received
 from app.proxy.exchange import Attempt, Exchange

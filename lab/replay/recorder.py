@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.errors import StenoError
-from app.http.hops import new_instance
+from app.http.headers import new_instance
 from app.http.upstream import Upstream
 from app.tokens.estimate import Count
 from lab.formats.known import format_at

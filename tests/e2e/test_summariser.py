@@ -13,9 +13,8 @@ from app.compaction.prompts import SUMMARY_PROMPT, summary_request
 from app.compaction.summariser_client import Route, Summariser
 from app.conversation.reasons import Code, Reason
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
-from app.http.hops import new_instance
+from app.http.headers import for_summary, new_instance
 from app.http.loopback import RunningServer
-from app.http.relayed import for_summary
 from app.http.upstream import Upstream
 from lab.simulator import Fault, Model, Simulator
 from tests.e2e.conftest import TABLES

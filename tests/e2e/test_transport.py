@@ -20,8 +20,8 @@ import uvloop
 
 from app.errors import StenoError, UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
 from app.http import connection as connections
-from app.http import dialling, pool
-from app.http.hops import new_instance
+from app.http import pool
+from app.http.headers import new_instance
 from app.http.upstream import Upstream, UpstreamAnswer
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, closed_port, open_stream_head, stream_head
 
@@ -554,14 +554,14 @@ async def test_an_address_that_leads_nowhere_costs_a_head_start(monkeypatch: pyt
             await asyncio.sleep(60)
         return socket.socket()
 
-    monkeypatch.setattr(dialling, "_connected", connected)
-    monkeypatch.setattr(dialling, "HEAD_START", 0.05)
+    monkeypatch.setattr(pool, "_connected", connected)
+    monkeypatch.setattr(pool, "HEAD_START", 0.05)
     addresses: Any = ["refused", "black hole", "there", "too late"]
-    (await dialling._first_of(addresses)).close()
+    (await pool._first_of(addresses)).close()
     assert tried == ["refused", "black hole", "there"]
     with pytest.raises(ConnectionRefusedError):
-        await dialling._first_of(["refused", "refused"])  # type: ignore[list-item]
-    dialled = asyncio.create_task(dialling._first_of(["black hole", "black hole"]))  # type: ignore[list-item]
+        await pool._first_of(["refused", "refused"])  # type: ignore[list-item]
+    dialled = asyncio.create_task(pool._first_of(["black hole", "black hole"]))  # type: ignore[list-item]
     await asyncio.sleep(0.1)
     dialled.cancel()
     await asyncio.wait({dialled})
@@ -571,7 +571,7 @@ async def test_an_address_that_leads_nowhere_costs_a_head_start(monkeypatch: pyt
 
 def test_families_of_addresses_alternate() -> None:
     addresses = [(10, "a"), (10, "b"), (2, "c"), (2, "d"), (10, "e")]
-    assert [name for _, name in dialling._alternating(addresses)] == ["a", "c", "b", "d", "e"]
+    assert [name for _, name in pool._alternating(addresses)] == ["a", "c", "b", "d", "e"]
 
 
 @pytest.fixture(scope="module")

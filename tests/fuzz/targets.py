@@ -30,11 +30,10 @@ from app.formats.refusals import classify, decoded_body
 from app.formats.registry import FORMATS
 from app.formats.requests import WireRequest
 from app.formats.sse import FrameSplitter
+from app.http.admission import HostPolicy, check_hops
 from app.http.asgi import ClientAnswer
 from app.http.credentials import keys_in
-from app.http.hops import check_hops, hops_in, with_hop
-from app.http.host_policy import HostPolicy
-from app.http.relayed import NOT_FORWARDED, for_summary, forwarded, media_type, returned
+from app.http.headers import NOT_FORWARDED, for_summary, forwarded, hops_in, media_type, returned, with_hop
 from app.proxy.caller import ANNOUNCED_TIMEOUTS, announced_seconds
 from app.proxy.conversation_ids import encoded_name, name_in_header, name_in_json, name_in_path
 from app.proxy.request import read_preset

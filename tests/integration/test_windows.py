@@ -8,7 +8,7 @@ from time import monotonic
 import pytest
 
 from app.compaction.budget import Overflow
-from app.http.hops import new_instance
+from app.http.headers import new_instance
 from app.http.upstream import Upstream
 from app.providers.windows import LEARNT_SECONDS, Windows
 from app.settings import load

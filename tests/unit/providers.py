@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import respx
 
-from app.http.hops import new_instance
+from app.http.headers import new_instance
 from app.http.upstream import Upstream
 
 NETWORK = respx.MockRouter(using="httpx", assert_all_called=False)

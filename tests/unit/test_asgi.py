@@ -10,7 +10,7 @@ from starlette.types import Message
 
 from app.errors import BodyTooLarge
 from app.http.asgi import ClientAnswer, Signature, read_body, until_disconnect
-from app.http.relayed import Headers
+from app.http.headers import Headers
 
 DISCONNECT: Message = {"type": "http.disconnect"}
 

@@ -13,12 +13,12 @@ from app.http.credentials import (
     CREDENTIALS,
     KEYS,
     QUERY_KEYS,
+    client_of,
     keys_alone,
     keys_in,
     sends_key,
     without_keys,
 )
-from app.http.proxies import client_of
 from app.proxy.caller import ANONYMOUS, Authenticator, Identity
 
 DIGESTS = Digests(b"secret")

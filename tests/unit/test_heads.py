@@ -12,8 +12,8 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
-from app.http.asgi import CONNECTION
-from app.http.heads import KNOWN, KnownHead
+from app.http.asgi import CONNECTION, KNOWN
+from app.http.cycle import KnownHead
 from app.http.protocol import protocol_within
 from app.settings import LimitSettings
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.errors import LoopDetected
-from app.http.hops import HOPS, MOST_HOPS, check_hops, hops_in, new_instance, with_hop
+from app.http.admission import MOST_HOPS, check_hops
+from app.http.headers import HOPS, hops_in, new_instance, with_hop
 
 HERE, THERE = b"00112233aabbccdd", b"0123456789abcdef"
 

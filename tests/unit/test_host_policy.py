@@ -3,8 +3,8 @@
 import pytest
 
 from app.errors import HostNotAllowed, InvalidRequest, OriginNotAllowed, UnsupportedMediaType
-from app.http.host_policy import HostPolicy, authority_of, check_type, is_preflight, preflight_headers
-from app.http.relayed import Headers
+from app.http.admission import HostPolicy, authority_of, check_type, is_preflight, preflight_headers
+from app.http.headers import Headers
 
 POLICY = HostPolicy("127.0.0.1")
 HERE = "localhost:8080"

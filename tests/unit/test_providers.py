@@ -11,7 +11,7 @@ import respx
 import yaml
 
 from app.errors import FormatNotSpoken, UnknownUpstream
-from app.http.hops import new_instance
+from app.http.headers import new_instance
 from app.main import open_providers
 from app.providers.providers import Provider, Providers
 from app.settings import ConfigurationError, load

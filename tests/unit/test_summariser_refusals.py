@@ -16,7 +16,7 @@ from app.compaction.prompts import summary_request
 from app.compaction.summariser_client import Route, Summariser
 from app.conversation.reasons import Code, because
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
-from app.http.hops import new_instance
+from app.http.headers import new_instance
 from app.http.upstream import Upstream
 from app.telemetry.spans import Tracer
 from tests.unit.providers import answer

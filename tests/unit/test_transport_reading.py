@@ -10,7 +10,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.http.reading import LONGEST_HEAD, MOST_INTERIM, AnswerReading, GarbledAnswer
+from app.http.http1 import LONGEST_HEAD, MOST_INTERIM, AnswerReading, GarbledAnswer
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import UpstreamDisconnected
-from app.http.writing import RequestHead
+from app.http.http1 import RequestHead
 
 HEADERS = [(b"X-Odd_Case", b"1"), (b"x-a", b""), (b"X-a", b"\xe9 b")]
 LINES = b"X-Odd_Case: 1\r\nx-a: \r\nX-a: \xe9 b\r\n"

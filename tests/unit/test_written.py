@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.http import relayed as module
-from app.http.relayed import LONGEST_WORD, MOST_WORDS, Headers, written
+from app.http import headers as module
+from app.http.headers import LONGEST_WORD, MOST_WORDS, Headers, written
 
 
 def lines(*headers: tuple[bytes, bytes]) -> bytes:

@@ -1,18 +1,24 @@
-"""Headers: what goes up, what comes down, and what Steno adds. Names are lower case, pairs keep order and repeats."""
+"""Headers: what goes up, what comes down, and what Steno adds. Names are lower case, pairs keep order and repeats.
+
+Every request that goes up names this instance in `steno-hops` after those it came through, so that one that comes back
+is refused (`admission.check_hops`). Nothing is trusted: whoever makes hops up is refused himself.
+"""
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Collection, Iterable, Sequence
 
-from app.http.credentials import CREDENTIALS
-from app.http.hops import HOPS
+from app.http.credentials import CREDENTIALS, TOLD_BY_PROXIES, TOLD_BY_PROXIES_PREFIXES
 from app.http.own_headers import CALL, PREFIX, are_of_steno
-from app.http.proxies import FAMILIES as TOLD_BY_PROXIES_FAMILIES
-from app.http.proxies import TOLD_BY_PROXIES
 
 Headers = list[tuple[bytes, bytes]]
 
 EVENT_STREAM = "text/event-stream"
+HOPS = b"steno-hops"
+"""Header with the hops: not one of the `x-context-` headers, which releases before this one take out on the way."""
+_INSTANCE = re.compile(rb"[0-9a-f]{16}")
 
 HOP_BY_HOP = frozenset(
     {
@@ -28,10 +34,37 @@ HOP_BY_HOP = frozenset(
     }
 )
 NOT_FORWARDED = HOP_BY_HOP | TOLD_BY_PROXIES | {b"host", b"cookie", b"expect"}
-NOT_FORWARDED_PREFIXES = (*TOLD_BY_PROXIES_FAMILIES, PREFIX)
+NOT_FORWARDED_PREFIXES = (*TOLD_BY_PROXIES_PREFIXES, PREFIX)
 NOT_FORWARDED_READ = NOT_FORWARDED | {b"accept-encoding", b"content-length"}
 """Headers that are not forwarded where the answer is to be read here."""
 SUMMARY_CALL = (CALL, b"summary")
+FOR_ANYBODY = frozenset(
+    {
+        b"accept",
+        b"accept-encoding",
+        b"anthropic-beta",
+        b"anthropic-version",
+        b"content-encoding",
+        b"content-length",
+        b"content-type",
+        b"idempotency-key",
+        b"if-match",
+        b"if-modified-since",
+        b"if-none-match",
+        b"if-range",
+        b"if-unmodified-since",
+        b"openai-beta",
+        b"range",
+        b"traceparent",
+        b"tracestate",
+        b"user-agent",
+        b"x-client-request-id",
+        CALL,
+        HOPS,
+    }
+)
+FOR_ANYBODY_PREFIX = b"x-stainless-"
+"""Beginning of the headers in which OpenAI's SDKs tell of themselves."""
 
 NOT_RETURNED = HOP_BY_HOP | {
     b"accept-ch",
@@ -211,3 +244,33 @@ def _are_words(names: Collection[bytes]) -> bool:
     if len(_WORDS) < MOST_WORDS:
         _WORDS.update(name for name in names if len(name) <= LONGEST_WORD)
     return True
+
+
+def for_anybody(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Headers for a provider that the caller did not choose, or does not pay. Names are in lower case.
+
+    A list of what may pass, not of what may not: a caller's headers may hold any secret under any name.
+    """
+    return [(n, v) for n, v in headers if n in FOR_ANYBODY or n.startswith(FOR_ANYBODY_PREFIX)]
+
+
+def new_instance() -> bytes:
+    """Make a name for one running Steno: random, so that it reveals nothing about it."""
+    return secrets.token_hex(8).encode()
+
+
+def hops_in(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+    """Instances that a request came through, in order; values that name none are left out."""
+    named = [value for name, value in headers if name == HOPS]
+    if not named:
+        return []
+    return [hop for part in b",".join(named).split(b",") if _INSTANCE.fullmatch(hop := part.strip())]
+
+
+def with_hop(headers: Iterable[tuple[bytes, bytes]], instance: bytes) -> list[tuple[bytes, bytes]]:
+    """The headers as they go up."""
+    listed = list(headers)
+    hops = hops_in(listed)
+    kept = [header for header in listed if header[0] != HOPS]
+    kept.append((HOPS, b", ".join((*hops, instance))))
+    return kept
