@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from email.utils import formatdate
+from functools import lru_cache
 from time import time
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from starlette.types import Message, Receive, Scope, Send
 
 from app.errors import BodyTooLarge, RequestTimedOut, StenoError
-from app.http.headers import FRAMING, Headers, value_of, written
+from app.http.headers import Headers, value_of
 from app.http.own_headers import REQUEST_ID
 
 CONNECTION = "steno.connection"
@@ -26,21 +27,22 @@ HANDSHAKE = "steno.handshake"
 """Scope key: true if the request asks for a WebSocket. Our server alone knows: it takes offers out of the headers."""
 
 
-class Leaving(Protocol):
-    """Server's side that can say when a client leaves."""
+class Connection(Protocol):
+    """Abilities of our server's side of a request that need no messages."""
+
+    @property
+    def task(self) -> asyncio.Task[Any] | None:
+        """Task in which the request is served."""
+        ...
+
+    @property
+    def is_stalled(self) -> bool:
+        """True if the client has not taken what was written before; an answer waits for that."""
+        ...
 
     def when_left(self, leave: Callable[[], None] | None) -> None:
         """Set the callback for a client that leaves before its answer has ended; called at once if it has left."""
         ...
-
-    @property
-    def task(self) -> asyncio.Task[Any] | None:
-        """Task in which the request is served; None if that is not known."""
-        ...
-
-
-class Connection(Leaving, Protocol):
-    """Abilities of a server that need no messages."""
 
     def whole_body(self) -> bytes | None:
         """Return the body, once, if all of it has arrived."""
@@ -50,17 +52,12 @@ class Connection(Leaving, Protocol):
         """Hold the answer's head for the piece that comes next, which is there already: one packet instead of two."""
         ...
 
-    @property
-    def is_stalled(self) -> bool:
-        """True if the client has not taken what was written before; an answer waits for that."""
-        ...
-
     def go_on(self, piece: bytes, *, ends: bool) -> None:
         """Send more of an answer that has begun."""
         ...
 
-    def answer(self, status: int, lines: bytes, body: bytes) -> None:
-        """Send the whole answer at once, in one packet if it is short. `lines`: its headers, with its length."""
+    def answer(self, status: int, headers: Headers, body: bytes) -> None:
+        """Send the whole answer at once, in one packet if it is short. `headers` have its length."""
         ...
 
 
@@ -80,16 +77,12 @@ def peer_of(scope: Scope) -> str:
     return scope["client"][0] if scope.get("client") else ""
 
 
-def _uncounted(_: int) -> None:
-    """Count nothing, for callers with no sum to keep."""
-
-
 async def read_body(
     receive: Receive,
     headers: Headers,
     at_most: int,
     seconds: float,
-    count: Callable[[int], None] = _uncounted,
+    count: Callable[[int], None] = lambda _: None,
     connection: Connection | None = None,
 ) -> bytes:
     """Return the whole body, at once where the connection has it; `count` is given its bytes, and may raise.
@@ -133,19 +126,14 @@ async def body_pieces(receive: Receive) -> AsyncIterator[bytes]:
 
 
 @contextmanager
-def until_disconnect(
-    receive: Receive, answer: ClientAnswer, connection: Leaving | None = None, arrived: asyncio.Event | None = None
-) -> Iterator[None]:
-    """Work until the client leaves: then the work is cancelled, and with it the call to the provider.
-
-    The connection says that it leaves. Without one a task listens to the client; `arrived` is set once the work has
-    taken the whole body: only then may anything else listen.
-    """
-    if connection is None:
-        connection = _Listening(receive, arrived)
-    # Asyncio's own answer, where it has to be asked for, takes a while before Python 3.12.
-    working, has_left = connection.task or cast("asyncio.Task[Any]", asyncio.current_task()), False
-    others = working.cancelling()
+def until_disconnect(answer: ClientAnswer) -> Iterator[None]:
+    """Work until the client leaves: then the work is cancelled, and with it the call to the provider. Under another
+    server than ours it goes on."""
+    connection = answer.connection
+    if connection is None or (working := connection.task) is None:
+        yield
+        return
+    has_left, others = False, working.cancelling()
 
     def leave() -> None:
         nonlocal has_left
@@ -165,44 +153,9 @@ def until_disconnect(
             working.uncancel()  # Also where the work made something else of it.
 
 
-class _Listening:
-    """Task that notices that a client leaves, for servers that say so only when asked."""
-
-    task = None
-
-    def __init__(self, receive: Receive, arrived: asyncio.Event | None) -> None:
-        self._receive = receive
-        self._arrived = arrived
-        self._task: asyncio.Task[None] | None = None
-
-    def when_left(self, leave: Callable[[], None] | None) -> None:
-        if self._task is not None:
-            self._task.cancel()
-        self._task = None if leave is None else asyncio.ensure_future(self._listen(leave))
-
-    async def _listen(self, leave: Callable[[], None]) -> None:
-        with suppress(Exception):  # Who cannot be listened to is gone.
-            if self._arrived is not None:
-                await self._arrived.wait()
-            while (await self._receive())["type"] != "http.disconnect":
-                pass
-        leave()
-
-
-class _Date:
-    """The `date` of answers, written once a second."""
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._written = b""
-
-    def now(self) -> bytes:
-        if (second := int(time())) != self._second:
-            self._second, self._written = second, formatdate(second, usegmt=True).encode()
-        return self._written
-
-
-_DATE = _Date()
+@lru_cache(1)
+def _date(second: int) -> bytes:
+    return formatdate(second, usegmt=True).encode()
 
 
 SIGNATURE = "steno.signature"
@@ -223,32 +176,16 @@ class Signature:
         pass."""
         self._began(status)
         names = {name for name, _ in headers}
-        kept = [*_others(headers, names), *self.shared, (REQUEST_ID, self._request_id)]
+        if REQUEST_ID in names:  # Of another Steno.
+            headers = [header for header in headers if header[0] != REQUEST_ID]
+        kept = [*headers, *self.shared, (REQUEST_ID, self._request_id)]
         if b"date" not in names:
-            kept.append((b"date", _DATE.now()))
+            kept.append((b"date", _date(int(time()))))
         if b"server" not in names:
             kept.append((b"server", b"steno"))
         if b"x-request-id" not in names:
             kept.append((b"x-request-id", self._request_id))
         return kept
-
-    def lines_of(self, status: int, headers: Headers, names: set[bytes], length: int) -> bytes:
-        """Write the headers as lines, for a body of this length; `names`: all of the headers'."""
-        self._began(status)
-        lines = b"%bcontent-length: %d\r\n%b%b: %b\r\n" % (
-            written(_others(headers, names), names),
-            length,
-            written(self.shared, [name for name, _ in self.shared]) if self.shared else b"",
-            REQUEST_ID,
-            self._request_id,
-        )
-        if b"date" not in names:
-            lines += b"date: %b\r\n" % _DATE.now()
-        if b"server" not in names:
-            lines += b"server: steno\r\n"
-        if b"x-request-id" not in names:
-            lines += b"x-request-id: %b\r\n" % self._request_id
-        return lines
 
     def on(self, send: Send) -> Send:
         """Sign the messages of an application that sends its own."""
@@ -262,25 +199,20 @@ class Signature:
         return signed
 
 
-def _others(headers: Headers, names: set[bytes]) -> Headers:
-    """Return the headers without the id that another Steno gave."""
-    return headers if REQUEST_ID not in names else [header for header in headers if header[0] != REQUEST_ID]
-
-
 class ClientAnswer:
     """One answer to the client."""
 
     def __init__(self, send: Send, signature: Signature | None = None, connection: Connection | None = None) -> None:
         self._send = send
         self._signature = signature
-        self._connection = connection
+        self.connection = connection
         self.started = False
         self.ended = False
 
     def hold_head(self) -> None:
         """Hold the head, which is not sent yet, for the piece that comes at once after it."""
-        if self._connection is not None:
-            self._connection.hold_head()
+        if self.connection is not None:
+            self.connection.hold_head()
 
     async def start(self, status: int, headers: Headers) -> None:
         self.started = True
@@ -290,27 +222,27 @@ class ClientAnswer:
     async def body(self, piece: bytes) -> None:
         if not piece:
             return
-        if self._connection is None or self._connection.is_stalled:
+        if self.connection is None or self.connection.is_stalled:
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         else:
-            self._connection.go_on(piece, ends=False)
+            self.connection.go_on(piece, ends=False)
 
     async def end(self, piece: bytes = b"") -> None:
         self.ended = True
-        if self._connection is None or self._connection.is_stalled:
+        if self.connection is None or self.connection.is_stalled:
             await self._send({"type": "http.response.body", "body": piece, "more_body": False})
         else:
-            self._connection.go_on(piece, ends=True)
+            self.connection.go_on(piece, ends=True)
 
     async def whole(self, status: int, headers: Headers, body: bytes) -> None:
-        connection, signature = self._connection, self._signature
-        names = {name for name, _ in headers}
-        if connection is None or connection.is_stalled or signature is None or not FRAMING.isdisjoint(names):
-            await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
+        headers = [*headers, (b"content-length", b"%d" % len(body))]
+        if self.connection is None or self.connection.is_stalled:
+            await self.start(status, headers)
             await self.end(body)
         else:
             self.started = self.ended = True
-            connection.answer(status, signature.lines_of(status, headers, names, len(body)), body)
+            signed = headers if self._signature is None else self._signature.under(status, headers)
+            self.connection.answer(status, signed, body)
 
     async def error(self, error: StenoError, headers: Headers | None = None, body: bytes | None = None) -> None:
         """Send an error. `body`: in the request's own format."""

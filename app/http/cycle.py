@@ -107,16 +107,13 @@ class Cycle(RequestResponseCycle):
     def is_stalled(self) -> bool:
         return self.flow.write_paused
 
-    def answer(self, status: int, lines: bytes, body: bytes) -> None:
+    def answer(self, status: int, headers: Headers, body: bytes) -> None:
         if self.response_started:
             raise RuntimeError("The answer has begun already.")
         if self.disconnected:
             return
-        self.response_started, self.waiting_for_100_continue = True, False
-        if not self.keep_alive:
-            lines += CLOSES
-        head = b"%b%b\r\n" % (STATUS_LINE[status], lines)
-        if self.scope["method"] == "HEAD":
+        head = self._head(status, headers)
+        if self._is_bodiless:
             self.transport.write(head)
         elif len(body) > JOINED:
             self.transport.writelines([head, body])

@@ -82,7 +82,7 @@ class ChatEndpoint:
             exchange = Exchange(services, record, client, caller)
             with services.in_flight.counted() as count:
                 await self._read_body(exchange, receive, scope, count)
-                with until_disconnect(receive, client, scope.get(CONNECTION)):
+                with until_disconnect(client):
                     try:
                         await self.serve(exchange)
                     finally:

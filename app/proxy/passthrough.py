@@ -76,18 +76,18 @@ class PassthroughEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         services, headers, route, record = self._services, list(scope["headers"]), scope[ROUTE], scope[REQUEST]
-        client, arrived, own = ClientAnswer(send, scope[SIGNATURE]), asyncio.Event(), []
+        client, own = ClientAnswer(send, scope[SIGNATURE], scope.get(CONNECTION)), []
         try:
             # An open relay would lend the provider to everybody who can reach it.
             tenant = services.authenticator.identify(headers, peer_of(scope), scope["query_string"]).tenant
             if (entry := uncompacted(scope["method"], route.target)) is not None:
                 own = bypass(services, record, entry.name, passing(entry, services.formats))
             provider = services.providers.of(None, format_at(route.target, headers), tenant, route.upstream)
-            with until_disconnect(receive, client, scope.get(CONNECTION), arrived):
+            with until_disconnect(client):
                 record.goes_to(provider)
                 sent = forwarded(headers, read_here=False)
                 head = provider.upstream.head(scope["method"].encode(), route.target, sent)
-                answering = await provider.upstream.relay(head, _body(headers, receive, arrived, services.limits))
+                answering = await provider.upstream.relay(head, _body(headers, receive, services.limits))
                 record.answered(answering)
                 try:
                     await relay_raw(answering, client, unless_told(own, answering.headers), record)
@@ -100,19 +100,16 @@ class PassthroughEndpoint:
             await client.error(error, own)
 
 
-def _body(
-    headers: Headers, receive: Receive, arrived: asyncio.Event, limits: LimitSettings
-) -> bytes | AsyncIterator[bytes]:
+def _body(headers: Headers, receive: Receive, limits: LimitSettings) -> bytes | AsyncIterator[bytes]:
     """Return the body as it arrives; none if the client announced none, or no bytes. Raises `BodyTooLarge`."""
     length = int(value_of(headers, b"content-length") or 0)
     if not length and value_of(headers, b"transfer-encoding") is None:
-        arrived.set()
         return b""
     _check_size(length)
-    return _arriving(receive, arrived, limits)
+    return _arriving(receive, limits)
 
 
-async def _arriving(receive: Receive, arrived: asyncio.Event, limits: LimitSettings) -> AsyncIterator[bytes]:
+async def _arriving(receive: Receive, limits: LimitSettings) -> AsyncIterator[bytes]:
     """Yield pieces. Raises `BodyTooLarge`, `RequestTimedOut`, `ClientDisconnected`: the provider sees it break off."""
     pieces, size = body_pieces(receive), 0
     while True:
@@ -127,7 +124,6 @@ async def _arriving(receive: Receive, arrived: asyncio.Event, limits: LimitSetti
         size += len(piece)
         _check_size(size)
         yield piece
-    arrived.set()
 
 
 def _check_size(size: int) -> None:

@@ -116,7 +116,7 @@ class Seeing:
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": body})
         else:
-            connection.answer(200, b"content-length: %d\r\n" % len(body), body)
+            connection.answer(200, [(b"content-length", b"%d" % len(body))], body)
 
 
 def slow(protocol: type[Any]) -> type[Any]:

@@ -134,7 +134,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
 
 def at_once(cycle: Any, body: bytes) -> list[bytes]:
     """What it writes for an answer that is here as a whole."""
-    cycle.answer(200, b"content-length: %d\r\n" % len(body), body)
+    cycle.answer(200, [(b"content-length", b"%d" % len(body))], body)
     written: list[bytes] = cycle.transport.written
     return written
 
