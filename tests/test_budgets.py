@@ -14,11 +14,11 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 45_646,
-    "app/cli": 2_655,
-    "app/compaction": 10_256,
+    "app": 45_310,
+    "app/cli": 2_645,
+    "app/compaction": 10_223,
     "app/conversation": 2_074,
-    "app/http": 3_302,
+    "app/http": 3_031,
     "app/inspector": 2_985,
     "app/providers": 1_796,
     "app/proxy": 3_007,
@@ -29,11 +29,11 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 2_117,
     "app/formats": 6_557,
-    "tests": 59_969,
+    "tests": 59_828,
     "lab": 10_304,
 }
 """Lines of Python by folder, at most."""
-FILES = 208
+FILES = 203
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12

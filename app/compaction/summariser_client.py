@@ -298,7 +298,7 @@ class Summariser:
         pressed = prefix is not None and prefix.tokens >= PRESSURE * route.window
         reader = dialect.reader()
         try:
-            async with route.upstream.completion(target, body, headers, seconds) as answering:
+            async with route.upstream.call(target, body, headers, seconds) as answering:
                 if answering.status != 200:
                     refusal = bytearray()
                     await read_into(refusal, answering.chunks(), LONGEST_REFUSAL)

@@ -21,74 +21,30 @@ HOPS = b"steno-hops"
 _INSTANCE = re.compile(rb"[0-9a-f]{16}")
 
 HOP_BY_HOP = frozenset(
-    {
-        b"connection",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-    }
+    b"connection keep-alive te trailer transfer-encoding upgrade"
+    b" proxy-authenticate proxy-authorization proxy-connection".split()
 )
 NOT_FORWARDED = HOP_BY_HOP | TOLD_BY_PROXIES | {b"host", b"cookie", b"expect"}
 NOT_FORWARDED_PREFIXES = (*TOLD_BY_PROXIES_PREFIXES, PREFIX)
 NOT_FORWARDED_READ = NOT_FORWARDED | {b"accept-encoding", b"content-length"}
 """Headers that are not forwarded where the answer is to be read here."""
 SUMMARY_CALL = (CALL, b"summary")
-FOR_ANYBODY = frozenset(
-    {
-        b"accept",
-        b"accept-encoding",
-        b"anthropic-beta",
-        b"anthropic-version",
-        b"content-encoding",
-        b"content-length",
-        b"content-type",
-        b"idempotency-key",
-        b"if-match",
-        b"if-modified-since",
-        b"if-none-match",
-        b"if-range",
-        b"if-unmodified-since",
-        b"openai-beta",
-        b"range",
-        b"traceparent",
-        b"tracestate",
-        b"user-agent",
-        b"x-client-request-id",
-        CALL,
-        HOPS,
-    }
+FOR_ANYBODY = {CALL, HOPS} | frozenset(
+    b"accept accept-encoding content-encoding content-length content-type user-agent range"
+    b" if-match if-modified-since if-none-match if-range if-unmodified-since"
+    b" anthropic-beta anthropic-version openai-beta"
+    b" idempotency-key traceparent tracestate x-client-request-id".split()
 )
 FOR_ANYBODY_PREFIX = b"x-stainless-"
 """Beginning of the headers in which OpenAI's SDKs tell of themselves."""
 
-NOT_RETURNED = HOP_BY_HOP | {
-    b"accept-ch",
-    b"alt-svc",
-    b"clear-site-data",
-    b"critical-ch",
-    b"expect-ct",
-    b"nel",
-    b"origin-agent-cluster",
-    b"public-key-pins",
-    b"refresh",
-    b"report-to",
-    b"reporting-endpoints",
-    b"service-worker-allowed",
-    b"strict-transport-security",
+NOT_RETURNED = HOP_BY_HOP | frozenset(
+    b"accept-ch alt-svc clear-site-data critical-ch expect-ct nel origin-agent-cluster public-key-pins refresh"
+    b" report-to reporting-endpoints service-worker-allowed strict-transport-security"
     # Orders to the server before Steno, which would answer with a file or an address of its own.
-    b"x-accel-redirect",
-    b"x-litespeed-location",
-    b"x-lighttpd-send-file",
-    b"x-lighttpd-send-tempfile",
-    b"x-reproxy-url",
-    b"x-sendfile",
-    b"x-sendfile2",
-}
+    b" x-accel-redirect x-litespeed-location x-lighttpd-send-file x-lighttpd-send-tempfile x-reproxy-url"
+    b" x-sendfile x-sendfile2".split()
+)
 """Headers by which a server speaks for its whole host, and here the host is Steno's.
 
 Not by `set-cookie`: no cookie goes up, so that what a client keeps reaches nobody.
@@ -114,20 +70,13 @@ LONGEST_SHOWN = 100
 WITH_A_MEANING = (
     NOT_FORWARDED
     | CREDENTIALS
-    | {HOPS, b"x-conversation-id", b"x-http-method-override", b"x-method-override", b"x-original-url", b"x-rewrite-url"}
-    | {b"cache-control", b"early-data", b"http2-settings", b"idempotency-key", b"max-forwards", b"set-cookie"}
-    | {b"upgrade-insecure-requests", b"user-agent"}
+    | {HOPS}
+    | frozenset(
+        b"cache-control early-data http2-settings idempotency-key max-forwards set-cookie upgrade-insecure-requests"
+        b" user-agent x-conversation-id x-http-method-override x-method-override x-original-url x-rewrite-url".split()
+    )
 )
-FAMILIES = (
-    *NOT_FORWARDED_PREFIXES,
-    b"accept-",
-    b"access-control-",
-    b"content-",
-    b"if-",
-    b"proxy-",
-    b"sec-",
-    b"transfer-",
-)
+FAMILIES = (*NOT_FORWARDED_PREFIXES, *b"accept- access-control- content- if- proxy- sec- transfer-".split())
 
 
 def shadowed_by(name: bytes) -> bytes | None:

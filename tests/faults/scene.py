@@ -16,6 +16,7 @@ from typing import Any, Literal
 import asyncpg
 import pytest
 
+from app.http.pool import Pool
 from lab.simulator import Simulator
 from tests.e2e import running
 from tests.e2e.histories import chat, turns
@@ -130,20 +131,19 @@ class Scene:
 
     def busy_connections(self) -> int:
         """Connections to providers with a request on them."""
-        return sum(not connection.is_idle() for pool in self._pools() for connection in pool.connections)
+        return sum(connection.exchange is not None for pool in self._pools() for connection in pool._all)
 
     def unpooled_connections(self) -> dict[Target, int]:
         """Connections that are open and that no pool knows, but for the one on which Steno listens to its database."""
         pooled: dict[Target, int] = {"database": self.steno.services.store.database.engine.pool.checkedin() + 1}  # type: ignore[attr-defined]
         for target, pool in zip(PROVIDERS, self._pools(), strict=True):
-            pooled[target] = len(pool.connections)
+            pooled[target] = len(pool._all)
         surplus = {target: proxy.open - pooled[target] for target, proxy in self.proxies.items()}
         return {target: number for target, number in surplus.items() if number > 0}
 
-    def _pools(self) -> list[Any]:
+    def _pools(self) -> list[Pool]:
         """The default upstream's, then the summariser's."""
-        upstreams: list[Any] = [provider.upstream for provider in self.steno.services.providers.all]
-        return [upstream._client._transport._pool for upstream in upstreams]
+        return [provider.upstream._pool for provider in self.steno.services.providers.all]
 
     def live_leases(self) -> list[float]:
         """The seconds that each of them still holds, by the database's clock."""

@@ -21,7 +21,8 @@ from app import __version__
 from app.cli.main import cli
 from app.conversation.reasons import Code
 from app.errors import StenoError
-from app.http.credentials import CREDENTIALS, FOR_ANYBODY, FOR_ANYBODY_PREFIX, QUERY_KEYS
+from app.http.credentials import CREDENTIALS, QUERY_KEYS
+from app.http.headers import FOR_ANYBODY, FOR_ANYBODY_PREFIX
 from app.settings import Settings, environment_name, every_setting
 from lab.simulator import Simulator
 from tests.e2e import running

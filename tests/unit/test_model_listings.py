@@ -5,16 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 import yaml
 
 from app.compaction.budget import Window
+from app.errors import UpstreamUnreachable
 from app.providers.model_listings import ListingReader, ListingRefused, ModelListing, announced
 from tests.unit.conversations import sure
 from tests.unit.providers import MockedUpstream, listing
-
-pytestmark = pytest.mark.usefixtures("network")
 
 CASES = yaml.safe_load(Path(__file__).with_name("model_listings.yaml").read_text("utf-8"))
 SERVERS = CASES["servers"]
@@ -112,7 +110,7 @@ async def test_gemini_names_windows_beside_its_compatible_api() -> None:
 
 async def test_the_list_stands_where_a_path_beside_it_cannot_be_reached() -> None:
     entry = {"id": "m", "owned_by": "llamacpp", "meta": {"n_ctx_train": 131_072}}
-    found = await read(MockedUpstream({MODELS: listing(entry), "/props": httpx2.ConnectError("gone")}))
+    found = await read(MockedUpstream({MODELS: listing(entry), "/props": UpstreamUnreachable("gone")}))
     assert found.models == {"m": None}
 
 
@@ -174,7 +172,7 @@ async def test_one_odd_entry_does_not_take_the_others_with_it(odd: bytes, around
         ("", "/v1beta/openai/models", listing({"id": "m"}), "/v1beta/openai"),
         ("", "/v1/v1/models", b"<html>", None),
         ("", "/v1/v1/models", {"data": []}, None),
-        ("", "/v1/v1/models", httpx2.ConnectError("gone"), None),
+        ("", "/v1/v1/models", UpstreamUnreachable("gone"), None),
     ],
 )
 async def test_an_api_is_looked_for_below_the_path_and_where_others_have_it(

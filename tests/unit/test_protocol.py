@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.http.protocol import TICK_SECONDS, Cycle, Idle, StrictProtocol
+from app.http.cycle import Cycle
+from app.http.protocol import TICK_SECONDS, Idle, StrictProtocol
 
 
 class Loop:

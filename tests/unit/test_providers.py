@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import respx
 import yaml
 
 from app.errors import FormatNotSpoken, UnknownUpstream
@@ -127,14 +126,12 @@ def test_a_model_may_have_a_preset_and_no_window() -> None:
 # What is known
 
 
-async def test_models_are_told_with_the_upstreams_that_list_them_or_that_they_go_to(
-    network: respx.MockRouter,
-) -> None:
+async def test_models_are_told_with_the_upstreams_that_list_them_or_that_they_go_to() -> None:
     providers = opened(
         upstreams={"near": {**HERE, "models": ["llama-*"]}}, models=[{"match": "llama-4", "context_window": 9_000}]
     )
-    await discover(providers.default, network, "gpt-4o", "both")
-    await discover(providers.named("near"), network, "llama-3", "both")
+    await discover(providers.default, "gpt-4o", "both")
+    await discover(providers.named("near"), "llama-3", "both")
     known = providers.known("a tenant", ["used", "llama-2"])
     assert {name: [provider.name for provider in having] for name, having in known.items()} == {
         "both": ["default", "near"],
@@ -146,9 +143,12 @@ async def test_models_are_told_with_the_upstreams_that_list_them_or_that_they_go
     }
 
 
-async def discover(provider: Provider, network: respx.MockRouter, *models: str) -> None:
-    told = listing(*({"id": model} for model in models))
-    network.get(provider.settings.base_url).mock(return_value=answer(200, msgspec.json.encode(told)))
+async def discover(provider: Provider, *models: str) -> None:
+    async def relay(*_: object) -> Any:
+        return answer(200, msgspec.json.encode(listing(*({"id": model} for model in models))))
+
+    upstream: Any = provider.upstream
+    upstream.relay = relay
     await provider.windows.listings.fetch()
 
 

@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from time import monotonic
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
-import respx
 
 from app.compaction.chunks import Failure, SummaryAnswer
 from app.compaction.prompts import summary_request
 from app.compaction.summariser_client import Route, Summariser
 from app.conversation.reasons import Code, because
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
-from app.http.headers import new_instance
 from app.http.upstream import Upstream
 from app.telemetry.spans import Tracer
-from tests.unit.providers import answer
+from tests.unit.providers import MockedUpstream, answer
 
-URL = "https://summaries.example/v1"
+CHAT = "/v1/chat/completions"
 DONE = b'data: {"choices":[{"delta":{"content":"Notes."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 FIRST = {"model", "messages", "max_tokens", "stream", "stream_options"}
 FIRST_OF_REASONING = FIRST - {"max_tokens"} | {"max_completion_tokens", "reasoning_effort"}
-
-
-@pytest.fixture
-async def upstream(network: respx.MockRouter) -> AsyncIterator[Upstream]:  # noqa: ARG001 - which it is in
-    upstream = Upstream(URL, connect=1.0, first_byte=5.0, between_bytes=5.0, instance=new_instance())
-    yield upstream
-    await upstream.close()
 
 
 async def ask(upstream: Upstream, model: str = "m", tracer: Tracer | None = None) -> SummaryAnswer | Failure:
@@ -42,10 +32,8 @@ async def ask(upstream: Upstream, model: str = "m", tracer: Tracer | None = None
 
 
 @pytest.mark.parametrize(("status", "ended"), [(200, "used"), (403, "failed")])
-async def test_a_span_says_that_it_is_a_summarys_and_how_it_ended(
-    upstream: Upstream, network: respx.MockRouter, status: int, ended: str
-) -> None:
-    network.post(URL).mock(return_value=answer(status, DONE))
+async def test_a_span_says_that_it_is_a_summarys_and_how_it_ended(status: int, ended: str) -> None:
+    upstream = MockedUpstream({CHAT: answer(status, DONE)})
     span = Mock()
     span.parent_of = lambda headers: headers
     await ask(upstream, tracer=Mock(begins=lambda *_: span))
@@ -53,8 +41,8 @@ async def test_a_span_says_that_it_is_a_summarys_and_how_it_ended(
     span.says.assert_called_once_with("steno.summary_call", value=True)
 
 
-def sent(route: respx.Route) -> list[dict[str, Any]]:
-    return [json.loads(call.request.content) for call in route.calls]
+def sent(upstream: MockedUpstream) -> list[dict[str, Any]]:
+    return [json.loads(body) for _, _, body in upstream.asked]
 
 
 @pytest.mark.parametrize(
@@ -88,8 +76,6 @@ def sent(route: respx.Route) -> list[dict[str, Any]]:
     ],
 )  # fmt: skip
 async def test_what_a_provider_does_not_know_is_left_out(
-    upstream: Upstream,
-    network: respx.MockRouter,
     model: str,
     status: int,
     refusal: dict[str, Any],
@@ -97,9 +83,10 @@ async def test_what_a_provider_does_not_know_is_left_out(
     instead: dict[str, Any],
 ) -> None:
     refused = answer(status, json.dumps(refusal).encode())
-    route = network.post(URL).mock(side_effect=[refused, answer(200, DONE, content_type="text/event-stream")])
+    answers = iter([refused, answer(200, DONE, content_type="text/event-stream")])
+    upstream = MockedUpstream({CHAT: lambda *_: next(answers)})
     assert isinstance(await ask(upstream, model), SummaryAnswer)
-    first, second = sent(route)
+    first, second = sent(upstream)
     assert first.keys() == (FIRST_OF_REASONING if model == "o3" else FIRST)
     assert second == {name: first[name] for name in first if name != without} | instead
 
@@ -118,14 +105,10 @@ async def test_what_a_provider_does_not_know_is_left_out(
         (500, {}, 2),
     ],
 )
-async def test_a_pause_is_waited_for_as_the_provider_words_it(
-    upstream: Upstream, network: respx.MockRouter, status: int, headers: dict[str, str], calls: int
-) -> None:
-    route = network.post(URL).mock(
-        side_effect=lambda _: answer(status, b'{"error":{"message":"Slow down."}}', **headers)
-    )
+async def test_a_pause_is_waited_for_as_the_provider_words_it(status: int, headers: dict[str, str], calls: int) -> None:
+    upstream = MockedUpstream({CHAT: answer(status, b'{"error":{"message":"Slow down."}}', **headers)})
     assert await ask(upstream) == Failure(because(Code.SUMMARISER_STATUS, str(status)))
-    assert route.call_count == calls
+    assert len(upstream.asked) == calls
 
 
 @pytest.mark.parametrize(
@@ -137,12 +120,11 @@ async def test_a_pause_is_waited_for_as_the_provider_words_it(
     ],
 )
 async def test_a_refusal_that_teaches_nothing_is_not_answered_with_the_same_question(
-    upstream: Upstream, network: respx.MockRouter, said: str
+    said: str,
 ) -> None:
-    body = json.dumps({"error": {"message": said}}).encode()
-    route = network.post(URL).mock(side_effect=lambda _: answer(400, body))
+    upstream = MockedUpstream({CHAT: answer(400, json.dumps({"error": {"message": said}}).encode())})
     assert await ask(upstream) == Failure(because(Code.SUMMARISER_STATUS, "400"))
-    assert route.call_count == 1
+    assert len(upstream.asked) == 1
 
 
 @pytest.mark.parametrize(
@@ -153,11 +135,11 @@ async def test_a_refusal_that_teaches_nothing_is_not_answered_with_the_same_ques
     ],
 )
 async def test_a_refusal_for_size_is_one_that_a_smaller_request_may_escape(
-    upstream: Upstream, network: respx.MockRouter, status: int, counts: str, is_overflow: bool
+    status: int, counts: str, is_overflow: bool
 ) -> None:
     said = f"This model's maximum context length is 8192 tokens. However, you requested {counts}."
     body = json.dumps({"error": {"message": said, "code": 400}}).encode()
-    network.post(URL).mock(side_effect=lambda _: answer(status, body if status != 200 else b"data: %b\n\n" % body))
+    upstream = MockedUpstream({CHAT: answer(status, body if status != 200 else b"data: %b\n\n" % body)})
     failure = await ask(upstream)
     assert isinstance(failure, Failure)
     assert failure.overflow is is_overflow

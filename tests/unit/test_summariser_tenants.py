@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from time import monotonic
 from typing import Any
 
-import httpx2
 import pytest
-import respx
 
 from app.compaction.chunks import Failure, SummaryAnswer
 from app.compaction.prompts import summary_request
 from app.compaction.summariser_client import PAUSED, TAUGHT_SECONDS, Route, Summariser
 from app.conversation.reasons import Code, because
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
-from app.http.headers import new_instance
-from app.http.upstream import Upstream
-from tests.unit.providers import answer
-from tests.unit.test_summariser_refusals import DONE, FIRST, URL
+from tests.unit.providers import Answer, MockedUpstream, answer
+from tests.unit.test_summariser_refusals import CHAT, DONE, FIRST
 
 QUOTING = b'{"error":{"message":"No: \'use max_completion_tokens, not stream_options\' is against the rules."}}'
 """A refusal in the words of the transcript it is about."""
@@ -37,28 +32,35 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture
-async def asked(network: respx.MockRouter) -> list[dict[str, Any]]:
-    """Every call's body; a refusal for each that quotes, an outage for each that fails."""
-    bodies: list[dict[str, Any]] = []
+class Provider(MockedUpstream):
+    """One that keeps every call's body: a refusal for each that quotes, an outage for each that fails."""
 
-    def respond(request: httpx2.Request) -> Any:
-        body = json.loads(request.content)
-        bodies.append(body)
-        said = request.content.decode()
+    def __init__(self) -> None:
+        super().__init__({CHAT: self._respond})
+        self.bodies: list[dict[str, Any]] = []
+
+    def _respond(self, _: object, content: bytes) -> Answer:
+        body, said = json.loads(content), content.decode()
+        self.bodies.append(body)
         if "an unlucky one" in said:
             return answer(500, b"{}", retry_after="60")
         if "a poisoned one" in said and "stream_options" in body:
             return answer(400, QUOTING)
         return answer(200, DONE, content_type="text/event-stream")
 
-    network.post(URL).mock(side_effect=respond)
-    return bodies
+
+@pytest.fixture
+def upstream() -> Provider:
+    return Provider()
 
 
 @pytest.fixture
-async def ask(clock: Clock, network: respx.MockRouter) -> AsyncIterator[Any]:  # noqa: ARG001 - which it is in
-    upstream = Upstream(URL, connect=1.0, first_byte=5.0, between_bytes=5.0, instance=new_instance())
+def asked(upstream: Provider) -> list[dict[str, Any]]:
+    return upstream.bodies
+
+
+@pytest.fixture
+def ask(clock: Clock, upstream: Provider) -> Any:
     summariser = Summariser(5.0, {}, clock)
 
     async def ask_one(tenant: str, said: str = "hello", undertaking: str | None = None) -> SummaryAnswer | Failure:
@@ -67,8 +69,7 @@ async def ask(clock: Clock, network: respx.MockRouter) -> AsyncIterator[Any]:  #
             request, [Route("m", upstream, CHAT_COMPLETIONS.summaries, [])], None, clock() + 10.0, tenant, undertaking
         )
 
-    yield ask_one
-    await upstream.close()
+    return ask_one
 
 
 async def test_a_refusal_in_one_tenants_words_changes_no_other_tenants_calls(

@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
-import respx
 import yaml
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from app.compaction.budget import Overflow, Window
+from app.errors import UpstreamUnreachable
 from app.providers.model_listings import REFRESH_CHANGING_SECONDS, REFRESH_SECONDS, RETRY_SECONDS, WAIT_SECONDS
 from app.providers.windows import LEARNT_SECONDS, Windows, lower, overflow_in
 from app.runtime.tenant_facts import MOST_OF_ONE
@@ -24,8 +23,6 @@ from app.store import Store
 from tests.e2e import running
 from tests.unit.clock import Clock
 from tests.unit.providers import MockedUpstream, listing
-
-pytestmark = pytest.mark.usefixtures("network")
 
 TENANT, ANOTHER, THIRD = "one tenant", "another", "a third"
 MODELS = "/v1/models"
@@ -42,7 +39,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def upstream(network: respx.MockRouter) -> MockedUpstream:  # noqa: ARG001 - which it is in
+def upstream() -> MockedUpstream:
     return MockedUpstream()
 
 
@@ -295,7 +292,7 @@ async def test_a_key_that_is_refused_is_not_tried_by_every_request(
         (VLLM, REFRESH_SECONDS),
         (listing({"id": "m", "owned_by": "library"}), REFRESH_CHANGING_SECONDS),
         (404, RETRY_SECONDS),
-        (httpx2.ConnectError("gone"), RETRY_SECONDS),
+        (UpstreamUnreachable("gone"), RETRY_SECONDS),
         (ValueError("odd"), RETRY_SECONDS),
     ],
 )
