@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 2_117,
     "app/formats": 6_557,
-    "tests": 59_828,
+    "tests": 59_249,
     "lab": 10_304,
 }
 """Lines of Python by folder, at most."""

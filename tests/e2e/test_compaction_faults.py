@@ -20,7 +20,6 @@ Messages = list[Any]
 LONG = turns(15)
 """About 6,300 tokens: over the trigger of an 8,000-token window, and within the window."""
 NOTES = re.compile(r"\[Notes on messages (\d+) to (\d+) of this conversation")
-IN_THE_REQUEST: Any = {"compaction": {"background": {"enabled": False}}, "calibration": {"enabled": False}}
 
 
 def context(answered: Answer) -> Any:
@@ -99,19 +98,3 @@ def test_whatever_store_step_fails_nothing_is_lost(
     if not nobody_releases:
         assert reports[-1]["status"] == "summarized"
         assert len(simulator.summaries) == (2 if (step, after) == ("keep_chunks", False) else 1)
-
-
-@pytest.mark.parametrize("step", ["take_lease", "keep_chunks", "release_lease"])
-def test_a_fault_in_the_second_compaction_hides_no_chunk(
-    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    """F2: what chunk 2 covers was gone, because chunk 1 was there."""
-    proxy = steno(**IN_THE_REQUEST)
-    post(proxy.url, chat(turns(15)))
-    assert len(simulator.summaries) == 1
-    failing = seed_fault(monkeypatch, proxy, step, after=False)
-    for number in range(16, 34, 3):
-        post(proxy.url, chat(turns(number)))
-        assert_covered(sent(simulator.chats[-1]), turns(number))
-    assert failing.failed == 1
-    assert len(assert_covered(sent(simulator.chats[-1]), turns(31))) >= 2

@@ -6,8 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from app.http.loopback import RunningServer
 from lab.simulator import Simulator
 from tests.e2e.crowds import replicas as processes
@@ -36,14 +34,12 @@ def test_a_stream_that_waits_for_somebody_elses_summary_is_kept_alive(
     assert len(simulator.summaries) == 1
 
 
-@pytest.mark.parametrize("database", ["sqlite_url", "postgres_url"])
 def test_a_crowd_over_four_processes_pays_for_one_summary(
-    simulator: Simulator, provider: RunningServer, tmp_path: Path, database: str, request: pytest.FixtureRequest
+    simulator: Simulator, provider: RunningServer, tmp_path: Path, postgres_url: str
 ) -> None:
     """Nobody makes a second one."""
-    url = request.getfixturevalue(database)
     # A generous bound for the database: how busy the machine is is not what this is about.
-    with processes(4, url, provider.url, tmp_path, STENO_STORAGE__TIMEOUT_SECONDS="10") as servings:
+    with processes(4, postgres_url, provider.url, tmp_path, STENO_STORAGE__TIMEOUT_SECONDS="10") as servings:
         seen = send_crowd(simulator, servings, 200, summary_seconds=4.0)
     assert seen.statuses == {"summarized": 200}
     assert seen.summaries == 1

@@ -15,11 +15,9 @@ from app.cli import serve as serving
 from app.http.protocol import MOST_WAITING
 from app.proxy import passthrough
 from app.settings import LimitSettings
-from lab.simulator import Simulator
 from tests.e2e.commands import until
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import (
-    HEADERS,
     connected,
     flooded,
     get,
@@ -36,7 +34,6 @@ from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, st
 
 BODY = chat(turns(1))
 PLAIN = b'{"choices":[{"index":0,"message":{"role":"assistant","content":"Hi."},"finish_reason":"stop"}]}'
-LISTED = "/context/conversations"
 GARBAGE = b"GARBAGE\r\n\r\n"
 
 
@@ -244,22 +241,3 @@ def test_the_limit_of_open_files_is_raised_as_far_as_it_may(
     serving._allow_files(1_000)
     assert limit == (after, hard)
     assert [{name: number for name, number in line.items() if name != "remedy"} for line in said] == told
-
-
-def test_what_is_known_of_a_head_serves_no_other_head(steno: StartSteno, simulator: Simulator) -> None:
-    """Requests of two keys and two conversations on one connection, each head several times and with other lengths."""
-    proxy, seen = steno(), set()
-    with connected(proxy.url) as connection:
-        for number, name, key in [(n, n // 4, n // 2 % 2) for n in range(16)]:
-            headers = b"authorization: Bearer sk-%d" % key, b"x-conversation-id: talk-%d" % name
-            body = chat(turns(1 + number % 3))
-            connection.sendall(request_bytes(body, HEADERS[0], *headers, usual=False))
-            answered = read_answer(connection)
-            assert answered.header("x-context-conversation-id") == f"talk-{name}"
-            assert simulator.chats[-1].header("authorization") == f"Bearer sk-{key}"
-            assert simulator.chats[-1].header("content-length") == str(len(simulator.chats[-1].body))
-            seen.add((name, key))
-    for key in range(2):
-        asked = request_bytes(None, b"authorization: Bearer sk-%d" % key, method="GET", target=LISTED, usual=False)
-        listed = send(proxy.url, asked).json["data"]
-        assert {each["id"] for each in listed} == {f"talk-{name}" for name, by in seen if by == key}

@@ -5,20 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
-from app.compaction.budget import COST_GATE_SHARE
 from lab.simulator import Record, Simulator
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno, Steno
 
-DEAR: Any = [{"match": "*", "prompt": 10, "completion": 40, "cached": 1}]
-"""As many models of today: what the cache has costs a tenth."""
 QUOTED: Any = {"model": "another"}
 """The dearer style: what it costs is read anew."""
-LIMIT = 7_600
-"""Of a window of 8,000: 5 % are the answer's."""
 DUE, FORCED = 13, 17
 """Turns of about 420 tokens that are over the trigger, and over what a request may have without a compaction."""
 
@@ -41,32 +34,6 @@ def reported(record: Record) -> tuple[int, int]:
     """Tokens of the prompt, and how many of them came from the provider's cache."""
     assert record.usage is not None
     return record.usage["prompt_tokens"], record.usage["prompt_tokens_details"]["cached_tokens"]
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"prices": DEAR},
-        {"prices": [{**DEAR[0], "match": "another"}]},
-        {"prices": None},
-    ],
-    ids=["prices that are set", "no price of the model", "no prices"],
-)
-def test_a_compaction_of_a_warm_prompt_is_put_off_while_there_is_room(
-    simulator: Simulator, steno: StartSteno, settings: Any
-) -> None:
-    """Where nobody knows a price a common ratio decides: a cached token costs a tenth, one of an answer five times."""
-    proxy = steno(**settings, summary=QUOTED, compaction={"background": {"enabled": False}})
-    for number in range(11, FORCED):
-        answered = ask(proxy, number)
-        told = context(answered)
-        assert (told["status"], told["actions"]) == ("full", [])
-        assert answered.header("x-context-reason") == ("put_off_for_cost" if number >= DUE else None)
-        assert json.loads(simulator.chats[-1].body) == json.loads(chat(turns(number)))
-    assert not simulator.summaries
-    assert max(reported(record)[0] for record in simulator.chats) <= COST_GATE_SHARE * LIMIT
-    assert context(ask(proxy, FORCED))["status"] == "summarized"
-    assert simulator.summaries
 
 
 def test_list_prices_do_where_the_operator_sets_none(steno: StartSteno) -> None:

@@ -12,7 +12,7 @@ import yaml
 from sqlalchemy import text
 
 from app import __version__
-from app.cli.doctor import check_admin, check_port, examine, is_healthy, show
+from app.cli.doctor import check_port, examine, is_healthy, show
 from app.http.loopback import RunningServer
 from app.settings import load
 from app.settings.checks import Finding, server_secret
@@ -25,7 +25,6 @@ from tests.e2e import commands, running
 from tests.e2e.commands import SECRET
 from tests.e2e.running import StartSteno
 from tests.e2e.scripted import ScriptedProvider, closed_port
-from tests.release_0_1 import make_release_0_1
 
 Examine = Callable[..., Awaitable["Report"]]
 
@@ -153,15 +152,6 @@ def test_a_port_that_is_taken_is_a_problem_unless_steno_has_it(provider: Running
     assert check_port("127.0.0.1", closed_port()).text == "free"
 
 
-def test_the_operators_address_is_tried_too(provider: RunningServer, tmp_path: Path) -> None:
-    [taken] = check_admin(f"127.0.0.1:{provider.port}")
-    assert (taken.state, taken.remedy) == ("problem", "Stop that, or set another server.admin.")
-    assert [each.text for each in check_admin(f"127.0.0.1:{closed_port()}")] == ["free"]
-    assert [each.state for each in check_admin(f"unix:{tmp_path}/steno.sock")] == ["ok"]
-    assert [each.state for each in check_admin(f"unix:{tmp_path}/gone/steno.sock")] == ["problem"]
-    assert list(check_admin(None)) == []
-
-
 # The provider, and what else one look at the settings finds
 
 FOUND: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("doctor.yaml").read_text("utf-8"))
@@ -218,16 +208,6 @@ async def test_a_window_that_was_learnt_is_shown(doctor: Examine, provider: Runn
     assert report.finding("windows (learnt)") == "ok windows (learnt): gpt-4o 6,000"
 
 
-async def test_a_model_that_nobody_knows_is_a_warning(doctor: Examine, simulator: Simulator) -> None:
-    listed = [{"id": name, "object": "model"} for name in ("gpt-4o", "llama-9", "mine", "yours")]
-    simulator.when(lambda record: record.path == "/v1/models", body=json.dumps({"data": listed}).encode())
-    report = await doctor(models=[{"match": "mine", "context_window": 32_000}])
-    guessed = "2 models are not known, and their windows a guess: llama-9 128,000, yours 128,000"
-    assert guessed in report.finding("windows (default)")
-    assert report.finding("windows (config)") == "ok windows (config): mine 32,000"
-    assert report.finding("windows (bundled)") == "ok windows (bundled): gpt-4o 128,000"
-
-
 # The database
 
 
@@ -261,21 +241,6 @@ async def test_a_database_of_another_secret_is_a_problem_with_both_ways_out(doct
         found = report.finding("made with another secret")
         assert "-> Give Steno the old secret" in found
         assert "Or erase what was made with it: stop every Steno that uses the database" in found
-
-
-async def test_a_database_that_knows_no_secret_is_a_warning(doctor: Examine, empty_url: str) -> None:
-    await upgraded(empty_url)
-    report = await doctor(storage={"url": empty_url}, secret=SECRET)
-    assert report.healthy
-    assert "does not know its secret yet" in report.finding("database")
-    assert "-> Run `steno migrate` once" in report.finding("database")
-
-
-async def test_an_older_schema_is_a_warning(doctor: Examine, empty_url: str) -> None:
-    await make_release_0_1(empty_url)
-    report = await doctor(storage={"url": empty_url}, secret=SECRET)
-    assert report.healthy
-    assert f"schema 0029, newest is {NEWEST} -> `steno migrate`" in report.finding("database")
 
 
 async def test_a_newer_schema_is_a_problem(doctor: Examine, shared_url: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import sys
 import zlib
 from collections.abc import Callable
@@ -65,18 +64,13 @@ def test_an_encoded_body_that_fits_goes_on_as_it_came(
     assert sent.all(b"content-encoding") == [named.strip().encode()]
 
 
-@each_way
 @pytest.mark.parametrize("target", FORMATS)
 def test_an_encoded_body_that_is_compacted_goes_on_plain(
-    before_scripted: StartSteno,
-    scripted: ScriptedProvider,
-    target: str,
-    named: str,
-    encode: Callable[[bytes], bytes],
+    before_scripted: StartSteno, scripted: ScriptedProvider, target: str
 ) -> None:
     url = before_scripted(compaction={"preset": "sliding-window"}).url
     body = json.dumps(FORMATS[target]).encode()
-    answered = post(url, encode(body), encoding(named), target=target)
+    answered = post(url, gzip.compress(body), encoding("gzip"), target=target)
     assert (answered.status, answered.header("x-context-status")) == (200, "trimmed")
     [sent] = calls(scripted)
     assert sent.all(b"content-encoding") == []
@@ -85,35 +79,11 @@ def test_an_encoded_body_that_is_compacted_goes_on_plain(
     assert len(sent.body) < len(body)
 
 
-@pytest.mark.parametrize(
-    ("named", "body"),
-    [
-        ("br", b"whatever it is"),
-        ("gzip, br", gzip.compress(chat())),
-        ("gzip", gzip.compress(chat())[:-4]),
-        ("zstd", zstd.compress(chat())[:-1]),
-        ("zstd", b"(\xb5/\xfd" + b"nonsense"),
-        ("deflate", b"\x78\x9cnonsense"),
-        ("gzip", b""),
-    ],
-    ids=["unknown", "partly unknown", "short gzip", "short zstd", "broken zstd", "broken deflate", "empty"],
-)
-def test_what_cannot_be_decoded_is_the_provider_s_to_judge(
-    before_scripted: StartSteno, scripted: ScriptedProvider, named: str, body: bytes
-) -> None:
-    answered = post(before_scripted().url, body, encoding(named))
-    assert (answered.header("x-context-status"), answered.header("x-context-reason")) == ("bypassed", "unreadable")
-    [sent] = scripted.requests
-    assert (sent.body, sent.all(b"content-encoding")) == (body, [named.encode()])
-
-
-@pytest.mark.parametrize("encode", [gzip.compress, zstd.compress], ids=["gzip", "zstd"])
 @pytest.mark.parametrize("target", ["/v1/chat/completions", "/v1/messages", "/context/plan"])
 def test_a_bomb_is_refused_in_the_format_s_shape_and_not_forwarded(
-    before_scripted: StartSteno, scripted: ScriptedProvider, target: str, encode: Callable[[bytes], bytes]
+    before_scripted: StartSteno, scripted: ScriptedProvider, target: str
 ) -> None:
-    named = encoding("gzip" if encode is gzip.compress else "zstd")
-    refused = post(before_scripted().url, encode(BOMB), named, target=target)
+    refused = post(before_scripted().url, zstd.compress(BOMB), encoding("zstd"), target=target)
     assert refused.status == 413
     assert "100 times" in refused.json["error"]["message"]
     assert refused.json.get("type") == ("error" if target == "/v1/messages" else None)
@@ -129,19 +99,8 @@ def test_the_limit_is_one_of_decoded_bytes(before_scripted: StartSteno, scripted
     assert not scripted.requests
 
 
-def test_a_large_body_that_hardly_shrinks_is_decoded_whole(before_scripted: StartSteno) -> None:
-    body = chat([{"role": "user", "content": os.urandom(6_000_000).hex()}])
-    answered = post(before_scripted().url, zstd.compress(body), encoding("zstd"))
-    assert answered.status == 200
-    assert answered.header("x-context-reason") != "unreadable"
-
-
-@pytest.mark.parametrize("target", FORMATS)
-def test_a_body_as_large_as_its_vendor_takes_is_served(
-    before_scripted: StartSteno, scripted: ScriptedProvider, target: str
-) -> None:
-    picture = "A" * 25_000_000
-    body = json.dumps({**FORMATS[target], "x_padding": picture}).encode()
-    answered = post(before_scripted().url, body, b"x-context-compaction: off", target=target)
+def test_a_body_as_large_as_its_vendor_takes_is_served(before_scripted: StartSteno, scripted: ScriptedProvider) -> None:
+    body = chat(turns(40), x_padding="A" * 25_000_000)
+    answered = post(before_scripted().url, body, b"x-context-compaction: off")
     assert answered.status == 200
     assert scripted.requests[0].body == body

@@ -132,13 +132,6 @@ def test_what_is_left_over_the_trigger_is_a_line_that_says_why(steno: StartSteno
     assert line["request_id"] == answered.header("x-context-request-id")
 
 
-def test_what_needs_no_decision_is_a_line_for_who_asks_for_all(steno: StartSteno, log: Log) -> None:
-    answered = post(steno(log={"level": "debug"}).url, chat(), b"x-conversation-id: order-4711")
-    [line] = log.of("payload untouched")
-    assert (line["log_level"], line["conversation_id"], line["window"]) == ("debug", "order-4711", 8_000)
-    assert line["request_id"] == answered.header("x-context-request-id")
-
-
 def test_messages_that_are_left_out_are_counted_and_a_warning(
     simulator: Simulator, steno: StartSteno, log: Log
 ) -> None:
@@ -192,13 +185,6 @@ def test_a_provider_that_is_away_is_told_of_once_and_once_more_when_it_is_back(
     assert post(steno.url, chat()).status == 200
     [back] = log.of("provider answers again")
     assert (back["upstream"], back["times"], back["log_level"]) == ("default", 3, "info")
-
-
-def test_an_answer_that_is_cut_is_a_line(scripted: ScriptedProvider, before_scripted: StartSteno, log: Log) -> None:
-    scripted.then(answer(b'data: {"choices":[]}\n\n', kind=b"text/event-stream")[:-5], "close")
-    answered = post(before_scripted().url, chat(stream=True))
-    [line] = log.of("answer cut")
-    assert (line["code"], line["request_id"]) == ("upstream_disconnected", answered.header("x-context-request-id"))
 
 
 def test_a_dead_summariser_is_told_of_once_and_once_more_when_it_is_back(

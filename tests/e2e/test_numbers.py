@@ -89,20 +89,6 @@ def test_no_number_in_a_body_is_an_error_of_ours(steno: Steno, number: str) -> N
     assert bad == []
 
 
-@pytest.mark.parametrize("number", NUMBERS.values(), ids=NUMBERS)
-def test_no_number_of_the_own_routes_is_an_error_of_ours(steno: Steno, number: str) -> None:
-    pins = "/context/conversations/known/pins"
-    bodies = [f'{{"indexes":{number}}}', f'{{"indexes":[{number}]}}', f"[{number}]", number]
-    bad = [
-        (body[:60], answered.status, answered.body[:200])
-        for body in bodies
-        if fails(answered := ask(steno, body, pins, "PUT"))
-    ]
-    instructions = body_with('"instructions":%s', number, ONE)
-    bad += [("instructions", 0, answered.body) for answered in [ask(steno, instructions, FORCED)] if fails(answered)]
-    assert bad == []
-
-
 @pytest.mark.parametrize("value", IN_A_HEADER.values(), ids=IN_A_HEADER)
 def test_no_number_in_a_header_is_an_error_of_ours(steno: Steno, value: str) -> None:
     body = body_with('"n":%s', "1")

@@ -13,7 +13,7 @@ import pytest
 from app.http.connection import Exchange
 from app.proxy import endpoint
 from tests.e2e.histories import chat, turns, used
-from tests.e2e.raw import connected, read_until, request_bytes
+from tests.e2e.raw import connected, request_bytes
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.scripted import ScriptedProvider, answer, chunked, stream_head
 
@@ -87,18 +87,6 @@ def test_a_client_that_leaves_during_the_second_attempt_leaves_no_connection_ope
     assert scripted.wait_for(lambda requests: requests[0].closed_at is not None, 1.5)
     if messages is not TOO_LONG:  # A summary is finished for the next one.
         assert scripted.wait_for(lambda requests: requests[1].closed_at is not None, 1.0)
-
-
-def test_a_second_attempt_that_is_not_answered_leaves_no_connection_open(
-    scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scripted.then(*REFUSALS["an error frame"]).then("close")
-    steno = before_scripted(models=TRUSTING)
-    held(steno, monkeypatch)
-    with connected(steno.url) as connection:
-        connection.sendall(request_bytes(chat(documents(), stream=True)))
-        read_until(connection, b'"context_length_exceeded"}}\n\n')
-    assert scripted.wait_for(lambda requests: requests[0].closed_at is not None, 1.5)
 
 
 def test_an_answer_that_begins_while_its_client_leaves_is_closed(

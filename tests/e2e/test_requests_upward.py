@@ -38,19 +38,6 @@ def test_too_many_or_too_large_headers_are_refused(
     assert not scripted.requests
 
 
-def test_body_that_does_not_arrive_in_time_is_given_up(
-    before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LimitSettings, "receive_seconds", 0.3)
-    steno = before_scripted()
-    with connected(steno.url) as connection:
-        connection.sendall(request_bytes(chat())[:-10])
-        late = read_answer(connection)
-    assert late.status == 408
-    assert late.json["error"]["code"] == "request_timeout"
-    assert late.header("x-should-retry") == "false"
-
-
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/chat", b"POST / HTTP/1.1\r\nhost: x\r\n"])
 def test_header_that_does_not_arrive_in_time_closes_the_connection(
     before_scripted: StartSteno, sent: bytes, monkeypatch: pytest.MonkeyPatch

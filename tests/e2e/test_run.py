@@ -149,15 +149,6 @@ def test_codex_is_connected_to_what_steno_keeps(tmp_path: Path) -> None:
     assert ended.stdout == "none\n"
 
 
-def test_the_database_url_of_the_command_is_not_steno_s(tmp_path: Path) -> None:
-    """Steno's tables have no business in the application's database."""
-    url = f"sqlite:///{tmp_path}/app.db"
-    ended = run(tmp_path, [PYTHON, "-c", "import os; print(os.environ['DATABASE_URL'])"], DATABASE_URL=url)
-    assert ended.stdout == f"{url}\n"
-    assert not (tmp_path / "app.db").exists()
-    assert (tmp_path / ".local/share/steno/steno.db").exists()
-
-
 # How it ends
 
 

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from app.http.loopback import RunningServer
-from lab.simulator import Model, ScriptedCall, Simulator
+from lab.simulator import ScriptedCall, Simulator
 from tests.e2e.conftest import TABLES
 
 USER: Any = {"role": "user", "content": "What is in my cart?"}
@@ -81,17 +81,6 @@ def test_messages_stream_has_every_event_in_its_place(simulator: Simulator, http
     assert delta["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
 
 
-def test_messages_reports_what_the_marked_cache_read_and_wrote(http: httpx2.Client) -> None:
-    marked = {"role": "user", "content": [{"type": "text", "text": "Hello", "cache_control": {"type": "ephemeral"}}]}
-    first, second = (message(http, marked).json()["usage"] for _ in range(2))
-    assert first["cache_read_input_tokens"] == 0
-    assert first["cache_creation_input_tokens"] > first["input_tokens"]  # A few tokens stand behind the mark.
-    assert second["cache_read_input_tokens"] == first["cache_creation_input_tokens"]
-    assert (second["cache_creation_input_tokens"], second["input_tokens"]) == (0, first["input_tokens"])
-    unmarked = message(http, USER).json()["usage"]
-    assert (unmarked["cache_read_input_tokens"], unmarked["cache_creation_input_tokens"]) == (0, 0)
-
-
 def test_messages_refuses_what_is_too_long_in_its_own_words(simulator: Simulator, http: httpx2.Client) -> None:
     simulator.window = 100
     long = {"role": "user", "content": "word " * 200}
@@ -133,20 +122,6 @@ def test_responses_stream_has_every_event_in_its_place(simulator: Simulator, htt
     ]
     assert [event["sequence_number"] for event in events(answer)] == list(range(len(events(answer))))
     assert {event["output_index"] for event in events(answer) if "output_index" in event} == {0, 1, 2}
-
-
-@pytest.mark.parametrize(("counts", "statuses"), [(True, [400, 400, 400]), (False, [200, 200, 200])])
-def test_whether_the_answer_has_to_fit_beside_the_prompt_is_the_models_to_say(
-    simulator: Simulator, http: httpx2.Client, counts: bool, statuses: list[int]
-) -> None:
-    model = Model("claude-x", 1_000, counts_answer=counts)
-    simulator.models = {model.name: model}
-    answers = [
-        http.post("/v1/chat/completions", json={"model": "claude-x", "messages": [USER], "max_tokens": 1_000}),
-        message(http),
-        response(http, model="claude-x", max_output_tokens=1_000),
-    ]
-    assert [answer.status_code for answer in answers] == statuses
 
 
 @pytest.mark.parametrize("half", ["\ud83d", "b\ude00", "\ud83d\U0001f600"])

@@ -9,7 +9,6 @@ import socket
 import ssl
 import subprocess
 import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,20 +122,6 @@ def test_an_idle_connection_that_the_provider_closes_is_forgotten(scripted: Scri
         await body_of(await post(upstream))
         assert upstream._pool._idle
         await soon(lambda: not upstream._pool._all)
-
-    tell(scripted.url, story)
-
-
-def test_a_body_that_is_sent_once_does_not_go_to_a_connection_that_was_closed_just_now(
-    scripted: ScriptedProvider, tell: Tell
-) -> None:
-    scripted.then(answer(), 0.05, "close")
-
-    async def story(upstream: Upstream) -> None:
-        await body_of(await post(upstream))
-        time.sleep(0.2)  # noqa: ASYNC251 - so that the loop has not seen it yet
-        assert upstream._pool._idle
-        assert await body_of(await post(upstream, arriving(b"not to be repeated"))) == b"{}"
 
     tell(scripted.url, story)
 
@@ -290,31 +275,6 @@ def test_no_more_is_taken_than_is_read(scripted: ScriptedProvider, tell: Tell) -
     tell(scripted.url, story)
 
 
-def test_small_chunks_that_wait_are_handed_over_together_and_others_have_their_turn(
-    scripted: ScriptedProvider, tell: Tell
-) -> None:
-    scripted.then(stream_head(), chunked(b"x") * 300_000 + LAST_CHUNK)
-
-    async def story(upstream: Upstream) -> None:
-        turns = 0
-
-        async def count() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
-        answering, counting = await post(upstream), asyncio.create_task(count())
-        sizes = [len(chunk) async for chunk in answering.chunks()]
-        counting.cancel()
-        await asyncio.wait({counting})
-        assert sum(sizes) == 300_000
-        assert 3 < len(sizes) < 1_000
-        assert turns >= len(sizes) // 2
-
-    tell(scripted.url, story)
-
-
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_body_goes_up_as_it_arrives(scripted: ScriptedProvider, tell: Tell, declared: bool) -> None:
     pieces = [bytes([number]) * (200 << 10) for number in range(20)]
@@ -387,24 +347,6 @@ def test_a_refusal_that_comes_before_the_request_is_sent_is_the_answer(tell: Tel
         answering = await post(upstream, content)
         assert (answering.status, await body_of(answering)) == (413, b"no")
         assert not upstream._pool._idle
-        left.set()
-
-    with served(refuse) as url:
-        tell(url, story)
-
-
-def test_a_request_that_is_refused_half_way_is_never_ended_by_the_next_one(tell: Tell) -> None:
-    left = threading.Event()
-
-    def refuse(caller: socket.socket) -> None:
-        caller.recv(1 << 16)
-        caller.sendall(TOO_LARGE)
-        left.wait(5)
-
-    async def story(upstream: Upstream) -> None:
-        answering = await post(upstream, arriving(b"a", 0.1, b"b"))
-        assert await body_of(answering) == b"no"
-        assert not upstream._pool._all
         left.set()
 
     with served(refuse) as url:
@@ -502,20 +444,6 @@ def test_a_source_that_fails_breaks_the_request_off(scripted: ScriptedProvider, 
         with pytest.raises(LookupError):
             await upstream.relay(upstream.head(b"POST", b"/v1/x", [(b"content-length", b"5")]), failing())
         await soon(lambda: scripted.unfinished == 1)
-
-    tell(scripted.url, story)
-
-
-def test_closing_ends_what_is_going_on(scripted: ScriptedProvider, tell: Tell) -> None:
-    scripted.then(stream_head(), chunked(b"a"), "hang")
-
-    async def story(upstream: Upstream) -> None:
-        answering = await post(upstream)
-        await upstream.close()
-        with pytest.raises(UpstreamDisconnected):
-            await body_of(answering)
-        with pytest.raises(UpstreamUnreachable):
-            await post(upstream)
 
     tell(scripted.url, story)
 

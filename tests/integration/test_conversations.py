@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.conversation.identity import Head
-from app.store import Page, Store, UnknownCursor
+from app.store import Store, UnknownCursor
 from app.store.chunks import chunks_in
 from app.store.conversations import UnwrittenRequests, find_conversation, read_conversations, write_conversations
 from app.store.tables import Paging
@@ -33,16 +33,6 @@ async def test_conversation_keeps_its_latest_request_and_its_deepest_turn(store:
     assert (found.coverage, found.summaries) == ('[{"kind":"verbatim"}]', ("s1", "s2"))
     assert found.created_at <= found.updated_at
     assert found.created_at.utcoffset() is not None
-
-
-async def test_fork_remembers_where_it_came_from(store: Store) -> None:
-    """Its later requests do not know any more, and do not erase it."""
-    store.writes.record(seen("c2", forked_from="c1"))
-    await store.flush()
-    store.writes.record(seen("c2"))
-    found = await store.rest(find_conversation, TENANT, "c2")
-    assert found is not None
-    assert found.forked_from == "c1"
 
 
 async def test_head_tells_the_conversation_and_how_far_behind_its_tip_it_lies(store: Store) -> None:
@@ -101,12 +91,6 @@ async def test_pages_of_conversations_join_without_gap_or_overlap(store: Store, 
     rest = await ids(store, limit=10, after=first[-1], order=order)
     expected = [f"c{number}" for number in range(5)]
     assert first + rest == (expected if order == "asc" else expected[::-1])
-
-
-async def test_empty_list_is_a_page_without_ids(store: Store) -> None:
-    """Nothing stored is not an error."""
-    page = await store.rest(read_conversations, TENANT, Paging(5, order="desc"))
-    assert page == Page(data=[], first_id=None, last_id=None, has_more=False)
 
 
 async def test_cursor_of_another_tenant_is_unknown(store: Store) -> None:
@@ -216,12 +200,3 @@ async def test_deleting_takes_heads_in_the_order_in_which_a_flush_of_another_con
     assert await deleting
     found = await store.heads(TENANT, [digest(1), digest(2)])
     assert {head.conversation_id for head in found} == {"c2"}
-
-
-async def test_deleting_forgets_what_was_not_stored_yet(store: Store) -> None:
-    """A request that was answered before the deletion does not bring the conversation back."""
-    store.writes.record(seen(heads=((digest(1), 1),)))
-    assert await store.delete_conversation(TENANT, "c1")
-    await store.flush()
-    assert await store.rest(find_conversation, TENANT, "c1") is None
-    assert await store.heads(TENANT, [digest(1)]) == []

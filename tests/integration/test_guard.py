@@ -104,16 +104,6 @@ async def test_a_probe_that_ends_in_an_error_nobody_foresaw_is_not_the_last() ->
     await guard.close()
 
 
-async def test_programming_errors_are_not_hidden(guard: Guard) -> None:
-    """Only the database's errors become StoreUnavailable."""
-
-    async def broken() -> None:
-        raise KeyError("bug")
-
-    with pytest.raises(KeyError, match="bug"):
-        await guard.call(broken, 0.1)
-
-
 async def test_what_a_call_ended_with_as_its_caller_left_is_handed_over(guard: Guard) -> None:
     late, ended = list[str](), asyncio.Event()
 

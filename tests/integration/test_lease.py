@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
-from msgspec.structs import replace
-from sqlalchemy import func, select, update
+from sqlalchemy import update
 
 from app.store import Lease, Store
 from app.store.conversations import read_status
 from app.store.tables import leases
-from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, digest, seen, span, take
+from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, seen, span, take
 
 
 async def expire(store: Store) -> None:
     """Let every lease run out, as fifteen silent seconds would."""
     async with store.database.writing() as connection:
         await connection.execute(update(leases).values(expires_at=1))
-
-
-async def rows_of_leases(store: Store) -> int:
-    async with store.database.reading() as connection:
-        return int(await connection.scalar(select(func.count()).select_from(leases)) or 0)
-
-
-async def test_second_request_of_a_conversation_is_told_to_wait(store: Store) -> None:
-    """Whatever range it planned: its conversation is being compacted already."""
-    await take(store, 0, 4)
-    assert await store.take_lease(TENANT, "c1", span(20, 30), chain(100), "h2") == "busy"
 
 
 async def test_so_many_conversations_of_a_tenant_hold_leases_at_all_replicas(
@@ -73,25 +61,6 @@ async def test_other_series_does_not_wait(store: Store) -> None:
     assert isinstance(await store.take_lease(TENANT, "c2", span(0, 4, "focus"), chain(100), "h2"), Lease)
 
 
-async def test_lease_expires_by_itself(open_store: OpenStore, shared_url: str) -> None:
-    """The database's clock ends it; nobody has to."""
-    store = open_store(shared_url, lease_ttl=0.2)
-    await store.start()
-    await take(store, 0, 4)
-    await asyncio.sleep(0.3)
-    assert not await store.is_busy(TENANT, "c1", span(0, 4), chain(100))
-    assert (await take(store, 0, 4, holder="h2")).epoch == 2
-
-
-async def test_only_the_holder_of_the_epoch_renews(store: Store) -> None:
-    """Neither another holder nor an earlier epoch keeps a lease alive."""
-    lease = await take(store, 0, 4)
-    assert await store.renew_lease(lease)
-    assert not await store.renew_lease(replace(lease, holder="h2"))
-    assert not await store.renew_lease(replace(lease, epoch=lease.epoch - 1))
-    assert not await store.renew_lease(replace(lease, tenant=STRANGER))
-
-
 async def test_many_tasks_at_once_get_one_grant(store: Store) -> None:
     """Of 40 requests that want the same chunk, one makes it."""
     answers = await asyncio.gather(
@@ -117,17 +86,6 @@ async def test_two_stores_on_one_database_share_the_lease(open_store: OpenStore,
         *(stores[n % 2].take_lease(TENANT, "c1", span(0, 4), chain(100), f"h{n}") for n in range(20))
     )
     assert sum(isinstance(answer, Lease) for answer in answers) == 1
-
-
-async def test_waiter_sees_the_lease_until_it_ends(store: Store) -> None:
-    """`is_busy` answers what `take_lease` would, without taking anything."""
-    lease = await take(store, 0, 4)
-    assert await store.is_busy(TENANT, "c1", span(9, 10), chain(100))
-    assert await store.is_busy(TENANT, "c2", span(0, 9), chain(100))
-    assert not await store.is_busy(TENANT, "c2", span(0, 9), [digest(0), digest(9)])
-    await store.release_lease(lease)
-    assert not await store.is_busy(TENANT, "c1", span(9, 10), chain(100))
-    assert await rows_of_leases(store) == 1
 
 
 async def test_other_tenant_never_waits(store: Store) -> None:

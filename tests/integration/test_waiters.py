@@ -80,10 +80,6 @@ async def test_waiting_ends_at_its_deadline(store: Store) -> None:
     assert await store.is_busy(TENANT, "c1", span(0, 4), chain(10))
 
 
-async def test_nobody_waits_for_nothing(store: Store) -> None:
-    assert await wait_for_end(store)
-
-
 async def test_lease_that_expires_ends_the_waiting(open_store: OpenStore, shared_url: str) -> None:
     """A holder that was killed says nothing."""
     [store] = await started(open_store, shared_url, 1, lease_ttl=0.5)
@@ -129,15 +125,6 @@ async def test_rows_are_removed_a_day_after_their_lease_ended(store: Store) -> N
     await take(store, 0, 6, conversation_id="c2")
     await store.tidying.remove_old_leases()
     assert len(await ends(store)) == 1
-
-
-async def test_many_old_rows_are_removed_a_few_at_a_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.store.retention.ROWS", 2)
-    for number in range(5):
-        await take(store, 0, number + 1, conversation_id=f"c{number}", tenant=f"t{number}")
-    await pass_hours(store, 25)
-    await store.tidying.remove_old_leases()
-    assert await ends(store) == []
 
 
 async def test_old_rows_are_removed_by_themselves(
