@@ -16,9 +16,9 @@ from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
 from app import __version__
-from app.api.dependencies import add_error_handlers
+from app.api import compact, conversations, mcp, messages, models, plan, summaries, usage
+from app.api.errors import add_error_handlers
 from app.api.health import health_router, metrics_router
-from app.api.routes import ROUTERS
 from app.api.schema import schema_of
 from app.compaction.background import Background, BackgroundLimits, BackgroundRoom, RequestRates
 from app.compaction.compactor import Compactor
@@ -105,8 +105,8 @@ def create_app(settings: Settings, *, reports: bool = True) -> Application:
     app.include_router(health_router(services))
     store, sampler = services.store, services.sampler
     app.include_router(metrics_router(metrics.exposed, store.writes.catch_up, sampler.sample))
-    for router in ROUTERS:
-        app.include_router(router)
+    for part in (compact, usage, conversations, messages, summaries, models, plan, mcp):
+        app.include_router(part.router)
     if settings.inspector.enabled:
         add_inspector(app, settings, services, metrics)
     add_error_handlers(app)

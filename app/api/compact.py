@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from time import monotonic
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Request, Response
-from msgspec import Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 from pydantic import BaseModel, Field
 
 from app.api.dependencies import (
-    REQUEST_BODY,
     Body,
     ConversationId,
+    OfFormat,
     Tenant,
     TheServices,
     format_of,
@@ -205,10 +205,15 @@ class ForcedCompactionOut(CompactionOut):
     )
 
 
+class UpTo(OfFormat):
+    through: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
+    through_turn: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+
+
 router = APIRouter(prefix="/context", tags=["compactions"])
 
 
-@router.post("/compact", openapi_extra=REQUEST_BODY, response_model=CompactionOut)
+@router.post("/compact", openapi_extra=request_body(OfFormat), response_model=CompactionOut)
 async def compact(request: Request, services: TheServices, tenant: Tenant, body: Body) -> Response:
     """Makes the payload that Steno would send for this request; its `format` is chat_completions unless it says
     otherwise. Summaries are made and kept; the model is asked nothing."""
@@ -223,9 +228,7 @@ async def compact(request: Request, services: TheServices, tenant: Tenant, body:
 
 @router.post(
     "/conversations/{conversation_id}/compact",
-    openapi_extra=request_body(
-        through={"type": "integer", "minimum": 0}, through_turn={"type": "integer", "minimum": 1}
-    ),
+    openapi_extra=request_body(UpTo),
     response_model=ForcedCompactionOut,
 )
 async def compact_conversation(

@@ -7,21 +7,15 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
-from fastapi import Depends, FastAPI, Path, Query, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import Response
+from fastapi import Depends, Path, Query, Request
+from msgspec import DecodeError, Meta, Struct
+from msgspec.json import decode, schema_components
 from pydantic import BaseModel
-from starlette.exceptions import HTTPException
 
-from app.api.schema import methods_of
 from app.compaction.fallback import Status
 from app.errors import (
     ConversationNotFound,
     InvalidRequest,
-    MethodNotAllowed,
-    StenoError,
-    StorageUnavailable,
-    UnknownPath,
     UnsupportedMediaType,
 )
 from app.formats.format import WireFormat
@@ -31,16 +25,15 @@ from app.http.asgi import peer_of, read_body
 from app.http.credentials import is_trusted
 from app.http.headers import value_of
 from app.proxy.conversation_ids import name_in_path
-from app.proxy.exchange import LONGEST_PATH, REQUEST
 from app.proxy.request import plain_body
-from app.proxy.router import LISTENER
 from app.proxy.services import Services
-from app.store import Page, Paging, StoredConversation, StoreUnavailable, UnknownCursor
+from app.store import Page, Paging, StoredConversation
 from app.store.conversations import find_conversation
 
 T = TypeVar("T")
 R = TypeVar("R")
 M = TypeVar("M", bound=BaseModel)
+S = TypeVar("S", bound=Struct)
 
 Limit = Annotated[int, Query(ge=1, le=100, description="Most entries of the page.")]
 Order = Annotated[Literal["asc", "desc"], Query(description="Oldest first, or newest first.")]
@@ -60,16 +53,25 @@ NewestFirst = Annotated[Paging, _in_order("desc")]
 
 STATUSES = ", ".join(get_args(Status))
 """Every `context_status`, for the schema."""
-_FORMAT = {"type": "string", "enum": list(FORMAT_NAMES), "default": FORMAT_NAMES[0]}
 
 
-def request_body(**properties: dict[str, Any]) -> dict[str, Any]:
-    """Schema of a body that the route reads itself; `properties`: what it takes beside the request."""
-    schema = {"type": "object", "properties": {"format": _FORMAT, **properties}}
-    return {"requestBody": {"content": {"application/json": {"schema": schema}}}}
+class OfFormat(Struct):
+    """Body of a route that reads a request of any format."""
+
+    format: Annotated[str, Meta(extra_json_schema={"enum": list(FORMAT_NAMES)})] = FORMAT_NAMES[0]
 
 
-REQUEST_BODY = request_body()
+PARTS_OF_BODIES: dict[str, Any] = {}
+"""Schemas that those of bodies refer to, by name."""
+
+
+def request_body(members: type[Struct], *, required: bool = False) -> dict[str, Any]:
+    """Schema of a body that the route reads itself."""
+    _, parts = schema_components([members], ref_template="#/components/schemas/{name}")
+    schema = parts.pop(members.__name__)
+    PARTS_OF_BODIES.update(parts)
+    shown = {name: schema[name] for name in ("type", "properties", "required")}
+    return {"requestBody": {"content": {"application/json": {"schema": shown}}, "required": required}}
 
 
 def is_https(request: Request) -> bool:
@@ -139,6 +141,18 @@ Body = Annotated[bytes, Depends(_body)]
 """Decoded body, within the same limits as a chat request's. It comes after the tenant: nobody else's is read."""
 
 
+def decoded(body: bytes, members: type[S], longest: int, send: str) -> S:
+    """Members of a body of at most so many bytes. Raises `InvalidRequest`, which says what to `send`."""
+    first = members.__struct_fields__[0]
+    if len(body) > longest:
+        raise InvalidRequest(f"The body has {len(body)} bytes, and may have {longest}. {send}", first)
+    try:
+        return decode(body, type=members)
+    except DecodeError as error:
+        named = re.search(r"\$\.(\w+)", str(error))
+        raise InvalidRequest(f"{error}. {send}", named[1] if named else first) from None
+
+
 async def format_of(services: Services, tenant: str, body: bytes) -> WireFormat:
     """The format of a request that comes to a route of our own, as its member `format` says. Raises
     `InvalidRequest`."""
@@ -198,49 +212,3 @@ def made_of(out: type[M], source: object, /, **others: Any) -> M:
     """An object of an answer: the members that the source has by the same name, and the others."""
     same = {name: getattr(source, name) for name in out.model_fields if name not in others and hasattr(source, name)}
     return out.model_validate({**same, **others})
-
-
-_THEIRS = re.compile(
-    r"/*(?P<named>(/[cu]/[^/]+){0,2})/+(v1/+)?(?P<api>chat/+completions|messages|responses|models|embeddings)(/.*)?"
-)
-"""Pattern of a provider's path without `/v1`, or with too many slashes before it."""
-
-
-def add_error_handlers(app: FastAPI) -> None:
-    async def refuse(request: Request, error: Exception) -> Response:
-        if isinstance(error, StenoError):
-            shown = error
-        elif isinstance(error, StoreUnavailable):
-            shown = StorageUnavailable(f"The database cannot be used: {error.reason}.")
-        elif isinstance(error, UnknownCursor):
-            shown = InvalidRequest(str(error), "after")
-        elif isinstance(error, RequestValidationError):
-            first = error.errors()[0]
-            shown = InvalidRequest(f"{first['loc'][-1]}: {first['msg']}.", str(first["loc"][-1]))
-        else:
-            shown = _no_route(app, request)
-        request.scope[REQUEST].failed(shown)
-        headers = {name.decode(): value.decode() for name, value in shown.headers}
-        return Response(shown.envelope, shown.status, headers)
-
-    for kind in (StenoError, StoreUnavailable, UnknownCursor, RequestValidationError, HTTPException):
-        app.add_exception_handler(kind, refuse)
-
-
-def _no_route(app: FastAPI, request: Request) -> StenoError:
-    path, method = request.scope["path"][:LONGEST_PATH], request.method
-    if allowed := methods_of(app, request.scope):
-        return MethodNotAllowed(f"{path} has no {method}; it has {', '.join(allowed)}.", allowed)
-    if (theirs := _THEIRS.fullmatch(path)) is not None:
-        return UnknownPath(f"Steno has no {path}. {_base_urls(base_of(request), theirs['named'], theirs['api'])}")
-    if LISTENER in request.scope:  # The schema is at one of two, and what it tells of at both.
-        return UnknownPath(f"Steno has no {path} here.")
-    return UnknownPath(f"Steno has no {path}; see /openapi.json for what it has.")
-
-
-def _base_urls(base: str, named: str, api: str) -> str:
-    """Base URLs to suggest to a client that asked for a provider's path without its `/v1`."""
-    told = f"Set the client's base URL to {base}{named}/v1."
-    if api == "messages":
-        told += f" A client that adds /v1 itself, as Anthropic's do, needs {base}{named}, without /v1."
-    return told

@@ -10,15 +10,16 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from app.api.dependencies import (
-    REQUEST_BODY,
     STATUSES,
     Body,
     ConversationId,
+    OfFormat,
     Tenant,
     TheServices,
     format_of,
     known,
     readable,
+    request_body,
 )
 from app.compaction.fallback import StepName
 from app.compaction.verify import coverage_of
@@ -85,7 +86,7 @@ class ConversationPlanOut(BaseModel):
 router = APIRouter(prefix="/context", tags=["compactions"])
 
 
-@router.post("/plan", openapi_extra=REQUEST_BODY)
+@router.post("/plan", openapi_extra=request_body(OfFormat))
 async def plan(request: Request, services: TheServices, tenant: Tenant, body: Body) -> PlanOut:
     """Plans this request; its `format` is chat_completions unless it says otherwise. Nothing is sent to the provider,
     nothing is stored."""

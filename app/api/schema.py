@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from msgspec import Struct
 from starlette.types import Scope
 
+from app.api.dependencies import PARTS_OF_BODIES
 from app.compaction.fallback import OUTPUT_CAPPED, TASK_BUDGET_LOWERED, THINKING_OFF, Status
 from app.compaction.view import ACTIONS
 from app.errors import (
@@ -402,7 +403,7 @@ def _add_components(components: Schema, refusals: Schema, examples: Mapping[str,
     schemas = components["schemas"]
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
-    schemas.update(schemas_of_requests(examples))
+    schemas.update({**PARTS_OF_BODIES, **schemas_of_requests(examples)})
     components["responses"] = dict(sorted(refusals.items()))
     components["headers"] = dict(HEADERS)
     components["parameters"] = dict(PARAMETERS)

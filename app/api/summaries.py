@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
-from msgspec import DecodeError, Struct
-from msgspec.json import decode
+from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 from pydantic import BaseModel, Field
 
@@ -21,9 +20,11 @@ from app.api.dependencies import (
     OldestFirst,
     Tenant,
     TheServices,
+    decoded,
     known,
     listing,
     made_of,
+    request_body,
 )
 from app.compaction.chunk_builder import corrected
 from app.compaction.chunks import SummaryChunk, UserWords
@@ -38,11 +39,7 @@ LONGEST_QUERY = 200
 LONGEST_BODY = 200_000
 """Bytes of a body; no summary is as long."""
 MOST_LINES = 1_000
-_LIST = {"type": "array", "maxItems": MOST_LINES}
-_EDIT = {"type": "object", "properties": {"text": {"type": "string"}, "values": _LIST, "user_words": _LIST}}
-_EXAMPLE = {"text": "The customer asked about the orders ORD-0001 to ORD-0012; all are on their way."}
-_WHAT_TO_SEND = 'Send {"text": "..."}, a new text; "values" are lines, "user_words" {"turn": 3, "text": "..."}.'
-_MEMBER = re.compile(r"\$\.(values|user_words)")
+WHAT_TO_SEND = 'Send {"text": "..."}, a new text; "values" are lines, "user_words" {"turn": 3, "text": "..."}.'
 
 Text = Annotated[str, Query(description="Part of a text, in upper or lower case.")]
 
@@ -68,10 +65,10 @@ class SummaryOut(BaseModel):
     created_at: datetime | None
 
 
-class _Edit(Struct):
+class SummaryEdit(Struct):
     text: str | None = None
-    values: list[str] | None = None
-    user_words: list[UserWords] | None = None
+    values: Annotated[list[str], Meta(max_length=MOST_LINES)] | None = None
+    user_words: Annotated[list[UserWords], Meta(max_length=MOST_LINES)] | None = None
 
 
 class SummariesDeletedOut(BaseModel):
@@ -124,10 +121,7 @@ def summary_out(chunk: SummaryChunk) -> SummaryOut:
 
 
 @router.patch(
-    "/conversations/{conversation_id}/summaries/{summary_id}",
-    openapi_extra={
-        "requestBody": {"content": {"application/json": {"schema": _EDIT, "example": _EXAMPLE}}, "required": True}
-    },
+    "/conversations/{conversation_id}/summaries/{summary_id}", openapi_extra=request_body(SummaryEdit, required=True)
 )
 async def edit_summary(
     services: TheServices, tenant: Tenant, conversation_id: ConversationId, summary_id: str, body: Body
@@ -171,26 +165,20 @@ async def delete_summary(
 
 def _read_edit(body: bytes) -> dict[str, Any]:
     """Text, values and user's words that replace the summary's own, without secrets. Raises `InvalidRequest`."""
-    if len(body) > LONGEST_BODY:
-        raise InvalidRequest(f"The body has {len(body)} bytes; a summary fits into {LONGEST_BODY}.", "text")
-    try:
-        edit = decode(body, type=_Edit)
-    except DecodeError as error:
-        raise InvalidRequest(f"{error}. {_WHAT_TO_SEND}", next(iter(_MEMBER.findall(str(error))), "text")) from None
+    edit = decoded(body, SummaryEdit, LONGEST_BODY, WHAT_TO_SEND)
     if not (given := {name: value for name, value in asdict(edit).items() if value is not None}):
-        raise InvalidRequest(_WHAT_TO_SEND, "text")
-    if "text" in given and not given["text"].strip():
+        raise InvalidRequest(WHAT_TO_SEND, "text")
+    if edit.text is not None and not edit.text.strip():
         raise InvalidRequest("The text is empty. To be rid of the summary, delete it.", "text")
     for name, lines in (("values", edit.values or []), ("user_words", [said.text for said in edit.user_words or []])):
-        if len(lines) > MOST_LINES:
-            raise InvalidRequest(f"{name} holds {len(lines)} lines; at most {MOST_LINES} can be kept.", name)
         if any(not line.strip() or (name == "values" and len(line.splitlines()) > 1) for line in lines):
             raise InvalidRequest(f"{name} holds a text that is empty, or not one line.", name)
-    if "values" in given:
-        given["values"] = [*map(without_secrets, given["values"])]
-    if "user_words" in given:
-        given["user_words"] = [replace(words, text=without_secrets(words.text)) for words in given["user_words"]]
-    return given | ({"text": without_secrets(given["text"])} if "text" in given else {})
+    clean: dict[str, Callable[[Any], Any]] = {
+        "text": without_secrets,
+        "values": lambda lines: [*map(without_secrets, lines)],
+        "user_words": lambda words: [replace(said, text=without_secrets(said.text)) for said in words],
+    }
+    return {name: clean[name](value) for name, value in given.items()}
 
 
 @router.get("/search")

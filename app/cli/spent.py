@@ -82,7 +82,7 @@ class Spent:
             currency = DOLLARS if self.in_dollars else ""
             yield gain(self.saved_cost, currency)
             if self.too_large:
-                part = f"{currency and '$'}{money(self.too_large_saved_cost)}"
+                part = money(self.too_large_saved_cost, currency)
                 yield f"{part} of this comes from {counted(self.too_large, 'request')} that would have been refused"
             if self.unpriced:
                 yield f"without {counted(self.unpriced, 'call')} whose cost is not known"

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from app.api import compact, conversations, pins, summaries
+from app.api import compact, conversations, summaries
 from app.conversation.reasons import Code
 from app.errors import StenoError, SummaryNotFound
-from app.inspector.conversation import TheConversation, meanings, page_of, summary_page
-from app.inspector.landing import key_header
+from app.inspector.conversation import TheConversation, formats_of, page_of, summary_page
 from app.inspector.pages import address, segment
-from app.inspector.payload import formats_of
-from app.inspector.visits import NoSuchPage, PageRoute, TheForm, TheVisit, Visit, redirected
+from app.inspector.payload import key_header
+from app.inspector.visits import PageRoute, TheForm, TheVisit, no_such_page, redirected
+from app.inspector.why import meanings
 from app.store import StoredConversation
 from app.store.conversations import find_pins
 
@@ -34,7 +33,7 @@ async def pin_message(visit: TheVisit, conversation: TheConversation, form: TheF
     held = {pin.position for pin in await visit.find(find_pins, id_)}
     asked = held | {index} if wanted else held - {index}
     try:
-        await pins.replace_pins(services, tenant, id_, msgspec.json.encode({"indexes": sorted(asked)}))
+        await conversations.replace_pins(services, tenant, id_, msgspec.json.encode({"indexes": sorted(asked)}))
     except StenoError as error:
         return await page_of(visit, conversation, at=index, problem=error.message, status=error.status)
     return _back(conversation, "pinned" if wanted else "unpinned", f"m{index + 1}", at=index + 1)
@@ -53,16 +52,11 @@ async def compact_now(request: Request, visit: TheVisit, conversation: TheConver
     headers: list[tuple[bytes, bytes]] = [(b"content-type", b"application/json")]
     if key := form.get("key", "").strip():
         history = await services.store.history(visit.tenant, id_)
-        name, before = key_header(formats_of(services).get(history.format if history else "", services.format))
+        name, before, _ = key_header(formats_of(visit).get(history.format if history else "", services.format))
         headers.append((name, before + key.encode()))
     asking = Request({**request.scope, "headers": headers}, request.receive)
-    made = compact.compact_conversation(asking, services, visit.tenant, id_, msgspec.json.encode(asked))
-    return await _compacted(visit, conversation, made)
-
-
-async def _compacted(visit: Visit, conversation: StoredConversation, made: Awaitable[Response]) -> Response:
     try:
-        answer = await made
+        answer = await compact.compact_conversation(asking, services, visit.tenant, id_, msgspec.json.encode(asked))
     except StenoError as error:
         return await page_of(visit, conversation, problem=error.message, status=error.status)
     result: dict[str, Any] = msgspec.json.decode(bytes(answer.body))
@@ -85,7 +79,7 @@ async def edit_summary(visit: TheVisit, conversation: TheConversation, summary_i
         text = form.get("text", "").replace("\r\n", "\n")
         edited = await summaries.edit_summary(services, tenant, id_, summary_id, msgspec.json.encode({"text": text}))
     except SummaryNotFound as error:
-        raise NoSuchPage from error
+        raise no_such_page() from error
     except StenoError as error:
         return await summary_page(visit, conversation, summary_id, problem=error.message, status=error.status)
     return redirected(f"/ui/conversations/{segment(id_)}/summaries/{edited.id}?done=edited")
@@ -103,9 +97,9 @@ async def delete_conversation(visit: TheVisit, conversation: TheConversation, _:
 
 
 def _index(number: str) -> int:
-    """Index of a message by its number. Raises `NoSuchPage` for what no form of ours holds."""
+    """Index of a message by its number. Raises `Trouble` for what no form of ours holds."""
     if not (number.isascii() and number.isdigit() and len(number) < 10 and int(number)):
-        raise NoSuchPage
+        raise no_such_page()
     return int(number) - 1
 
 

@@ -1,10 +1,9 @@
-"""`/ui/conversations/{id}`: one conversation, from what the client sends to what goes out and why."""
+"""`/ui/conversations/{id}`: one conversation from what the client sends to what goes out; payload and summaries."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Depends, Path, Query
@@ -13,123 +12,36 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.api.messages import Markdown, handoff_of
-from app.api.plan import step_in_words
-from app.compaction.chunks import SummaryChunk
-from app.conversation.reasons import Code
-from app.inspector.formats import counted, whole
-from app.inspector.grid import grid_of
-from app.inspector.landing import curl_of
+from app.inspector.charts import grid_of
+from app.inspector.formats import currency_of
 from app.inspector.pages import HEADERS
-from app.inspector.payload import Fate, Fates, Formats, Said, entry_of, formats_of, places_of, said_in
-from app.inspector.sawtooth import NARROW, WIDE, Tooth, plot_of, teeth_of
-from app.inspector.visits import NoSuchPage, PageRoute, TheVisit, Visit
+from app.inspector.payload import (
+    Formats,
+    Said,
+    curl_of,
+    entry_of,
+    folded,
+    message_count,
+    places_of,
+    said_in,
+    stretches_of,
+)
+from app.inspector.token_chart import ChartedRequest, chart_of, requests_of
+from app.inspector.visits import PageRoute, TheVisit, Visit, no_such_page
+from app.inspector.why import explained, meanings
 from app.proxy.conversation_ids import name_in_path
 from app.proxy.exchange import REQUEST
-from app.store import StoredConversation, StoredHistory, StoredMessage, UsagePage
+from app.store import StoredConversation, StoredHistory, UsagePage
 from app.store.chunks import chunks_named, find_summary, read_summaries
 from app.store.conversations import find_conversation, find_pins
 from app.store.histories import find_titles
 from app.store.tables import Paging
 from app.store.usage import read_records
 
-Tone = Literal["plain", "over", "done", "bad"]
-Plan = Mapping[str, Any]
-"""Plan as it is stored: see `account_of` in `compaction/fallback`."""
-_WORD = re.compile(r"[a-z_]+")
-_BY_WORD = {str(code): code for code in Code}
-SOURCES = {
-    "config": "set in the settings",
-    "provider": "as its provider says",
-    "learnt": "learnt from a refusal",
-    "bundled": "from the bundled list of models",
-    "default": "assumed: nobody says how large it is",
-}
-"""Sources of a window, in words."""
-
-
-class Explained(NamedTuple):
-    title: str
-    text: str
-    tone: Tone = "plain"
-
-
-def explained(plan: Plan | None, sent: int, parts: Sequence[Mapping[str, Any]]) -> list[Explained]:
-    """Explanation of a payload. `sent`: tokens of the latest request; without a plan nothing was due for it."""
-    if plan is None:
-        sentence = f"The client's {whole(sent)} tokens were under the trigger, and its bytes went out as they came."
-        return [Explained("Nothing was due", sentence)]
-    return list(_explained(plan, parts))
-
-
-def _explained(plan: Plan, parts: Sequence[Mapping[str, Any]]) -> Iterator[Explained]:
-    came, went = plan["estimated"], plan["forwarded"]
-    yield Explained(
-        "Room",
-        f"A window of {whole(plan['window'])}, {SOURCES.get(plan['window_source'], plan['window_source'])};"
-        f" the prompt may use {whole(plan['limit'])}.",
-    )
-    over = came - plan["trigger"]
-    how = f"{whole(over)} over the trigger of" if over > 0 else "within the trigger of"
-    yield Explained(
-        "Received", f"{whole(came)} tokens, {how} {whole(plan['trigger'])}.", "over" if over > 0 else "plain"
-    )
-    yield Explained(
-        "Minimum",
-        f"{whole(plan['floor'])} tokens of it are never touched: instructions, tools and the last user message."
-        f" A compaction aims at {whole(plan['target'])}.",
-    )
-    yield from map(_tried, plan["steps"])
-    if stands := _stands_for(parts):
-        yield stands
-    if quoted := sum(part["tokens"] for part in parts if part["kind"] in ("recalled", "exact_values", "state")):
-        yield Explained("Quoted", f"{whole(quoted)} tokens of what the last user message is about.", "done")
-    spared = came - went
-    yield Explained("Went out", f"{whole(went)} tokens" + (f", {whole(spared)} fewer." if spared > 0 else "."), "done")
-
-
-def _tried(step: Mapping[str, Any]) -> Explained:
-    name, outcome = step["step"], step["outcome"]
-    title, tone = _TRIED.get((name, outcome)) or _ENDED.get(outcome, ("Not summarised", "bad"))
-    return Explained(title, step_in_words(step), tone)
-
-
-_TRIED: Mapping[tuple[str, str], tuple[str, Tone]] = {
-    ("stored", "fits"): ("Checked", "plain"),
-    ("stored", "too_large"): ("Checked", "over"),
-    ("mask", "set"): ("Masked", "done"),
-    ("mask", "put_off"): ("Mask put off", "plain"),
-    ("summarise", "made"): ("Summarised", "done"),
-    ("summarise", "awaited"): ("Waited", "plain"),
-    ("summarise", "in_background"): ("Put off", "plain"),
-    ("summarise", "takes_too_long"): ("Went on", "plain"),
-    ("summarise", "lease_lost"): ("Overtaken", "plain"),
-}
-_ENDED: Mapping[str, tuple[str, Tone]] = {"sent": ("Chosen", "done"), "refused": ("Not enough", "bad")}
-"""Words and tone of each outcome of a view."""
-
-
-def _stands_for(parts: Sequence[Mapping[str, Any]]) -> Explained | None:
-    chunks = [part for part in parts if part["kind"] == "summarized"]
-    if not chunks:
-        return None
-    covered = sum(part["last_index"] - part["first_index"] + 1 for part in chunks)
-    tokens = sum(part["tokens"] for part in chunks)
-    summaries = counted(len(chunks), "summary", "summaries")
-    stand = "stands" if len(chunks) == 1 else "stand"
-    return Explained("In it", f"{summaries} {stand} for {whole(covered)} messages, in {whole(tokens)} tokens.", "done")
-
-
-def meanings(*reasons: str | None) -> list[tuple[str, str]]:
-    """Reasons named in these lines, each once, with its meaning."""
-    found = dict.fromkeys(word for reason in reasons for word in _WORD.findall(reason or ""))
-    return [(word, _BY_WORD[word].meaning) for word in found if word in _BY_WORD]
-
-
-TEETH = 200
-"""Number of requests that the sawtooth shows, wide and on a narrow screen."""
-NARROW_TEETH = 40
-CALLS = 3 * TEETH
-"""Records of the ledger that are read for the sawtooth."""
+CHARTED = 200
+"""Requests that the chart shows."""
+CALLS = 3 * CHARTED
+"""Records of the ledger that are read for it."""
 LONGEST_COMMAND = 100_000
 LONGEST_DOWNLOAD = 64_000_000
 """Characters of a request that is shown as a command, on a page and in a file."""
@@ -152,28 +64,17 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 async def _conversation(visit: TheVisit, conversation_id: Annotated[str, Path()]) -> StoredConversation:
     """Conversation of the path, which comes undecoded from the router."""
-    name = name_in_path("conversation_id", conversation_id.encode("latin-1"))
-    conversation = await visit.find(find_conversation, name)
+    conversation = await visit.find(
+        find_conversation, name_in_path("conversation_id", conversation_id.encode("latin-1"))
+    )
     if conversation is None:
-        raise NoSuchPage
+        raise no_such_page()
     return conversation
 
 
 TheConversation = Annotated[StoredConversation, Depends(_conversation)]
 """Conversation of the tenant whose data are shown; anybody else's is not there."""
-
-
-class Row(Struct, frozen=True):
-    """Message in the timeline."""
-
-    index: int
-    fate: Fate | None
-    """Fate of the message; None for leading instructions."""
-    said: Said | None
-    tokens: int | None
-    """Tokens of the message as it came."""
-    pinned: bool
-    """True where the message is pinned from the next request on."""
+Number = Annotated[int | None, Query(ge=1)]
 
 
 class Screenful(Struct, frozen=True):
@@ -182,30 +83,22 @@ class Screenful(Struct, frozen=True):
     first: int
     last: int
     count: int
-
-    @property
-    def before(self) -> int | None:
-        return self.first - MESSAGES if self.first else None
-
-    @property
-    def after(self) -> int | None:
-        return self.last + 1 if self.last + 1 < self.count else None
+    before: int | None
+    """First message of the page before."""
+    after: int | None
 
 
 def page_at(wanted: int | None, count: int) -> Screenful:
     """Page that holds a message; the latest one if none is wanted."""
     at = count - 1 if wanted is None else min(max(wanted, 0), count - 1)
     first = max(0, at) // MESSAGES * MESSAGES
-    return Screenful(first, min(first + MESSAGES, count) - 1, count)
+    end = min(first + MESSAGES, count)
+    return Screenful(first, end - 1, count, first - MESSAGES if first else None, end if end < count else None)
 
 
 @router.get("/ui/conversations/{conversation_id}")
 async def show_conversation(
-    visit: TheVisit,
-    conversation: TheConversation,
-    at: Annotated[int | None, Query(ge=1)] = None,
-    through: Annotated[int | None, Query(ge=1)] = None,
-    done: Annotated[str, Query()] = "",
+    visit: TheVisit, conversation: TheConversation, at: Number = None, through: Number = None, done: str = ""
 ) -> Response:
     """`at` and `through` are numbers of messages."""
     wanted, upto = (None if number is None else number - 1 for number in (at, through))
@@ -224,92 +117,76 @@ async def page_of(
 ) -> Response:
     """Page of a conversation, with what an action came to: `done` or a `problem`. `through`: the message up to which
     its form is to compact."""
-    parts = conversation.parts
-    ledger = await visit.find(read_records, conversation.id, Paging(CALLS, order="desc"), with_turns=False)
-    summaries = await visit.find(read_summaries, conversation.id, Paging(SUMMARIES, order="desc"))
-    teeth = teeth_of(ledger.page.data, ledger.sums.messages.requests, TEETH)
-    latest = teeth[-1] if teeth else None
+    parts, id_ = conversation.parts, conversation.id
+    ledger = await visit.find(read_records, id_, Paging(CALLS, order="desc"), with_turns=False)
+    summaries = await visit.find(read_summaries, id_, Paging(SUMMARIES, order="desc"))
+    requests = requests_of(ledger.page.data, ledger.sums.messages.requests, CHARTED)
+    latest = requests[-1] if requests else None
+    provider = visit.services.providers.of(conversation.model, None, visit.tenant)
+    paging, stretches = page_at(at, message_count(parts)), stretches_of(parts)
     return visit.page(
         "conversation.html",
         status=status,
         conversation=conversation,
-        title=(await visit.find(find_titles, [conversation.id])).get(conversation.id),
+        title=(await visit.find(find_titles, [id_])).get(id_),
         done=done,
         problem=problem,
         through=through,
         usage=ledger.sums,
-        teeth=teeth,
-        plots=[plot for plot in (plot_of(teeth, WIDE), plot_of(teeth[-NARROW_TEETH:], NARROW)) if plot],
-        latest=latest,
+        currency=currency_of(ledger.sums.messages, ledger.sums.summaries),
+        is_simulated=visit.is_simulated([provider]),
+        requests=requests,
+        chart=chart_of(requests),
         grid=grid_of(parts, conversation.window, latest.limit if latest else None),
         **_why(conversation, parts, latest),
-        summaries=replace(summaries, data=sorted(summaries.data, key=_newest_first)),
+        trigger=latest.trigger if latest else None,
+        # The latest messages' first: what one compaction made in parts was stored in any order.
+        summaries=replace(summaries, data=sorted(summaries.data, key=lambda each: (-each.last_index, -each.level))),
         costs=_by_summary(ledger),
         keeps_messages=visit.services.keeps_messages,
         # To ask for summaries with.
-        needs_key=visit.services.providers.of(conversation.model, None, visit.tenant).settings.api_key is None,
-        **await _timeline(visit, conversation, parts, at),
+        needs_key=provider.settings.api_key is None,
+        at=at,
+        paging=paging,
+        stretches=stretches,
+        shown=folded([each for each in stretches if paging.first <= each.last and each.first <= paging.last]),
+        rows=await _rows(visit, conversation, paging),
+        pinned={pin.position for pin in await visit.find(find_pins, id_)},
     )
 
 
-def _why(conversation: StoredConversation, parts: Sequence[Mapping[str, Any]], latest: Tooth | None) -> dict[str, Any]:
+def _why(
+    conversation: StoredConversation, parts: Sequence[Mapping[str, Any]], latest: ChartedRequest | None
+) -> dict[str, Any]:
     """Explanation of the latest payload. The plan is of the latest request that had one: those after it went as they
     came, or as it says."""
     plan = msgspec.json.decode(conversation.plan, type=dict[str, Any]) if conversation.plan else None
-    is_latest = plan is not None and latest is not None and plan["request_id"] == latest.request_id
-    shown = parts if is_latest else ()
-    reasons = (conversation.reason, *(step["reason"] for step in (plan or {"steps": ()})["steps"]))
+    is_latest = plan is not None and latest is not None and plan["request_id"] == latest.record.request_id
+    reasons = (step["reason"] for step in (plan or {"steps": ()})["steps"])
     return {
-        "steps": explained(plan, conversation.tokens_before, shown),
+        "steps": explained(plan, conversation.tokens_before, parts if is_latest else ()),
         "plan": plan,
         "is_latest": is_latest,
-        "meanings": meanings(*reasons),
+        "meanings": meanings(conversation.reason, *reasons),
     }
 
 
-async def _timeline(
-    visit: Visit, conversation: StoredConversation, parts: Sequence[Mapping[str, Any]], at: int | None
-) -> dict[str, Any]:
-    services, fates = visit.services, Fates(parts)
-    paging = page_at(at, fates.number)
-    pinned = {pin.position for pin in await visit.find(find_pins, conversation.id)}
-    stretches, rows = fates.stretches, []
-    if services.keeps_messages:
-        leading = next((part["messages"] for part in parts if part["kind"] == "instructions"), 0)
-        first = paging.first or -leading
-        history = await _latest_history(visit, conversation)
-        found = history.between(first, paging.last) if history else []
-        rows = _rows(found, range(first, paging.last + 1), fates, pinned, formats_of(services))
-    shown = [each for each in stretches if paging.first <= each.last and each.first <= paging.last]
-    return {"paging": paging, "stretches": stretches, "shown_stretches": shown, "rows": rows, "pinned": pinned}
+async def _rows(visit: Visit, conversation: StoredConversation, paging: Screenful) -> dict[int, tuple[Said, int]]:
+    """Stored messages of the page with their tokens, by index; leading instructions count from -1 back."""
+    history = await _latest_history(visit, conversation)
+    first = paging.first or min((message.index for message in history.messages), default=0) if history else 0
+    found, formats = history.between(first, paging.last) if history else (), formats_of(visit)
+    return {message.index: (said_in(message, formats), message.tokens) for message in found}
 
 
-def _rows(found: Sequence[StoredMessage], places: range, fates: Fates, pinned: set[int], formats: Formats) -> list[Row]:
-    by_index = {message.index: message for message in found}
-    return [
-        Row(
-            index=index,
-            fate=fates.of(index) if index >= 0 else None,
-            said=said_in(stored, formats) if (stored := by_index.get(index)) else None,
-            tokens=stored.tokens if stored else None,
-            pinned=index in pinned,
-        )
-        for index in places
-    ]
-
-
-def _newest_first(chunk: SummaryChunk) -> tuple[int, int]:
-    """Summaries with those of the latest messages first: what one compaction made in parts was stored in any order."""
-    return -chunk.last_index, -chunk.level
+def formats_of(visit: Visit) -> Formats:
+    return {each.name: each for each in visit.services.formats}
 
 
 def _by_summary(ledger: UsagePage) -> dict[str, Any]:
-    """Cost of making each summary, by its id, as far as the latest records have it."""
-    return {
-        made.summary_id: stored.record
-        for stored in ledger.page.data
-        if (made := stored.record.made) is not None and made.summary_id is not None
-    }
+    """Records of the calls that made each summary, by its id, as far as the latest records have it."""
+    made = ((stored.record.made, stored.record) for stored in ledger.page.data)
+    return {by.summary_id: record for by, record in made if by is not None and by.summary_id is not None}
 
 
 @router.get("/ui/conversations/{conversation_id}/payload")
@@ -317,14 +194,14 @@ async def show_payload(
     visit: TheVisit, conversation: TheConversation, page: Annotated[int, Query(ge=1, le=1_000_000)] = 1
 ) -> Response:
     """The latest payload as it went out, a page at a time, and on the first one the client's request as a command."""
-    services, places = visit.services, places_of(conversation.parts)
+    places = list(places_of(conversation.parts))
     paging = page_at((page - 1) * MESSAGES, len(places))
     shown = places[paging.first : paging.last + 1]
     history = await _latest_history(visit, conversation)
     stored = {message.index: message for message in history.messages} if history else {}
     named = [place.part["summary_id"] for place in shown if "summary_id" in place.part]
-    chunks = {chunk.id: chunk for chunk in await services.store.request(chunks_named, visit.tenant, named)}
-    formats, shows_request = formats_of(services), bool(stored) and not paging.first
+    chunks = {chunk.id: chunk for chunk in await visit.services.store.request(chunks_named, visit.tenant, named)}
+    formats, shows_request = formats_of(visit), bool(stored) and not paging.first
     return visit.page(
         "payload.html",
         conversation=conversation,
@@ -332,9 +209,9 @@ async def show_payload(
         paging=paging,
         page=paging.first // MESSAGES + 1,
         pages=max(paging.count - 1, 0) // MESSAGES + 1,
-        keeps_messages=services.keeps_messages,
+        keeps_messages=visit.services.keeps_messages,
         has_request=shows_request,
-        command=_command(visit, conversation, history) if shows_request else "",
+        command=_command(visit, conversation, history, LONGEST_COMMAND) if shows_request else "",
     )
 
 
@@ -350,20 +227,19 @@ async def _latest_history(visit: Visit, conversation: StoredConversation) -> Sto
 async def read_request(visit: TheVisit, conversation: TheConversation) -> Response:
     """The client's latest request to Steno as a shell command, where it is stored."""
     history = await _latest_history(visit, conversation)
-    command = _command(visit, conversation, history, LONGEST_DOWNLOAD)
-    if not command:
-        raise NoSuchPage
-    name = {"content-disposition": 'attachment; filename="request.sh"'}
-    return PlainTextResponse(command, headers=HEADERS | name)
+    if not (command := _command(visit, conversation, history, LONGEST_DOWNLOAD)):
+        raise no_such_page()
+    return PlainTextResponse(command, headers=HEADERS | _attached("request.sh"))
 
 
-def _command(
-    visit: Visit, conversation: StoredConversation, history: StoredHistory | None, longest: int = LONGEST_COMMAND
-) -> str:
+def _attached(name: str) -> dict[str, str]:
+    return {"content-disposition": f'attachment; filename="{name}"'}
+
+
+def _command(visit: Visit, conversation: StoredConversation, history: StoredHistory | None, longest: int) -> str:
     """Shell command that repeats a request; empty where it is too long, or not stored."""
-    if history is None or (spoken := formats_of(visit.services).get(history.format)) is None:
-        return ""
-    if sum(len(message.sent) for message in history.messages) > longest:
+    spoken = formats_of(visit).get(history.format) if history else None
+    if history is None or spoken is None or sum(len(message.sent) for message in history.messages) > longest:
         return ""
     url = visit.request.base_url
     sent = [message.sent.encode("utf-8", "replace") for message in history.messages]
@@ -377,8 +253,7 @@ async def read_handoff(visit: TheVisit, conversation: TheConversation) -> Respon
     write = await handoff_of(
         services.store, services.formats, tenant, conversation, keeps_messages=services.keeps_messages
     )
-    name = {"content-disposition": 'attachment; filename="handoff.md"'}
-    return Markdown(await services.work.do(tenant, write), headers=HEADERS | name)
+    return Markdown(await services.work.do(tenant, write), headers=HEADERS | _attached("handoff.md"))
 
 
 @router.get("/ui/conversations/{conversation_id}/events")
@@ -394,9 +269,7 @@ async def stream_events(visit: TheVisit, conversation: TheConversation) -> Respo
 
 
 @router.get("/ui/conversations/{conversation_id}/summaries/{summary_id}")
-async def show_summary(
-    visit: TheVisit, conversation: TheConversation, summary_id: str, done: Annotated[str, Query()] = ""
-) -> Response:
+async def show_summary(visit: TheVisit, conversation: TheConversation, summary_id: str, done: str = "") -> Response:
     return await summary_page(visit, conversation, summary_id, done=DONE.get(done))
 
 
@@ -409,14 +282,14 @@ async def summary_page(
     problem: str | None = None,
     status: int = 200,
 ) -> Response:
-    """A summary beside what it was made from."""
+    """A summary beside the messages that it was made from."""
     chunk = await visit.find(find_summary, conversation.id, summary_id)
     if chunk is None:
-        raise NoSuchPage
+        raise no_such_page()
     history = await visit.services.store.history(visit.tenant, conversation.id) if not chunk.level else None
     is_source = history is not None and chunk.through_digest in history.digests
     kept = history.between(chunk.first_index, chunk.last_index) if history and is_source else []
-    formats = formats_of(visit.services)
+    formats = formats_of(visit)
     ledger = await visit.find(read_records, conversation.id, Paging(CALLS, order="desc"), with_turns=False)
     return visit.page(
         "summary.html",
@@ -427,6 +300,7 @@ async def summary_page(
         children=await visit.services.store.request(chunks_named, visit.tenant, chunk.children),
         sources=[(message.index, said_in(message, formats)) for message in kept],
         call=_by_summary(ledger).get(chunk.id),
+        currency=currency_of(ledger.sums.messages, ledger.sums.summaries),
         keeps_messages=visit.services.keeps_messages,
         done=done,
         problem=problem,

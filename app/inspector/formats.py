@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from math import ceil
 
 from markupsafe import Markup, escape
+
+from app.store import UsageSum
 
 DASH = "\N{EN DASH}"
 _UNITS = ((1_000_000_000, "B"), (1_000_000, "M"), (1_000, "k"))
 _STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"))
-_SHOWN_OF_A_DIGEST = 8
-DOLLARS = "USD"
+DOLLARS = "$"
 _DECIMALS = 6
 
 
@@ -32,20 +32,28 @@ def whole(number: float | None) -> str:
     return DASH if number is None else f"{number:,.0f}"
 
 
-def money(amount: float | None) -> str:
-    """Amount in the prices' currency unit, with at least two digits that say something."""
+def money(amount: float | None, currency: str = "") -> str:
+    """Amount in the prices' currency unit, with at least two digits that say something. Amounts that differ by their
+    rounding alone are the same."""
     if amount is None:
         return DASH
-    size = abs(amount)
+    size = round(abs(amount), _DECIMALS)
     digits = 0 if size >= 1_000 else 2 if size >= 1 or size == 0 else 3 if size >= 0.1 else 4
-    return f"{amount:,.{digits}f}"
+    return f"{'-' if amount < 0 < size else ''}{currency}{size:,.{digits}f}"
+
+
+def currency_of(*sums: UsageSum) -> str:
+    """Sign of the currency: list prices and providers' bills are in US dollars, the operator's own prices in a unit
+    that nobody names."""
+    in_dollars = sum(each.list_priced + each.billed for each in sums)
+    return DOLLARS if in_dollars == sum(each.priced for each in sums) else ""
 
 
 def gain(saved: float, currency: str = "") -> str:
-    """Saving or loss in words; two amounts that differ by their rounding alone are the same."""
-    sign = "$" if currency == DOLLARS else ""
-    amount = round(saved, _DECIMALS)
-    return f"Cost {sign}{money(-amount)} more than without Steno" if amount < 0 else f"Saved {sign}{money(amount)}"
+    """Saving or loss in words."""
+    if round(saved, _DECIMALS) < 0:
+        return f"Cost {money(-saved, currency)} more than without Steno"
+    return f"Saved {money(saved, currency)}"
 
 
 def percent(share: float | None) -> str:
@@ -68,11 +76,6 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
-def minutes(seconds: float) -> str:
-    """Wait in minutes, rounded up."""
-    return counted(ceil(seconds / 60), "minute")
-
-
 def exactly(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
@@ -82,10 +85,10 @@ def machine(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="seconds")
 
 
-def digest(tenant: str) -> str:
-    """The beginning of a digest that stands for all of it; a name stays whole."""
+def tenant(tenant: str) -> str:
+    """A name as it is; of the digest of a key the last four characters."""
     is_digest = len(tenant) == 32 and tenant.isalnum()
-    return tenant[:_SHOWN_OF_A_DIGEST] if is_digest else tenant
+    return f"key digest …{tenant[-4:]}" if is_digest else tenant
 
 
 def words(code: str) -> str:
@@ -106,5 +109,5 @@ def number(index: int) -> int:
 
 FILTERS = {
     each.__name__: each
-    for each in (short, whole, money, gain, percent, ago, exactly, machine, digest, words, coded, number)
+    for each in (short, whole, money, gain, percent, ago, exactly, machine, tenant, words, coded, number)
 }

@@ -1,10 +1,10 @@
-"""`/ui`: what Steno did and saved."""
+"""`/ui`: what Steno did and saved in a period; and `/ui/conversations`, the list."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from math import isinf
 from typing import Annotated, Any, get_args
@@ -15,22 +15,31 @@ from msgspec import Struct
 from prometheus_client.samples import Sample
 
 from app.compaction.fallback import Status
-from app.inspector.formats import DOLLARS, short, whole, words
+from app.inspector.charts import Bar
+from app.inspector.formats import currency_of, short, whole, words
 from app.inspector.pages import address
-from app.inspector.sawtooth import Stacked, stacked
 from app.inspector.visits import PageRoute, TheVisit, Visit, redirected
-from app.store import DayUsage, Sorting, StoredCalibration, UnknownCursor, UsageOverview, UsageSum, Wanted
+from app.store import PeriodUsage, Sorting, StoredCalibration, UnknownCursor, UsageSum, Wanted
 from app.store.calibrations import read_models_used, read_own_calibrations
 from app.store.conversations import search_conversations
 from app.store.histories import find_titles
 from app.store.tables import Paging
 from app.store.usage import add_sums, read_overview
 
-PERIODS = (7, 14, 30)
-USUAL_DAYS = 14
-SENT, SAVED, FAILED = "sent", "saved", "failed"
+PERIODS = {1: "24 hours", 7: "7 days", 30: "30 days"}
 FATES = ("full", "summarized", "trimmed", "bypassed")
 MOST_CALIBRATIONS = 30
+PER_PAGE = 50
+STATUSES = get_args(Status)
+SORTED_BY = {
+    "updated": "last request",
+    "created": "first request",
+    "saved": "tokens saved",
+    "size": "size",
+    "requests": "requests",
+}
+HERE = "/ui/conversations"
+Text = Annotated[str, Query(max_length=200)]
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -42,13 +51,10 @@ class Totals(Struct, frozen=True):
     summaries: UsageSum
 
     @property
-    def came(self) -> int:
-        """Tokens that would have been sent, had nothing been done."""
-        return self.answers.prompt + self.answers.saved
-
-    @property
     def saved_share(self) -> float | None:
-        return self.answers.saved / self.came if self.came else None
+        """Share of the tokens that would have been sent, had nothing been done."""
+        received = self.answers.prompt + self.answers.saved
+        return self.answers.saved / received if received else None
 
     @property
     def cached_share(self) -> float | None:
@@ -57,91 +63,79 @@ class Totals(Struct, frozen=True):
     @property
     def net(self) -> float | None:
         """Money that was saved, negative where more was paid than without Steno."""
-        return self.answers.saved_cost + self.summaries.saved_cost if self.priced else None
+        priced = self.answers.priced + self.summaries.priced
+        return self.answers.saved_cost + self.summaries.saved_cost if priced else None
 
     @property
-    def paid(self) -> float:
-        return self.answers.cost + self.summaries.cost
-
-    @property
-    def priced(self) -> int:
-        return self.answers.priced + self.summaries.priced
-
-    @property
-    def currency(self) -> str:
-        """Currency sign of the amounts: list prices and providers' bills are in US dollars, the operator's own prices
-        in an unknown unit."""
-        in_dollars = sum(of.list_priced + of.billed for of in (self.answers, self.summaries))
-        return DOLLARS if in_dollars == self.priced else ""
-
-
-class Counted(Struct, frozen=True):
-    """A count since the start, of all tenants together."""
-
-    name: str
-    number: float
-    share: float
-    """Share of the largest count, from 0 to 1."""
+    def paid(self) -> float | None:
+        priced = self.answers.priced + self.summaries.priced
+        return self.answers.cost + self.summaries.cost if priced else None
 
 
 @router.get("/ui")
-async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366)] = USUAL_DAYS) -> Response:
+async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366)] = 1) -> Response:
+    """The last so many `days`; of one day the last 24 hours."""
     usage = await visit.find(read_overview, days)
+    periods = {start: [each for each in usage.periods if each.start == start] for start in _starts(days)}
+    totals = _totals(usage.periods)
     calibrations = await visit.find(read_own_calibrations, Paging(MOST_CALIBRATIONS, order="desc"))
     return visit.page(
         "overview.html",
         days=days,
         periods=PERIODS,
-        totals=totals_of(usage.days),
-        tokens=tokens_by_day(usage, days),
-        fates=fates_by_day(usage, days),
-        table=by_day(usage),
+        named=PERIODS.get(days, f"{days} days"),
+        totals=totals,
+        currency=currency_of(totals.answers, totals.summaries),
+        is_simulated=visit.is_simulated(visit.services.providers.all),
+        tokens=[_tokens(_named(start, days), parts) for start, parts in periods.items()],
+        fates=[_fates(_named(start, days), parts) for start, parts in periods.items()],
+        kinds=(*FATES, "failed"),
+        table=[(start, _totals(parts)) for start, parts in reversed(periods.items()) if parts],
         models=usage.models,
-        calibrations=[calibration_of(visit, stored) for stored in calibrations.data],
-        **(since_start(visit) if visit.sees_server else {}),
+        calibrations=[_calibration(visit, stored) for stored in calibrations.data],
+        others_exist=await visit.others_exist(),
+        **(_since_start(visit) if visit.sees_server else {}),
     )
 
 
-def totals_of(days: Iterable[DayUsage]) -> Totals:
-    kept = list(days)
+def _starts(days: int) -> list[datetime]:
+    """Beginnings of all periods, of those without a call too."""
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    if days == 1:
+        return [hour - timedelta(hours=back) for back in reversed(range(24))]
+    return [hour.replace(hour=0) - timedelta(days=back) for back in reversed(range(days))]
+
+
+def _totals(periods: Iterable[PeriodUsage]) -> Totals:
+    kept = list(periods)
     return Totals(
         add_sums(each.sums for each in kept if each.purpose == "message"),
         add_sums(each.sums for each in kept if each.purpose != "message"),
     )
 
 
-def tokens_by_day(usage: UsageOverview, days: int) -> Stacked:
-    """Chart of what was sent each day, and on top of it what was saved."""
-    places = []
-    for day, parts in _each_day(usage, days):
-        totals = totals_of(parts)
-        sent, saved = totals.answers.prompt, max(totals.answers.saved, 0)
-        label = f"{_named(day)}: {short(sent)} tokens sent, {short(saved)} saved"
-        places.append((_named(day), label, {SENT: float(sent), SAVED: float(saved)}))
-    return stacked(places, (SENT, SAVED))
+def _named(start: datetime, days: int) -> str:
+    return f"{start:%H:%M}" if days == 1 else f"{start.day} {start:%b}"
 
 
-def fates_by_day(usage: UsageOverview, days: int) -> Stacked:
-    """Chart of answers by what was done to the context, and of those that no provider gave."""
-    places = []
-    for day, parts in _each_day(usage, days):
-        amounts = dict.fromkeys((*FATES, FAILED), 0.0)
-        for part in parts:
-            if part.purpose == "message":
-                amounts[part.context_status or "full"] += part.sums.calls - part.sums.failed
-                amounts[FAILED] += part.sums.failed
-        said = ", ".join(f"{whole(number)} {kind}" for kind, number in amounts.items() if number)
-        places.append((_named(day), f"{_named(day)}: {said or 'no calls'}", amounts))
-    return stacked(places, (*FATES, FAILED))
+def _tokens(name: str, parts: Iterable[PeriodUsage]) -> Bar:
+    answers = _totals(parts).answers
+    sent, saved = answers.prompt, max(answers.saved, 0)
+    return Bar(name, f"{name}: {short(sent)} tokens sent, {short(saved)} saved", {"sent": sent, "saved": saved})
 
 
-def by_day(usage: UsageOverview) -> list[tuple[date, Totals]]:
-    """Table of the days, the latest first."""
-    days = sorted({each.day for each in usage.days}, reverse=True)
-    return [(day, totals_of(each for each in usage.days if each.day == day)) for day in days]
+def _fates(name: str, parts: Iterable[PeriodUsage]) -> Bar:
+    """Answers by what was done to the context, and those that no provider gave."""
+    amounts = dict.fromkeys((*FATES, "failed"), 0)
+    for part in parts:
+        if part.purpose == "message":
+            amounts[part.context_status or "full"] += part.sums.calls - part.sums.failed
+            amounts["failed"] += part.sums.failed
+    said = ", ".join(f"{whole(number)} {kind}" for kind, number in amounts.items() if number)
+    return Bar(name, f"{name}: {said or 'no calls'}", amounts)
 
 
-def since_start(visit: Visit) -> dict[str, Any]:
+def _since_start(visit: Visit) -> dict[str, Any]:
     """Counts of all tenants since this Steno was started, from the metrics."""
     visit.services.store.writes.catch_up()
     samples = visit.inspector.metrics.samples()
@@ -155,69 +149,29 @@ def since_start(visit: Visit) -> dict[str, Any]:
     }
 
 
-def _counted(samples: Iterable[Sample], label: str) -> list[Counted]:
+def _counted(samples: Iterable[Sample], label: str) -> list[tuple[str, float]]:
     """Sums that are not 0, by the values of a label, the largest first."""
-    sums: defaultdict[str, float] = defaultdict(float)
+    sums: Counter[str] = Counter()
     for sample in samples:
-        sums[sample.labels[label]] += sample.value
-    named = sorted(((words(value), number) for value, number in sums.items() if number), key=lambda each: -each[1])
-    return [Counted(name, number, number / named[0][1]) for name, number in named]
+        sums[words(sample.labels[label])] += sample.value  # type: ignore[assignment] # a counter of seconds, too
+    return [(name, number) for name, number in sums.most_common() if number]
 
 
-def _waits(buckets: Iterable[Sample]) -> list[Counted]:
-    """Waits by their length, from the cumulative buckets of a histogram."""
-    ends = sorted((float(sample.labels["le"]), sample.value) for sample in buckets)
-    numbers = [high[1] - low[1] for low, high in pairwise([(0.0, 0.0), *ends])]
-    most, bounds = max(numbers), (0.0, *(bound for bound, _ in ends))
-    if not most:
-        return []
-    names = [f"over {low:g} s" if isinf(high) else f"{low:g} to {high:g} s" for low, high in pairwise(bounds)]
-    return [Counted(name, number, number / most) for name, number in zip(names, numbers, strict=True)]
+def _waits(buckets: Iterable[Sample]) -> list[tuple[str, float]]:
+    """Waits by their length, from the cumulative buckets of a histogram; none without a wait."""
+    ends = [(0.0, 0.0), *sorted((float(sample.labels["le"]), sample.value) for sample in buckets)]
+    return [
+        (f"over {low:g} s" if isinf(high) else f"{low:g} to {high:g} s", upto - before)
+        for (low, before), (high, upto) in pairwise(ends)
+        if ends[-1][1]
+    ]
 
 
-def _name_of(visit: Visit, base_url: str) -> str:
-    """Name of an upstream, whose address is the operator's to see; empty for one that there is no more."""
-    providers = visit.services.providers.all
-    return next((each.name for each in providers if each.settings.base_url == base_url), "")
-
-
-def calibration_of(visit: Visit, stored: StoredCalibration) -> dict[str, Any]:
-    learnt = visit.services.providers.in_force(stored)
-    return {
-        "model": stored.key.model,
-        "tools": stored.key.tools,
-        "upstream": stored.key.upstream if visit.sees_server else _name_of(visit, stored.key.upstream),
-        "ratio": learnt.line.ratio,
-        "offset": learnt.line.offset,
-        "samples": learnt.samples,
-        "note": learnt.note,
-        "updated_at": stored.updated_at,
-    }
-
-
-def _each_day(usage: UsageOverview, days: int) -> list[tuple[date, list[DayUsage]]]:
-    """Every day of a period, those without a call too."""
-    today = datetime.now(UTC).date()
-    wanted = [today - timedelta(days=back) for back in reversed(range(days))]
-    return [(day, [each for each in usage.days if each.day == day]) for day in wanted]
-
-
-def _named(day: date) -> str:
-    return f"{day.day} {day:%b}"
-
-
-PER_PAGE = 50
-LONGEST_SEARCH = 200
-STATUSES = get_args(Status)
-SORTED_BY = {
-    "updated": "last request",
-    "created": "first request",
-    "saved": "tokens saved",
-    "size": "size",
-    "requests": "requests",
-}
-HERE = "/ui/conversations"
-Text = Annotated[str, Query(max_length=LONGEST_SEARCH)]
+def _calibration(visit: Visit, stored: StoredCalibration) -> dict[str, Any]:
+    key, learnt, providers = stored.key, visit.services.providers.in_force(stored), visit.services.providers.all
+    # An upstream's address is the operator's to see; its name may be gone.
+    name = next((each.name for each in providers if each.settings.base_url == key.upstream), "")
+    return {"key": key, "upstream": key.upstream if visit.sees_server else name, "learnt": learnt, "stored": stored}
 
 
 @router.get(HERE)
@@ -252,4 +206,5 @@ async def list_conversations(
         models=await visit.find(read_models_used, 100),
         sorted_by=SORTED_BY,
         here=HERE,
+        others_exist=await visit.others_exist(),
     )

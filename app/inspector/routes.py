@@ -6,10 +6,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from app.http.headers import value_of
-from app.inspector import actions, conversation, landing, overview, signing_in
-from app.inspector.visits import NoSuchPage, PageRoute, TheInspector, redirected
+from app.inspector import actions, conversation, overview, reference, setup, tenants
+from app.inspector.visits import PageRoute, TheInspector, no_such_page, redirected
 
-_SUBJECTS = (landing, overview, actions, conversation, signing_in)
+_SUBJECTS = (setup, reference, overview, actions, conversation, tenants)
 
 _rest = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -18,7 +18,7 @@ _rest = APIRouter(route_class=PageRoute, include_in_schema=False)
 async def read_file(request: Request, inspector: TheInspector, name: str) -> Response:
     found = inspector.pages.files.answer(name, value_of(request.scope["headers"], b"if-none-match"))
     if found is None:
-        raise NoSuchPage
+        raise no_such_page()
     return found
 
 
@@ -29,7 +29,7 @@ async def lead_to_overview() -> Response:
 
 @_rest.get("/ui/{rest:path}")
 async def refuse_unknown(rest: str) -> Response:  # noqa: ARG001 - FastAPI's way to name any path
-    raise NoSuchPage
+    raise no_such_page()
 
 
 INSPECTOR_ROUTERS = (*(subject.router for subject in _SUBJECTS), _rest)

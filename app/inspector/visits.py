@@ -1,13 +1,11 @@
-"""Visits: whose data a request may see, and how what goes wrong is shown: as a page."""
+"""Visits: whose data a request may see, and pages that say what went wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
-from math import ceil
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Annotated, Any, Concatenate
 from urllib.parse import parse_qsl
 
-import structlog
 from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse, Response
@@ -17,29 +15,25 @@ from msgspec.structs import replace
 
 from app.api.dependencies import base_of, is_https
 from app.errors import InvalidRequest, MissingCredentials, StenoError
-from app.http import credentials
 from app.http.asgi import peer_of, read_body
 from app.http.headers import value_of
-from app.inspector.formats import minutes
 from app.inspector.live import Live
 from app.inspector.pages import HEADERS, Pages
 from app.inspector.session import COOKIE, LASTS_SECONDS, OPERATORS_COOKIE, OVER_TLS, Guesses, Session, Sessions
+from app.providers.model_listings import ModelListing
+from app.providers.providers import Provider
 from app.proxy.caller import ANONYMOUS
 from app.proxy.exchange import REQUEST
 from app.proxy.router import LISTENER
 from app.proxy.services import Services
 from app.settings.checks import Finding
 from app.store import StoreUnavailable
-from app.store.conversations import latest_tenant
+from app.store.conversations import has_other_tenants, latest_tenant
 from app.store.store import P, Query, T
 from app.telemetry.metrics import Metrics
 
-FORM_FIELD = "form_token"
-"""Name of the field that every form carries."""
 FORM_BYTES = 1_000_000
 FORM_SECONDS = 20.0
-
-log = structlog.get_logger("steno.inspector")
 
 
 class Inspector(Struct, frozen=True):
@@ -58,29 +52,11 @@ class Inspector(Struct, frozen=True):
     guesses: Guesses = field(default_factory=Guesses)
 
 
-class Instead(Exception):
-    """Raised where something else is answered than the page that was asked for."""
-
-    async def answer(self, request: Request) -> Response:
-        raise NotImplementedError
-
-
-class SignInNeeded(Instead):
+class SignInNeeded(Exception):
     """Raised where nobody in particular looks at a page that is somebody's."""
 
-    async def answer(self, request: Request) -> Response:  # noqa: ARG002 - the same for every page
-        return redirected("/ui/sign-in")
 
-
-class FromElsewhere(Instead):
-    """Raised where a link on another site led here: its browser kept the cookie back, and sends it with the next
-    request."""
-
-    async def answer(self, request: Request) -> Response:
-        return _inspector(request).pages.page("onward.html", {})
-
-
-class Trouble(Instead):
+class Trouble(Exception):
     """Raised where there is no page; a page says why."""
 
     def __init__(self, status: int, title: str, why: str) -> None:
@@ -89,30 +65,10 @@ class Trouble(Instead):
         self.title = title
         self.why = why
 
-    async def answer(self, request: Request) -> Response:
-        inspector, shown = _inspector(request), {"title": self.title, "why": self.why}
-        try:
-            found = session_of(request, inspector)
-        except StenoError:
-            found = None
-        if found is None:
-            return inspector.pages.page("trouble_outside.html", shown, self.status)
-        return Visit(inspector, request, *found).page("trouble.html", status=self.status, **shown)
 
-
-class FormRefused(Trouble):
-    """Raised for a form that was not sent by a page of this session."""
-
-    def __init__(self) -> None:
-        why = "This form is not of your session: it may have ended. Go back, reload the page, and try again."
-        super().__init__(403, "That form has expired", why)
-
-
-class NoSuchPage(Trouble):
-    """Raised where there is no such page, also for what is there but another tenant's."""
-
-    def __init__(self) -> None:
-        super().__init__(404, "Not found", "There is no such page, or it is not yours.")
+def no_such_page() -> Trouble:
+    """Trouble where there is no such page, also for what is there but another tenant's."""
+    return Trouble(404, "Not found", "There is no such page, or it is not yours.")
 
 
 class Visit(Struct, frozen=True):
@@ -141,27 +97,30 @@ class Visit(Struct, frozen=True):
             return False
         return self.session.operator or self.services.authenticator.is_local(scope["headers"], peer_of(scope))
 
+    def is_simulated(self, providers: Iterable[Provider]) -> bool:
+        """True where each of them says that it is a simulator: no call is charged, whatever the list prices are."""
+        listed = [each.windows.listings.latest_outcome for each in providers]
+        return all(isinstance(each, ModelListing) and each.simulated for each in listed)
+
     async def find(self, query: Query[Concatenate[str, P], T], *arguments: P.args, **options: P.kwargs) -> T:
         """Result of a query about the tenant's rows."""
         return await self.services.store.rest(query, self.tenant, *arguments, **options)
 
-    def page(self, template: str, *, status: int = 200, **shown: Any) -> Response:
-        """Page made of a template. `shown`: what it names, beside what all templates may: see `layout`."""
-        answer = self.inspector.pages.page(template, self.layout() | shown, status)
-        return self.remembered(answer)
+    async def others_exist(self) -> bool:
+        """True where conversations exist that this view does not show, and the visitor may know of them."""
+        may_know = self.session.operator or self.tenant == ANONYMOUS
+        return may_know and await self.find(has_other_tenants)
 
-    def layout(self) -> dict[str, Any]:
-        """Values that `base.html` names."""
-        return {
+    def page(self, template: str, *, status: int = 200, **shown: Any) -> Response:
+        """Page made of a template. `shown`: what it names, beside what `base.html` does."""
+        layout = {
             "path": self.request.scope["path"],
             "session": self.session,
             "sees_server": self.sees_server,
-            "is_anonymous": self.session.tenant == ANONYMOUS,
+            "is_anonymous": self.tenant == ANONYMOUS,
             "form_token": self.inspector.sessions.form_token(self.session),
         }
-
-    def remembered(self, answer: Response) -> Response:
-        """Answer with the session's cookie where that is new."""
+        answer = self.inspector.pages.page(template, layout | shown, status)
         if self.is_new:
             remember(self.request, answer, self.inspector.sessions.seal(self.session))
         return answer
@@ -202,11 +161,9 @@ def session_of(request: Request, inspector: Inspector) -> tuple[Session, bool] |
 
 
 async def visit_of(request: Request, inspector: TheInspector) -> Visit:
-    """Visit of a request. Raises `Instead`."""
+    """Visit of a request. Raises `SignInNeeded`."""
     found = session_of(request, inspector)
     if found is None:
-        if value_of(request.scope["headers"], b"sec-fetch-site") == "cross-site":
-            raise FromElsewhere
         raise SignInNeeded
     session, is_new = found
     if session.operator and not session.tenant:
@@ -221,8 +178,9 @@ TheVisit = Annotated[Visit, Depends(visit_of)]
 
 async def _form(request: Request, visit: TheVisit) -> Mapping[str, str]:
     form = await read_form(request)
-    if not visit.inspector.sessions.sent_from_form(visit.session, form.get(FORM_FIELD, "")):
-        raise FormRefused
+    if not visit.inspector.sessions.sent_from_form(visit.session, form.get("form_token", "")):
+        why = "This form is not of your session: it may have ended. Go back, reload the page, and try again."
+        raise Trouble(403, "That form has expired", why)
     return form
 
 
@@ -239,42 +197,24 @@ async def read_form(request: Request) -> dict[str, str]:
         raise InvalidRequest("The body is no form.") from error
 
 
-def client_of(request: Request) -> str:
-    """Network address that a request came from, be it reported by a trusted proxy; empty if it is unknown."""
-    scope = request.scope
-    trusted = _inspector(request).services.authenticator.trusted_proxies
-    return credentials.client_of(scope["headers"], peer_of(scope), trusted)
-
-
-def too_many_guesses(inspector: Inspector, seconds: float) -> Response:
-    """Page that refuses another guess for so many `seconds`."""
-    problem = f"Too many keys and passwords from your address were wrong. Wait {minutes(seconds)}."
-    answer = inspector.pages.page("sign_in.html", {"problem": problem}, 429)
-    answer.headers["retry-after"] = str(ceil(seconds))
-    return answer
-
-
 def _cookie_of(request: Request) -> str:
     """Name of the session's cookie."""
     name = OPERATORS_COOKIE if request.scope.get(LISTENER) == "operator" else COOKIE
     return OVER_TLS + name if is_https(request) else name
 
 
-def remember(request: Request, answer: Response, cookie: str) -> None:
-    name, secure = _cookie_of(request), is_https(request)
-    answer.set_cookie(name, cookie, max_age=LASTS_SECONDS, path="/", secure=secure, httponly=True, samesite="strict")
-
-
-def forget(request: Request, answer: Response) -> None:
-    name, secure = _cookie_of(request), is_https(request)
-    answer.delete_cookie(name, path="/", secure=secure, httponly=True, samesite="strict")
+def remember(request: Request, answer: Response, cookie: str | None) -> None:
+    """Set the session's cookie; None takes it from the browser."""
+    age = LASTS_SECONDS if cookie else 0
+    answer.set_cookie(
+        _cookie_of(request), cookie or "", age, path="/", secure=is_https(request), httponly=True, samesite="strict"
+    )
 
 
 def base_for_clients(request: Request) -> str:
     """Scheme, host and port that clients reach Steno at: on the operator's listener as far as the settings say."""
-    base = base_of(request)
     if request.scope.get(LISTENER) != "operator":
-        return base
+        return base_of(request)
     return f"{request.url.scheme}://{request.url.hostname}:{_inspector(request).port}"
 
 
@@ -282,41 +222,47 @@ def redirected(to: str) -> Response:
     return RedirectResponse(to, 303, HEADERS)
 
 
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-
-
 class PageRoute(APIRoute):
     """Route whose errors are pages, where the REST interface has an error of OpenAI's."""
 
-    def get_route_handler(self) -> Handler:
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
         async def shown(request: Request) -> Response:
             try:
                 return await handle(request)
-            except Instead as instead:
-                return await _answered(instead, request)
-            except (StenoError, StoreUnavailable, RequestValidationError) as error:
-                return await _trouble_of(error, request).answer(request)
+            except SignInNeeded:
+                if value_of(request.scope["headers"], b"sec-fetch-site") == "cross-site":
+                    # The browser kept the cookie back from a link of another site: it sends it with the next request.
+                    return _inspector(request).pages.page("onward.html", {})
+                return redirected("/ui/sign-in")
+            except (Trouble, StenoError, StoreUnavailable, RequestValidationError) as error:
+                return _shown_trouble(error, request)
 
         return shown
 
 
-async def _answered(instead: Instead, request: Request) -> Response:
+def _shown_trouble(error: Exception, request: Request) -> Response:
+    """Page about an error, in the session's layout where there is one."""
+    match error:
+        case Trouble():
+            trouble = error
+        case StoreUnavailable():
+            why = f"{error.reason}. Requests are still served; what is stored can be shown again once it is back."
+            trouble = Trouble(503, "The database cannot be used", why[:1].upper() + why[1:])
+        case RequestValidationError():
+            first = error.errors()[0]
+            trouble = Trouble(400, "That did not work", f"{first['loc'][-1]}: {first['msg']}.")
+        case StenoError():
+            request.scope[REQUEST].failed(error)
+            trouble = Trouble(error.status, "That did not work", error.message)
+        case _:
+            raise error
+    inspector, shown = _inspector(request), {"title": trouble.title, "why": trouble.why}
     try:
-        return await instead.answer(request)
-    except StoreUnavailable as error:
-        return await _trouble_of(error, request).answer(request)
-
-
-def _trouble_of(error: Exception, request: Request) -> Trouble:
-    if isinstance(error, StoreUnavailable):
-        why = f"{error.reason}. Requests are still served; what is stored can be shown again once it is back."
-        return Trouble(503, "The database cannot be used", why[:1].upper() + why[1:])
-    if isinstance(error, RequestValidationError):
-        first = error.errors()[0]
-        return Trouble(400, "That did not work", f"{first['loc'][-1]}: {first['msg']}.")
-    if isinstance(error, StenoError):
-        request.scope[REQUEST].failed(error)
-        return Trouble(error.status, "That did not work", error.message)
-    raise error
+        found = session_of(request, inspector)
+    except StenoError:
+        found = None
+    if found is None:
+        return inspector.pages.page("trouble_outside.html", shown, trouble.status)
+    return Visit(inspector, request, *found).page("trouble.html", status=trouble.status, **shown)

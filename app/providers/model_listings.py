@@ -124,6 +124,8 @@ class ModelListing(Struct, frozen=True):
     """The window of a server that ignores which model is asked for."""
     changes: bool = False
     """Windows depend on how a model is loaded at the moment."""
+    simulated: bool = False
+    """The provider says that its models are a simulator's."""
 
     def merged(self, other: ModelListing, most: int) -> ModelListing:
         """Add the models of another list, unless both have more than `most` together."""
@@ -299,8 +301,8 @@ class ListingReader:
             raise ListingRefused(status)
         entries = {name: entry for entry in _entries(content, "data") if (name := _name(entry, "id"))}
         windows = _windows(entries)
-        listing = ModelListing(windows, _aliases(windows))
         owners = {owner for entry in entries.values() if isinstance(owner := entry.get("owned_by"), str)}
+        listing = ModelListing(windows, _aliases(windows), simulated=owners == {"simulator"})
         try:
             if "llamacpp" in owners:
                 return await self._llama_cpp(listing, headers)

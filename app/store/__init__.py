@@ -27,8 +27,8 @@ from app.store.leases import Lease
 from app.store.store import Check, Store
 from app.store.tables import Page, Paging
 from app.store.usage import (
-    DayUsage,
     Grouping,
+    PeriodUsage,
     StoredUsage,
     TurnUsage,
     UsageOverview,

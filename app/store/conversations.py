@@ -440,6 +440,12 @@ async def is_tenant(connection: AsyncConnection, tenant: str) -> bool:
     return found is not None
 
 
+async def has_other_tenants(connection: AsyncConnection, tenant: str) -> bool:
+    """Whether a tenant besides this one has a conversation."""
+    other = select(conversations.c.id).where(conversations.c.tenant != tenant).limit(1)
+    return await connection.scalar(other) is not None
+
+
 async def read_tenants(connection: AsyncConnection) -> list[SeenTenant]:
     """Tenants with conversations, the latest first."""
     table, latest = conversations.c, func.max(conversations.c.updated_at).label("latest")

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.tables import (
     DAY_MS,
+    HOUR_MS,
     Page,
     Paging,
     insert_into,
@@ -195,10 +196,10 @@ class UsageReport(Struct, frozen=True):
     """Whether there are more groups than these."""
 
 
-class DayUsage(Struct, frozen=True):
-    """One day, purpose and context status."""
+class PeriodUsage(Struct, frozen=True):
+    """One day or hour, purpose and context status."""
 
-    day: date
+    start: datetime
     purpose: Purpose
     context_status: str | None
     """None for summaries."""
@@ -208,8 +209,8 @@ class DayUsage(Struct, frozen=True):
 class UsageOverview(Struct, frozen=True):
     """A tenant's calls of the last days, for the inspector."""
 
-    days: Sequence[DayUsage]
-    """Days in order, but for those on which nothing was called."""
+    periods: Sequence[PeriodUsage]
+    """Days, or the hours of one, in order, but for those in which nothing was called."""
     models: Sequence[UsageGroup]
     """Models, the largest prompts first."""
 
@@ -269,15 +270,16 @@ async def read_report(
 
 
 async def read_overview(connection: AsyncConnection, tenant: str, days: int) -> UsageOverview:
-    """Usage of the tenant in the last so many days in UTC, today included."""
-    table = usage_records.c
-    today = read_once(now_ms() - now_ms() % DAY_MS)
-    within = [table.tenant == tenant, table.created_at >= today - (days - 1) * DAY_MS]
-    key: tuple[ColumnElement[Any], ...] = (_DAY, literal_column("purpose"), literal_column("context_status"))
-    by_day = select(_DAY_OF_RECORD, table.purpose, table.context_status, *_SUMS).where(*within)
-    found = await connection.execute(by_day.group_by(*key).order_by(*key))
+    """Usage of the tenant by day in UTC, in the last so many days with today; of one day by hour, in the last 24."""
+    table, (number, size) = usage_records.c, (24, HOUR_MS) if days == 1 else (days, DAY_MS)
+    current = read_once(now_ms() - now_ms() % size)
+    within = [table.tenant == tenant, table.created_at >= current - (number - 1) * size]
+    key: list[ColumnElement[Any]] = [literal_column(name) for name in ("period", "purpose", "context_status")]
+    period = (table.created_at // size).label("period")
+    statement = select(period, table.purpose, table.context_status, *_SUMS).where(*within)
+    found = await connection.execute(statement.group_by(*key).order_by(*key))
     return UsageOverview(
-        [DayUsage(_date(row.day), row.purpose, row.context_status, _sum_in(row)) for row in found],
+        [PeriodUsage(moment(row.period * size), row.purpose, row.context_status, _sum_in(row)) for row in found],
         await _groups(connection, within, "model", MOST_MODELS),
     )
 

@@ -170,7 +170,7 @@ async def test_every_part_of_the_page_is_there_and_fits(shop: Shop, open_at: Ope
     page = await open_at(shop.keeping, shop.path(), width=width, theme=theme)
     for name in ("Tokens by request", "What fills the window", "Summaries", "Messages", "Actions"):
         await expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
-    assert await page.locator(".sawtooth:visible").count() == 1
+    assert await page.locator(".token-chart:visible").count() == 1
     assert await fits_its_width(page)
     for more in ("/payload", "/delete"):
         await page.goto(f"{shop.path()}{more}")
@@ -186,7 +186,7 @@ async def test_what_fills_the_window_adds_up_to_it(shop: Shop, open_at: OpenAt) 
 
 async def test_the_details_of_a_request_are_shown_where_the_pointer_is(shop: Shop, open_at: OpenAt) -> None:
     page = await open_at(shop.keeping, shop.path())
-    column = page.locator(".sawtooth.wide .column").nth(4)
+    column = page.locator(".token-chart .column").nth(4)
     await expect(column.locator(".tip")).to_be_hidden()
     await column.focus()
     await page.mouse.move(0, 0)
@@ -202,7 +202,8 @@ async def test_the_details_of_a_request_are_shown_where_the_pointer_is(shop: Sho
 async def test_texts_of_a_conversation_are_shown_and_never_run(shop: Shop, open_at: OpenAt) -> None:
     page = await open_at(shop.keeping, f"{shop.path()}?at=1")
     await expect(page.locator("#messages").get_by_text("<script>document.title").first).to_be_visible()
-    assert SHOP in await page.title()
+    assert await page.title() == f"{await page.locator('h1').inner_text()} · Steno"
+    await expect(page.locator(".id")).to_have_text(SHOP)
     assert await page.locator("#messages img, #messages script, h1 i").count() == 0
 
 
@@ -249,7 +250,7 @@ async def test_another_callers_conversation_is_not_there(shop: Shop, open_at: Op
 async def test_without_stored_messages_the_shape_is_shown_and_what_to_switch_on(shop: Shop, open_at: OpenAt) -> None:
     page = await open_at(shop.forgetting, shop.path())
     await expect(page.get_by_text("as plain text, for as long as its conversation")).to_be_visible()
-    stretches = page.locator(".shapes .row")
+    stretches = page.locator("#messages .row")
     assert await stretches.count() >= 2
     assert "clerk wrote" not in await page.locator("#messages").inner_text()
     await page.goto(f"{shop.path()}/payload")
@@ -316,13 +317,13 @@ async def test_a_payload_of_many_messages_is_shown_page_by_page(shop: Shop, open
 
 async def test_the_plot_names_its_requests_and_breaks_its_axis(shop: Shop, open_at: OpenAt) -> None:
     page = await open_at(shop.keeping, shop.path())
-    await expect(page.locator(".range.wide")).to_have_text("Requests 1 to 9 of 9.")
-    assert await page.locator(".sawtooth.wide .break").count() == 0
+    await expect(page.locator(".range")).to_have_text("Requests 1 to 9 of 9.")
+    assert await page.locator(".token-chart .break").count() == 0
     name = "far beyond"
     ask(shop.keeping, talk(45), name=name)
     page = await open_at(shop.keeping, shop.path(name))
-    await expect(page.locator(".range.wide")).to_have_text("Request 1 of 1. Above 20k tokens the axis is broken.")
-    assert await page.locator(".sawtooth.wide .break").count() == 2
+    await expect(page.locator(".range")).to_have_text("Request 1 of 1. Above 20k tokens the axis is broken.")
+    assert await page.locator(".token-chart .break").count() == 1
 
 
 # Actions
@@ -355,7 +356,7 @@ async def test_a_conversation_is_compacted_on_demand_with_a_key_for_that_once(
     {"chat_completions": ask_chat, "messages": ask_messages, "responses": ask_responses}[format_](shop.keeping, 3, name)
     made = len(shop.simulator.summaries)
     page = await open_at(shop.keeping, shop.path(name))
-    await page.get_by_label("Compact now").fill("order numbers")
+    await page.get_by_label("Focus", exact=True).fill("order numbers")
     await page.get_by_label("Key for the provider").fill(KEY)
     await page.get_by_role("button", name="Summarise older turns now").click()
     await expect(page.get_by_text("The summaries are made and stored")).to_be_visible()
@@ -379,6 +380,8 @@ async def test_everything_up_to_a_message_is_compacted(shop: Shop, open_at: Open
     await expect(page.get_by_text("The summaries are made and stored")).to_be_visible()
     (made,) = rest(shop.keeping, "/summaries", name)["data"]
     assert (made["first_index"], made["last_index"]) == (0, 6)
+    await expect(page.locator("#m6")).to_be_hidden()
+    await page.locator("#messages details.inside > summary").click()
     await expect(page.locator("#m6")).to_contain_text("in a summary")
 
 

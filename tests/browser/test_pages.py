@@ -94,7 +94,8 @@ async def test_a_conversation_is_titled_by_its_first_question(open_page: OpenPag
     title = await row.locator("[data-open]").inner_text()
     assert title.startswith("Question 1, order ORD-0001.")
     await row.get_by_role("link", name=title).click()
-    await expect(page.locator(".one-head .lead")).to_have_text(title)
+    await expect(page.locator("h1")).to_have_text(title)
+    await expect(page.locator(".id")).to_have_text(TRIP)
 
 
 async def test_words_of_a_summary_find_its_conversation(open_page: OpenPage) -> None:
@@ -120,13 +121,33 @@ async def test_the_operators_password_shows_one_tenant_after_the_other(open_page
     assert await page.get_by_text(OF_KEY).count() == 0
 
 
+async def test_conversations_that_a_view_cannot_show_are_said_to_exist_with_the_way_in(open_page: OpenPage) -> None:
+    page = await open_page("/ui/conversations")
+    await page.get_by_role("link", name="Sign in with a key or the operator's password").click()
+    await page.get_by_label("API key").fill(KEY)
+    await page.get_by_role("button", name="Sign in").click()
+    await page.wait_for_url("**/ui")
+    assert await page.locator(".banner").count() == 0, "who has a key is not told of others"
+    page = await open_page("/ui", visitor="operator")
+    await page.get_by_role("link", name="All tenants").click()
+    await expect(page.get_by_role("rowheader", name="key digest …")).to_be_visible()
+
+
+async def test_a_word_of_stenos_own_is_explained_where_the_focus_is(open_page: OpenPage) -> None:
+    page = await open_page("/ui", scripts=False)
+    meaning = page.get_by_text("Steno counts tokens itself.")
+    await expect(meaning).to_be_hidden()
+    await page.get_by_role("button", name="Calibration").focus()
+    await expect(meaning).to_be_visible()
+
+
 async def test_the_overview_says_what_was_saved(open_page: OpenPage) -> None:
     page = await open_page("/ui")
     saved = page.locator(".figures div", has_text="Tokens saved")
     await expect(saved).to_contain_text("% of")
-    assert await page.locator("svg.bars rect.saved").count() == 1, "all on one day"
+    assert await page.locator("svg.bars rect.saved").count() == 1, "all within an hour"
     await expect(page.get_by_role("heading", name="Calibration")).to_be_visible()
-    await page.get_by_text("Every day as a table").click()
+    await page.get_by_text("Every hour as a table").click()
     assert await page.locator("details table tbody tr").count() == 1
     await page.get_by_role("link", name="30 days").click()
     await page.wait_for_url("**days=30")

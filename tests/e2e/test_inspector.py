@@ -88,12 +88,15 @@ def pages(person: int) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("path", ["/", "/ui/conversations"])
-def test_who_looks_without_a_key_is_shown_where_those_with_one_are(path: str, used: Steno) -> None:
+@pytest.mark.parametrize("path", ["/", "/ui", "/ui/conversations"])
+def test_who_looks_without_a_key_is_told_of_conversations_of_keys_and_the_way_in(path: str, used: Steno) -> None:
+    told = "Conversations of API keys exist"
     with browser(used.url) as anonymous:
-        assert "signs in with that key" in anonymous.get(path).text
+        assert told in anonymous.get(path).text
+    with signed_in(used.url, KEYS[0]) as somebody:
+        assert told not in somebody.get(path).text
     with operator(used.url) as client:
-        assert "signs in with that key" not in client.get(path).text
+        assert "All tenants" in client.get(path).text
 
 
 def test_a_stranger_sees_on_the_landing_page_what_is_public_alone(used: Steno) -> None:

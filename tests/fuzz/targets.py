@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from app.api.pins import read_indexes
+from app.api.conversations import read_pins
 from app.compaction.budget import Shares, Window, budget_for
 from app.compaction.view import Altered, Conversation, View, whole
 from app.conversation.identity import Identity
@@ -116,7 +116,7 @@ def check_body(data: bytes, random: Random) -> None:
         assert left == expected or "added here" in known
         RawObject(found.with_status(b'"context_status":"full","context":{}'))
     _check_request(data)
-    _refused(lambda: read_indexes(data))
+    _refused(lambda: read_pins(data))
 
 
 def _is_plain(data: bytes) -> bool:

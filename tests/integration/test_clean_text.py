@@ -82,8 +82,8 @@ async def test_a_record_with_odd_names_is_added_once_however_often_it_is_written
     for _ in range(2):
         async with store.database.writing() as connection:
             await write_usage(connection, [given])
-    days = await store.rest(read_overview, ODD, 7)
-    assert sum(day.sums.calls for day in days.days) == 1
+    overview = await store.rest(read_overview, ODD, 7)
+    assert sum(each.sums.calls for each in overview.periods) == 1
 
 
 def test_what_can_be_stored_stays_as_it_is() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -165,14 +166,24 @@ async def test_the_overview_has_days_by_purpose_and_context_status_and_models(st
     await write(store, [summary, replace(priced(11), status=500, cost=None)])
     await put(store, NOON)
     found = await store.rest(read_overview, TENANT, 7)
-    assert {(each.purpose, each.context_status): each.sums.calls for each in found.days} == {
+    assert {(each.purpose, each.context_status): each.sums.calls for each in found.periods} == {
         ("message", "full"): 5,
         ("message", "summarized"): 6,
         ("summary", None): 1,
     }
-    sums = add_sums(each.sums for each in found.days)
+    sums = add_sums(each.sums for each in found.periods)
     assert (sums.prompt, sums.failed, sums.priced) == (sum(100 + number for number in range(12)), 1, 11)
     assert [(each.key, each.sums.messages.calls) for each in found.models] == [("gpt-4o-mini", 6), ("gpt-4o", 5)]
+
+
+async def test_the_overview_of_one_day_has_the_hours_of_the_last_24(store: Store) -> None:
+    await write(store, [priced(number) for number in range(3)])
+    (hour,) = {each.start for each in (await store.rest(read_overview, TENANT, 1)).periods}
+    now = int(hour.timestamp() * 1000) + DAY // 48
+    for back in (DAY - DAY // 24, DAY):
+        await put(store, now - back)
+    periods = (await store.rest(read_overview, TENANT, 1)).periods
+    assert {each.start for each in periods} == {hour, hour - timedelta(hours=23)}
 
 
 async def test_what_was_saved_is_the_same_by_day_by_model_by_conversation_and_in_all(store: Store) -> None:
@@ -196,7 +207,7 @@ async def test_what_was_saved_is_the_same_by_day_by_model_by_conversation_and_in
     told = await store.rest(read_report, TENANT, 0, 1 << 50, by="model")
     pages = [await store.rest(read_records, TENANT, f"c{name}", Paging(1, order="desc")) for name in range(3)]
     in_parts = (
-        [each.sums for each in found.days],
+        [each.sums for each in found.periods],
         [told.sums.messages, told.sums.summaries],
         [part for group in told.groups for part in (group.sums.messages, group.sums.summaries)],
         [part for page in pages for part in (page.sums.messages, page.sums.summaries)],

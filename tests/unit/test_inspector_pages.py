@@ -1,4 +1,4 @@
-"""How the pages write numbers and draw bars."""
+"""How the pages write numbers, names and addresses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from app.inspector import formats
 from app.inspector.pages import address, segment
-from app.inspector.sawtooth import HEIGHT, stacked
+from app.store import UsageSum
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -26,7 +26,16 @@ def test_a_number_is_written_in_three_digits(number: int | None, written: str) -
 
 @pytest.mark.parametrize(
     ("amount", "written"),
-    [(None, "\N{EN DASH}"), (0, "0.00"), (0.00123, "0.0012"), (0.5, "0.500"), (12.345, "12.35"), (4_321.9, "4,322")],
+    [
+        (None, "\N{EN DASH}"),
+        (0, "0.00"),
+        (0.00123, "0.0012"),
+        (0.5, "0.500"),
+        (12.345, "12.35"),
+        (4_321.9, "4,322"),
+        (-0.5, "-0.500"),
+        (-1e-9, "0.00"),
+    ],
 )
 def test_money_has_two_digits_that_say_something(amount: float | None, written: str) -> None:
     assert formats.money(amount) == written
@@ -47,19 +56,15 @@ def test_a_time_is_told_in_its_largest_unit(seconds: int, written: str) -> None:
     assert formats.ago(NOW - timedelta(seconds=seconds), NOW) == written
 
 
+def test_an_amount_in_dollars_has_their_sign() -> None:
+    assert [formats.money(amount, formats.DOLLARS) for amount in (0.5, -0.0452)] == ["$0.500", "-$0.0452"]
+    assert formats.currency_of(UsageSum(priced=2, list_priced=1, billed=1)) == formats.DOLLARS
+    assert formats.currency_of(UsageSum(priced=2, list_priced=1)) == "", "the operator's own prices have no currency"
+
+
 def test_a_digest_is_shortened_and_a_name_is_not() -> None:
-    assert formats.digest("0123456789abcdef0123456789abcdef") == "01234567"
-    assert formats.digest("anonymous") == "anonymous"
-
-
-def test_bars_stand_on_each_other_and_the_highest_fills_the_drawing() -> None:
-    chart = stacked([("a", "A", {"low": 1.0, "high": 3.0}), ("b", "B", {}), ("c", "C", {"high": 2.0})], ("low", "high"))
-    assert (chart.top, chart.kinds, chart.first, chart.last) == (4.0, ["low", "high"], "a", "c")
-    low, high = chart.bars[0].pieces
-    assert (low.y + low.height, high.y, high.height) == (HEIGHT, 0, low.y)
-    assert [len(bar.pieces) for bar in chart.bars] == [2, 0, 1]
-    assert chart.bars[2].pieces[0].height == HEIGHT / 2
-    assert stacked([], ("low",)).bars == []
+    assert formats.tenant("0123456789abcdef0123456789abcdef") == "key digest …cdef"
+    assert formats.tenant("anonymous") == "anonymous"
 
 
 def test_an_address_holds_whatever_a_client_named() -> None:

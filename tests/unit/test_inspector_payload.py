@@ -1,17 +1,29 @@
-"""The payload put together again, and the client's request as a command: letter by letter, honest about the rest."""
+"""The fates of messages, the payload put together again, and the client's request as a command."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from app.compaction.prompts import chunk_text
 from app.formats.registry import FORMATS
-from app.inspector.landing import curl_of
-from app.inspector.payload import GLANCE, LONGEST, Entry, entry_of, places_of, said_in, stretches_of
+from app.inspector.payload import (
+    GLANCE,
+    LONGEST,
+    Entry,
+    curl_of,
+    entry_of,
+    fate_of,
+    folded,
+    message_count,
+    places_of,
+    said_in,
+    stretches_of,
+)
 from app.store import StoredMessage
 from tests.unit.conversations import chunk, conversation, turns
 
@@ -48,18 +60,6 @@ def entries_of(parts: Any, archived: Any, chunks: Any) -> list[Entry]:
     return [entry_of(place, archived, chunks, BY_NAME) for place in places_of(parts)]
 
 
-def test_only_what_stands_on_the_page_is_looked_up() -> None:
-    places = places_of(PARTS)
-    assert len(places) == 8
-    assert stretches_of(places) == [(-1, -1), (6, 8)]
-    assert stretches_of(places[6:7]) == [(7, 7)]
-    whole = [
-        {"kind": "instructions", "messages": 2, "tokens": 5},
-        {"kind": "verbatim", "first_index": 0, "last_index": 3},
-    ]
-    assert stretches_of(places_of(whole)) == [(-2, -1), (0, 3)]
-
-
 def test_each_part_is_shown_as_it_went_or_said_to_be_a_shape() -> None:
     entries = entries_of(PARTS, ARCHIVED, {CHUNK.id: CHUNK})
     shown = [(each.kind, each.index, each.said and each.said.text, bool(each.note)) for each in entries]
@@ -85,9 +85,9 @@ def test_a_summary_that_is_gone_is_no_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("format_", "sent", "text", "calls"),
+    ("format_", "sent", "text"),
     [
-        ("chat_completions", said("hello"), "hello", ()),
+        ("chat_completions", said("hello"), "hello"),
         (
             "chat_completions",
             {
@@ -96,17 +96,16 @@ def test_a_summary_that_is_gone_is_no_error() -> None:
                 "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}],
             },
             "f({})",
-            ("f",),
         ),
-        ("messages", '"Be brief."', "Be brief.", ()),
-        ("messages", {"role": "user", "content": [{"type": "text", "text": "hi"}]}, "hi", ()),
-        ("responses", {"instructions": "Be brief."}, "Be brief.", ()),
-        ("responses", {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}, "f({})", ("f",)),
+        ("messages", '"Be brief."', "Be brief."),
+        ("messages", {"role": "user", "content": [{"type": "text", "text": "hi"}]}, "hi"),
+        ("responses", {"instructions": "Be brief."}, "Be brief."),
+        ("responses", {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}, "f({})"),
     ],
 )
-def test_a_message_is_read_whatever_its_format(format_: str, sent: Any, text: str, calls: tuple[str, ...]) -> None:
+def test_a_message_is_read_whatever_its_format(format_: str, sent: Any, text: str) -> None:
     found = said_in(stored(0, sent, format_=format_), BY_NAME)
-    assert (found.text, found.calls, found.left) == (text, calls, 0)
+    assert (found.text, found.left) == (text, 0)
 
 
 @pytest.mark.parametrize("sent", ['{"role": 3', "[]", '{"role": "user", "content": 7e999}'])
@@ -143,3 +142,63 @@ def test_the_end_of_a_command_is_found_in_one_pass_however_long_the_text_makes_i
     text = "STENO_BODY" + "_" * 2_000_000
     command = curl_of("http://127.0.0.1:1", FORMATS[0], "c", text.encode())
     assert command.endswith(f"\n{text}\n{text}_\n")
+
+
+def part(kind: str, first: int, last: int, tokens: int = 10, **more: Any) -> dict[str, Any]:
+    return {"kind": kind, "first_index": first, "last_index": last, "tokens": tokens, **more}
+
+
+COVERED = [
+    {"kind": "instructions", "messages": 1, "tools_tokens": 0, "tokens": 5},
+    part("summarized", 0, 9, 60, summary_id="chk_1"),
+    part("carried", 4, 4, 12),
+    part("pruned", 10, 11, 0, by="pruned"),
+    part("pinned", 2, 3, 30),
+    {"kind": "recalled", "messages": [7], "tokens": 40},
+    part("masked", 12, 12, 8),
+    part("verbatim", 13, 20, 300),
+]
+
+
+def test_every_message_has_a_fate() -> None:
+    assert message_count(COVERED) == 21
+    kinds = [fate_of(COVERED, index).kind for index in range(21)]
+    assert (
+        kinds == ["summarized"] * 4 + ["carried"] + ["summarized"] * 5 + ["pruned"] * 2 + ["masked"] + ["verbatim"] * 8
+    )
+
+
+def test_a_message_beside_its_summary_keeps_the_summarys_name() -> None:
+    carried = fate_of(COVERED, 4)
+    assert (carried.kind, carried.summary_id) == ("carried", "chk_1")
+
+
+def test_copies_and_quotes_are_said_beside_what_became_of_the_message() -> None:
+    fates = [fate_of(COVERED, index) for index in range(21)]
+    assert [index for index, fate in enumerate(fates) if fate.pinned] == [2, 3]
+    assert [index for index, fate in enumerate(fates) if fate.recalled] == [7]
+    assert fates[2].kind == "summarized"
+
+
+def test_stretches_join_end_to_end_and_bear_each_token_once() -> None:
+    stretches = stretches_of(COVERED)
+    assert stretches[0].first == 0
+    assert stretches[-1].last == 20
+    assert all(after.first == before.last + 1 for before, after in pairwise(stretches))
+    assert sum(stretch.tokens for stretch in stretches) == 60 + 12 + 8 + 300
+
+
+def test_a_run_of_verbatim_messages_is_one_stretch() -> None:
+    (stretch,) = stretches_of([COVERED[0], part("verbatim", 0, 5, 70)])
+    assert (stretch.first, stretch.last, stretch.count, stretch.tokens) == (0, 5, 6, 70)
+    assert stretch.fate.word == "verbatim"
+
+
+def test_a_conversation_without_messages_has_no_stretches() -> None:
+    assert stretches_of([COVERED[0]]) == []
+    assert message_count([]) == 0
+
+
+def test_messages_inside_a_summary_fold_into_one_row_until_one_stands_beside_it() -> None:
+    rows = [(group[0].first, group[-1].last) for group in folded(stretches_of(COVERED))]
+    assert rows == [(0, 3), (4, 4), (5, 9), (10, 11), (12, 12), (13, 20)]

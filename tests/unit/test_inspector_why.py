@@ -8,7 +8,7 @@ import pytest
 
 from app.compaction.chunks import Outcome
 from app.compaction.fallback import StepName
-from app.inspector.conversation import explained, meanings
+from app.inspector.why import explained, meanings
 
 PARTS = [
     {"kind": "instructions", "messages": 1, "tools_tokens": 0, "tokens": 60},

@@ -1,6 +1,8 @@
-"""Signing in and out, and the tenant that an operator looks at."""
+"""Signing in and out, and the operator's page of all tenants."""
 
 from __future__ import annotations
+
+from math import ceil
 
 import structlog
 from fastapi import APIRouter, Request
@@ -8,22 +10,21 @@ from fastapi.responses import Response
 from msgspec.structs import replace
 
 from app.errors import InvalidCredentials, MissingCredentials, OriginNotAllowed
+from app.http import credentials
 from app.http.asgi import peer_of
 from app.http.headers import value_of
+from app.inspector.formats import counted
 from app.inspector.session import Session
 from app.inspector.visits import (
     Inspector,
-    NoSuchPage,
     PageRoute,
     TheForm,
     TheInspector,
     TheVisit,
-    client_of,
-    forget,
+    no_such_page,
     read_form,
     redirected,
     remember,
-    too_many_guesses,
 )
 from app.proxy.router import LISTENER
 from app.store.conversations import is_tenant, read_tenants
@@ -41,11 +42,19 @@ async def show_sign_in(inspector: TheInspector) -> Response:
 @router.post("/ui/sign-in")
 async def sign_in(request: Request, inspector: TheInspector) -> Response:
     """Sign in with a key, which becomes its tenant at once and is not kept, or with the operator's password."""
-    _refuse_other_pages(request)
-    scope, address, guesses = request.scope, client_of(request), inspector.guesses
+    scope, guesses, authenticator = request.scope, inspector.guesses, inspector.services.authenticator
+    origin, host = value_of(scope["headers"], b"origin"), value_of(scope["headers"], b"host")
+    # Without a session there is nothing to bind the form to, and no other page should sign anybody in.
+    if origin is not None and origin.partition("://")[2] != host:
+        raise OriginNotAllowed("Sign in on Steno's own page.", "origin")
+    address = credentials.client_of(scope["headers"], peer_of(scope), authenticator.trusted_proxies)
     if seconds := guesses.wait(address):
         guesses.count(address)
-        return too_many_guesses(inspector, seconds)
+        wait = counted(ceil(seconds / 60), "minute")
+        problem = f"Too many keys and passwords from your address were wrong. Wait {wait}."
+        answer = inspector.pages.page("sign_in.html", {"problem": problem}, 429)
+        answer.headers["retry-after"] = str(ceil(seconds))
+        return answer
     given = (await read_form(request)).get("key", "").strip()
     if scope.get(LISTENER) != "callers" and inspector.sessions.accepts(given):
         log.info("operator signed in", address=address)
@@ -54,7 +63,7 @@ async def sign_in(request: Request, inspector: TheInspector) -> Response:
         if not given:
             raise MissingCredentials("Paste a key or the operator's password first.")
         header = (b"authorization", b"Bearer " + given.encode())
-        identity = inspector.services.authenticator.identify([*scope["headers"], header], peer_of(scope))
+        identity = authenticator.identify([*scope["headers"], header], peer_of(scope))
     except (MissingCredentials, InvalidCredentials) as error:
         status = 400 if isinstance(error, MissingCredentials) else error.status
         return inspector.pages.page("sign_in.html", {"problem": error.message}, status)
@@ -73,9 +82,8 @@ def _signed_in(request: Request, inspector: Inspector, session: Session) -> Resp
 
 @router.post("/ui/sign-out")
 async def sign_out(request: Request, _: TheForm) -> Response:
-    """Sign out: the browser forgets the cookie."""
     answer = redirected("/ui/sign-in")
-    forget(request, answer)
+    remember(request, answer, None)
     return answer
 
 
@@ -83,26 +91,13 @@ async def sign_out(request: Request, _: TheForm) -> Response:
 async def list_tenants(visit: TheVisit) -> Response:
     """Page of the tenants that an operator may look at."""
     if not visit.session.operator:
-        raise NoSuchPage
+        raise no_such_page()
     return visit.page("tenants.html", tenants=await visit.services.store.rest(read_tenants))
 
 
 @router.post("/ui/tenants")
 async def choose_tenant(request: Request, visit: TheVisit, form: TheForm) -> Response:
-    if not visit.session.operator:
-        raise NoSuchPage
     chosen = form.get("tenant", "")
-    if chosen not in {each.id for each in await visit.services.store.rest(read_tenants)}:
-        raise NoSuchPage
-    answer = redirected("/ui")
-    remember(request, answer, visit.inspector.sessions.seal(replace(visit.session, tenant=chosen)))
-    return answer
-
-
-def _refuse_other_pages(request: Request) -> None:
-    """Refuse a form of another page: without a session there is nothing to bind it to, and nobody else should sign
-    anybody in. Raises `OriginNotAllowed`."""
-    headers = request.scope["headers"]
-    origin, host = value_of(headers, b"origin"), value_of(headers, b"host")
-    if origin is not None and origin.partition("://")[2] != host:
-        raise OriginNotAllowed("Sign in on Steno's own page.", "origin")
+    if not visit.session.operator or not await visit.services.store.rest(is_tenant, chosen):
+        raise no_such_page()
+    return _signed_in(request, visit.inspector, replace(visit.session, tenant=chosen))

@@ -1,0 +1,122 @@
+"""`/`: what to paste into a client, and whether Steno works. A stranger sees no more of that than `/readyz` says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from app.inspector.visits import PageRoute, SignInNeeded, TheInspector, Visit, base_for_clients, visit_of
+from app.providers.model_listings import ListingRefused, ModelListing
+from app.providers.providers import Provider
+from app.proxy.router import LISTENER
+from app.settings import DEFAULT_UPSTREAM
+from app.settings.checks import Finding
+from app.store import StoreUnavailable, Wanted
+from app.store.calibrations import read_models_used
+from app.store.conversations import search_conversations
+from app.store.histories import find_titles
+
+LATEST = 6
+MOST_MODELS = 12
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@router.get("/")
+async def show_setup(request: Request, inspector: TheInspector) -> Response:
+    base, services = base_for_clients(request), inspector.services
+    shown: dict[str, Any] = {
+        "ways": [
+            ("openai", "OpenAI: chat completions and responses", "OPENAI_BASE_URL", f"{base}/v1"),
+            ("anthropic", "Anthropic: messages, Claude Code", "ANTHROPIC_BASE_URL", base),
+            ("named", "With the conversation's id in the path", "", f"{base}/c/MY-CONVERSATION/v1"),
+        ],
+        "database": services.store.state,
+        "tokenizer": "estimated by bytes" if services.estimator.heuristics else "exact",
+    }
+    try:
+        visit = await visit_of(request, inspector)
+    except (SignInNeeded, StoreUnavailable):
+        return inspector.pages.page("setup_outside.html", shown)
+    return visit.page(
+        "setup.html",
+        **shown,
+        has_all=request.scope.get(LISTENER) != "callers",
+        findings=_findings(visit) if visit.sees_server else [],
+        upstreams=[_upstream(provider) for provider in services.providers.all],
+        **await _stored(visit),
+    )
+
+
+def _findings(visit: Visit) -> list[Finding]:
+    """Problems that are known without asking anybody, in the words of `steno doctor`."""
+    store, found = visit.services.store, list(visit.inspector.findings)
+    if store.reason is not None:
+        text = f"The database {store.place} cannot be used: {store.reason}"
+        found.insert(0, Finding("problem", "database", text, "Requests are served un-compacted; it is tried again."))
+    elif store.not_written is not None:
+        text = f"The database {store.place} can be read and not written: {store.not_written}"
+        found.insert(0, Finding("problem", "database", text, store.remedy or ""))
+    return found
+
+
+def _upstream(provider: Provider) -> dict[str, str]:
+    state, text = _state(provider)
+    return {
+        "name": provider.name,
+        "base_url": provider.settings.base_url,
+        "formats": ", ".join(each.name.replace("_", " ") for each in provider.formats),
+        # The end of a client's base URL that has its requests sent there.
+        "path": "/v1" if provider.name == DEFAULT_UPSTREAM else f"/u/{provider.name}/v1",
+        "state": state,
+        "text": text,
+    }
+
+
+def _state(provider: Provider) -> tuple[str, str]:
+    """State of an upstream by how it answered when it was last asked for its models."""
+    match provider.windows.listings.latest_outcome:
+        case None:
+            return "unknown", "not asked for its models"
+        case ModelListing(models=models):
+            return "ok", f"lists {len(models)} models" if models else "answers, lists no models"
+        case ListingRefused(wants_key=True):
+            return "ok", "answers; lists its models to keys only"
+        case ListingRefused(status=status):
+            return "warning", f"answers with status {status} to the question for its models"
+        case error:
+            return "problem", error.message
+
+
+async def _stored(visit: Visit) -> dict[str, Any]:
+    """Values from the database; none while it is away."""
+    try:
+        latest = await visit.find(
+            search_conversations, Wanted(status="summarized"), "updated", limit=LATEST, after=None
+        )
+        return {
+            "windows": _windows(visit, await visit.find(read_models_used)),
+            "latest": latest.data,
+            "titles": await visit.find(find_titles, [each.id for each in latest.data]),
+            "others_exist": await visit.others_exist(),
+        }
+    except StoreUnavailable:
+        return {"windows": _windows(visit, ()), "latest": [], "titles": {}, "others_exist": False}
+
+
+def _windows(visit: Visit, used: Sequence[str]) -> dict[str, Any]:
+    """Windows of the models that the tenant used, the latest first; the others are counted by their source."""
+    known = visit.services.providers.known(visit.tenant, used)
+    rows, others = list[tuple[str, str, Any]](), Counter[str]()
+    for name in dict.fromkeys([*used, *known]):
+        for provider in known.get(name, ()):
+            window = provider.windows.window_of(name, visit.tenant)
+            if name in used[:MOST_MODELS] or (not used and len(rows) < MOST_MODELS):
+                rows.append((name, provider.name, window))
+            else:
+                others[window.source] += 1
+    return {"rows": rows, "others": others}

@@ -1,0 +1,209 @@
+"""The chart of tokens: requests from the ledger, and where its lines, marks and numbers stand."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from app.inspector.token_chart import BAND, LABELS_APART, ChartedRequest, Compaction, TokenChart, chart_of, requests_of
+from app.store import StoredUsage, UsageRecord
+from app.tokens.usage import DecisionRecord, SummaryStats, Tokens
+
+AT = datetime(2026, 11, 22, tzinfo=UTC)
+DECIDED = DecisionRecord(window=8_000, limit=7_600, trigger=5_320, actions=("summarized",), waited_seconds=2.5)
+
+
+def call(place: int, request: str, purpose: Any = "message", **changes: Any) -> StoredUsage:
+    record = UsageRecord(
+        tenant="t",
+        id=f"{place:04d}",
+        conversation_id="c",
+        request_id=request,
+        turn=1,
+        purpose=purpose,
+        upstream="default",
+        model="m",
+        estimated=6_000 if purpose == "message" else None,
+        forwarded=2_500 if purpose == "message" else None,
+        saved=0,
+        tokens=Tokens(prompt=2_510),
+        price=None,
+        cost=0.5,
+        status=200,
+        context_status="summarized",
+        decided=DECIDED if purpose == "message" else None,
+        made=None if purpose == "message" else SummaryStats(1.5, 4_000, 500, f"chk_{place}"),
+    )
+    return StoredUsage(replace(record, **changes), AT + timedelta(seconds=place))
+
+
+def test_a_request_is_one_point_with_what_was_decided_for_it() -> None:
+    (request,) = requests_of([call(0, "a")], 1, 10)
+    assert (request.sent, request.forwarded, request.record.tokens.prompt, request.trigger, request.window) == (
+        6_000,
+        2_500,
+        2_510,
+        5_320,
+        8_000,
+    )
+    assert (request.actions, request.waited, request.compactions) == (("summarized",), 2.5, ())
+
+
+def test_its_summaries_are_one_compaction_with_all_they_took() -> None:
+    (request,) = requests_of([call(0, "a", "summary"), call(1, "a", "summary"), call(2, "a")], 1, 10)
+    (made,) = request.compactions
+    assert (made.before, made.after, made.replaced, made.summaries) == (6_000, 2_500, 8_000, 1_000)
+    assert (made.made, made.seconds, made.cost, made.ahead) == (2, 2.5, "$1.00", False)
+    assert request.cost == "$1.50"
+
+
+def test_a_compaction_begins_at_the_previous_payload_with_the_new_messages() -> None:
+    """What is quoted in this payload alone is no part of what was before."""
+    again = [call(0, "a"), call(1, "b", "summary"), call(2, "b", estimated=7_000, forwarded=2_900)]
+    (made,) = requests_of(again, 2, 10)[1].compactions
+    assert (made.before, made.after) == (2_500 + 1_000, 2_900)
+
+
+def test_summaries_for_later_requests_spare_this_one_nothing() -> None:
+    (request,) = requests_of([call(0, "a"), call(1, "a", "background")], 1, 10)
+    (made,) = request.compactions
+    assert (made.before, made.after, made.ahead, made.seconds) == (2_500, 2_500, True, 1.5)
+
+
+def test_calls_whose_summary_was_not_kept_are_counted_as_failed() -> None:
+    failed = SummaryStats(1.5, 4_000)
+    (request,) = requests_of([call(0, "a", "summary", made=failed), call(1, "a")], 1, 10)
+    (made,) = request.compactions
+    assert (made.made, made.calls, made.before) == (0, 1, 2_500)
+
+
+def test_of_a_request_that_was_sent_again_the_last_call_counts() -> None:
+    (request,) = requests_of([call(0, "a", status=400, forwarded=7_000), call(1, "a")], 1, 10)
+    assert (request.record.status, request.forwarded) == (200, 2_500)
+
+
+def test_requests_are_numbered_to_the_last_one_whatever_is_left_out() -> None:
+    requests = requests_of([call(place, f"r{place}") for place in reversed(range(5))], 12, 3)
+    assert [(request.number, request.record.request_id) for request in requests] == [(10, "r2"), (11, "r3"), (12, "r4")]
+
+
+def test_calls_of_a_request_that_was_never_answered_are_no_point() -> None:
+    assert requests_of([call(0, "a", "summary")], 1, 10) == []
+
+
+def test_a_record_of_an_earlier_release_has_its_sizes_alone() -> None:
+    (request,) = requests_of([call(0, "a", decided=None)], 1, 10)
+    assert (request.trigger, request.window, request.actions) == (None, None, ())
+
+
+def request(number: int, sent: int, forwarded: int | None = None, **changes: Any) -> ChartedRequest:
+    known: dict[str, Any] = {"trigger": 5_600, "limit": 7_600, "window": 8_000} | changes
+    return ChartedRequest(number, AT, call(0, "a").record, sent, sent if forwarded is None else forwarded, "", **known)
+
+
+def made(before: int, after: int, **changes: Any) -> Compaction:
+    known: dict[str, Any] = {"replaced": before - after + 500, "summaries": 500, "made": 1, "calls": 1, "ahead": False}
+    return Compaction(before=before, after=after, **(known | {"seconds": 3.2, "cost": ""} | changes))
+
+
+def drawn(*requests: ChartedRequest) -> TokenChart:
+    chart = chart_of(requests)
+    assert chart is not None
+    return chart
+
+
+def heights(points: str) -> list[float]:
+    return [float(point.split(",")[1]) for point in points.split()]
+
+
+def test_the_mark_of_a_compaction_stands_at_its_request_from_before_to_after() -> None:
+    chart = drawn(
+        request(1, 3_000), request(2, 6_000, 2_500, compactions=(made(6_000, 2_500),)), request(3, 6_500, 3_000)
+    )
+    (mark,) = chart.marks
+    assert mark.x == chart.columns[1].x
+    assert mark.upper == chart.columns[1].sent_at
+    assert mark.lower == chart.columns[1].forwarded_at
+    assert mark.label == "6k → 2.5k"
+
+
+def test_numbers_of_compactions_never_stand_on_each_other() -> None:
+    chart = drawn(*(request(i, 6_000, 2_500, compactions=(made(6_000, 2_500),)) for i in range(1, 30)))
+    assert len(chart.marks) == 29
+    labelled = [mark.x for mark in chart.marks if mark.label]
+    assert labelled[0] == chart.marks[0].x
+    assert min(right - left for left, right in pairwise(labelled)) >= LABELS_APART
+
+
+def test_summaries_made_ahead_are_marked_where_they_were_made_without_a_fall() -> None:
+    ahead = made(3_000, 3_000, ahead=True, replaced=2_000)
+    (mark,) = drawn(request(1, 3_000, compactions=(ahead,))).marks
+    assert (mark.upper, mark.label) == (mark.lower, "2k → 500")
+
+
+def test_a_trigger_that_changes_is_drawn_in_steps_and_one_that_is_not_known_leaves_a_gap() -> None:
+    chart = drawn(
+        request(1, 4_000), request(2, 4_000, trigger=4_000), request(3, 4_000, trigger=None), request(4, 4_000)
+    )
+    assert chart.steps["trigger"].count("M") == 2
+    assert chart.steps["trigger"].count("V") == 1
+
+
+def test_a_short_conversation_is_not_flattened_by_a_large_window() -> None:
+    chart = drawn(request(1, 300, window=200_000, trigger=140_000), request(2, 600, window=200_000, trigger=140_000))
+    assert min(heights(chart.sent)) < 50
+    assert (chart.lines, chart.above) == ((), "trigger 140k, window 200k")
+
+
+def test_a_history_far_beyond_the_window_breaks_the_axis_and_keeps_its_true_height() -> None:
+    chart = drawn(request(1, 7_000), request(2, 30_000, 6_000), request(3, 36_800, 6_500))
+    assert chart.broken_at is not None
+    assert [tick.label for tick in chart.y_ticks] == ["0", "5k", "10k", "15k", "20k", "36.8k"]
+    *_, below, top = chart.y_ticks
+    assert top.at == 0 < BAND < chart.broken_at < below.at
+    first, second, third = heights(chart.sent)
+    assert third == top.at < second < chart.broken_at < first, "none is clipped, and none stands for another"
+    assert chart.columns[1].forwarded_at < 80, "the rest is not flattened"
+
+
+def test_the_requests_that_are_shown_are_named() -> None:
+    chart = drawn(*(request(number, 6_000) for number in range(201, 401)))
+    assert [chart.x_ticks[0].label, chart.x_ticks[-1].label] == ["201", "400"]
+    places = [tick.at for tick in chart.x_ticks]
+    assert min(right - left for left, right in pairwise(places)) > 7, "no number stands on another"
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3_000_000),
+            st.integers(0, 3_000_000),
+            st.none() | st.integers(1, 2_000_000),
+            st.none() | st.integers(1, 2_000_000),
+        ),
+        min_size=1,
+        max_size=60,
+    )
+)
+def test_everything_is_inside_the_chart(requests: list[tuple[int, int, int | None, int | None]]) -> None:
+    shown = [
+        request(
+            number,
+            sent,
+            forwarded,
+            trigger=trigger,
+            window=window,
+            compactions=(made(sent + forwarded, forwarded),) if number % 7 == 0 else (),
+        )
+        for number, (sent, forwarded, trigger, window) in enumerate(requests, 1)
+    ]
+    chart = drawn(*shown)
+    at = [float(number) for point in chart.area.split() for number in point.split(",")[1:]]
+    at += heights(chart.sent) + [tick.at for tick in chart.y_ticks] + [h for mark in chart.marks for h in mark[1:3]]
+    assert all(0 <= height <= 100 for height in at)
+    assert all(0 <= column.x <= 100 for column in chart.columns)
