@@ -8,13 +8,16 @@ from contextlib import contextmanager
 from email.utils import formatdate
 from functools import lru_cache
 from time import time
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from starlette.types import Message, Receive, Scope, Send
 
 from app.errors import BodyTooLarge, RequestTimedOut, StenoError
 from app.http.headers import Headers, value_of
 from app.http.own_headers import REQUEST_ID
+
+if TYPE_CHECKING:
+    from app.http.cycle import Cycle
 
 CONNECTION = "steno.connection"
 """Scope key: the server's side of the request, where the server is ours."""
@@ -25,40 +28,6 @@ AUTHORITY = "steno.authority"
 """Scope key: the host in a target that is a whole URL, None for a path. The server sets it."""
 HANDSHAKE = "steno.handshake"
 """Scope key: true if the request asks for a WebSocket. Our server alone knows: it takes offers out of the headers."""
-
-
-class Connection(Protocol):
-    """Abilities of our server's side of a request that need no messages."""
-
-    @property
-    def task(self) -> asyncio.Task[Any] | None:
-        """Task in which the request is served."""
-        ...
-
-    @property
-    def is_stalled(self) -> bool:
-        """True if the client has not taken what was written before; an answer waits for that."""
-        ...
-
-    def when_left(self, leave: Callable[[], None] | None) -> None:
-        """Set the callback for a client that leaves before its answer has ended; called at once if it has left."""
-        ...
-
-    def whole_body(self) -> bytes | None:
-        """Return the body, once, if all of it has arrived."""
-        ...
-
-    def hold_head(self) -> None:
-        """Hold the answer's head for the piece that comes next, which is there already: one packet instead of two."""
-        ...
-
-    def go_on(self, piece: bytes, *, ends: bool) -> None:
-        """Send more of an answer that has begun."""
-        ...
-
-    def answer(self, status: int, headers: Headers, body: bytes) -> None:
-        """Send the whole answer at once, in one packet if it is short. `headers` have its length."""
-        ...
 
 
 class ClientDisconnected(Exception):
@@ -83,7 +52,7 @@ async def read_body(
     at_most: int,
     seconds: float,
     count: Callable[[int], None] = lambda _: None,
-    connection: Connection | None = None,
+    connection: Cycle | None = None,
 ) -> bytes:
     """Return the whole body, at once where the connection has it; `count` is given its bytes, and may raise.
 
@@ -202,7 +171,7 @@ class Signature:
 class ClientAnswer:
     """One answer to the client."""
 
-    def __init__(self, send: Send, signature: Signature | None = None, connection: Connection | None = None) -> None:
+    def __init__(self, send: Send, signature: Signature | None = None, connection: Cycle | None = None) -> None:
         self._send = send
         self._signature = signature
         self.connection = connection

@@ -28,8 +28,8 @@ _ZERO = ord("0")
 
 
 class Cycle(RequestResponseCycle):
-    """Request and its answer (`asgi.Connection`). Unlike uvicorn's own it checks a head as a whole, and makes
-    nothing that most requests never ask for."""
+    """Request and its answer. Unlike uvicorn's own it checks a head as a whole, makes nothing that most requests never
+    ask for, and can be asked without messages: for a body that is there, and to send what an answer consists of."""
 
     logger = logging.getLogger("uvicorn.error")
     disconnected = False
@@ -79,6 +79,7 @@ class Cycle(RequestResponseCycle):
             self._event.set()
 
     def whole_body(self) -> bytes | None:
+        """Return the body, once, if all of it has arrived."""
         if self.more_body or self.disconnected or self.waiting_for_100_continue:
             return None
         if self.flow.read_paused:  # As `receive` does: because of what was just taken.
@@ -89,6 +90,7 @@ class Cycle(RequestResponseCycle):
         return body
 
     def when_left(self, leave: Callable[[], None] | None) -> None:
+        """Set the callback for a client that leaves before its answer has ended; called at once if it has left."""
         self._leave = leave
         if leave is not None and self.disconnected:
             leave()
@@ -101,13 +103,16 @@ class Cycle(RequestResponseCycle):
             self._leave()
 
     def hold_head(self) -> None:
+        """Hold the answer's head for the piece that comes next, which is there already: one packet instead of two."""
         self._holds_head = True
 
     @property
     def is_stalled(self) -> bool:
+        """True if the client has not taken what was written before; an answer waits for that."""
         return self.flow.write_paused
 
     def answer(self, status: int, headers: Headers, body: bytes) -> None:
+        """Send a whole answer, in one packet if it is short. `headers` have its length."""
         if self.response_started:
             raise RuntimeError("The answer has begun already.")
         if self.disconnected:
@@ -162,6 +167,7 @@ class Cycle(RequestResponseCycle):
         return name == b"connection" and b"close" in [token.strip() for token in value.lower().split(b",")]
 
     def go_on(self, piece: bytes, *, ends: bool) -> None:
+        """Send more of an answer that has begun."""
         if self.disconnected:
             return
         if self.response_complete or not self.response_started:

@@ -10,7 +10,6 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -35,23 +34,8 @@ class DecodedTooLarge(Exception):
     """Raised when more bytes would come of a body than are allowed."""
 
 
-class _Decompressor(Protocol):
-    """A decompressor as Python's own are, but for zlib's."""
-
-    @property
-    def eof(self) -> bool: ...
-
-    @property
-    def needs_input(self) -> bool: ...
-
-    @property
-    def unused_data(self) -> bytes: ...
-
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
-
-
 class _Inflater:
-    """zlib's, with the interface of the others. What begins like no zlib stream is raw, as some clients send it."""
+    """zlib's, with the interface of zstd's. What begins like no zlib stream is raw, as some clients send it."""
 
     def __init__(self, bits: int) -> None:
         self._bits = bits
@@ -78,11 +62,12 @@ class _Inflater:
         return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
 
 
-def _unzstd() -> _Decompressor:
+def _unzstd() -> zstd.ZstdDecompressor:
     return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW_LOG})
 
 
-_KINDS: dict[str, Callable[[], _Decompressor]] = {
+Decompressor = _Inflater | zstd.ZstdDecompressor
+_KINDS: dict[str, Callable[[], Decompressor]] = {
     "gzip": partial(_Inflater, _GZIP),
     "x-gzip": partial(_Inflater, _GZIP),
     "deflate": partial(_Inflater, _ZLIB),
@@ -93,12 +78,12 @@ _KINDS: dict[str, Callable[[], _Decompressor]] = {
 class Decoder:
     """One encoding, undone as its bytes arrive."""
 
-    def __init__(self, make: Callable[[], _Decompressor], at_most: int) -> None:
+    def __init__(self, make: Callable[[], Decompressor], at_most: int) -> None:
         """Bound the decoded bytes to `at_most`."""
         self._make = make
         self._left = at_most
         self._members = 0
-        self._inner: _Decompressor | None = None
+        self._inner: Decompressor | None = None
 
     def fed(self, data: bytes) -> Iterator[bytes]:
         """The decoded pieces of further bytes, each when it is asked for. Raises `UndecodableBody`,
@@ -128,14 +113,14 @@ class Decoder:
             if not inner.eof and inner.needs_input:
                 return
 
-    def _next(self) -> _Decompressor:
+    def _next(self) -> Decompressor:
         self._members += 1
         if self._members > MOST_MEMBERS:
             raise UndecodableBody(f"It has more than {MOST_MEMBERS} parts.")
         self._inner = self._make()
         return self._inner
 
-    def _decompressed(self, inner: _Decompressor, data: bytes) -> bytes:
+    def _decompressed(self, inner: Decompressor, data: bytes) -> bytes:
         try:
             piece = inner.decompress(data, PIECE_BYTES)
         except (zlib.error, zstd.ZstdError) as error:

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.http.pool import Pool
+from app.http.upstream import Pool
 from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.histories import chat, long_history

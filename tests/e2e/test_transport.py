@@ -19,7 +19,7 @@ import uvloop
 
 from app.errors import StenoError, UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
 from app.http import connection as connections
-from app.http import pool
+from app.http import upstream as upstreams
 from app.http.headers import new_instance
 from app.http.upstream import Upstream, UpstreamAnswer
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, closed_port, open_stream_head, stream_head
@@ -140,8 +140,8 @@ def test_an_idle_connection_expires(scripted: ScriptedProvider, tell: Tell, monk
 def test_each_request_has_a_connection_and_only_so_many_stay_idle_for_long(
     scripted: ScriptedProvider, tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "MOST_IDLE", 2)
-    monkeypatch.setattr(pool, "SURPLUS_SECONDS", 0.2)
+    monkeypatch.setattr(upstreams, "MOST_IDLE", 2)
+    monkeypatch.setattr(upstreams, "SURPLUS_SECONDS", 0.2)
     scripted.default = (0.1, answer())
 
     async def story(upstream: Upstream) -> None:
@@ -482,14 +482,14 @@ async def test_an_address_that_leads_nowhere_costs_a_head_start(monkeypatch: pyt
             await asyncio.sleep(60)
         return socket.socket()
 
-    monkeypatch.setattr(pool, "_connected", connected)
-    monkeypatch.setattr(pool, "HEAD_START", 0.05)
+    monkeypatch.setattr(upstreams, "_connected", connected)
+    monkeypatch.setattr(upstreams, "HEAD_START", 0.05)
     addresses: Any = ["refused", "black hole", "there", "too late"]
-    (await pool._first_of(addresses)).close()
+    (await upstreams._first_of(addresses)).close()
     assert tried == ["refused", "black hole", "there"]
     with pytest.raises(ConnectionRefusedError):
-        await pool._first_of(["refused", "refused"])  # type: ignore[list-item]
-    dialled = asyncio.create_task(pool._first_of(["black hole", "black hole"]))  # type: ignore[list-item]
+        await upstreams._first_of(["refused", "refused"])  # type: ignore[list-item]
+    dialled = asyncio.create_task(upstreams._first_of(["black hole", "black hole"]))  # type: ignore[list-item]
     await asyncio.sleep(0.1)
     dialled.cancel()
     await asyncio.wait({dialled})
@@ -499,7 +499,7 @@ async def test_an_address_that_leads_nowhere_costs_a_head_start(monkeypatch: pyt
 
 def test_families_of_addresses_alternate() -> None:
     addresses = [(10, "a"), (10, "b"), (2, "c"), (2, "d"), (10, "e")]
-    assert [name for _, name in pool._alternating(addresses)] == ["a", "c", "b", "d", "e"]
+    assert [name for _, name in upstreams._alternating(addresses)] == ["a", "c", "b", "d", "e"]
 
 
 @pytest.fixture(scope="module")
@@ -545,7 +545,8 @@ def test_tls_names_the_host_and_speaks_http_1(
     tell: Tell, authority: Path, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
     context = ssl.create_default_context(cafile=str(authority / "c"))
-    monkeypatch.setattr(pool, "trust", lambda: context)
+    monkeypatch.setattr("httpx2.create_ssl_context", lambda **_: context)
+    upstreams.trust.cache_clear()
     seen: list[Any] = []
 
     async def story(upstream: Upstream) -> None:
@@ -553,13 +554,14 @@ def test_tls_names_the_host_and_speaks_http_1(
 
     with over_tls(authority, seen) as port:
         tell(f"https://{host}:{port}", story)
+    upstreams.trust.cache_clear()
     assert seen[:2] == ["localhost" if host == "localhost" else None, "http/1.1"]
 
 
 def test_an_authority_that_is_not_the_systems_is_not_trusted_whatever_the_environment_says(
     tell: Tell, authority: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool.trust.cache_clear()
+    upstreams.trust.cache_clear()
     monkeypatch.setenv("SSL_CERT_FILE", str(authority / "c"))
     seen: list[Any] = []
 
@@ -576,7 +578,7 @@ def test_a_certificate_for_another_host_is_not_trusted(
     tell: Tell, authority: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = ssl.create_default_context(cafile=str(authority / "c"))
-    monkeypatch.setattr(pool, "trust", lambda: context)
+    monkeypatch.setattr(upstreams, "trust", lambda: context)
 
     async def story(upstream: Upstream) -> None:
         with pytest.raises(UpstreamUnreachable):

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import asyncpg
 import pytest
 
-from app.http.pool import Pool
+from app.http.upstream import Pool
 from lab.simulator import Simulator
 from tests.e2e import running
 from tests.e2e.histories import chat, turns

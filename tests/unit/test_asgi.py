@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from starlette.types import Message
@@ -56,7 +57,7 @@ async def unheard() -> Message:
     raise AssertionError("Nobody need listen.")
 
 
-async def served(connection: Told, work: Callable[[ClientAnswer], Awaitable[None]]) -> None:
+async def served(connection: Any, work: Callable[[ClientAnswer], Awaitable[None]]) -> None:
     async def sent(_: Message) -> None: ...
 
     answer = ClientAnswer(sent, connection=connection)
@@ -65,13 +66,13 @@ async def served(connection: Told, work: Callable[[ClientAnswer], Awaitable[None
             await work(answer)
 
 
-def leave(connection: Told) -> None:
+def leave(connection: Any) -> None:
     assert connection.leave is not None
     connection.leave()
 
 
 async def test_nothing_is_left_of_a_cancellation_that_the_work_made_something_else_of() -> None:
-    connection = Told()
+    connection: Any = Told()
 
     async def swallows(answer: ClientAnswer) -> None:
         leave(connection)
@@ -95,7 +96,7 @@ async def test_nothing_is_left_of_a_cancellation_that_the_work_made_something_el
 
 async def test_a_server_that_stops_is_heard_although_the_client_leaves_at_the_same_moment() -> None:
     async def serve() -> None:
-        connection = Told()
+        connection: Any = Told()
 
         async def leave_and_stop(answer: ClientAnswer) -> None:
             leave(connection)
@@ -110,7 +111,7 @@ async def test_a_server_that_stops_is_heard_although_the_client_leaves_at_the_sa
 
 
 async def test_the_work_ends_with_a_client_that_leaves() -> None:
-    connection = Told()
+    connection: Any = Told()
 
     async def work(answer: ClientAnswer) -> None:
         leave(connection)
@@ -130,7 +131,8 @@ async def test_nothing_is_done_for_a_client_that_left_before() -> None:
 
 
 async def test_work_goes_on_though_the_client_leaves_after_the_end_of_its_answer() -> None:
-    connection, tidied = Told(), False
+    connection: Any = Told()
+    tidied = False
 
     async def work(answer: ClientAnswer) -> None:
         nonlocal tidied
@@ -145,11 +147,12 @@ async def test_work_goes_on_though_the_client_leaves_after_the_end_of_its_answer
 
 
 async def test_a_body_that_is_here_is_taken_at_once_and_within_the_same_limits() -> None:
+    connection: Any = Told()
     counted: list[int] = []
-    assert await read_body(unheard, [], 9, 5, counted.append, Told()) == b"all of it"
+    assert await read_body(unheard, [], 9, 5, counted.append, connection) == b"all of it"
     assert counted == [9]
     with pytest.raises(BodyTooLarge):
-        await read_body(unheard, [], 8, 5, counted.append, Told())
+        await read_body(unheard, [], 8, 5, counted.append, connection)
 
 
 def test_an_answer_is_signed_once_with_what_it_lacks() -> None:
@@ -178,7 +181,8 @@ async def test_a_whole_answer_has_the_same_headers_at_once_as_in_messages(header
         messages.append(message)
 
     statuses: list[int] = []
-    connection, signature = Told(), Signature("req_1", shared, statuses.append)
+    connection: Any = Told()
+    signature = Signature("req_1", shared, statuses.append)
     at_once, in_messages = ClientAnswer(sent, signature, connection), ClientAnswer(sent, signature)
     await at_once.whole(201, headers, b"{}")
     assert messages == []
@@ -195,7 +199,7 @@ async def test_an_answer_goes_in_messages_where_it_has_to_wait() -> None:
     async def sent(message: Message) -> None:
         messages.append(message)
 
-    connection = Told()
+    connection: Any = Told()
     connection.is_stalled = True
     await ClientAnswer(sent, Signature("req_1", [], unwatched), connection).whole(200, [], b"{}")
     assert connection.answered is None
@@ -212,7 +216,7 @@ async def test_pieces_go_on_at_once_where_the_client_takes_them_and_wait_where_i
     async def sent(message: Message) -> None:
         messages.append(message)
 
-    connection = Told()
+    connection: Any = Told()
     answer = ClientAnswer(sent, None, connection)
     await answer.start(200, [])
     await answer.body(b"")

@@ -6,8 +6,7 @@ import httpx2 as httpx
 import pytest
 
 from app.errors import UpstreamUnreachable
-from app.http.pool import host_and_port
-from app.http.upstream import Upstream
+from app.http.upstream import Upstream, host_and_port
 
 
 @pytest.mark.parametrize(
@@ -21,7 +20,7 @@ from app.http.upstream import Upstream
     ],
 )
 def test_a_base_url_is_shown_by_host_and_port(base_url: str, expected: str) -> None:
-    assert host_and_port(httpx.URL(base_url)) == expected
+    assert "{}:{}".format(*host_and_port(httpx.URL(base_url))) == expected
 
 
 async def test_an_unreachable_provider_is_named_by_host_and_port() -> None:

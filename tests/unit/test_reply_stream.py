@@ -14,8 +14,7 @@ from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.sse import event
 from app.http.connection import Connection, Exchange, Timeouts
 from app.http.http1 import RequestHead
-from app.http.pool import Pool
-from app.http.upstream import UpstreamAnswer, arrived_part, arrived_whole, is_over
+from app.http.upstream import Pool, UpstreamAnswer, arrived_part, arrived_whole, is_over
 from app.proxy.reply import FRAMES_AT_ONCE, relay_stream, start_stream
 
 PLAIN = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n"
