@@ -14,14 +14,14 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 44_731,
+    "app": 44_626,
     "app/cli": 2_645,
     "app/compaction": 10_223,
     "app/conversation": 2_074,
-    "app/http": 3_031,
+    "app/http": 2_946,
     "app/inspector": 2_470,
     "app/providers": 1_796,
-    "app/proxy": 3_007,
+    "app/proxy": 2_990,
     "app/api": 2_797,
     "app/runtime": 592,
     "app/settings": 1_844,
@@ -33,7 +33,7 @@ LINES = {
     "lab": 10_304,
 }
 """Lines of Python by folder, at most."""
-FILES = 203
+FILES = 202
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12

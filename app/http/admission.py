@@ -218,7 +218,6 @@ class HostPolicy:
         return given
 
     def _check_navigation(self, headers: Headers) -> None:
-        """Check a request without a named page: only a link that somebody follows comes so from another site."""
         if value_of(headers, b"sec-fetch-dest") != "document":
             raise OriginNotAllowed(
                 "A page of another site may not have this loaded. If it is yours, let it fetch it, and add its origin"
@@ -238,7 +237,6 @@ class HostPolicy:
 
 
 def _is_of_this_machine(origin: str) -> bool:
-    """True if it is a page that this machine serves, or a program that is installed on it."""
     found = _ORIGIN.fullmatch(origin)
     if found is None:
         return False
@@ -268,7 +266,6 @@ def check_type(headers: Headers, *, json_only: bool) -> None:
 
 
 def is_preflight(method: str, headers: Headers) -> bool:
-    """True if a browser asks what a page may send."""
     return method == "OPTIONS" and value_of(headers, b"access-control-request-method") is not None
 
 
@@ -325,7 +322,6 @@ def fits_host(name: str, allowed: Iterable[str]) -> bool:
 
 
 def _plain(name: str) -> str:
-    """Write a name in lower case, without brackets and the dot of the root."""
     return name.lower().removesuffix(".").strip("[]")
 
 

@@ -157,7 +157,6 @@ class Signature:
         return kept
 
     def on(self, send: Send) -> Send:
-        """Sign the messages of an application that sends its own."""
 
         async def signed(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -179,7 +178,6 @@ class ClientAnswer:
         self.ended = False
 
     def hold_head(self) -> None:
-        """Hold the head, which is not sent yet, for the piece that comes at once after it."""
         if self.connection is not None:
             self.connection.hold_head()
 

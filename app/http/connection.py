@@ -74,7 +74,6 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.writelines(pieces)
 
     def hold(self) -> None:
-        """Takes no more bytes from the network for now."""
         if not self._held:
             self._held = True
             self._transport.pause_reading()
@@ -97,7 +96,6 @@ class Connection(asyncio.BufferedProtocol):
         self._freed(self)
 
     def abort(self) -> None:
-        """Closes at once, whatever was not written or read."""
         self._ended(ConnectionAbortedError("It was closed here."))
         if self._transport is not None:
             self._transport.abort()
@@ -187,7 +185,6 @@ class Exchange:
 
     @property
     def is_silent(self) -> bool:
-        """Whether not one byte of an answer came."""
         return not self._reading.began
 
     async def send(self, written: WrittenHead, content: bytes | AsyncIterator[bytes]) -> None:
@@ -229,7 +226,6 @@ class Exchange:
 
     @property
     def is_over(self) -> bool:
-        """Whether the answer is complete, and all of its body was taken."""
         return self._reading.complete and not self._reading.unread
 
     def remainder(self) -> bytes | None:
@@ -304,7 +300,6 @@ class Exchange:
                 await content.aclose()
 
     async def _pass_on(self, length: int | None, content: AsyncIterator[bytes]) -> bool:
-        """Send the body on; return whether all of it went up."""
         sent = 0
         async for piece in content:
             if not piece:

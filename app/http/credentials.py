@@ -55,12 +55,10 @@ def sends_key(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def without_keys(query: bytes) -> bytes:
-    """The query's other parameters, as they are."""
     return b"&".join(given for given in query.split(b"&") if _parameter(given)[0] not in QUERY_KEYS)
 
 
 def keys_alone(query: bytes) -> bytes:
-    """The query's keys, as they are, without the other parameters."""
     return b"&".join(given for given in query.split(b"&") if _parameter(given)[0] in QUERY_KEYS)
 
 
@@ -70,7 +68,6 @@ def _parameter(given: bytes) -> tuple[bytes, bytes]:
 
 
 def decoded(text: bytes) -> bytes:
-    """Text of a query without its escapes."""
     return unquote_to_bytes(text.replace(b"+", b" "))
 
 
@@ -145,7 +142,6 @@ def client_of(headers: Iterable[tuple[bytes, bytes]], peer: str, trusted: Sequen
 
 
 def read_address(named: str) -> Address | None:
-    """Address that a text names; None if it names none."""
     named = named.strip().strip('"')
     with_port = _WITH_PORT.fullmatch(named)
     try:

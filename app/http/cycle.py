@@ -74,7 +74,6 @@ class Cycle(RequestResponseCycle):
         return self._event
 
     def wake(self) -> None:
-        """Wake whoever receives: something came, or nothing more will."""
         if self._event is not None:
             self._event.set()
 
@@ -233,7 +232,6 @@ class KnownHead:
         return digits if digits.isdigit() and digits[0] != _ZERO else None
 
     def scope(self, length: bytes) -> dict[str, Any]:
-        """Scope of a request with this head and a body of this length."""
         headers = self._headers.copy()
         headers[self._place] = (b"content-length", length)
         # What one request changes of it is no other one's.

@@ -132,7 +132,6 @@ class Decoder:
 
 
 def encodings_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Values of all `content-encoding` headers, as one list."""
     return b",".join([value for name, value in headers if name == b"content-encoding"]).decode("latin-1")
 
 

@@ -91,12 +91,10 @@ def shadowed_by(name: bytes) -> bytes | None:
 
 
 def shown(name: bytes) -> str:
-    """A header's name as an error quotes it."""
     return name[:LONGEST_SHOWN].decode("latin-1")
 
 
 def value_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
-    """The first value of a header."""
     return next((value.decode("latin-1") for key, value in headers if key == name), None)
 
 
@@ -135,7 +133,6 @@ def for_summary(headers: Headers) -> Headers:
 
 
 def with_missing(headers: Headers, needed: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """The headers, with those that are missing added."""
     said = {name for name, _ in headers}
     return [*headers, *(header for header in needed if header[0] not in said)]
 
@@ -209,7 +206,6 @@ def new_instance() -> bytes:
 
 
 def hops_in(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
-    """Instances that a request came through, in order; values that name none are left out."""
     named = [value for name, value in headers if name == HOPS]
     if not named:
         return []
@@ -217,7 +213,6 @@ def hops_in(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
 
 
 def with_hop(headers: Iterable[tuple[bytes, bytes]], instance: bytes) -> list[tuple[bytes, bytes]]:
-    """The headers as they go up."""
     listed = list(headers)
     hops = hops_in(listed)
     kept = [header for header in listed if header[0] != HOPS]

@@ -27,7 +27,6 @@ class RunningServer:
 
     @property
     def url(self) -> str:
-        """Scheme, host and port, without a path."""
         return f"http://{self.host}:{self.port}"
 
     def start(self) -> None:

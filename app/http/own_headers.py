@@ -35,4 +35,7 @@ _REQUEST = re.compile(rb"req_[0-9a-f]{24}")
 
 def are_of_steno(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """True if another Steno behind this one answered with these headers: it may have done more."""
-    return any(name == REQUEST_ID and _REQUEST.fullmatch(value) for name, value in headers)
+    for name, value in headers:
+        if name == REQUEST_ID:
+            return _REQUEST.fullmatch(value) is not None
+    return False

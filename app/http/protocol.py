@@ -83,14 +83,12 @@ class Idle:
         return next(iter(self._until))
 
     def join(self, connection: StrictProtocol, seconds: float) -> None:
-        """Add a connection that is new, or begins to be idle: the latest."""
         self._until.pop(connection, None)
         self._until[connection] = connection.loop.time() + seconds
         if self._timer is None:
             self._timer = connection.loop.call_later(TICK_SECONDS, self._tick, connection.loop)
 
     def prolong(self, connection: StrictProtocol, seconds: float) -> None:
-        """Prolong a connection's time in its place."""
         if connection in self._until:
             self._until[connection] = connection.loop.time() + seconds
 
@@ -432,7 +430,6 @@ class StrictProtocol(HttpToolsProtocol):
 
 
 def protocol_within(receive_seconds: float, connections: int) -> type[HttpToolsProtocol]:
-    """Make the protocol that gives clients so many seconds, and serves so many connections."""
     bounds = {
         "header_seconds": receive_seconds,
         "stall_seconds": receive_seconds,

@@ -67,7 +67,6 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
 
     @lazy
     def window_asked(self) -> int | None:
-        """Window that its headers ask for; None if they do not."""
         return self.format.window_asked(self.headers)
 
     def allows(self, name: bytes) -> bool:
@@ -100,12 +99,10 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
         return head
 
     def header(self, name: bytes) -> str | None:
-        """First value of a header."""
         value = self._first.get(name)
         return None if value is None else value.decode("latin-1")
 
     def sent_any(self, names: frozenset[bytes]) -> bool:
-        """True if one of these headers was sent."""
         return not names.isdisjoint(self._first)
 
 
@@ -165,7 +162,6 @@ class Authenticator:
         return Identity(self.digests.tenant(b"\0".join(key.replace(b"\0", b"") for key in keys)), method)
 
     def is_local(self, headers: Iterable[tuple[bytes, bytes]], peer: str) -> bool:
-        """True if the request comes from this machine."""
         return is_from_this_machine(headers, peer, self.trusted_proxies)
 
     def _name_in(self, headers: Headers, peer: str) -> str | None:

@@ -85,7 +85,6 @@ def find_name(throttle: LogThrottle, wire: WireRequest, caller: Caller) -> str |
 
 
 def _name_readers(wire: WireRequest, caller: Caller) -> Iterator[Callable[[], str | None]]:
-    """Readers of the places for a name, the first choice first."""
     for header in HEADERS:
         if (value := caller.header(header)) is not None:
             yield partial(name_in_header, header.decode(), value)

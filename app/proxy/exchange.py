@@ -94,18 +94,15 @@ class RequestRecord:
     """True once it has waited for a summary: it is counted once."""
 
     def goes_to(self, provider: Provider, model: str | None = None) -> None:
-        """Note that it is about to be sent to a provider."""
         self.upstream, self.model, self.sent = provider.name, model and model[:LONGEST_MODEL], monotonic()
         if self.span is not None:
             self.span.names(self.model or "unknown", provider.host)
 
     def begins(self, status: int) -> None:
-        """Note that the client is sent a status."""
         self.status = status
         self.metrics.begun(self.route, status, monotonic() - self.arrived)
 
     def ends(self) -> None:
-        """Note that nothing more is sent to the client."""
         if self.status:
             self.metrics.request_seconds[self.route].observe(monotonic() - self.arrived)
         if self.span is not None:
@@ -168,7 +165,6 @@ class RequestRecord:
                 self.refused(answering)
 
     def refused(self, answering: UpstreamAnswer) -> None:
-        """Log a refusal of the provider, unless the request was simply sent once more without what it refused."""
         log.warning(
             "provider refused",
             request_id=self.request_id,
@@ -211,7 +207,6 @@ class RequestRecord:
             )
 
     def cut(self, error: StenoError) -> None:
-        """Log an answer that ended in its middle."""
         if self.span is not None:
             self.span.failed(error.code)
         if isinstance(error, _OF_PROVIDER):
@@ -281,7 +276,6 @@ class Call:
 
     @property
     def tokens(self) -> Tokens:
-        """Usage as far as it was reported."""
         return self.usage.tokens if self.usage else NOT_REPORTED
 
 
@@ -306,7 +300,6 @@ class Attempt:
 
     @property
     def tokens(self) -> int:
-        """Estimate of what is sent."""
         return self.request.forwarded(self.decision)
 
     def mark_refused(self) -> None:

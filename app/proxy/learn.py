@@ -158,7 +158,6 @@ def record_calls(services: Services, attempt: Attempt) -> None:
 def record_unread(
     exchange: Exchange, provider: Provider, model: str, call: Call, context_status: str, body: bytes
 ) -> None:
-    """Enter a call whose request passed un-compacted: its conversation is not known."""
     caller, size = exchange.caller, call.tokens.prompt or by_bytes(len(body))
     exchange.services.ledger.record(
         tenant=caller.tenant,

@@ -81,7 +81,6 @@ class Context(msgspec.Struct, frozen=True):
 
 
 def context_of(request: ChatRequest, decision: Decision) -> Context:
-    """Say what was done to the context of a request."""
     view = decision.view
     recalled = view.recalled if view else ()
     quoted = {index for part in recalled if isinstance(part, Recalled) for index in part.messages}
@@ -98,7 +97,6 @@ def context_of(request: ChatRequest, decision: Decision) -> Context:
 
 
 def status_member(decision: Decision) -> bytes:
-    """The JSON member `context_status`, which stands where an answer begins."""
     return b'"context_status":"%b"' % decision.status.encode()
 
 
@@ -336,7 +334,6 @@ async def relay_unread(exchange: Exchange, unread: Unread, *, remembers: bool) -
 
 
 def passing(entry: Uncompacted, formats: Iterable[WireFormat]) -> Reason:
-    """Return the reason why a post to this path passes."""
     if entry.reason is not Code.PATH_NOT_COMPACTED:
         return Reason(entry.reason)
     paths = ", ".join(format_.path.decode() for format_ in formats)

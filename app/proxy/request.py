@@ -112,7 +112,6 @@ async def plain_body(
 
 
 def _take(pieces: Iterator[bytes], most: int) -> bytes:
-    """Take the next pieces together, until they are so many bytes; nothing at the end."""
     taken, size = [], 0
     for piece in pieces:
         taken.append(piece)
@@ -387,7 +386,6 @@ class ModelLimits:
         return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, quiet, scale)
 
     def _log_guess(self, provider: Provider, model: str, window: Window) -> None:
-        """Log a guessed window, once for each model."""
         if (provider.name, model) not in self._guessed and len(self._guessed) < MOST_GUESSED:
             self._guessed.add((provider.name, model))
             log.warning(

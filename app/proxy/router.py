@@ -100,7 +100,7 @@ class Router:
     ) -> None:
         """Route requests. `verbose`: the log has a line for each chat request. `listener`: who comes this way; None
         where all do."""
-        self._own = _with_head(app)
+        self._own = app
         self._chat = chat
         self._counting = counting
         self._passthrough = passthrough
@@ -117,42 +117,39 @@ class Router:
         self._throttle = LogThrottle()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["raw_path"][:LONGEST_PATH].decode("latin-1")
+        path, method = scope["raw_path"][:LONGEST_PATH].decode("latin-1"), scope["method"]
         id_ = f"req_{token_hex(12)}"  # Of all calls that it leads to, too.
-        record = RequestRecord(id_, scope["method"], path, self._throttle, self._metrics, self._verbose)
-        scope[REQUEST] = record
-        try:
-            await self._serve(record, scope, receive, send)
-        finally:
-            record.ends()
-
-    async def _serve(self, record: RequestRecord, scope: Scope, receive: Receive, send: Send) -> None:
+        record = scope[REQUEST] = RequestRecord(id_, method, path, self._throttle, self._metrics, self._verbose)
         known: dict[str, Any] = scope.get(KNOWN, {})
         shared: Headers = []
         try:
-            admitted: Admitted | None = known.get("admitted")
-            if admitted is None:
-                known["admitted"] = admitted = self._admit(scope, shared)
-        except StenoError as error:
-            record.failed(error)
-            await ClientAnswer(send, Signature(record.request_id, shared, record.begins)).error(error)
-            return
-        app, headers = admitted.app, scope["headers"]
-        record.route = self._names.get(app, "passthrough")
-        signature = scope[SIGNATURE] = Signature(record.request_id, admitted.shared, record.begins)
-        scope[ROUTE] = admitted.route
-        if self._listener is not None:
-            scope[LISTENER] = self._listener
-        if admitted.page is not None and is_preflight(scope["method"], headers):
-            answer = ClientAnswer(send, signature)
-            await answer.start(204, preflight_headers(headers))
-            await answer.end()
-            return
-        if admitted.route is None:
-            # Not decoded: a conversation's id may hold a slash. Routes decode what they take from it.
-            scope["path"] = scope["raw_path"].decode("latin-1")
-            send = signature.on(send)
-        await app(scope, receive, send)
+            try:
+                admitted: Admitted | None = known.get("admitted")
+                if admitted is None:
+                    known["admitted"] = admitted = self._admit(scope, shared)
+            except StenoError as error:
+                record.failed(error)
+                await ClientAnswer(send, Signature(id_, shared, record.begins)).error(error)
+                return
+            record.route = self._names.get(admitted.app, "passthrough")
+            signature = scope[SIGNATURE] = Signature(id_, admitted.shared, record.begins)
+            scope[ROUTE] = admitted.route
+            if self._listener is not None:
+                scope[LISTENER] = self._listener
+            if admitted.page is not None and is_preflight(method, scope["headers"]):
+                answer = ClientAnswer(send, signature)
+                await answer.start(204, preflight_headers(scope["headers"]))
+                await answer.end()
+                return
+            if admitted.route is None:
+                # Not decoded: a conversation's id may hold a slash. Routes decode what they take from it.
+                scope["path"] = scope["raw_path"].decode("latin-1")
+                if method == "HEAD":  # The server leaves out the body.
+                    scope = {**scope, "method": "GET"}
+                send = signature.on(send)
+            await admitted.app(scope, receive, send)
+        finally:
+            record.ends()
 
     def _admit(self, scope: Scope, shared: Headers) -> Admitted:
         """Check a request's head. `shared` gets what lets a page read the answer, a refusal too. Raises the errors of
@@ -222,15 +219,6 @@ class Router:
             None if conversation is None else name_in_path(IN_PATH, conversation),
             None if upstream is None else unquote_to_bytes(upstream).decode("utf-8", "replace"),
         )
-
-
-def _with_head(app: ASGIApp) -> ASGIApp:
-    """Answer HEAD as GET: the server leaves out the body."""
-
-    async def get_for_head(scope: Scope, receive: Receive, send: Send) -> None:
-        await app({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope, receive, send)
-
-    return get_for_head
 
 
 def counts_forwarded(headers: Headers) -> bool:

@@ -57,7 +57,6 @@ class Services:
     """Tracer; None if no traces are wanted."""
 
     async def erase(self, tenant: str) -> None:
-        """Erase all that is stored of a tenant."""
         erased = Erased(tenant)
         self.conversations.forget(erased)
         await self.providers.forget(tenant)

@@ -89,12 +89,10 @@ class EarlyStream:
         await relay_stream(self._exchange, StreamedAnswer(answering, chunks), editor, learns=True)
 
     async def fail(self, error: StenoError) -> None:
-        """End the stream with an error of Steno's own."""
         await self._end_waiting()
         await self._end_with(self._request.format.answers.error_frame(error))
 
     async def cancel(self) -> None:
-        """Stop writing, because the client left."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
@@ -116,12 +114,10 @@ class EarlyStream:
         await self._keep_alive(self._answered)
 
     async def _keep_alive(self, until: asyncio.Future[Any]) -> None:
-        """Send a keep-alive each time nothing was sent for a while."""
         while not (await asyncio.wait({until}, timeout=self._exchange.caller.longest_silence()))[0]:
             await self._exchange.client.body(self._events.keep_alive())
 
     async def _end_waiting(self) -> None:
-        """Return once all that stands before the answer was written."""
         if not self._answered.done():
             self._answered.set_result(None)
         await self._task
