@@ -97,7 +97,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
             services, await split_body(services, caller, body), caller, request_id, remember=False
         )
     await count_messages(services, tenant, chat.conversation, chat.prompt)
-    decision = chat.with_output_limits(await services.compactor.dry_run(chat).simulate(summaries=True))
+    decision = chat.with_output_limits(await services.compactor.dry_run(chat).prepare())
     budget = chat.budget
     return PlanOut(
         format=format_.name,

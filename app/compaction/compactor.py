@@ -141,8 +141,11 @@ class Compactor:
         be sent without."""
         return Preparation(request, self, announce, monotonic() + request.wait_seconds, may_postpone)
 
-    def dry_run(self, request: ChatRequest) -> Preparation:
-        return Preparation(request, DryRun(self._leased, self._room, self._recall), may_postpone=True)
+    def dry_run(self, request: ChatRequest, *, compacts: bool = True) -> Preparation:
+        """Return a request's preparation that changes nothing. `compacts`: due summaries are imagined, for which the
+        store has to answer."""
+        parts = DryRun(self._leased, self._room, self._recall)
+        return Preparation(request, parts, may_postpone=True, compacts=compacts)
 
     async def make_ahead(self, request: ChatRequest, target: int) -> None:
         await self.for_request(request).make_ahead(target)
@@ -259,6 +262,8 @@ class Preparation:
     may_postpone: bool = False
     waits: bool = True
     """False if another process's compaction is not waited for: no request needs it yet."""
+    compacts: bool = True
+    """False if no summary is made, though one be due."""
     is_refused: bool = False
     """True if the provider refused the request for its size."""
     announced: CompactionStart | None = None
@@ -280,7 +285,8 @@ class Preparation:
     # The ways
 
     async def prepare(self) -> Decision:
-        """Choose the payload for an answer. Due masks are set and due summaries made before."""
+        """Choose the payload for an answer. Due masks are set and due summaries made before. A dry run that compacts
+        raises `StoreUnavailable`."""
         if (early := decide_at_once(self.request)) is not None:
             return await self._without_due_thinking(early)
         for status in REFUSABLE:
@@ -290,7 +296,7 @@ class Preparation:
         try:
             await self._read()
             await self._mask()
-            while not self.state.is_settled or self._is_unfinished():
+            while self.compacts and (not self.state.is_settled or self._is_unfinished()):
                 compaction = await self._compact()
                 self._tried.append(compaction)
                 if not _should_replan(compaction):
@@ -298,6 +304,8 @@ class Preparation:
                 await self._read()
                 await self._mask()
         except StoreUnavailable:
+            if self.parts.is_dry_run and self.compacts:
+                raise
             self._tried.append(Compaction((), Outcome.STORE_AWAY))
         if self.is_without_store:
             self._state = await self._compute(self._remembered)
@@ -306,22 +314,6 @@ class Preparation:
         if not self.is_refused:
             decision = await self._recall(decision)
         return await self._without_due_thinking(decision)
-
-    async def simulate(self, *, summaries: bool) -> Decision:
-        """Decide as a dry run, by one look at the store. With `summaries` those that are due are imagined, which raises
-        `StoreUnavailable` without the database."""
-        if (early := decide_at_once(self.request)) is not None:
-            return await self._without_due_thinking(early)
-        try:
-            await self._read()
-            await self._mask()
-            if summaries and not self.state.is_settled:
-                self._tried.append(await self._compact())
-        except StoreUnavailable:
-            if summaries:
-                raise
-            return Decision(None, why=because(Code.STORAGE))
-        return await self._without_due_thinking(await self._recall(await self._compute(self._choose)))
 
     async def recover(self) -> Decision:
         """Decide again after a refusal for the size, by the request's corrected budget: without a summary where that

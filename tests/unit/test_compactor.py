@@ -37,8 +37,6 @@ from tests.unit.conversations import (
 )
 from tests.unit.worlds import AWAY, Then, World, asked
 
-SIMULATED = methodcaller("simulate", summaries=True)
-LOOKED_AT = methodcaller("simulate", summaries=False)
 AHEAD = methodcaller("make_ahead", 500)
 
 QUESTION = message("user", "the last question")
@@ -76,10 +74,9 @@ MASKS = Policy(mask=MaskPolicy(), cost_gate=None, recall=None)
 # Without anything to do
 
 
-@pytest.mark.parametrize("mode", [Preparation.prepare, SIMULATED, LOOKED_AT])
-def test_under_the_trigger_nothing_is_asked_for(mode: Any) -> None:
+def test_under_the_trigger_nothing_is_asked_for() -> None:
     world = World()
-    assert world.decide(asked(SHORT), mode) is UNTOUCHED
+    assert world.decide(asked(SHORT)) is UNTOUCHED
     assert world.names == []
 
 
@@ -480,29 +477,23 @@ def test_a_store_that_goes_away_while_others_are_waited_for_is_done_without() ->
 # Dry runs
 
 
-def test_a_dry_run_says_what_would_be_made_by_one_look_at_the_store() -> None:
-    world = World()
-    decision = world.decide(asked(LONG), SIMULATED)
-    assert world.names == ["read_prefix", "summary_options", "lately", "read_first_chunks", "make"]
-    assert (decision.status, len(decision.made)) == ("summarized", 1)
-
-
 def test_a_dry_run_tells_the_summary_that_the_background_would_make() -> None:
     world = World({"lately": COMES_BACK, "make": Compaction((STORED,))}, is_dry_run=True)
-    decision = world.decide(asked(LONG), SIMULATED, may_postpone=True)
+    decision = world.decide(asked(LONG), may_postpone=True)
     assert (decision.made, decision.why) == ((STORED,), because(Code.SUMMARY_IN_BACKGROUND))
 
 
 def test_what_is_only_looked_at_is_decided_by_what_is_stored() -> None:
     world = World()
-    assert world.decide(asked(LONG), LOOKED_AT).view is None
-    assert world.names == ["read_prefix"]
+    assert world.decide(asked(LONG), compacts=False).view is None
+    assert "make" not in world.names
 
 
-def test_a_look_goes_on_without_the_store_and_a_plan_does_not() -> None:
-    assert World({"read_prefix": AWAY}).decide(asked(LONG), LOOKED_AT).why == because(Code.STORAGE)
+def test_a_dry_run_that_compacts_needs_the_store() -> None:
+    away = World({"read_prefix": AWAY}, is_dry_run=True)
+    assert away.decide(asked(LONG), compacts=False).why == because(Code.STORAGE)
     with pytest.raises(StoreUnavailable):
-        World({"read_prefix": AWAY}).decide(asked(LONG), SIMULATED)
+        away.decide(asked(LONG))
 
 
 # On demand
