@@ -237,7 +237,7 @@ def completed_calls(messages: Sequence[Message]) -> Iterator[CompletedCall]:
             results = ((spoken, effect, message.text, False),) if effect else ()
         else:
             results = (
-                (index - caller.distance, effect_of(call), result.text, result.has_failed)
+                (index - caller.distance, effect_of(call.name, _arguments(call)), result.text, result.has_failed)
                 for result, caller, call in zip(
                     message.results, message.callers, calls_of(messages, index), strict=False
                 )
@@ -270,10 +270,6 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
     return arguments if isinstance(arguments, dict) else {"": call.arguments}
 
 
-def effect_of(call: ToolCall) -> ToolEffect:
-    return _effect(call.name, _arguments(call))
-
-
 def _effect_of_text(text: str) -> ToolEffect | None:
     """Effect of the call that an assistant's text ends with: a fence with a command, or tags such as `<read_file>`,
     `<function=bash>` and `<invoke name="bash">`."""
@@ -290,10 +286,10 @@ def _effect_of_text(text: str) -> ToolEffect | None:
         return None
     head, _, rest = text[start : last.start()].partition(">")
     members = _MEMBER.findall(rest[:LONGEST_MEMBERS])
-    return _effect(_WORDS.findall(head)[-1], {named or name: value.strip() for name, named, value in members})
+    return effect_of(_WORDS.findall(head)[-1], {named or name: value.strip() for name, named, value in members})
 
 
-def _effect(tool: str, arguments: Mapping[str, Any]) -> ToolEffect:
+def effect_of(tool: str, arguments: Mapping[str, Any]) -> ToolEffect:
     texts = {name: value for name, value in arguments.items() if isinstance(value, str)}
     path = next((_path(texts[name]) for name in _LISTS["path_arguments"] if name in texts), "")
     command = next((arguments[name] for name in _LISTS["command_arguments"] if arguments.get(name)), None)

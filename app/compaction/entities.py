@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -169,17 +168,16 @@ def _size(text: str) -> int:
 
 
 def _read(messages: Sequence[Message], turns: Sequence[int]) -> tuple[list[_Extracted], dict[str, float]]:
-    own = dict(authored_text(messages))
-    failed = set[int]()
+    own, reader = dict(authored_text(messages)), _MessageReader()
     extracted, worth = list[_Extracted](), dict[str, float]()
-    left, fields = MOST_CHARACTERS, 0
+    fields = 0
     for index in reversed(range(len(messages))):
         message, calls = messages[index], calls_of(messages, index)
         results = zip(calls, message.results, strict=False)
-        failed |= {id(call) for call, said in results if call and (said.has_failed or reports_error(said.text))}
+        reader.failed |= {id(call) for call, said in results if call and (said.has_failed or reports_error(said.text))}
         if message.sealed or message.kind is Kind.INSTRUCTIONS:
             continue
-        reader = _MessageReader(failed, left, turns[index] if turns else 0)
+        reader.uses, reader.extracted, reader.turn = {}, [], turns[index] if turns else 0
         reader.read(message, calls, own.get(index, ()))
         recency = (len(messages) + index) / (2 * len(messages))
         for value, use in reader.uses.items():
@@ -189,21 +187,21 @@ def _read(messages: Sequence[Message], turns: Sequence[int]) -> tuple[list[_Extr
             fields += max(1, len(each.record.fields))
             if fields <= MOST_FIELDS:
                 extracted.append(each)
-        left = reader.left
     return extracted[::-1], worth
 
 
 class _MessageReader:
-    def __init__(self, failed: AbstractSet[int], left: int, turn: int) -> None:
-        self._failed = failed
-        self.left = left
-        self._turn = turn
+    def __init__(self) -> None:
+        self.left = MOST_CHARACTERS
+        self.failed = set[int]()
+        """`id` of each call that failed."""
+        self.turn = 0
         self.uses: dict[str, float] = {}
         self.extracted: list[_Extracted] = []
-        self._place = _ARGUMENT
 
     def read(self, message: Message, calls: Sequence[ToolCall | None], own: Iterable[str]) -> None:
         """`calls`: those that returned its results; `own`: what the user wrote of the message."""
+        self._place = _ARGUMENT
         for call in (*message.calls, *message.settled):
             self._call(call)
         self._place = _USER
@@ -213,8 +211,7 @@ class _MessageReader:
         for text, number in zip(message.texts, message.owners or (0,) * len(message.texts), strict=False):
             caller = calls[number] if calls and number >= 0 else None
             owner = self._name_of_call(caller) if caller else ""
-            content = self._parsed(text)
-            if content is None:
+            if (content := self._parsed(text)) is None:
                 self._prose(text, owner)
             else:
                 self._content(content, owner)
@@ -239,7 +236,7 @@ class _MessageReader:
         arguments = self._parsed(call.arguments)
         if not isinstance(arguments, dict):
             self._prose(call.arguments, "")
-        elif id(call) not in self._failed and (name := self._name_of_call(call)) != word(call.name):
+        elif id(call) not in self.failed and (name := self._name_of_call(call)) != word(call.name):
             self._add(name, self._fields(arguments, name, 0) if _name(arguments) else ())
         self.left -= len(call.arguments)
 
@@ -266,7 +263,7 @@ class _MessageReader:
             self._add(owner or "list", others)
 
     def _field(self, label: str, value: str, note: str = "") -> Field:
-        return Field(label, value, note, turn=self._turn)
+        return Field(label, value, note, turn=self.turn)
 
     def _fields(self, content: Mapping[str, Any], name: str, depth: int) -> Iterator[Field]:
         own = _words(name)

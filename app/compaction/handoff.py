@@ -18,17 +18,17 @@ from app.compaction.chunks import SummaryChunk
 from app.compaction.records import Record, merge_ranked, merge_records, parse_record
 from app.compaction.user_words import line_of
 from app.conversation.client_context import without_context
-from app.conversation.messages import History, Kind, Message, tool_name
+from app.conversation.messages import History, Kind, tool_name
 from app.conversation.quoting import as_block
 
 ROOM = 60_000
 """Characters of the messages under the latest turns, from the last one back. What the last turn begins with, and the
 first one of those that no summary stands for, are shown in any case."""
+_USERS = frozenset({Kind.USER, Kind.CLIENT})
 LONGEST_TEXTS = {Kind.USER: 16_000, Kind.RESULT: 1_000}
 LONGEST_TEXT = 4_000
 """Characters of one text of a message, by its kind, and of any other: more is cut out of its middle."""
-LONGEST_FAILURE = 4_000
-LONGEST_PLAN = 8_000
+LONGEST_FAILURE, LONGEST_PLAN = 4_000, 8_000
 MOST_ENTRIES = 64
 """Entries about the state of the work."""
 
@@ -55,20 +55,17 @@ def handoff(about: Mapping[str, object], chunks: Sequence[SummaryChunk], history
     covered = chunks[-1].last_index + 1 if chunks else 0
     section = partial(_section, history)
     work = agent_progress(history, len(history), LONGEST_PLAN)
+    values = merge_records(merge_ranked([[*map(parse_record, chunk.values)] for chunk in chunks]), Record.joined)
     sections = {
         "Goal and state": "\n\n".join(map(_notes, chunks)) or NO_SUMMARY,
         "What the user said": _list(USER_WORDS, [line_of(said) for chunk in chunks for said in chunk.user_words]),
-        "Exact values": _list(VALUES, [record.line for record in _records(chunks)]),
+        "Exact values": _list(VALUES, [record.line for record in values.values()]),
         "State of the work": _list(STATE, [whole for _, whole in islice(work, MOST_ENTRIES)]),
         "Last failure": _last_failure(history, section),
         "Latest turns": "\n\n".join((*_latest(history, section, covered), LAST_ANSWER)) if history else absent,
     }
     written = (f"## {heading}\n\n{text}" for heading, text in sections.items() if text)
     return "\n\n".join((OPENING.format(about=as_block(told)), *written)) + "\n"
-
-
-def _records(chunks: Sequence[SummaryChunk]) -> Iterable[Record]:
-    return merge_records(merge_ranked([[*map(parse_record, chunk.values)] for chunk in chunks]), Record.joined).values()
 
 
 def standing(
@@ -105,17 +102,13 @@ def _list(heading: str, lines: Sequence[str]) -> str:
 
 def _last_failure(history: History, section: Callable[..., str]) -> str:
     """The latest result that tells of an error or of an exit status other than 0, behind its call."""
-    failed = next((index for index in reversed(range(len(history))) if _fails(history[index])), None)
-    if failed is None:
-        return ""
-    call = max(start for start in history.unit_starts if start <= failed)
-    return "\n\n".join(section(index, LONGEST_FAILURE) for index in sorted({call, failed}))
-
-
-def _fails(message: Message) -> bool:
-    marked = any(result.has_failed for result in message.results)
-    failed = marked or any(reports_failure(message.texts[place]) for place in message.result_places)
-    return failed and not message.sealed
+    for index in reversed(range(len(history))):
+        message = history[index]
+        reported = (reports_failure(message.texts[place]) for place in message.result_places)
+        if not message.sealed and (any(result.has_failed for result in message.results) or any(reported)):
+            call = max(start for start in history.unit_starts if start <= index)
+            return "\n\n".join(section(place, LONGEST_FAILURE) for place in sorted({call, index}))
+    return ""
 
 
 def _latest(history: History, section: Callable[..., str], covered: int) -> Iterator[str]:
@@ -141,16 +134,7 @@ def _section(history: History, index: int, longest: int | None = None) -> str:
     """A message under its number and speaker; empty where there is nothing to show."""
     message = history[index]
     longest = longest or LONGEST_TEXTS.get(message.kind, LONGEST_TEXT)
-    said = "" if message.sealed else prompts.said_in(_own(message), longest)
-    return (
-        f"### {index + 1} {prompts.speaker(message, tool_name(history, index))}\n\n{as_block(said)}"
-        if said.strip()
-        else ""
-    )
-
-
-def _own(message: Message) -> Message:
-    """The message without what the program of a user puts before his words."""
-    if message.kind not in (Kind.USER, Kind.CLIENT):
-        return message
-    return replace(message, texts=without_context(message.texts))
+    own = replace(message, texts=without_context(message.texts)) if message.kind in _USERS else message
+    said = "" if message.sealed else prompts.said_in(own, longest)
+    heading = f"### {index + 1} {prompts.speaker(message, tool_name(history, index))}"
+    return f"{heading}\n\n{as_block(said)}" if said.strip() else ""

@@ -8,13 +8,12 @@ A boundary is a position in the history. A tool result before it is masked if, b
   was run again.
 
 What is made old before ten later results came says in its mask where the newer one is. What comes after the boundary
-changes nothing until it moves, so the same message has the same bytes in every payload between; and what has been
-masked for ten results has the same bytes ever after, wherever the boundary moves.
+changes nothing until it moves, so the same message has the same bytes in every payload between.
 
 Where a request has more bytes than its provider takes, pictures, sounds and files are masked, too (`drop_media`): the
-oldest first, of turns that are over, and of results those that the assistant has gone on from. That follows from the
-messages of the view alone, read from the first one on: when they exceed the bound, as many give way as bring them under
-the target. So a view that grows keeps its bytes until that is due again, and nothing is stored.
+oldest first, of turns that are over, and of results those that the assistant has gone on from. As many give way as
+bring the messages of the view, read from the first one on, under the target: nothing is stored, and a view that grows
+keeps its bytes until more is due.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from app.compaction.budget import Budget
 from app.compaction.tool_output import shaped, shorten
 from app.compaction.view import Altered, Conversation, View, standing, with_changes
 from app.conversation.lazy import lazy
-from app.conversation.messages import Kind, Media, Message, Transcript
+from app.conversation.messages import Kind, Media, Message, Transcript, tool_name
 from app.conversation.quoting import word
 from app.tokens.estimate import Cost
 
@@ -177,7 +176,7 @@ class Masks:
             is_result = message.kind is Kind.RESULT or bool(message.answers)
             if index in self._untouchable or message.sealed or not (is_result or _may_lose_media(message)):
                 continue
-            if not is_allowed(self._transcript.tool_name(index), self._settings.deny):
+            if not is_allowed(tool_name(self._transcript.messages, index), self._settings.deny):
                 continue
             mask = self._mask(index)
             if (mask.texts != message.texts or mask.media) and mask.tokens < self._transcript.tokens_of(index):
@@ -196,7 +195,7 @@ class Masks:
             self._left(text, call, newer) if place in places else text for place, text in enumerate(message.texts)
         )
         # As the result of a single call; one of several parallel calls costs a few tokens less.
-        name = self._transcript.tool_name(index) if message.kind is Kind.RESULT else message.name
+        name = tool_name(self._transcript.messages, index) if message.kind is Kind.RESULT else message.name
         media = tuple(map(in_words, message.media)) if self._settings.shapes and _may_lose_media(message) else ()
         left = replace(message, texts=(*texts, *media), media=() if media else message.media, name=name)
         return Altered(index, texts, self._cost(left), "masked", media=media)

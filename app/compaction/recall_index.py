@@ -1,17 +1,14 @@
 """Recall index: which passages of a history hold which words, and how well they match a question.
 
 1. A passage is a piece of a text that is found and quoted letter by letter: 480 characters at most, and of a long
-   answer of the assistant a sentence or two. A list of advice says something of everything, and its beginning answers
-   no question.
+   answer of the assistant, which says something of everything, a sentence or two.
 2. Words are reduced to their stem where the language is known; in scripts without spaces each pair of characters is a
    word. What names a thing (an id, a path, an amount) counts as a whole and in its parts.
-3. Scores are BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) with two changes. The remark
-   before or after the answer often names what is asked about, so a passage's counts include half of its neighbours'
-   and a quarter of theirs. A word's weight is the square of its rarity: two common words must not weigh more than the
-   name that the question is about.
+3. Scores are BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) with two changes. A passage's
+   counts include half of its neighbours' and a quarter of theirs, as the remark before or after the answer often names
+   what is asked about. A word's weight is the square of its rarity: two common words must not outweigh a name.
 4. A passage that ends in a question passes a part of its score to the next one, which may have the answer.
-5. What the user says weighs more than a long answer to it: such an answer is advice, and holds the words of any
-   question about its subject.
+5. What the user says weighs more than a long answer to it.
 
 The index only grows, as histories do. It is asked about the first so many passages, so the same question to the same
 history has the same result on every replica, whatever else was read.

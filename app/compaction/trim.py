@@ -40,7 +40,7 @@ from app.compaction.view import (
     with_carried_context,
     with_changes,
 )
-from app.conversation.messages import Kind, Message, own_message
+from app.conversation.messages import Kind, Message, own_message, tool_name
 from app.conversation.quoting import word
 from app.tokens.estimate import Cost
 
@@ -93,14 +93,6 @@ def results(conversation: Conversation, view: View) -> list[int]:
     messages = conversation.transcript.messages
     may_change = (i for i, _ in standing(view) if i is not None and _may_change(conversation, i))
     return [index for index in may_change if messages[index].kind is Kind.RESULT or messages[index].answers]
-
-
-def asked_places(conversation: Conversation, index: int) -> frozenset[int]:
-    """Places among the texts of a user message but the last that may be shortened: no results, and no instructions of
-    the client."""
-    message = conversation.transcript.messages[index]
-    kept = conversation.client_context.places.get(index, frozenset())
-    return frozenset(range(len(message.texts))) - kept - frozenset(message.result_places)
 
 
 def _may_change(conversation: Conversation, index: int) -> bool:
@@ -200,7 +192,9 @@ def cut_to_shares(
             left = shortened_texts(original, left, most, original.result_places)
         if weight := document_weights.get(index):
             most = max(SHORTEST, int(longest * weight))
-            left = shortened_texts(original, left, most, asked_places(conversation, index))
+            # No results, and no instructions of the client.
+            spared = {*conversation.client_context.places.get(index, ()), *original.result_places}
+            left = shortened_texts(original, left, most, set(range(len(original.texts))) - spared)
         return shortened_arguments(original, left, longest_arguments)
 
     return alter(conversation, view, by, cost, change)
@@ -315,7 +309,7 @@ def _eligible(conversation: Conversation, view: View, settings: SessionPruning) 
         for index in results(conversation, view)
         if index < spoken[-KEPT_ASSISTANTS]
         and not messages[index].media
-        and is_allowed(conversation.transcript.tool_name(index), settings.deny)
+        and is_allowed(tool_name(conversation.transcript.messages, index), settings.deny)
     }
     return {index: message_of(conversation, index, part) for index, part in standing(view) if index in allowed}
 

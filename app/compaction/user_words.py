@@ -29,19 +29,16 @@ from app.conversation.quoting import fence_of, indented, marked
 from app.conversation.wordings import read_wordings
 from app.tokens.estimate import Count
 
-CHUNK_SHARE = 0.06
-"""Share of the limit that the user's words take in one chunk, at most `CHUNK_TOKENS`."""
-CHUNK_TOKENS = 4_096
-SHARE = 0.12
-"""Share of the limit that they take in all chunks."""
-WIDE_SHARE = 0.20
-"""The same while the view is under its target."""
+CHUNK_SHARE, CHUNK_TOKENS = 0.06, 4_096
+"""Share of the limit, and tokens, that the user's words take in one chunk at most."""
+SHARE, WIDE_SHARE = 0.12, 0.20
+"""Share of the limit that they take in all chunks, and while the view is under its target."""
 LEAST_ROOM, GAP_TOKENS = 6, 3
 """Tokens: no sentence takes less, and the sign of an omission or a line end takes no more."""
 FIRST_RANK, REPLACED_RANK, WORTH = 40, 6, 4
 LABEL_WORDS = 3
 MESSAGE_SHARE = 0.25
-"""Share of the room that one message takes before others had a chance."""
+"""Share of the room that one message takes while others have something of rank."""
 FIRST_CHARACTERS = 600
 """Beginning of the conversation's first message that is kept before anything else."""
 
@@ -51,11 +48,8 @@ HEADING = (
 CUT = "[...]"
 """Sign in place of omitted words."""
 
-_LONGEST_LIST = 500
-"""Characters of a list that is kept with its heading."""
-_LONGEST_SENTENCE = 600
-"""Characters. A longer unit is no sentence but a document, and ranks below."""
-_LONGEST_VALUE = 60
+_LONGEST_LIST, _LONGEST_SENTENCE, _LONGEST_VALUE = 500, 600, 60
+"""Characters of a list that is kept with its heading, of a sentence (a longer one ranks below), and of a value."""
 _MARK = r" \((?:replaced (?:in turn \d+|later)|in place of (?:turn \d+|an earlier one))\)"
 _IS_MARKED = re.compile(rf"{_MARK}$")
 _IS_REPLACED = re.compile(r" \(replaced (?:in turn \d+|later)\)$")
@@ -186,9 +180,8 @@ def _selected(entries: Sequence[UserWords], room: int, wide: int, count: Count) 
     by_rank = sorted(range(len(units)), key=lambda place: (-units[place].rank, -place))
     chosen: dict[int, list[_Unit]] = {}
     used: dict[int, int] = {}
-    wide = max(room, wide)
-    left = wide
-    for share in (MESSAGE_SHARE, 1.0):  # No message takes all the room while others have something of rank.
+    left = wide = max(room, wide)
+    for share in (MESSAGE_SHARE, 1.0):
         for unit in map(units.__getitem__, by_rank):
             if left < LEAST_ROOM or (unit.rank < WORTH and left <= wide - room):
                 break
@@ -205,18 +198,13 @@ def _selected(entries: Sequence[UserWords], room: int, wide: int, count: Count) 
 
 
 def _cut_to(entry: UserWords, kept: Iterable[_Unit]) -> UserWords:
-    text, parts, end = entry.text, list[str](), 0
+    text, shown, end = entry.text, "", 0
     for unit in sorted(kept, key=lambda unit: unit.start):
         between = text[end : unit.start]
-        if between.strip():
-            parts.append(f" {CUT} " if parts else f"{CUT} ")
-        else:
-            parts.append(between)
-        parts.append(text[unit.start : unit.stop])
+        shown += (f" {CUT} " if shown else f"{CUT} ") if between.strip() else between
+        shown += text[unit.start : unit.stop]
         end = unit.stop
-    if text[end:].strip():
-        parts.append(f" {CUT}")
-    return replace(entry, text="".join(parts))
+    return replace(entry, text=f"{shown} {CUT}" if text[end:].strip() else shown)
 
 
 def _units(place: int, entry: UserWords) -> Iterator[_Unit]:
@@ -233,17 +221,16 @@ def _units(place: int, entry: UserWords) -> Iterator[_Unit]:
 
 def _spans(text: str) -> Iterator[tuple[int, int]]:
     """Places of the sentences and lists, without the signs of what was cut out before."""
-    place = 0
+    begin = 0
     for part in text.split(CUT):
-        end = place + len(part)
-        begin = place
+        place, end = begin, begin + len(part)
         for listed in _LIST.finditer(text, place, end):
             if listed.end() - listed.start() <= _LONGEST_LIST:
                 yield from _sentences(text, begin, listed.start())
                 yield listed.span()
                 begin = listed.end()
         yield from _sentences(text, begin, end)
-        place = end + len(CUT)
+        begin = end + len(CUT)
 
 
 def _sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -281,28 +268,21 @@ def _rank(text: str) -> int:
 def _with_marks(entries: Sequence[UserWords], before: Sequence[UserWords]) -> list[UserWords]:
     """The entries with a mark behind each statement that a later one replaces: the same thing with another value."""
     latest: dict[tuple[frozenset[str], str], _Place] = {}
-    marks: dict[int, dict[int, str]] = {}
-    for entry_place, entry in enumerate((*before, *entries), -len(before)):
+    marks = [dict[int, str]() for _ in entries]
+    for place, entry in enumerate((*before, *entries), -len(before)):
         for start, stop in _spans(entry.text):
-            sentence = entry.text[start:stop]
-            for key, kind, value in _statements(sentence, latest):
+            for key, kind, value in _statements(entry.text[start:stop], latest):
                 older = latest.get((key, kind))
-                if older is not None and older.value != value and entry_place >= 0:
-                    _mark(marks, older, _Place(entry_place, stop, entry.turn, value))
-                latest[key, kind] = _Place(entry_place, stop, entry.turn, value)
-    return [
-        replace(entry, text=_marked(entry.text, marks[place])) if place in marks else entry
-        for place, entry in enumerate(entries)
-    ]
-
-
-def _mark(marks: dict[int, dict[int, str]], older: _Place, newer: _Place) -> None:
-    if older.entry >= 0:
-        when = "later" if newer.turn is None else f"in turn {newer.turn}"
-        marks.setdefault(older.entry, {})[older.stop] = f" (replaced {when})"
-    else:  # What stands in an earlier chunk does not change.
-        what = "an earlier one" if older.turn is None else f"turn {older.turn}"
-        marks.setdefault(newer.entry, {})[newer.stop] = f" (in place of {what})"
+                latest[key, kind] = _Place(place, stop, entry.turn, value)
+                if older is None or older.value == value or place < 0:
+                    continue
+                if older.entry >= 0:
+                    when = "later" if entry.turn is None else f"in turn {entry.turn}"
+                    marks[older.entry][older.stop] = f" (replaced {when})"
+                else:  # What stands in an earlier chunk does not change.
+                    what = "an earlier one" if older.turn is None else f"turn {older.turn}"
+                    marks[place][stop] = f" (in place of {what})"
+    return [replace(entry, text=_marked(entry.text, own)) for entry, own in zip(entries, marks, strict=True)]
 
 
 def _marked(text: str, marks: Mapping[int, str]) -> str:

@@ -140,7 +140,6 @@ class Conversation:
         rest, skipped = history.rest, len(self.instructions)
         # Without a reference back: with one, all of it would stay until the collector comes by.
         self.transcript = Transcript(rest, lambda: counted().messages[skipped:])
-        self.root = tenant
         self.chain = identity.chain_of(tenant, rest)
 
     superseded: frozenset[int] = frozenset()
@@ -183,27 +182,21 @@ class Conversation:
     def floor(self) -> int:
         """Tokens that no stage may touch: tools, instructions, in the middle too, and of the last user message what the
         user wrote."""
-        transcript = self.transcript
-        kept = {*transcript.messages.instruction_places, transcript.last_user} - {-1}
-        return self.instruction_tokens + sum(map(transcript.tokens_of, kept)) - self._asked_results
-
-    @property
-    def _asked_results(self) -> int:
-        """Tokens of the results that stand in the last user message."""
-        question = self.costs.question
-        return 0 if question is None else max(0, self.transcript.tokens_of(self.transcript.last_user) - question)
+        least, question = self._least_tokens(), self.costs.question
+        results = 0 if question is None else self.transcript.tokens_of(self.transcript.last_user) - question
+        return least - max(0, results)
 
     @property
     def whole_floor(self) -> int:
         """Tokens that no summary can take away: the floor, the last user message and the last unit as they are."""
+        cuts = self.transcript.cuts
+        return self._least_tokens(range(cuts[-1] if cuts else 0, len(self.transcript)))
+
+    def _least_tokens(self, others: Iterable[int] = ()) -> int:
+        """Tokens of the instructions, the last user message, and these messages."""
         transcript = self.transcript
-        last_unit = transcript.cuts[-1] if transcript.cuts else 0
-        unit = sum(
-            transcript.tokens_of(index)
-            for index in range(last_unit, len(transcript))
-            if index != transcript.last_user and transcript.messages[index].kind is not Kind.INSTRUCTIONS
-        )
-        return self.floor + self._asked_results + unit
+        kept = {*transcript.messages.instruction_places, transcript.last_user, *others} - {-1}
+        return self.instruction_tokens + sum(map(transcript.tokens_of, kept))
 
     @lazy
     def cut_digests(self) -> tuple[bytes, ...]:
@@ -218,7 +211,7 @@ class Conversation:
         if pins == self.kept.pins:
             return self
         pinned = copy(self)
-        pinned.kept = Kept(self.transcript, pins, self.transcript.last_turn)
+        pinned.kept = kept_messages(self.transcript, pins, self.transcript.last_turn)
         return pinned
 
     @property
@@ -229,13 +222,13 @@ class Conversation:
         if transcript.last_turn in (-1, transcript.last_user):
             return ()
         shorter, bare = copy(self), copy(self)
-        shorter.kept = Kept(transcript, self.kept.pins, transcript.last_turn, is_whole=False)
-        bare.kept = Kept(transcript, self.kept.pins)
+        shorter.kept = kept_messages(transcript, self.kept.pins, transcript.last_turn, is_whole=False)
+        bare.kept = kept_messages(transcript, self.kept.pins)
         return shorter, bare
 
     @lazy
     def kept(self) -> Kept:
-        return Kept(self.transcript, (), self.transcript.last_turn)
+        return kept_messages(self.transcript, (), self.transcript.last_turn)
 
     def with_client_context(self, context: ClientContext) -> Conversation:
         held = copy(self)
@@ -248,35 +241,25 @@ class Conversation:
         return ClientContext(self.transcript, 0, lambda _: 1)
 
 
-class Kept:
+class Kept(Struct, frozen=True):
     """Messages of a transcript that stay: what is pinned, the last user message, and what the last turn is about."""
 
-    def __init__(self, transcript: Transcript, pins: tuple[int, ...], task: int = -1, *, is_whole: bool = True) -> None:
-        """`task`: the message that the last turn begins with; -1 where it need not stay. `is_whole`: as it is."""
-        self._transcript = transcript
-        self.pins = pins
-        live = transcript.messages.live_places
-        self._asked = frozenset({transcript.last_user, task, *live} - {-1})
-        self._unchanged = self._asked if is_whole else frozenset({transcript.last_user, *live})
+    pins: tuple[int, ...]
+    units: tuple[tuple[int, int], ...]
+    """Units of the pinned messages, ascending."""
+    messages: frozenset[int]
+    """Positions of the messages that no stage may leave out. Nor change, but for results in a user message."""
+    whole: frozenset[int]
+    """Positions of the messages of which no stage may change anything."""
 
-    @lazy
-    def units(self) -> tuple[tuple[int, int], ...]:
-        return tuple(sorted({self._transcript.unit_of(position) for position in self.pins}))
 
-    @lazy
-    def messages(self) -> frozenset[int]:
-        """Positions of the messages that no stage may leave out. Nor change, but for results in a user message."""
-        return self._pinned | self._asked
-
-    @lazy
-    def whole(self) -> frozenset[int]:
-        """Positions of the messages of which no stage may change anything."""
-        messages = self._transcript.messages
-        return self._pinned | {index for index in self._unchanged if not messages[index].result_places}
-
-    @lazy
-    def _pinned(self) -> frozenset[int]:
-        return frozenset(index for start, stop in self.units for index in range(start, stop))
+def kept_messages(transcript: Transcript, pins: tuple[int, ...], task: int = -1, *, is_whole: bool = True) -> Kept:
+    """`task`: the message that the last turn begins with; -1 where it need not stay. `is_whole`: as it is."""
+    units = tuple(sorted({transcript.unit_of(position) for position in pins}))
+    pinned = {index for start, stop in units for index in range(start, stop)}
+    unchanged = {transcript.last_user, *transcript.messages.live_places, *([task] if is_whole else ())} - {-1}
+    whole = {index for index in unchanged if not transcript.messages[index].result_places}
+    return Kept(pins, units, frozenset(pinned | unchanged | {task} - {-1}), frozenset(pinned | whole))
 
 
 ACTIONS = (

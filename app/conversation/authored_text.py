@@ -53,10 +53,8 @@ _FEEDBACK_TAGS = _OWN_TAGS | {"answer"}
 """Cline's "answer" counts behind a question of the assistant only."""
 _CLIENT_TAGS = frozenset[str]((*WORDINGS["result_tags"], *WORDINGS["client_tags"]))
 
-LONGEST_TITLE = 80
-"""Characters of a title."""
-LONGEST_TITLED = 200_000
-"""Characters of a message that is looked at for one."""
+LONGEST_TITLE, LONGEST_TITLED = 80, 200_000
+"""Characters of a title, and of a message that is looked at for one."""
 TITLE_MESSAGES = 3
 """Number of the user's first messages; the first that holds words of his own gives the title."""
 
@@ -96,10 +94,9 @@ _SHOWN = re.compile(f"[^{_HIDDEN}]+")
 
 
 class _Read:
-    """The texts of a message as one, as far as they are read."""
+    """The texts of a message as one, as far as they are read. `parts`: those that are not blank."""
 
     def __init__(self, text: str, parts: Sequence[Span]) -> None:
-        """`parts`: the texts that are not blank."""
         self.text, self.parts = text, parts
         self.lines = text.translate(_LINE_ENDS)
         self.tags = [tag for part in parts for tag in _TAG.finditer(self.lines, *part)]
@@ -331,12 +328,9 @@ def title_of(messages: Sequence[Message]) -> str:
     for message in islice(of_user, TITLE_MESSAGES):
         if len(message.raw) <= LONGEST_TITLED:
             words = " ".join(" ".join(authored_in(without_context(message.own_texts))).split())
+            if len(words) > LONGEST_TITLE:
+                cut = words[:LONGEST_TITLE]  # Its last word may be cut: it goes, unless it is the only one.
+                return f"{cut.rpartition(' ')[0].rstrip(' ,;:-') or cut}\N{HORIZONTAL ELLIPSIS}"
             if words:
-                cut = f"{_whole_words(words[:LONGEST_TITLE])}\N{HORIZONTAL ELLIPSIS}"
-                return words if len(words) <= LONGEST_TITLE else cut
+                return words
     return ""
-
-
-def _whole_words(text: str) -> str:
-    """Text without its last word, which may be cut; a single word is cut."""
-    return text.rpartition(" ")[0].rstrip(" ,;:-") or text

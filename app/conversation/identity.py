@@ -27,20 +27,20 @@ class Identity:
 
     def digest(self, *parts: bytes) -> bytes:
         """MAC of the parts, each with its length, so that no two lists of parts meet."""
-        made = self._keyed.copy()
-        made.update(b"".join(map(_framed, parts)))
-        return made.digest()
+        return self.digester(*parts[:-1])(parts[-1])
 
     def digester(self, *first: bytes) -> Callable[[bytes], bytes]:
         """`digest` of these parts and one more."""
         begun = self._keyed.copy()
-        begun.update(b"".join(map(_framed, first)))
 
         def digest(last: bytes) -> bytes:
             made = begun.copy()
             made.update(len(last).to_bytes(8, "big"))
             made.update(last)
             return made.digest()
+
+        for part in first:
+            begun.update(len(part).to_bytes(8, "big") + part)
 
         return digest
 
@@ -80,10 +80,6 @@ class Identity:
             made.update(own)
             links.append(link := made.digest())
         return Chain((*chain.digests, *links))
-
-
-def _framed(part: bytes) -> bytes:
-    return len(part).to_bytes(8, "big") + part
 
 
 class Chain(Struct, frozen=True, eq=False, dict=True, weakref=True):
@@ -150,18 +146,11 @@ Heads = tuple[tuple[bytes, int], ...]
 
 
 def heads_of(transcript: Transcript, chain: Chain) -> Heads:
-    """Places by which a request is known later: its last message, and the one before the last user message.
-
-    Each with the number of turns begun there. The second one is how an edited or regenerated turn is known.
-    """
-    messages, digests = transcript.messages, chain.digests
-    end, starts = len(messages), messages.turn_starts
-    if not end:
-        return ()
-    now = digests[end], len(starts)
-    if not starts or not starts[-1]:
-        return (now,)
-    return (digests[starts[-1]], len(starts) - 1), now
+    """Places by which a request is known later: the message before its last turn, by which an edited or regenerated
+    turn is known, and its last message."""
+    end, starts = len(transcript), transcript.turn_starts
+    now = ((chain[end], len(starts)),) if end else ()
+    return ((chain[starts[-1]], len(starts) - 1), *now) if starts and starts[-1] else now
 
 
 def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
@@ -172,11 +161,6 @@ def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
             yield digests[end]
             if not (left := left - 1):
                 return
-
-
-def goes_on(turn: int, tip_turn: int) -> bool:
-    """Whether what is known to have begun so many turns goes on a conversation whose deepest place has begun others."""
-    return tip_turn - turn <= 1
 
 
 def recognise(
@@ -193,7 +177,7 @@ def recognise(
     deepest = known[0]
     if len(known) > 1:
         deepest = max(known, key=lambda head: (chain.positions.get(head.digest, -1), -head.tip_turn))
-    if goes_on(deepest.turn, deepest.tip_turn):
+    if deepest.tip_turn - deepest.turn <= 1:
         return Recognition(deepest.conversation_id)
     return Recognition(_conversation_id(identity, end, fresh()), forked_from=deepest.conversation_id)
 

@@ -225,24 +225,17 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
             return longer
         if not self:
             return longer
-        size, holds, are_apart = len(self), self.held, not self[-1].bound
-        users, turns, instructions = list[int](), list[int](), list[int]()
-        for place, message in enumerate(new, size):
-            if message.kind is Kind.USER:
-                users.append(place)
-                if not message.continues:
-                    turns.append(place)
-            elif message.kind is Kind.INSTRUCTIONS:
-                instructions.append(place)
-            holds |= (found := _held_by(message))
-            if found & (_CALLS | _ANSWERS) or message.bound:
-                are_apart = False
+        users = [place for place, message in enumerate(new, len(self)) if message.kind is Kind.USER]
+        added = reduce(or_, map(_held_by, new), 0)
         longer.instructions = ()
-        longer.user_places = (*self.user_places, *users) if users else self.user_places
-        longer.turn_starts = (*self.turn_starts, *turns) if turns else self.turn_starts
-        longer.instruction_places = self.instruction_places + tuple(instructions)
-        longer.unit_starts = (*self.unit_starts, *range(size, len(longer))) if are_apart else self._units_of(longer)
-        longer.held = holds
+        longer.user_places = self.user_places + tuple(users)
+        longer.turn_starts = self.turn_starts + tuple(place for place in users if not longer[place].continues)
+        longer.instruction_places = self.instruction_places + tuple(
+            place for place, message in enumerate(new, len(self)) if message.kind is Kind.INSTRUCTIONS
+        )
+        goes_on = added & (_CALLS | _ANSWERS) or any(message.bound for message in (self[-1], *new))
+        longer.unit_starts = self._units_of(longer) if goes_on else (*self.unit_starts, *range(len(self), len(longer)))
+        longer.held = self.held | added
         if self.chained is None and self.counted is None:
             longer.shorter = self
         else:
@@ -475,28 +468,23 @@ class Transcript:
     def _tokens_before(self) -> tuple[int, ...]:
         return (0, *accumulate(self._costs()))
 
-    def is_instruction(self, index: int) -> bool:
-        return self.messages[index].kind is Kind.INSTRUCTIONS
-
     def carried(self, start: int, stop: int, end: int) -> tuple[int, ...]:
         """Positions that stay verbatim of a range that is summarised, by a compaction that goes on up to `end`.
 
         Instructions in the middle of the conversation, and what the user said in the turn that `end` splits: first,
         and last unless he says more right behind it; with the calls, where that holds their results too.
         """
-        question = self._split_question(end)
-        return tuple(index for index in range(start, stop) if index in question or self.is_instruction(index))
+        places = self.messages.instruction_places
+        inside = places[bisect_left(places, start) : bisect_left(places, stop)]
+        return tuple(sorted({*inside, *(index for index in self._split_question(end) if start <= index < stop)}))
 
     def released(self, held: Iterable[int], end: int) -> list[int]:
         """Positions, of those that are carried, that need not be where a fold goes up to `end`."""
-        question = self._split_question(end)
-        return [index for index in held if index not in question and not self.is_instruction(index)]
+        stays = frozenset(self.carried(0, len(self), end))
+        return [index for index in held if index not in stays]
 
     def carried_tokens(self, start: int, stop: int, end: int) -> int:
-        """The estimate of these."""
-        question = self._split_question(end)
-        tokens = sum(self.tokens_of(i) for i in question if start <= i < stop and not self.is_instruction(i))
-        return self._instructions_before[stop] - self._instructions_before[start] + tokens
+        return sum(map(self.tokens_of, self.carried(start, stop, end)))
 
     def _split_question(self, end: int) -> frozenset[int]:
         split = self.split_turn(end)
@@ -508,11 +496,6 @@ class Transcript:
             said.add(users[bisect_left(users, end) - 1])
         units = (range(*self.unit_of(place)) if messages[place].answers else (place,) for place in said)
         return frozenset(index for unit in units for index in unit)
-
-    @lazy
-    def _instructions_before(self) -> tuple[int, ...]:
-        costs = (self.tokens_of(index) if self.is_instruction(index) else 0 for index in range(len(self)))
-        return tuple(accumulate(costs, initial=0))
 
     @property
     def turn_starts(self) -> tuple[int, ...]:
@@ -539,10 +522,6 @@ class Transcript:
         messages = self.messages[start:stop]
         calls = {(index, place) for index in range(start, stop) for place in range(len(self.messages[index].calls))}
         return not any(None in message.callers for message in messages) and calls <= self.messages.results.keys()
-
-    def tool_name(self, index: int) -> str:
-        """The tool that a result is from, as its call names it or it does itself; empty if neither does."""
-        return tool_name(self.messages, index)
 
     def call_text(self, index: int) -> str:
         """Names and arguments of the calls that a result answers, or the text that made the call."""

@@ -7,7 +7,7 @@ Decisions use these values; their text is made where it leaves Steno.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
+from enum import StrEnum, auto
 from typing import Self
 
 from msgspec import Struct
@@ -28,208 +28,148 @@ class Code(StrEnum):
         return code
 
     # No compaction was begun.
-    COMPACTION_OFF = "compaction_off", "over the trigger, but the client or the settings forbid it"
+    COMPACTION_OFF = auto(), "over the trigger, but the client or the settings forbid it"
     FLOOR_EXCEEDS_LIMIT = (
-        "floor_exceeds_limit",
+        auto(),
         "instructions, tools and the last user message alone are too large: no summary can help",
         ": ",
     )
-    NOTHING_TO_SUMMARISE = "nothing_to_summarise", "the verbatim tail is all there is"
-    STORAGE = "storage", "the database cannot be reached"
-    STOPPING = "stopping", "the server is shutting down"
-    COMPACTION_INEFFECTIVE = (
-        "compaction_ineffective",
-        "this history's last compactions freed hardly anything: none until it has grown",
-    )
+    NOTHING_TO_SUMMARISE = auto(), "the verbatim tail is all there is"
+    STORAGE = auto(), "the database cannot be reached"
+    STOPPING = auto(), "the server is shutting down"
+    COMPACTION_INEFFECTIVE = auto(), "this history's last compactions freed hardly anything: none until it has grown"
     COMPACTION_TOO_FREQUENT = (
-        "compaction_too_frequent",
+        auto(),
         "this history's last compactions came with hardly any growth between them: none until it has grown",
     )
     HISTORY_CHANGES_EVERY_TURN = (
-        "history_changes_every_turn",
+        auto(),
         "what was summarised of this conversation keeps being rewritten: a summary made now would not be found again",
     )
     PUT_OFF_FOR_COST = (
-        "put_off_for_cost",
+        auto(),
         "a compaction now would cost more than it saves over the next requests, and there is room without it",
     )
-    TOO_MANY_COMPACTIONS = (
-        "too_many_compactions",
-        "so many conversations of this tenant are being compacted already",
-    )
+    TOO_MANY_COMPACTIONS = auto(), "so many conversations of this tenant are being compacted already"
     SUMMARY_FAILED_LATELY = (
-        "summary_failed_lately",
+        auto(),
         "the same compaction failed a moment ago, for the reason before it, and is not tried yet",
     )
 
     # One was begun, and brought not what it should have.
-    LEASE_LOST = "lease_lost", "another process took over what was being made, three times"
-    CONVERSATION_DELETED = (
-        "conversation_deleted",
-        "the conversation was deleted while its summary was made; the summary is not stored",
-    )
+    LEASE_LOST = auto(), "another process took over what was being made, three times"
+    CONVERSATION_DELETED = auto(), "the conversation was deleted while its summary was made; the summary is not stored"
     SUMMARIES_NOT_ENOUGH = (
-        "summaries_not_enough",
+        auto(),
         "three compactions in this request did not suffice; the next request goes on from there",
     )
     SUMMARIES_LEFT_OUT = (
-        "summaries_left_out",
+        auto(),
         "beside the summaries too little fits: the history goes without them, cut, and without its oldest messages",
     )
-    SUMMARY_TAKES_TOO_LONG = (
-        "summary_takes_too_long",
-        "the request went on without; the summary is stored when it is done",
-    )
+    SUMMARY_TAKES_TOO_LONG = auto(), "the request went on without; the summary is stored when it is done"
 
     SUMMARY_IN_BACKGROUND = (
-        "summary_in_background",
+        auto(),
         "the request fits well, or was shortened, and did not wait: its summary is made after its answer, or already",
     )
-
     CLIENT_INSTRUCTIONS_TOO_LONG = (
-        "client_instructions_too_long",
+        auto(),
         (
-            "what the client put into its messages for good takes more than a tenth of the limit:"
-            " the parts named are summarised or left out with their messages"
+            "what the client put into its messages for good takes more than a tenth of the limit: "
+            "the parts named are summarised or left out with their messages"
         ),
         ": ",
     )
-
     INSTRUCTIONS_SUPERSEDED = (
-        "instructions_superseded",
+        auto(),
         (
-            "instructions among the messages take more than half of the limit:"
-            " of those that begin alike only the newest stays for good"
+            "instructions among the messages take more than half of the limit: "
+            "of those that begin alike only the newest stays for good"
         ),
         ": ",
     )
-
-    RECALL_TOO_LONG = (
-        "recall_too_long",
-        "nothing was recalled: the history has more than 2,000,000 tokens",
-    )
+    RECALL_TOO_LONG = auto(), "nothing was recalled: the history has more than 2,000,000 tokens"
 
     # The summariser gave no answer.
     SUMMARISER_PAUSED = (
-        "summariser_paused",
+        auto(),
         "no model that may be asked has worked recently, for the reason before it; one is tried again soon",
     )
-    SUMMARISER_UPSTREAM_UNREACHABLE = "summariser_upstream_unreachable", "no connection to the summariser could be made"
-    SUMMARISER_UPSTREAM_DISCONNECTED = "summariser_upstream_disconnected", "the connection to the summariser broke"
-    SUMMARISER_UPSTREAM_TIMEOUT = "summariser_upstream_timeout", "the summariser took too long"
-    SUMMARISER_STATUS = "summariser_status", "the summariser answered with this status", "_"
-    SUMMARISER_ERROR_FRAME = (
-        "summariser_error_frame",
-        "the summariser's answer was an error, although its status was 200",
-    )
-    SUMMARISER_ANSWER_CUT = "summariser_answer_cut", "the summariser's answer was cut off"
-    SUMMARISER_ANSWER_UNREADABLE = "summariser_answer_unreadable", "the summariser answered with no completion"
-    SUMMARISER_ANSWER_TOO_LARGE = "summariser_answer_too_large", "the summariser's answer was too large to read"
+    SUMMARISER_UPSTREAM_UNREACHABLE = auto(), "no connection to the summariser could be made"
+    SUMMARISER_UPSTREAM_DISCONNECTED = auto(), "the connection to the summariser broke"
+    SUMMARISER_UPSTREAM_TIMEOUT = auto(), "the summariser took too long"
+    SUMMARISER_STATUS = auto(), "the summariser answered with this status", "_"
+    SUMMARISER_ERROR_FRAME = auto(), "the summariser's answer was an error, although its status was 200"
+    SUMMARISER_ANSWER_CUT = auto(), "the summariser's answer was cut off"
+    SUMMARISER_ANSWER_UNREADABLE = auto(), "the summariser answered with no completion"
+    SUMMARISER_ANSWER_TOO_LARGE = auto(), "the summariser's answer was too large to read"
 
     # It gave one that is no summary.
-    SUMMARY_FAILED = "summary_failed", "no summary was made"
-    SUMMARY_IS_A_TOOL_CALL = "summary_is_a_tool_call", "the summariser called a tool"
+    SUMMARY_FAILED = auto(), "no summary was made"
+    SUMMARY_IS_A_TOOL_CALL = auto(), "the summariser called a tool"
     SUMMARY_NOT_FINISHED = (
-        "summary_not_finished",
+        auto(),
         "the summary did not end by itself, but for what follows the colon: `length`, `content_filter`, ...",
         ":",
     )
-    SUMMARY_EMPTY = "summary_empty", "the summary has no text besides its reasoning"
+    SUMMARY_EMPTY = auto(), "the summary has no text besides its reasoning"
     SUMMARY_REFUSED = (
-        "summary_refused",
+        auto(),
         "the summariser refused to write, said that there is nothing to summarise, or repeated its instructions",
     )
-    SUMMARY_TOO_SHORT = "summary_too_short", "the summary has fewer than 20 tokens"
-    SUMMARY_TOO_LONG = "summary_too_long", "the summary is over its cap"
-    SUMMARY_NOT_SMALLER = "summary_not_smaller", "the summary has more than 70 % of what it would replace"
+    SUMMARY_TOO_SHORT = auto(), "the summary has fewer than 20 tokens"
+    SUMMARY_TOO_LONG = auto(), "the summary is over its cap"
+    SUMMARY_NOT_SMALLER = auto(), "the summary has more than 70 % of what it would replace"
 
     PAYLOAD_REFUSED = (
-        "payload_refused",
+        auto(),
         "the provider refused the payload that Steno made of this history; less was done, and will be",
         ": ",
     )
 
     # No payload could be made that may be sent: what was wrong with the last one that was tried.
-    OVER_THE_LIMIT = "over_the_limit", "what could be made is still larger than the limit"
-    NOT_COVERED_ONCE = "not_covered_once", "a message would have been left out, or sent twice"
-    LAST_USER_MESSAGE_CHANGED = "last_user_message_changed", "the last user message would not have been sent as it came"
-    INSTRUCTIONS_CHANGED = (
-        "instructions_changed",
-        "a system or developer message would not have been sent as it came",
-    )
-    CLIENT_INSTRUCTIONS_MISSING = (
-        "client_instructions_missing",
-        "what the client put into its messages for good would not have been sent",
-    )
-    TOOL_PAIR_SPLIT = "tool_pair_split", "a tool call would have been without its result, or a result without its call"
+    OVER_THE_LIMIT = auto(), "what could be made is still larger than the limit"
+    NOT_COVERED_ONCE = auto(), "a message would have been left out, or sent twice"
+    LAST_USER_MESSAGE_CHANGED = auto(), "the last user message would not have been sent as it came"
+    INSTRUCTIONS_CHANGED = auto(), "a system or developer message would not have been sent as it came"
+    CLIENT_INSTRUCTIONS_MISSING = auto(), "what the client put into its messages for good would not have been sent"
+    TOOL_PAIR_SPLIT = auto(), "a tool call would have been without its result, or a result without its call"
     RESULT_APART = (
-        "result_apart",
+        auto(),
         "something would have stood between a tool call and its result, where the result has to come next",
     )
-    BOUND_MESSAGE_PARTED = "bound_message_parted", "a message would have been parted from the one it belongs to"
-    THOUGHTS_LAST = (
-        "thoughts_last",
-        "a message would have ended with the model's thoughts, which their provider refuses",
-    )
+    BOUND_MESSAGE_PARTED = auto(), "a message would have been parted from the one it belongs to"
+    THOUGHTS_LAST = auto(), "a message would have ended with the model's thoughts, which their provider refuses"
     ROLES_NOT_ALTERNATING = (
-        "roles_not_alternating",
+        auto(),
         "two messages of the assistant would have stood in a row, for a provider that refuses that",
     )
-    NOTHING_LEFT = "nothing_left", "no message would have been left"
-    QUOTED_AND_SENT = "quoted_and_sent", "a message would have been recalled that is sent anyway"
+    NOTHING_LEFT = auto(), "no message would have been left"
+    QUOTED_AND_SENT = auto(), "a message would have been recalled that is sent anyway"
 
     # Nothing was looked at.
-    UNREADABLE = "unreadable", "the body is not one Steno can read (`bypassed`)"
-    TOO_MANY_VALUES = (
-        "too_many_values",
-        "the body holds more than 200,000 values (`bypassed`)",
-    )
-    TOO_MANY_MESSAGES = (
-        "too_many_messages",
-        "the body holds more than 10,000 new messages (`bypassed`)",
-    )
-    TOO_MANY_MEMBERS = (
-        "too_many_members",
-        "the body has more than 2,000 top-level members (`bypassed`)",
-    )
-    KEY_TOO_LONG = (
-        "key_too_long",
-        ("a key, with the space around it, has more than 65,536 bytes (`bypassed`)"),
-    )
+    UNREADABLE = auto(), "the body is not one Steno can read (`bypassed`)"
+    TOO_MANY_VALUES = auto(), "the body holds more than 200,000 values (`bypassed`)"
+    TOO_MANY_MESSAGES = auto(), "the body holds more than 10,000 new messages (`bypassed`)"
+    TOO_MANY_MEMBERS = auto(), "the body has more than 2,000 top-level members (`bypassed`)"
+    KEY_TOO_LONG = auto(), "a key, with the space around it, has more than 65,536 bytes (`bypassed`)"
     PATH_NOT_COMPACTED = (
-        "path_not_compacted",
+        auto(),
         "a conversation on a path that is not compacted, such as `/v1/messages/count_tokens` (`bypassed`)",
         ": ",
     )
-    SERVER_STATE = (
-        "server_state",
-        "the provider keeps a part of this history, which Steno cannot see (`bypassed`)",
-    )
-    PROMPT_TEMPLATE = (
-        "prompt_template",
-        "the provider makes a part of this prompt of a template it keeps (`bypassed`)",
-    )
-    BACKGROUND = "background", "the provider answers this request later, and elsewhere (`bypassed`)"
-    NATIVE_COMPACTION = (
-        "native_compaction",
-        "the client asks the provider to compact this history, and it fits (`bypassed`)",
-    )
-    CLIENT_COMPACTION = (
-        "client_compaction",
-        "with this request the client compacts its history itself, and it fits (`bypassed`)",
-    )
-    SUMMARY_CALL = "summary_call", "a summary call of another Steno, which is left alone (`bypassed`)"
-    INTERNAL_ERROR = "internal_error", "Steno failed; what came was forwarded, and the log says why"
+    SERVER_STATE = auto(), "the provider keeps a part of this history, which Steno cannot see (`bypassed`)"
+    PROMPT_TEMPLATE = auto(), "the provider makes a part of this prompt of a template it keeps (`bypassed`)"
+    BACKGROUND = auto(), "the provider answers this request later, and elsewhere (`bypassed`)"
+    NATIVE_COMPACTION = auto(), "the client asks the provider to compact this history, and it fits (`bypassed`)"
+    CLIENT_COMPACTION = auto(), "with this request the client compacts its history itself, and it fits (`bypassed`)"
+    SUMMARY_CALL = auto(), "a summary call of another Steno, which is left alone (`bypassed`)"
+    INTERNAL_ERROR = auto(), "Steno failed; what came was forwarded, and the log says why"
 
 
-PROBLEMS = frozenset(
-    {
-        *(Code.OVER_THE_LIMIT, Code.NOT_COVERED_ONCE, Code.LAST_USER_MESSAGE_CHANGED),
-        *(Code.INSTRUCTIONS_CHANGED, Code.TOOL_PAIR_SPLIT, Code.RESULT_APART, Code.BOUND_MESSAGE_PARTED),
-        *(Code.THOUGHTS_LAST, Code.ROLES_NOT_ALTERNATING, Code.NOTHING_LEFT, Code.QUOTED_AND_SENT),
-        Code.CLIENT_INSTRUCTIONS_MISSING,
-    }
-)
+_CODES = [*Code]
+PROBLEMS = frozenset(_CODES[_CODES.index(Code.OVER_THE_LIMIT) : _CODES.index(Code.QUOTED_AND_SENT) + 1])
 """Codes of what may be wrong with a payload."""
 
 

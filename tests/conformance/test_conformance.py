@@ -27,7 +27,7 @@ from app.compaction.view import (
     View,
     whole,
 )
-from app.conversation.messages import Kind, Message
+from app.conversation.messages import Kind, Message, tool_name
 from app.errors import UpstreamDisconnected, UpstreamUnreadable
 from app.formats.answers import ContextMembers
 from app.formats.format import WireFormat
@@ -360,7 +360,7 @@ def test_units_hold_calls_together_with_their_results(spoken: WireFormat, sample
     assert transcript.cuts == samples.cuts
     assert all(transcript.is_answered(*unit) for unit in pairwise((*transcript.cuts, len(transcript))))
     assert transcript.messages[samples.result].kind is Kind.RESULT
-    assert transcript.tool_name(samples.result)
+    assert tool_name(transcript.messages, samples.result)
 
 
 def test_a_history_in_order_needs_no_repair_and_has_no_problems(spoken: WireFormat, samples: Samples) -> None:

@@ -9,7 +9,7 @@ from app.compaction.prompts import failed_results, quote_chunks, quote_messages
 from app.compaction.trim import alter, prune, results
 from app.compaction.verify import problems, repair
 from app.compaction.view import Altered, Note, Pruned, Verbatim, View, whole
-from app.conversation.messages import Kind, Message, ToolCall
+from app.conversation.messages import Kind, Message, ToolCall, tool_name
 from app.tokens.estimate import unit_tokens
 from app.tokens.rules import rules_for
 from tests.unit.conversations import chunk, conversation, cost, count, message, transcript_of, turns, words
@@ -34,7 +34,7 @@ def test_several_results_in_one_message_are_one_unit_with_all_their_calls() -> N
     together = transcript_of([USER, message("assistant", calls=["a", "b"]), BOTH, USER])
     assert together.cuts == (0, 1, 3)
     assert together.is_answered(1, 3)
-    assert together.tool_name(2) == "tool_a"
+    assert tool_name(together.messages, 2) == "tool_a"
 
 
 def test_one_result_of_two_does_not_answer_both_calls() -> None:

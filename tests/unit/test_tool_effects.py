@@ -22,7 +22,7 @@ from tests.unit.conversations import message
 
 
 def done(tool: str, **arguments: Any) -> ToolEffect:
-    return effect_of(ToolCall("c", tool, json.dumps(arguments)))
+    return effect_of(tool, arguments)
 
 
 def shell(command: str) -> ToolEffect:
@@ -59,7 +59,7 @@ WRITES: dict[str, tuple[ToolEffect, tuple[str, ...]]] = {
     "a tool of several actions": (done("str_replace_editor", command="create", path="b.py"), ("b.py",)),
     "a patch": (done("apply_patch", input="*** Begin Patch\n*** Update File: b.py\n@@\n"), ("b.py",)),
     "a patch that is no object": (
-        effect_of(ToolCall("c", "apply_patch", "*** Update File: b.py\n*** Add File: c.py")),
+        effect_of("apply_patch", {"": "*** Update File: b.py\n*** Add File: c.py"}),
         ("b.py", "c.py"),
     ),
     "a document of a shell": (shell("cat <<'EOF' > b.py\ncat z > y\nEOF"), ("b.py",)),
