@@ -42,7 +42,9 @@ log = structlog.get_logger("steno.bypass")
 FIRST_PIECE_SECONDS = 1.0
 """Seconds for which the beginning of a stream is held back, until the model says something: it may be an error, or end
 without a word because the prompt fills the window. Behind a changed payload it is held back as long as a stream may be
-silent."""
+silent, while not many frames come."""
+MOST_EMPTY_FRAMES = 10
+"""Frames that a beginning without content may have: in more of them the model says something in words unknown here."""
 FRAMES_AT_ONCE = 64
 """Frames of a stream that are passed on before others have their turn: one read can bring thirty thousand."""
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
@@ -186,15 +188,18 @@ async def peek(answering: UpstreamAnswer, most: int = LONGEST_REFUSAL, *, raises
 async def read_beginning(answering: UpstreamExchange, format_: WireFormat, seconds: float) -> tuple[AnswerEditor, bool]:
     """Read a stream until the model says something, it ends, or so many seconds have passed. Returns what it says of
     itself, and whether the model said something. Raises the upstream errors."""
-    until = monotonic() + seconds
-    editor, splitter, seen = format_.answers.editor(), FrameSplitter(), 0
+    began, frames, seen = monotonic(), 0, 0
+    editor, splitter = format_.answers.editor(), FrameSplitter()
     beginning = await answering.beginning(seconds)
     while len(beginning) > seen:
         for frame in splitter.feed(beginning[seen:]):
             editor.edit(frame)
+            frames += 1
             if not editor.failed and editor.CONTENT.search(frame):
                 return editor, True
-        seen, left = len(beginning), until - monotonic()
+        if frames > MOST_EMPTY_FRAMES:
+            seconds = min(seconds, FIRST_PIECE_SECONDS)
+        seen, left = len(beginning), began + seconds - monotonic()
         if left <= 0 or editor.ended or editor.failed:
             break
         beginning = await answering.beginning(left, seen)

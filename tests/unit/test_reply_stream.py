@@ -15,7 +15,7 @@ from app.formats.sse import event
 from app.http.connection import Connection, Exchange, Timeouts
 from app.http.http1 import RequestHead
 from app.http.upstream import Pool, UpstreamAnswer, arrived_part, arrived_whole, is_over
-from app.proxy.reply import FRAMES_AT_ONCE, relay_stream, start_stream
+from app.proxy.reply import FIRST_PIECE_SECONDS, FRAMES_AT_ONCE, read_beginning, relay_stream, start_stream
 
 PLAIN = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n"
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -168,3 +168,20 @@ def test_an_answer_is_whole_once_its_last_byte_came(cut: int) -> None:
 def test_of_an_answer_that_is_looked_at_by_another_nothing_is_known_to_be_there() -> None:
     answering = cast("UpstreamAnswer", SimpleNamespace(status=200, headers=[]))
     assert (arrived_part(answering), arrived_whole(answering), is_over(answering)) == (b"", None, False)
+
+
+@pytest.mark.parametrize(("frames", "seconds"), [(3, 10.0), (20, FIRST_PIECE_SECONDS)])
+async def test_a_beginning_without_content_is_held_back_for_long_while_few_frames_come(
+    frames: int, seconds: float
+) -> None:
+    asked: list[float] = []
+
+    class Silent:
+        async def beginning(self, seconds: float, beyond: int = 0) -> bytes:  # noqa: ARG002 - nothing more comes
+            asked.append(seconds)
+            return b'data: {"choices":[{"index":0,"delta":{"odd":"word"}}]}\n\n' * frames
+
+    answering: Any = Silent()
+    _, says_something = await read_beginning(answering, CHAT_COMPLETIONS, 10.0)
+    assert not says_something
+    assert asked == [10.0, pytest.approx(seconds, abs=0.5)]
