@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Collection, Iterable, Sequence
 
 from app.http.credentials import CREDENTIALS, TOLD_BY_PROXIES, TOLD_BY_PROXIES_PREFIXES
-from app.http.own_headers import CALL, PREFIX, are_of_steno
+from app.http.own_headers import CALL, PREFIX, REQUEST_ID
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -19,6 +19,7 @@ EVENT_STREAM = "text/event-stream"
 HOPS = b"steno-hops"
 """Header with the hops: not one of the `x-context-` headers, which releases before this one take out on the way."""
 _INSTANCE = re.compile(rb"[0-9a-f]{16}")
+_REQUEST = re.compile(rb"req_[0-9a-f]{24}")
 
 HOP_BY_HOP = frozenset(
     b"connection keep-alive te trailer transfer-encoding upgrade"
@@ -150,6 +151,14 @@ def returned(
     kept = [header for header in listed if header[0] not in dropped and not header[0].startswith(prefixes)]
     kept += own
     return kept
+
+
+def are_of_steno(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """True if another Steno behind this one answered with these headers: it may have done more."""
+    for name, value in headers:
+        if name == REQUEST_ID:
+            return _REQUEST.fullmatch(value) is not None
+    return False
 
 
 def media_type(headers: Iterable[tuple[bytes, bytes]]) -> str:

@@ -1,10 +1,5 @@
 """Headers of Steno's own, `x-context-*`: the one place where their names stand. None goes to a provider but `CALL`."""
 
-from __future__ import annotations
-
-import re
-from collections.abc import Iterable
-
 PREFIX = b"x-context-"
 
 # What a client asks for.
@@ -29,13 +24,3 @@ REASON = b"x-context-reason"
 # What one Steno tells another.
 CALL = b"x-context-call"
 """Marks a call of Steno's own, so that another Steno behind this one leaves it alone."""
-
-_REQUEST = re.compile(rb"req_[0-9a-f]{24}")
-
-
-def are_of_steno(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """True if another Steno behind this one answered with these headers: it may have done more."""
-    for name, value in headers:
-        if name == REQUEST_ID:
-            return _REQUEST.fullmatch(value) is not None
-    return False

@@ -28,7 +28,7 @@ from app.formats.sse import FrameSplitter, first_end, frames_in, last_end
 from app.http import own_headers
 from app.http.asgi import AbortedAnswer, ClientAnswer
 from app.http.connection import Exchange as UpstreamExchange
-from app.http.headers import EVENT_STREAM, Headers, media_type, returned
+from app.http.headers import EVENT_STREAM, Headers, are_of_steno, media_type, returned
 from app.http.upstream import LONGEST_REFUSAL, UpstreamAnswer, arrived_part, arrived_whole, is_over, read_into
 from app.http.upstream import Headers as Received
 from app.proxy.conversation_ids import encoded_name
@@ -209,7 +209,7 @@ async def read_beginning(answering: UpstreamExchange, format_: WireFormat, secon
 async def relay_answer(exchange: Exchange, attempt: Attempt) -> None:
     """Send the provider's status first, then its bytes with what was done to the context."""
     request, decision, answering = attempt.request, attempt.decision, attempt.answering
-    if decision.view is None and own_headers.are_of_steno(answering.headers):
+    if decision.view is None and are_of_steno(answering.headers):
         await relay_as_sent(exchange, answering, [])  # Another Steno, which may have done more.
         return
     own, reports = context_headers(request, decision), exchange.services.events.body
@@ -356,4 +356,4 @@ def bypass(services: Services, record: RequestRecord, path: str | None, reason: 
 
 def unless_told(own: Headers, answered: Received) -> Headers:
     """Return no headers if another Steno behind this one said what it did: that may be more."""
-    return [] if own_headers.are_of_steno(answered) else own
+    return [] if are_of_steno(answered) else own
