@@ -95,9 +95,9 @@ def arrived_part(answering: UpstreamAnswer) -> bytes:
     return answering.first_part if isinstance(answering, Exchange) else b""
 
 
-def is_over(answering: UpstreamAnswer) -> bool:
-    """True if it is already known that nothing more of the body comes."""
-    return isinstance(answering, Exchange) and answering.is_over
+def is_over(chunks: AsyncIterator[bytes]) -> bool:
+    """True if it is already known that nothing more of a body comes."""
+    return isinstance(chunks, Exchange) and chunks.is_over
 
 
 class Upstream:

@@ -130,10 +130,16 @@ def context_headers(request: ChatRequest, decision: Decision | None) -> Headers:
     return headers
 
 
-class WrappedAnswer(Struct):
-    """Provider's answer that is passed on with other bytes."""
+class PeekedAnswer(Struct):
+    """Answer whose beginning was read to see what it is. It is passed on as it came."""
 
     answering: UpstreamAnswer
+    rest: AsyncIterator[bytes]
+    read: bytes = b""
+    broken: StenoError | None = None
+    """Reason why it broke off while it was read."""
+    is_whole: bool = False
+    """True if all of it was read."""
 
     @property
     def status(self) -> int:
@@ -145,17 +151,6 @@ class WrappedAnswer(Struct):
 
     async def close(self) -> None:
         await self.answering.close()
-
-
-class PeekedAnswer(WrappedAnswer):
-    """Answer whose beginning was read to see what it is. It is passed on as it came."""
-
-    rest: AsyncIterator[bytes]
-    read: bytes = b""
-    broken: StenoError | None = None
-    """Reason why it broke off while it was read."""
-    is_whole: bool = False
-    """True if all of it was read."""
 
     async def chunks(self) -> AsyncIterator[bytes]:
         if self.read:
@@ -221,7 +216,7 @@ async def relay_answer(exchange: Exchange, attempt: Attempt) -> None:
     editor = request.format.answers.editor(context, request.wire, hides_usage=attempt.asks_usage)
     if kind == EVENT_STREAM:
         await start_stream(exchange, answering, own)
-        await relay_stream(exchange, answering, editor, learns=True)
+        await relay_stream(exchange, answering.chunks(), editor, learns=True)
         return
     peeked = await peek(answering, LARGEST_WHOLE, raises=True)
     if not peeked.is_whole:
@@ -239,7 +234,7 @@ async def relay_as_sent(
     kind = media_type(answering.headers) if answering.status == 200 else ""
     if kind == EVENT_STREAM:
         await start_stream(exchange, answering, own)
-        await relay_stream(exchange, answering, reader or exchange.caller.format.answers.editor())
+        await relay_stream(exchange, answering.chunks(), reader or exchange.caller.format.answers.editor())
     elif reader is not None and kind == "application/json":
         peeked = await peek(answering, LARGEST_WHOLE, raises=True)
         if peeked.is_whole:
@@ -270,14 +265,14 @@ async def start_stream(exchange: Exchange, answering: UpstreamAnswer, own: Heade
 
 
 async def relay_stream(
-    exchange: Exchange, answering: UpstreamAnswer, editor: AnswerEditor, *, learns: bool = False
+    exchange: Exchange, chunks: AsyncIterator[bytes], editor: AnswerEditor, *, learns: bool = False
 ) -> None:
     """Relay frames as they arrive. A stream that breaks off ends with an error frame, never cleanly. `learns`: it is
     known what was sent for the answer, so that its usage teaches something."""
     splitter, last, broken = FrameSplitter(), b"", None
     try:
-        async for chunk in answering.chunks():
-            last = await _relay_frames(exchange, answering, editor, splitter.together(chunk))
+        async for chunk in chunks:
+            last = await _relay_frames(exchange, chunks, editor, splitter.together(chunk))
     except StenoError as error:
         last, broken = b"", error
     rest = last + editor.edit(splitter.flush())
@@ -295,7 +290,7 @@ async def relay_stream(
     await exchange.client.end(last + (b"\n\n" if splitter.overran else b"") + ending)
 
 
-async def _relay_frames(exchange: Exchange, answering: UpstreamAnswer, editor: AnswerEditor, frames: bytes) -> bytes:
+async def _relay_frames(exchange: Exchange, chunks: AsyncIterator[bytes], editor: AnswerEditor, frames: bytes) -> bytes:
     """Relay complete frames. Returns the last ones, if it is known of them that they are."""
     start, edited = 0, 0
     while start < len(frames):
@@ -309,7 +304,7 @@ async def _relay_frames(exchange: Exchange, answering: UpstreamAnswer, editor: A
             pieces.append(editor.edit(frames[start:end]))
             start, edited = end, edited + 1
         passed = b"".join(pieces)
-        if start == len(frames) and is_over(answering):
+        if start == len(frames) and is_over(chunks):
             return passed
         await exchange.client.body(passed)
         if edited == FRAMES_AT_ONCE:

@@ -22,7 +22,6 @@ from app.http.upstream import LONGEST_REFUSAL, UpstreamAnswer, read_into
 from app.http.upstream import Headers as Received
 from app.proxy.exchange import Attempt, Exchange
 from app.proxy.reply import (
-    WrappedAnswer,
     context_headers,
     context_members,
     context_of,
@@ -75,18 +74,18 @@ class EarlyStream:
         """Pass on an answer as a part of the stream. Raises the upstream errors if it is none."""
         await self._end_waiting()
         answers = self._request.format.answers
-        answering, request = plain_answer(attempt.answering), attempt.request
-        if answering.status != 200:
+        (headers, chunks), status, request = plain(attempt.answering), attempt.answering.status, attempt.request
+        if status != 200:
             body = bytearray()
             with suppress(StenoError):  # Its status is known: what came of the body has to do.
-                await read_into(body, answering.chunks(), LONGEST_REFUSAL)
-            await self._end_with(answers.refusal_frame(answering.status, answering.headers, bytes(body), time.time()))
+                await read_into(body, chunks, LONGEST_REFUSAL)
+            await self._end_with(answers.refusal_frame(status, headers, bytes(body), time.time()))
             return
-        is_stream = media_type(answering.headers) == EVENT_STREAM
-        chunks = answers.as_stream(request.wire, answering.chunks(), is_stream=is_stream, headers=answering.headers)
+        is_stream = media_type(headers) == EVENT_STREAM
+        frames = answers.as_stream(request.wire, chunks, is_stream=is_stream, headers=headers)
         context = context_members(request, attempt.decision) if self._reports else UNTOLD
         editor = answers.editor(context, request.wire, self._events, hides_usage=attempt.asks_usage)
-        await relay_stream(self._exchange, StreamedAnswer(answering, chunks), editor, learns=True)
+        await relay_stream(self._exchange, frames, editor, learns=True)
 
     async def fail(self, error: StenoError) -> None:
         await self._end_waiting()
@@ -128,49 +127,33 @@ class EarlyStream:
         await self._exchange.client.end(b"".join(map(editor.edit, frames_in(error))))
 
 
-class StreamedAnswer(WrappedAnswer):
-    """Answer with status 200 as a stream, in whatever form it came: it is paid for."""
-
-    stream: AsyncIterator[bytes]
-
-    def chunks(self) -> AsyncIterator[bytes]:
-        return self.stream
-
-
-def plain_answer(answering: UpstreamAnswer) -> UpstreamAnswer:
-    """Return a provider's answer without the encodings that it was asked not to use."""
-    encodings = encodings_of(answering.headers)
-    return PlainAnswer(answering, encodings) if encodings.strip().lower() not in ("", "identity") else answering
+def plain(answering: UpstreamAnswer) -> tuple[Received, AsyncIterator[bytes]]:
+    """Return headers and body of a provider's answer without the encodings that it was asked not to use."""
+    encodings, chunks = encodings_of(answering.headers), answering.chunks()
+    if encodings.strip().lower() in ("", "identity"):
+        return answering.headers, chunks
+    return [header for header in answering.headers if header[0] != b"content-encoding"], _decoded(chunks, encodings)
 
 
-class PlainAnswer(WrappedAnswer):
-    """Compressed answer, decoded as it arrives."""
-
-    encodings: str
-
-    @property
-    def headers(self) -> Received:
-        return [header for header in self.answering.headers if header[0] != b"content-encoding"]
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield decoded pieces. Raises `UpstreamUnreadable`, too."""
-        if (by := decoders(self.encodings, MOST_OF_ANSWER)) is None:
-            raise UpstreamUnreadable(
-                "The provider's answer is compressed, although it was asked not to be, in a way that Steno cannot undo:"
-                f" {self.encodings:.100}. Steno can undo gzip, deflate and zstd."
-            )
-        try:
-            async for chunk in self.answering.chunks():
-                async for piece in _in_turns(fed(by, chunk)):
-                    yield piece
-            async for piece in _in_turns(ended(by)):
+async def _decoded(chunks: AsyncIterator[bytes], encodings: str) -> AsyncIterator[bytes]:
+    """Yield decoded pieces. Raises `UpstreamUnreadable`, too."""
+    if (by := decoders(encodings, MOST_OF_ANSWER)) is None:
+        raise UpstreamUnreadable(
+            "The provider's answer is compressed, although it was asked not to be, in a way that Steno cannot undo:"
+            f" {encodings:.100}. Steno can undo gzip, deflate and zstd."
+        )
+    try:
+        async for chunk in chunks:
+            async for piece in _in_turns(fed(by, chunk)):
                 yield piece
-        except UndecodableBody as error:
-            text = f"The provider's answer is compressed, and not as its content-encoding says: {error}"
-            raise UpstreamUnreadable(text) from error
-        except DecodedTooLarge as error:
-            text = f"The provider's answer is compressed, and has more than {MOST_OF_ANSWER} bytes when decoded."
-            raise UpstreamUnreadable(text) from error
+        async for piece in _in_turns(ended(by)):
+            yield piece
+    except UndecodableBody as error:
+        text = f"The provider's answer is compressed, and not as its content-encoding says: {error}"
+        raise UpstreamUnreadable(text) from error
+    except DecodedTooLarge as error:
+        text = f"The provider's answer is compressed, and has more than {MOST_OF_ANSWER} bytes when decoded."
+        raise UpstreamUnreadable(text) from error
 
 
 async def _in_turns(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

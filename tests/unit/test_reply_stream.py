@@ -97,7 +97,7 @@ def relayed(*arrivals: bytes) -> list[str | bytes]:
         record, caller = SimpleNamespace(cut=lambda _: None), SimpleNamespace(format=CHAT_COMPLETIONS)
         exchange: Any = SimpleNamespace(client=client, record=record, caller=caller)
         await start_stream(exchange, answering, [])
-        streaming = asyncio.ensure_future(relay_stream(exchange, answering, CHAT_COMPLETIONS.answers.editor()))
+        streaming = asyncio.ensure_future(relay_stream(exchange, answering.chunks(), CHAT_COMPLETIONS.answers.editor()))
         for part in arrivals[1:]:
             for _ in range(3):
                 await asyncio.sleep(0)
@@ -155,10 +155,10 @@ def test_an_answer_is_whole_once_its_last_byte_came(cut: int) -> None:
         if cut < len(answer):
             assert arrived_part(answering) == answer[len(PLAIN) : cut]
             assert arrived_whole(answering) is None
-            assert not is_over(answering)
+            assert not is_over(answering.chunks())
             provider.sends(answer[cut:])
         assert arrived_whole(answering) == b"{}"
-        assert is_over(answering)
+        assert is_over(answering.chunks())
         assert arrived_part(answering) == b""
         await provider.close()
 
@@ -167,7 +167,7 @@ def test_an_answer_is_whole_once_its_last_byte_came(cut: int) -> None:
 
 def test_of_an_answer_that_is_looked_at_by_another_nothing_is_known_to_be_there() -> None:
     answering = cast("UpstreamAnswer", SimpleNamespace(status=200, headers=[]))
-    assert (arrived_part(answering), arrived_whole(answering), is_over(answering)) == (b"", None, False)
+    assert (arrived_part(answering), arrived_whole(answering)) == (b"", None)
 
 
 @pytest.mark.parametrize(("frames", "seconds"), [(3, 10.0), (20, FIRST_PIECE_SECONDS)])
