@@ -60,7 +60,6 @@ from app.conversation.reasons import Code, Reason, Reasons, because
 from app.runtime.caches import Erased
 from app.runtime.tasks import SingleFlight, Work
 from app.store import StoreUnavailable
-from app.store.chunks import chunks_in, keep_mask, masks_in, recent_first_chunks
 from app.tokens.cost_gate import COMMON_PRICE, rates_of
 
 T = TypeVar("T")
@@ -159,30 +158,28 @@ class Compactor:
         return stored
 
     async def _find(self, request: ChatRequest, *, bind: bool) -> Stored:
-        conversation, policy, tenant = request.conversation, request.policy, request.tenant
-        chain, cuts, mask = conversation.chain, conversation.cut_digests, policy.mask
-        pins = await self._store.pins_in(tenant, request.conversation_id, chain.digests, bind=bind)
-        chunks = await self._store.request(chunks_in, tenant, request.series, cuts) if policy.summarises else ()
+        conversation, policy = request.conversation, request.policy
+        chain, history = conversation.chain, conversation.history
         # Only results are masked, and media.
-        history = conversation.history
-        masks = mask is not None and (history.holds_answers or history.holds_media)
-        found = await self._store.request(masks_in, tenant, mask.key, cuts) if mask is not None and masks else ()
-        boundaries = (MaskBoundary(chain.positions[digest], chain.positions[start]) for digest, start in found)
-        return Stored(pins, tuple(chunks), tuple(boundaries))
+        masks = policy.mask.key if policy.mask and (history.holds_answers or history.holds_media) else None
+        series = request.series if policy.summarises else None
+        stored = await self._store.read_prefix(
+            *request.place, chain.digests, conversation.cut_digests, series=series, masks=masks, bind=bind
+        )
+        boundaries = (MaskBoundary(chain.positions[digest], chain.positions[start]) for digest, start in stored.masks)
+        return Stored(stored.pins, tuple(stored.chunks), tuple(boundaries))
 
     async def keep_mask(self, request: ChatRequest, boundary: MaskBoundary) -> None:
-        is_erased = self._store.writes.is_erased(*request.place, request.epoch)
+        is_erased = self._store.is_erased(*request.place, request.epoch)
         if (mask := request.policy.mask) is not None and not is_erased:
             chain = request.conversation.chain
             place = chain[boundary.position], chain[boundary.start]
-            await self._store.request_change(keep_mask, request.tenant, mask.key, *place, request.conversation_id)
+            await self._store.keep_mask(request.tenant, mask.key, *place, request.conversation_id)
 
     async def read_first_chunks(self, request: ChatRequest) -> Sequence[FirstChunk]:
         """The first chunks that were made lately of histories with messages of this one."""
         digests = [message.digest for message in request.conversation.transcript.messages]
-        return await self._store.request(
-            recent_first_chunks, request.tenant, request.series, digests, REWRITTEN_WITHIN_SECONDS
-        )
+        return await self._store.read_first_chunks(request.tenant, request.series, digests, REWRITTEN_WITHIN_SECONDS)
 
     async def read_heads(self, request: ChatRequest, digests: Sequence[bytes]) -> Collection[bytes]:
         """The digests, of these, that a conversation was seen with."""

@@ -42,16 +42,13 @@ from app.conversation.reasons import Code, because, hint_for, joined
 from app.providers.ledger import Ledger
 from app.runtime.caches import Erased
 from app.runtime.tasks import OwnedTasks, Work
-from app.store import Lease, Store, StoreUnavailable
-from app.store.chunks import chunks_in
-from app.store.conversations import read_status
-from app.store.leases import is_revoked, is_revoked_within
+from app.store import CompactionStore, Lease, StoreUnavailable
+from app.store.leases import HEARTBEAT_SECONDS
 from app.telemetry.metrics import Metrics
 from app.tokens.usage import SummaryStats
 
 ATTEMPTS = 2
 """Time for all calls for one summary, with retries and other models, as a multiple of one call's timeout."""
-HEARTBEAT_SECONDS = 5.0
 MISSED_BEATS = 2
 """Missed heartbeats in a row after which the lease counts as lost."""
 RACE_SECONDS = 0.25
@@ -90,7 +87,7 @@ class CompactionJob(Struct, frozen=True):
 class LeasedCompaction:
     """Compactions of this process, and everything they are made with."""
 
-    store: Store
+    store: CompactionStore
     summariser: Summariser
     routing: SummaryRouting
     tasks: OwnedTasks
@@ -121,8 +118,9 @@ class LeasedCompaction:
                 return Compaction((), Outcome.TAKES_TOO_LONG)
             # What was deleted while requests waited for it is not made again for them.
             waited_ms = round(1_000 * (monotonic() - began)) + SPARE_MS
-            is_deleted = await self.store.task(is_revoked_within, request.tenant, range_, waited_ms)
-            is_deleted = is_deleted and not await self._is_stored(request)  # It may be another conversation's lease.
+            is_deleted = await self.store.is_revoked_within(request.tenant, range_, waited_ms)
+            # It may be another conversation's lease.
+            is_deleted = is_deleted and not await self.store.is_stored(*request.place)
             return Compaction((), Outcome.DELETED if is_deleted else Outcome.AWAITED)
         task = self.tasks.start(self._run(request, job, lease), f"compaction for {request.request_id}")
         # Waited for, not awaited: a client that leaves, or a deadline, ends the wait and not the work.
@@ -148,8 +146,10 @@ class LeasedCompaction:
             try:
                 async with asyncio.TaskGroup() as group:
                     heartbeat = group.create_task(self._keep_alive(lease))
-                    is_erased = self.store.writes.is_erased(*request.place, request.epoch)
-                    if is_erased or (request.purpose == "background" and not await self._is_stored(request)):
+                    is_erased = self.store.is_erased(*request.place, request.epoch)
+                    if is_erased or (
+                        request.purpose == "background" and not await self.store.is_stored(*request.place)
+                    ):
                         compaction = Compaction((), Outcome.DELETED)
                     elif await self._is_overtaken(request, job.known):
                         compaction = Compaction((), Outcome.AWAITED)
@@ -183,16 +183,10 @@ class LeasedCompaction:
             for answer, _, _ in [*calls.unrecorded.values()]:
                 calls.reject(answer)
 
-    async def _is_stored(self, request: ChatRequest) -> bool:
-        """False if the conversation was deleted before the lease was taken, of which a deletion could not know."""
-        # As for REST, after what waits to be stored: a conversation that just began may be in it.
-        status = await self.store.rest(read_status, *request.place, self.store.lease_ttl_ms)
-        return status.updated_at is not None
-
     async def _is_overtaken(self, request: ChatRequest, known: Sequence[SummaryChunk]) -> bool:
         """True if a chunk was stored between our look and our lease: it may be the one that is to be made."""
         ids = {chunk.id for chunk in known}
-        found = await self.store.request(chunks_in, request.tenant, request.series, request.conversation.cut_digests)
+        found = await self.store.read_chunks(request.tenant, request.series, request.conversation.cut_digests)
         return any(chunk.id not in ids for chunk in found)
 
     async def _keep_alive(self, lease: Lease) -> None:
@@ -211,7 +205,7 @@ class LeasedCompaction:
     async def _is_revoked(self, lease: Lease) -> bool:
         """True if the conversation was deleted: then a summary for the request is not to be made again for it."""
         try:
-            return await self.store.task(is_revoked, lease)
+            return await self.store.is_revoked(lease)
         except StoreUnavailable:
             return False
 

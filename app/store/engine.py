@@ -4,7 +4,6 @@ StoreError
 ├── StoreUnavailable       not now: unreachable, too slow, or the circuit breaker is open
 │   ├── StatementRefused   the database is well, and does not take this statement
 │   └── Contended          the database is well, and another transaction has a lock that this one needs
-│       └── Queued         another transaction of this process
 ├── DatabaseUnusable       not before an operator changes something
 │   ├── DatabaseURLError
 │   ├── AccessRefused
@@ -25,7 +24,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 from weakref import WeakSet
 
@@ -55,6 +54,8 @@ LOCK_SECONDS = 0.2
 PATIENT_LOCK_SECONDS = 4.0
 """Wait of a patient transaction for locks: longer than an idle transaction that was cut off is in the way, and less
 than a statement may take."""
+QUEUE_SECONDS = 2.0
+"""Wait of other transactions for those of their process that write to SQLite."""
 FAILURES_TO_OPEN = 3
 PROBE_SECONDS = 1.0
 SLICES = 10
@@ -115,10 +116,6 @@ class StatementRefused(StoreUnavailable):
 
 class Contended(StoreUnavailable):
     """Says nothing about the database's health either, and the same call may work in a moment."""
-
-
-class Queued(Contended):
-    """The call has to wait behind others of this process, which are let in one by one."""
 
 
 class DatabaseUnusable(StoreError):
@@ -297,19 +294,6 @@ def read_url(url: str) -> Address:
     )
 
 
-class _Session(asyncpg.Connection[asyncpg.Record] if TYPE_CHECKING else asyncpg.Connection):  # type: ignore[misc]
-    """A connection that sends the settings of a transaction together with `BEGIN`, not in a round trip of its own."""
-
-    settings = ""
-    """SQL that is sent with the `BEGIN` of the next transaction."""
-
-    async def execute(self, query: str, *arguments: Any, timeout: float | None = None) -> str:  # noqa: ASYNC109 - asyncpg's
-        if query.startswith("BEGIN") and self.settings:
-            query = f"{query} {self.settings}"
-        status: str = await super().execute(query, *arguments, timeout=timeout)
-        return status
-
-
 class Database:
     """The engine and its two kinds of transaction. Nothing connects before the first one."""
 
@@ -318,6 +302,8 @@ class Database:
         self._lock_seconds = min(lock_seconds, PATIENT_LOCK_SECONDS)
         self.is_sqlite = self.address.kind != "postgresql"
         self._writer = asyncio.Lock() if self.is_sqlite else None
+        self.queued: set[asyncio.Task[Any] | None] = set()
+        """Tasks that wait for others of this process to write."""
         self._driver_connections: WeakSet[Any] = WeakSet()
         self._idle: WeakSet[Any] = WeakSet()
         """Connections of the pool that are not in use."""
@@ -330,16 +316,11 @@ class Database:
     async def writing(self, *, patient: bool = False) -> AsyncIterator[AsyncConnection]:
         """One transaction. On SQLite it holds the write lock from its first moment, so what it reads stays true.
 
-        It waits for a lock as long as a request may, and if it is patient for some seconds. Raises `Queued`.
+        It waits for another process's lock as long as a request may, and if it is patient for some seconds. Raises
+        `Contended`.
         """
         if self._writer is not None:
-            # SQLite has other writers look again after pauses that grow: of a crowd some would wait for seconds. Those
-            # of this process are let in one by one. Half of the time, because the transaction takes its own, too.
-            try:
-                async with asyncio.timeout(PATIENT_LOCK_SECONDS if patient else self._lock_seconds / 2):
-                    await self._writer.acquire()
-            except TimeoutError as error:
-                raise Queued("others of this process are writing") from error
+            await self._take_turn(self._writer, PATIENT_LOCK_SECONDS if patient else QUEUE_SECONDS)
             try:
                 async with self.engine.begin() as connection:
                     yield connection
@@ -352,21 +333,32 @@ class Database:
                 limits |= _limits_of(connection.dialect.server_version_info or (), self._lock_seconds)
             if patient:
                 limits |= _lock_limit(PATIENT_LOCK_SECONDS)
-            if not limits:
-                yield connection
-                return
-            session = cast("_Session", (await connection.get_raw_connection()).driver_connection)
-            session.settings = _set(limits, local=True)
-            try:
-                yield connection
-            finally:
-                session.settings = ""
+            if limits:
+                await connection.exec_driver_sql(_set(limits, local=True))
+            yield connection
+
+    async def _take_turn(self, writer: asyncio.Lock, seconds: float) -> None:
+        # SQLite has other writers look again after pauses that grow: of a crowd some would wait for seconds. Those of
+        # this process are let in one by one.
+        task = asyncio.current_task()
+        self.queued.add(task)
+        try:
+            async with asyncio.timeout(seconds):
+                await writer.acquire()
+        except TimeoutError as error:
+            raise Contended("others of this process are writing") from error
+        finally:
+            self.queued.discard(task)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
         """No transaction: each query sees what is committed, waits for no writer, and costs one round trip."""
         async with self._reader.connect() as connection:
             yield connection
+
+    async def ping(self) -> None:
+        async with self.reading() as connection:
+            await connection.exec_driver_sql("SELECT 1")
 
     @asynccontextmanager
     async def migrating(self) -> AsyncIterator[AsyncConnection]:
@@ -418,7 +410,7 @@ class Database:
 
     def _postgresql(self, command_seconds: float, **pool: Any) -> AsyncEngine:
         limits = {"timeout": CONNECT_SECONDS, "command_timeout": command_seconds}
-        connect = partial(asyncpg.connect, self.address.dsn, connection_class=_Session, **limits)
+        connect = partial(asyncpg.connect, self.address.dsn, **limits)
         arguments: dict[str, Any] = {}
         if self.address.prepares:
             arguments["async_creator_fn"] = partial(_connect, connect, None if pool else self._lock_seconds)
@@ -464,8 +456,8 @@ class Database:
             self.cut_idle()
 
 
-async def _connect(connect: Callable[[], Awaitable[Any]], lock_seconds: float | None) -> _Session:
-    connection: _Session = await connect()
+async def _connect(connect: Callable[[], Awaitable[Any]], lock_seconds: float | None) -> Any:
+    connection = await connect()
     limits = {} if lock_seconds is None else _limits_of(connection.get_server_version(), lock_seconds)
     try:
         # Not in the startup packet: PgBouncer refuses a caller who names there what it does not know, in session mode
@@ -518,11 +510,8 @@ class Guard:
     the server, and on a silent network that one never returns.
     """
 
-    def __init__(
-        self, probe: Work[object], *, open_seconds: float = 5.0, opened: Callable[[], object] = lambda: None
-    ) -> None:
-        self._probe = probe
-        self._opened = opened
+    def __init__(self, database: Database, *, open_seconds: float = 5.0) -> None:
+        self._database = database
         self._open_seconds = open_seconds
         self._failures = 0
         self._answers = 0
@@ -560,14 +549,13 @@ class Guard:
 
     async def bounded(self, work: Work[T], timeout: float, late: Callable[[T], Awaitable[object]] | None = None) -> T:  # noqa: ASYNC109 - not a cancellation
         """Bounded only: for calls that may take longer than a request waits."""
-        task, done = asyncio.ensure_future(work()), set[asyncio.Task[T]]()
+        task, done, left = asyncio.ensure_future(work()), set[asyncio.Task[T]](), SLICES
         try:
-            # Time in which the event loop attends to it: what else keeps the loop busy says nothing about the database,
-            # and a call needs the loop several times.
-            for _ in range(SLICES):
+            # Time in which the event loop attends to it and it does not wait for others of this process: neither says
+            # anything about the database, and a call needs the loop several times.
+            while left and not done:
                 done, _pending = await asyncio.wait({task}, timeout=timeout / SLICES)
-                if done:
-                    break
+                left -= task not in self._database.queued
         except asyncio.CancelledError:
             # The caller's client left. The call may have ended in this very moment: its result has no other taker.
             self._abandon(task, late)
@@ -601,14 +589,9 @@ class Guard:
             elif late is not None:
                 await late(task.result())
 
-        def forget(keeper: asyncio.Task[None]) -> None:
-            self._abandoned.discard(keeper)
-            if not keeper.cancelled() and (error := keeper.exception()):
-                log.warning("cleaning up after a database call failed", reason=describe(error))
-
         keeper = asyncio.ensure_future(outlive())
         self._abandoned.add(keeper)
-        keeper.add_done_callback(forget)
+        keeper.add_done_callback(self._abandoned.discard)
 
     def _answered(self) -> None:
         self._answers += 1
@@ -617,11 +600,11 @@ class Guard:
     async def _probe_until_well(self) -> None:
         """Ask in the background, so that no request pays for finding out."""
         opened_at = monotonic()
-        self._opened()
+        self._database.cut_idle()
         while self.reason is not None:
             await asyncio.sleep(self._open_seconds)
             try:
-                await self.bounded(self._probe, PROBE_SECONDS)
+                await self.bounded(self._database.ping, PROBE_SECONDS)
             except StoreUnavailable as error:
                 self.reason = error.reason
             except Exception:  # Otherwise the breaker would be open for ever.

@@ -36,8 +36,9 @@ EVERY_SECONDS = 5.0
 QUEUE_BYTES = 64 << 20
 """Bytes of messages that wait."""
 BATCH_HISTORIES = 50
-BATCH_BYTES = 8 << 20
-"""Histories, and bytes of their messages, that are written in one transaction; one is in any case."""
+BATCH_BYTES = 1 << 20
+"""Histories, and bytes of their messages, that are written in one transaction; one is in any case. SQLite has one
+writer, for which the requests of others wait."""
 ZLIB_LEVEL = 3
 
 Key = tuple[str, str]
@@ -135,8 +136,11 @@ class HistoryQueue:
         self._bytes += size
 
     def hasten(self, tenant: str, conversation_id: str) -> None:
-        """Have a conversation's history written with the next flush, however short the time since the last one."""
-        self._written.pop((tenant, conversation_id), None)
+        """Have a conversation's history written by the next flush, however short the time since the last one."""
+        key = tenant, conversation_id
+        self._written.pop(key, None)
+        if (history := self._waiting.pop(key, None)) is not None:
+            self._waiting = {key: history, **self._waiting}
 
     def next_batch(self, *, everything: bool = False) -> list[LatestHistory]:
         """Some of those that are due, or of all."""
@@ -150,10 +154,11 @@ class HistoryQueue:
             batch.append(history)
         return batch
 
-    async def write(self, database: Database, batch: Sequence[LatestHistory]) -> None:
-        """Store a batch in one transaction, and one by one if the database refuses something of it. Raises and keeps
-        them if the database is away. No other write may be in flight."""
-        rows = await asyncio.to_thread(lambda: [_row(history) for history in batch])
+    async def write(
+        self, database: Database, batch: Sequence[LatestHistory], rows: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Store a batch, as these rows, in one transaction, and one by one if the database refuses something of it.
+        Raises and keeps them if the database is away. No other write may be in flight."""
         refused = 0
         if await _is_refused(database, rows):
             refused = sum([await _is_refused(database, [row]) for row in rows])
@@ -200,8 +205,12 @@ async def _is_refused(database: Database, rows: Sequence[Mapping[str, Any]]) -> 
     return False
 
 
+def rows_of_histories(histories: Sequence[LatestHistory]) -> list[dict[str, Any]]:
+    """Runs in a worker thread: removing secrets and compressing take their time."""
+    return [_row(history) for history in histories]
+
+
 def _row(history: LatestHistory) -> dict[str, Any]:
-    """Row of a history. Runs in a worker thread: removing secrets and compressing take their time."""
     sent = (history.alone(message.raw).decode("utf-8", "replace") for message in (*history.leading, *history.messages))
     kept = [without_secrets(each).encode("utf-8", "replace") for each in sent]
     sizes = msgspec.json.encode(_Sizes(list(history.tokens), list(map(len, kept))))

@@ -39,6 +39,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.compaction.chunks import ChunkRange
 from app.store.tables import insert_into, leases, now_ms, owned, read_once
 
+LEASE_SECONDS = 15.0
+"""Time that a lease lives without a heartbeat."""
+HEARTBEAT_SECONDS = 5.0
 _NEVER = 0
 """Time before which leases end that were given up: at the negative time of their release, which distinguishes them from
 expired ones, and old ones from new ones."""

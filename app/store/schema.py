@@ -166,8 +166,7 @@ async def upgrade(
                 raise
             what = f"Migrating from {before} to {newest()} failed" if before else "The tables could not be made"
             raise MigrationFailed(f"{what}: {describe_refusal(error)}") from error
-    if database.address.path is not None:
-        close_to_others(database.address.path)  # Not before: what is no database of ours stays as it is.
+    close_to_others(database)  # Not before: what is no database of ours stays as it is.
     return before
 
 
@@ -284,10 +283,12 @@ def obstacle(database: Path) -> str | None:
     return None if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written"
 
 
-def close_to_others(database: Path) -> None:
-    """Take other users' rights on the files away where they are ours: earlier releases made them with the usual
+def close_to_others(database: Database) -> None:
+    """Take other users' rights on SQLite's files away where they are ours: earlier releases made them with the usual
     mode."""
-    for path in (database, *(database.with_name(f"{database.name}{end}") for end in ("-wal", "-shm"))):
+    if (file := database.address.path) is None:
+        return
+    for path in (file, *(file.with_name(f"{file.name}{end}") for end in ("-wal", "-shm"))):
         if not path.is_file() or not (mode := stat.S_IMODE(path.stat().st_mode)) & OTHERS:
             continue
         try:

@@ -12,14 +12,14 @@ from asyncio import sleep
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 import structlog
 from msgspec import Struct
-from sqlalchemy import text
+from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.compaction.chunks import ChunkRange, SummaryChunk
+from app.compaction.chunks import ChunkRange, FirstChunk, SummaryChunk
 from app.conversation.identity import Head
 from app.runtime.bounded import LogThrottle
 from app.runtime.caches import Erased
@@ -29,13 +29,11 @@ from app.store.engine import (
     COMMAND_SECONDS,
     DATABASE_ERRORS,
     MIGRATION_SECONDS,
-    PATIENT_LOCK_SECONDS,
     REMEDY,
     Contended,
     Database,
     DatabaseUnusable,
     Guard,
-    Queued,
     SchemaTooNew,
     SchemaTooOld,
     StatementRefused,
@@ -44,7 +42,7 @@ from app.store.engine import (
     unopened,
 )
 from app.store.histories import HistoryQueue, StoredHistory, read_history
-from app.store.leases import Lease, Refusal
+from app.store.leases import LEASE_SECONDS, Lease, Refusal
 from app.store.write_behind import REMEDY as UNWRITABLE
 from app.store.write_behind import WriteBehind
 
@@ -61,8 +59,6 @@ log = structlog.get_logger("steno.store")
 TASK_SECONDS = 10.0
 REST_SECONDS = 5.0
 FLUSH_SECONDS = 5.0
-QUEUE_SECONDS = 2.0
-"""Longest wait of a request for other writers of this process."""
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
 """Pauses between tries to connect at the start."""
@@ -74,6 +70,59 @@ POLL_SECONDS = 0.25
 """Time between two looks of a request that waits for a compaction of another one."""
 LARGEST_HISTORY = 100 << 20
 ERASED_ROWS = 500
+
+
+class StoredPrefix(Struct, frozen=True):
+    """Rows of a history: what was stored of it, or of a shorter one that it continues."""
+
+    pins: tuple[int, ...]
+    """Positions of the pinned messages, ascending."""
+    chunks: Sequence[SummaryChunk]
+    masks: Sequence[tuple[bytes, bytes]]
+    """Boundaries of masked results, each with the digest where the summaries ended when it was set."""
+
+
+class CompactionStore(Protocol):
+    """The store's side of a compaction. Each method raises `StoreUnavailable`."""
+
+    async def read_prefix(
+        self,
+        tenant: str,
+        conversation_id: str,
+        chain: Sequence[bytes],
+        cuts: Sequence[bytes],
+        *,
+        series: str | None,
+        masks: str | None,
+        bind: bool = True,
+    ) -> StoredPrefix: ...
+    async def read_chunks(self, tenant: str, series: str, cuts: Sequence[bytes]) -> list[SummaryChunk]: ...
+    async def read_first_chunks(
+        self, tenant: str, series: str, messages: Sequence[bytes], within_seconds: float
+    ) -> list[FirstChunk]: ...
+    async def heads(self, tenant: str, digests: Sequence[bytes]) -> list[Head]: ...
+    async def is_stored(self, tenant: str, conversation_id: str) -> bool: ...
+    def is_erased(self, tenant: str, conversation_id: str, epoch: int) -> bool: ...
+    async def keep_mask(
+        self, tenant: str, settings: str, digest: bytes, start: bytes, conversation_id: str
+    ) -> None: ...
+    async def take_lease(
+        self,
+        tenant: str,
+        conversation_id: str,
+        wanted: ChunkRange,
+        chain: Collection[bytes],
+        holder: str,
+        most: int | None = None,
+    ) -> Lease | Refusal: ...
+    async def lease_ended(
+        self, tenant: str, conversation_id: str, wanted: ChunkRange, chain: Collection[bytes], seconds: float
+    ) -> bool: ...
+    async def renew_lease(self, held: Lease) -> bool: ...
+    async def release_lease(self, held: Lease) -> None: ...
+    async def is_revoked(self, held: Lease) -> bool: ...
+    async def is_revoked_within(self, tenant: str, wanted: ChunkRange, milliseconds: int) -> bool: ...
+    async def keep_chunks(self, held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None: ...
 
 
 class Check(Struct, frozen=True):
@@ -102,7 +151,7 @@ class Store:
         url: str,
         *,
         timeout: float = 0.25,
-        lease_ttl: float = 15.0,
+        lease_ttl: float = LEASE_SECONDS,
         retention_days: int | None = None,
         largest_history: int = LARGEST_HISTORY,
         took: Callable[[float], object] = lambda _: None,
@@ -120,7 +169,7 @@ class Store:
         self.lease_ttl_ms = round(1000 * lease_ttl)
         self._took = took
         self._secret_digest = None if secret is None else schema.digest_of(secret)
-        self.guard = Guard(self._ping, opened=self.database.cut_idle)
+        self.guard = Guard(self.database)
         self.ready = asyncio.Event()
         """Set once the database is connected and migrated."""
         self._not_ready: str | None = "not started"
@@ -198,8 +247,7 @@ class Store:
         Raises StoreUnavailable if trying again may help, and DatabaseUnusable if not.
         """
         if await schema.is_newest(self.database):
-            if self.database.address.path is not None:
-                schema.close_to_others(self.database.address.path)
+            schema.close_to_others(self.database)
             await self._refuse_another_secret()
             return schema.newest(), schema.newest()
         before = await schema.upgrade(self.database, decryption, export, self._secret_digest)
@@ -316,19 +364,14 @@ class Store:
         self._require_ready()
         began = monotonic()
         try:
-            while True:
-                try:
-                    return await self.guard.call(work, self.timeout, late)
-                except Queued:
-                    if monotonic() - began > QUEUE_SECONDS:
-                        raise
+            return await self.guard.call(work, self.timeout, late)
         finally:
             self._took(monotonic() - began)
 
     async def _after_writes(self, work: Work[T]) -> T:
         # Not through the breaker, which is there for requests: this may be slow while the database is well.
         async def flush_first() -> T:
-            await self.writes.flush()
+            await self.writes.flush_records()
             return await work()
 
         return await self._bounded(flush_first, REST_SECONDS)
@@ -341,11 +384,57 @@ class Store:
         if self._not_ready is not None:
             raise StoreUnavailable(self._not_ready)
 
-    async def _ping(self) -> None:
-        async with self.database.reading() as connection:
-            await connection.execute(text("SELECT 1"))
+    # For compactions. Each raises StoreUnavailable.
 
-    # Leases: the theory is in `leases`. Each raises StoreUnavailable.
+    async def read_prefix(
+        self,
+        tenant: str,
+        conversation_id: str,
+        chain: Sequence[bytes],
+        cuts: Sequence[bytes],
+        *,
+        series: str | None,
+        masks: str | None,
+        bind: bool = True,
+    ) -> StoredPrefix:
+        """The pins in this chain, and the chunks of a series and the masks of some settings that begin and end at its
+        cuts; none of those without a series or settings.
+
+        Pins that no request has shown yet are bound to it; a dry run only looks (`bind=False`).
+        """
+
+        async def read() -> tuple[Sequence[conversations.Pin], StoredPrefix]:
+            async with self.database.reading() as connection:
+                pins = await conversations.find_pins(connection, tenant, conversation_id)
+                found = () if series is None else await chunks.chunks_in(connection, tenant, series, cuts)
+                masked = () if masks is None else await chunks.masks_in(connection, tenant, masks, cuts)
+            return pins, StoredPrefix((), found, masked)
+
+        pins, stored = await self._guarded(read)
+        unbound = [pin.position for pin in pins if pin.digest is None and pin.position + 1 < len(chain)]
+        fresh = {position: chain[position + 1] for position in unbound}
+        if fresh and bind:
+            pins = await self.request_change(conversations.bind_pins, tenant, conversation_id, fresh)
+            fresh = {}
+        positions = tuple(pin.position for pin in pins if pin.position in fresh or pin.holds_in(chain))
+        return replace(stored, pins=positions)
+
+    async def read_chunks(self, tenant: str, series: str, cuts: Sequence[bytes]) -> list[SummaryChunk]:
+        return await self.request(chunks.chunks_in, tenant, series, cuts)
+
+    async def read_first_chunks(
+        self, tenant: str, series: str, messages: Sequence[bytes], within_seconds: float
+    ) -> list[FirstChunk]:
+        return await self.request(chunks.recent_first_chunks, tenant, series, messages, within_seconds)
+
+    async def heads(self, tenant: str, digests: Sequence[bytes]) -> list[Head]:
+        """The digests that some conversation was seen with, each with the newest such conversation."""
+        # Taken before the database is read: what is flushed in between is then seen twice rather than not at all.
+        unwritten = self.writes.heads(tenant, digests)
+        return await self.request(conversations.find_heads, tenant, digests, unwritten)
+
+    async def keep_mask(self, tenant: str, settings: str, digest: bytes, start: bytes, conversation_id: str) -> None:
+        await self.request_change(chunks.keep_mask, tenant, settings, digest, start, conversation_id)
 
     async def take_lease(
         self,
@@ -371,7 +460,10 @@ class Store:
         async def give_back(granted: Lease | Refusal) -> None:
             # Its request has given up: others would wait for nothing.
             if isinstance(granted, Lease):
-                await self.release_lease(granted)
+                try:
+                    await self.release_lease(granted)
+                except StoreUnavailable:
+                    log.warning("lease not released, it expires by itself", conversation_id=conversation_id)
 
         try:
             return await self._guarded(work, late=give_back)
@@ -386,10 +478,7 @@ class Store:
     async def lease_ended(
         self, tenant: str, conversation_id: str, wanted: ChunkRange, chain: Collection[bytes], seconds: float
     ) -> bool:
-        """Wait until `take_lease` would not have to wait; False if that takes longer than so many seconds.
-
-        Raises StoreUnavailable as soon as the database cannot be asked.
-        """
+        """Wait until `take_lease` would not have to wait; False if that takes longer than so many seconds."""
         ends = monotonic() + seconds
         while await self.is_busy(tenant, conversation_id, wanted, chain):
             if (left := ends - monotonic()) <= 0:
@@ -406,64 +495,56 @@ class Store:
         """Let others in: those who wait see it when they look next."""
         await self.task_change(leases.release_lease, held)
 
+    async def is_revoked(self, held: Lease) -> bool:
+        """Whether its conversation was deleted."""
+        return await self.task(leases.is_revoked, held)
+
+    async def is_revoked_within(self, tenant: str, wanted: ChunkRange, milliseconds: int) -> bool:
+        """Whether what was made at the start of this range was deleted so lately."""
+        return await self.task(leases.is_revoked_within, tenant, wanted, milliseconds)
+
     async def keep_chunks(self, held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None:
         """Store chunks and return them as stored; None if the lease was lost.
 
         On SQLite it waits for its turn longer than a request may: summaries that are made side by side are often done
         together, while others write, too, and behind one that is not stored no later one is of use.
         """
-        is_patient = self.database.is_sqlite
-        seconds = COMMIT_TRY_SECONDS + (PATIENT_LOCK_SECONDS if is_patient else 0)
 
         async def work() -> list[SummaryChunk] | None:
-            async with self.database.writing(patient=is_patient) as connection:
+            async with self.database.writing(patient=self.database.is_sqlite) as connection:
                 return await chunks.commit_chunks(connection, held, made)
 
         began = monotonic()
         for next_at in COMMIT_AT_SECONDS[1:]:
             try:
-                return await self._bounded(work, seconds)
+                return await self._bounded(work, COMMIT_TRY_SECONDS)
             except StatementRefused:
                 raise
             except StoreUnavailable as error:
                 log.warning("commit tried again", reason=error.reason)
                 await sleep(max(0.0, began + next_at - monotonic()))
-        return await self._bounded(work, seconds)
+        return await self._bounded(work, COMMIT_TRY_SECONDS)
 
     # Other calls of more than one query. Each raises StoreUnavailable.
 
-    async def heads(self, tenant: str, digests: Sequence[bytes]) -> list[Head]:
-        """The digests that some conversation was seen with, each with the newest such conversation."""
-        # Taken before the database is read: what is flushed in between is then seen twice rather than not at all.
-        unwritten = self.writes.heads(tenant, digests)
-        return await self.request(conversations.find_heads, tenant, digests, unwritten)
+    def is_erased(self, tenant: str, conversation_id: str, epoch: int) -> bool:
+        return self.writes.is_erased(tenant, conversation_id, epoch)
 
-    async def pins_in(
-        self, tenant: str, conversation_id: str, chain: Sequence[bytes], *, bind: bool = True
-    ) -> tuple[int, ...]:
-        """The positions of the conversation's pinned messages in this chain, ascending.
-
-        Pins that no request has shown yet are bound to it; a dry run only looks (`bind=False`).
-        """
-
-        async def work() -> tuple[int, ...]:
-            async with self.database.reading() as connection:
-                found = await conversations.find_pins(connection, tenant, conversation_id)
-            unbound = [pin.position for pin in found if pin.digest is None and pin.position + 1 < len(chain)]
-            fresh = {position: chain[position + 1] for position in unbound}
-            if fresh and bind:
-                async with self.database.writing() as connection:
-                    found = await conversations.bind_pins(connection, tenant, conversation_id, fresh)
-                fresh = {}
-            return tuple(pin.position for pin in found if pin.position in fresh or pin.holds_in(chain))
-
-        return await self._guarded(work)
+    async def is_stored(self, tenant: str, conversation_id: str) -> bool:
+        """Whether the conversation is known, and was not deleted."""
+        status = await self.rest(conversations.read_status, tenant, conversation_id, self.lease_ttl_ms)
+        return status.updated_at is not None
 
     async def history(self, tenant: str, conversation_id: str) -> StoredHistory | None:
         """The history of the conversation's latest request, what this process has not written yet included; None where
         none is kept."""
-        self.writes.histories.hasten(tenant, conversation_id)
-        return await self.rest(read_history, tenant, conversation_id)
+
+        async def flush_and_read() -> StoredHistory | None:
+            self.writes.histories.hasten(tenant, conversation_id)
+            await self.writes.flush()
+            return await self._read(read_history, tenant, conversation_id)
+
+        return await self._bounded(flush_and_read, REST_SECONDS)
 
     async def flush(self) -> None:
         """Store what was recorded, within five seconds; after an error the rest still waits."""

@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
@@ -23,7 +24,7 @@ from app.runtime.bounded import LogThrottle
 from app.runtime.caches import Erased
 from app.store.conversations import ConversationSeen, UnwrittenRequests, is_committed, write_conversations
 from app.store.engine import DATABASE_ERRORS, Contended, Database, Guard, StoreUnavailable, describe, is_away
-from app.store.histories import HistoryQueue, LatestHistory
+from app.store.histories import HistoryQueue, LatestHistory, rows_of_histories
 from app.store.usage import UsageRecord, write_usage
 
 log = structlog.get_logger("steno.store")
@@ -59,8 +60,46 @@ _TRIALS = {
 K = TypeVar("K", bound=tuple[str, ...])
 T = TypeVar("T")
 
-Conversation = tuple[str, str]
-"""A tenant, and a conversation of its own."""
+
+@dataclass(slots=True)
+class Batch:
+    """Conversations and usage records that wait."""
+
+    seen: dict[tuple[str, str], UnwrittenRequests] = field(default_factory=dict)
+    """Requests by tenant and conversation."""
+    usage: dict[tuple[str, str, str], UsageRecord] = field(default_factory=dict)
+    """Usage records by tenant, conversation and id."""
+
+    def __len__(self) -> int:
+        return len(self.seen) + len(self.usage)
+
+    @property
+    def requests(self) -> int:
+        return sum(seen.requests for seen in self.seen.values())
+
+    def add(self, newer: Batch) -> None:
+        """Add later requests and records; their conversations become the latest."""
+        for key, seen in newer.seen.items():
+            if (waiting := self.seen.pop(key, None)) is not None:
+                waiting.add(seen)
+            self.seen[key] = waiting or seen
+        self.usage |= newer.usage
+
+    def take(self, most: int) -> Batch:
+        """Take out the first conversations and records, at most so many of each; of one, a conversation if any."""
+        seen = _take(self.seen, most)
+        return Batch(seen, _take(self.usage, most if most > 1 or not seen else 0))
+
+    def erase(self, what: Erased) -> bool:
+        """Remove what was erased. Whether there was anything."""
+        before = len(self)
+        self.seen = {key: seen for key, seen in self.seen.items() if not what.covers(*key)}
+        self.usage = {key: record for key, record in self.usage.items() if not what.covers(key[0], key[1])}
+        return len(self) < before
+
+
+def _take(queue: dict[K, T], most: int) -> dict[K, T]:
+    return {key: queue.pop(key) for key in list(islice(queue, most))}
 
 
 class WriteBehind:
@@ -70,11 +109,8 @@ class WriteBehind:
         self._database = database
         self._guard = guard
         self.histories = histories
-        self._seen: dict[Conversation, UnwrittenRequests] = {}
-        self._seen_in_flight: dict[Conversation, UnwrittenRequests] = {}
-        self._usage: dict[tuple[str, str, str], UsageRecord] = {}
-        """Usage records by tenant, conversation and id."""
-        self._usage_in_flight: dict[tuple[str, str, str], UsageRecord] = {}
+        self._queue = Batch()
+        self._in_flight = Batch()
         self.epoch = 0
         """Number of erasures at this process. A request stores nothing of what was erased in a later epoch than its."""
         self._erased: deque[Erased] = deque(maxlen=MOST_ERASED)
@@ -114,13 +150,12 @@ class WriteBehind:
 
     def record(self, seen: ConversationSeen) -> None:
         """Queue what a request showed; it is dropped and counted where the queue is full."""
-        key = (seen.tenant, seen.conversation_id)
+        key, waiting = (seen.tenant, seen.conversation_id), (self._in_flight.seen, self._queue.seen)
         # What is in flight comes back if the database is away.
-        is_known = key in self._seen or key in self._seen_in_flight
-        if not is_known and len(self._seen) + len(self._seen_in_flight) >= QUEUE_CONVERSATIONS:
+        if sum(map(len, waiting)) >= QUEUE_CONVERSATIONS and not any(key in queue for queue in waiting):
             self.dropped += 1
             return
-        _add(self._seen, {key: UnwrittenRequests.of(seen)})
+        self._queue.add(Batch({key: UnwrittenRequests.of(seen)}))
         self._recorded.set()
 
     def record_usage(self, record: UsageRecord) -> None:
@@ -128,7 +163,7 @@ class WriteBehind:
         if self.records >= QUEUE_RECORDS:
             self.dropped_records += 1
             return
-        self._usage[record.tenant, record.conversation_id, record.id] = record
+        self._queue.usage[record.tenant, record.conversation_id, record.id] = record
         self._recorded.set()
 
     def record_history(self, history: LatestHistory) -> None:
@@ -140,17 +175,17 @@ class WriteBehind:
     def waiting(self) -> bool:
         """Whether anything is not stored yet."""
         self.catch_up()
-        return bool(self.requests or self.records or self.histories.waiting)
+        return bool(self._in_flight or self._queue or self.histories.waiting)
 
     @property
     def requests(self) -> int:
         """Requests that are not stored yet."""
-        return sum(seen.requests for queue in (self._seen_in_flight, self._seen) for seen in queue.values())
+        return self._in_flight.requests + self._queue.requests
 
     @property
     def records(self) -> int:
         """Usage records that are not stored yet."""
-        return len(self._usage) + len(self._usage_in_flight)
+        return len(self._in_flight.usage) + len(self._queue.usage)
 
     def heads(self, tenant: str, digests: Iterable[bytes]) -> list[Head]:
         """Heads that are not in the database yet; of one digest the newest comes last."""
@@ -158,8 +193,8 @@ class WriteBehind:
         wanted = set(digests)
         return [
             Head(digest, conversation_id, turn, seen.turns)
-            for queue in (self._seen_in_flight, self._seen)
-            for (owner, conversation_id), seen in queue.items()
+            for batch in (self._in_flight, self._queue)
+            for (owner, conversation_id), seen in batch.seen.items()
             if owner == tenant
             for digest, turn in seen.heads.items()
             if digest in wanted
@@ -176,25 +211,24 @@ class WriteBehind:
             self._task.cancel()
             await asyncio.wait({self._task})
 
-    async def flush(self, *, everything: bool = False) -> None:
-        """Write what was recorded before the call, and a batch of the histories that are due, or of all. If the
-        database cannot be reached, it raises and keeps the rest."""
+    async def flush_records(self) -> None:
+        """Write the requests and usage records that were recorded before the call. If the database cannot be reached,
+        it raises and keeps the rest."""
         self.catch_up()
         async with self._writing:
-            if self._ready is not None and not self._ready.is_set():
-                raise StoreUnavailable("the database is not ready")
-            await self._settle()
-            # Before the conversations: what comes meanwhile may be of one that is not stored yet.
-            histories = self.histories.next_batch(everything=everything)
-            left, alone = len(self._seen) + len(self._usage), 0
-            while left > 0 and (self._seen or self._usage):
-                if stored := await self._write_next(1 if alone else BATCH):
-                    left, alone = left - stored, max(0, alone - stored)
-                else:
-                    alone = 2 * BATCH
-            # After their conversations, without which they are not taken.
+            await self._write_records()
+
+    async def flush(self, *, everything: bool = False) -> None:
+        """Write these, and a batch of the histories that are due, or of all."""
+        self.catch_up()
+        # Chosen before the conversations are written, without which they are not taken. Compressed before others have
+        # to wait.
+        histories = self.histories.next_batch(everything=everything)
+        rows = await asyncio.to_thread(rows_of_histories, histories)
+        async with self._writing:
+            await self._write_records()
             if histories:
-                await self.histories.write(self._database, histories)
+                await self.histories.write(self._database, histories, rows)
 
     async def flush_all(self) -> None:
         """Flush until nothing waits any more."""
@@ -207,10 +241,7 @@ class WriteBehind:
         async with self._writing:
             erased = await erase()
             self.catch_up()
-            waited = [
-                *(_remove(queue, what) for queue in (self._seen_in_flight, self._seen)),
-                *(_remove(queue, what) for queue in (self._usage_in_flight, self._usage)),
-            ]
+            waited = [self._in_flight.erase(what), self._queue.erase(what)]
             self.histories.erase(what)
             self._erased.append(what)
             self.epoch += 1
@@ -222,36 +253,45 @@ class WriteBehind:
         latest = islice(reversed(self._erased), later)
         return later > MOST_ERASED or any(erased.covers(tenant, conversation_id) for erased in latest)
 
+    async def _write_records(self) -> None:
+        if self._ready is not None and not self._ready.is_set():
+            raise StoreUnavailable("the database is not ready")
+        await self._settle()
+        left, alone = len(self._queue), 0
+        while left > 0 and self._queue:
+            if stored := await self._write_next(1 if alone else BATCH):
+                left, alone = left - stored, max(0, alone - stored)
+            else:
+                alone = 2 * BATCH
+
     async def _write_next(self, most: int) -> int:
-        """Store the first conversations and records, at most so many of each, in one transaction, and return how many
-        that were; 0 if the database refused something among them. If there is only one, it is dropped then."""
-        self._seen_in_flight = seen = _take(self._seen, most)
-        self._usage_in_flight = usage = _take(self._usage, most if most > 1 or not seen else 0)
-        number = len(seen) + len(usage)
+        """Store the first conversations and records in one transaction, and return how many that were; 0 if the
+        database refused something among them. If there is only one, it is dropped then."""
+        self._in_flight = batch = self._queue.take(most)
         transaction: int | None = None
         try:
             async with self._database.writing(patient=True) as connection:
-                if seen:
-                    transaction = await write_conversations(connection, list(seen.values()))
-                if usage:
-                    await write_usage(connection, list(usage.values()))
-            self._seen_in_flight, self._usage_in_flight = {}, {}
+                if batch.seen:
+                    transaction = await write_conversations(connection, list(batch.seen.values()))
+                if batch.usage:
+                    await write_usage(connection, list(batch.usage.values()))
+            self._in_flight = Batch()
         except DATABASE_ERRORS as error:
             if is_away(error):
                 # Perhaps after its commit: requests must not be counted again then.
                 self._cut_off = transaction
                 raise
-            if number > 1:
+            if len(batch) > 1:
                 return 0
-            self._seen_in_flight, self._usage_in_flight = {}, {}
-            self.dropped += sum(entry.requests for entry in seen.values())
-            self.dropped_records += len(usage)
+            self._in_flight = Batch()
+            self.dropped += batch.requests
+            self.dropped_records += len(batch.usage)
             if (times := self._throttle.count("drop")) is not None:
                 log.warning("record not stored", reason=describe(error), times=times)
         finally:
             if self._cut_off is None:
                 self._put_back()
-        return number
+        return len(batch)
 
     async def _settle(self) -> None:
         """Ask what became of the transaction that was cut off. Raises while it is under way."""
@@ -268,15 +308,13 @@ class WriteBehind:
             raise StoreUnavailable("the last transaction of this process is still under way")
         self._cut_off = None
         if committed:
-            self._seen_in_flight, self._usage_in_flight = {}, {}
+            self._in_flight = Batch()
         self._put_back()
 
     def _put_back(self) -> None:
         """Queue what was in flight, before what came meanwhile."""
-        seen, self._seen_in_flight = self._seen_in_flight, {}
-        _add(seen, self._seen)
-        self._seen = seen
-        self._usage, self._usage_in_flight = self._usage_in_flight | self._usage, {}
+        self._in_flight.add(self._queue)
+        self._queue, self._in_flight = self._in_flight, Batch()
 
     async def _run(self, ready: asyncio.Event) -> None:
         while True:
@@ -314,23 +352,3 @@ class WriteBehind:
         if (trial := _TRIALS.get(self._database.address.kind)) is not None:
             async with self._writing, self._database.writing(patient=True) as connection:
                 await connection.execute(trial)
-
-
-def _take(queue: dict[K, T], most: int) -> dict[K, T]:
-    return {key: queue.pop(key) for key in list(islice(queue, most))}
-
-
-def _add(queue: dict[Conversation, UnwrittenRequests], newer: dict[Conversation, UnwrittenRequests]) -> None:
-    """Add later requests to a queue; their conversations become the latest."""
-    for key, seen in newer.items():
-        if (waiting := queue.pop(key, None)) is not None:
-            waiting.add(seen)
-        queue[key] = waiting or seen
-
-
-def _remove(queue: dict[K, T], what: Erased) -> bool:
-    """Remove what was erased. Whether there was anything."""
-    erased = [key for key in queue if what.covers(key[0], key[1])]
-    for key in erased:
-        del queue[key]
-    return bool(erased)

@@ -32,6 +32,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.compaction.chunks import ChunkRange
 from app.store import Lease, Store
 from app.store.chunks import chunks_in, masks_in, recent_first_chunks
+from app.store.conversations import find_pins
 from app.store.tables import DAY_MS, usage_records
 from app.store.usage import read_overview, read_report, write_usage
 from tests.databases import database_on, start_server
@@ -86,7 +87,7 @@ def look_ups(length: int) -> Call:
 async def recognise(store: Store, number: int, timings: Timings) -> None:
     tenant, history = _tenant(number), chain(number, 50, "digest")
     await timed(timings, "heads, 50 digests", store.heads(tenant, history))
-    await timed(timings, "pins", store.pins_in(tenant, f"id {number}", history))
+    await timed(timings, "pins", store.request(find_pins, tenant, f"id {number}"))
 
 
 async def compact(store: Store, number: int, timings: Timings) -> None:

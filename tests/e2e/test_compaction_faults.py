@@ -10,7 +10,7 @@ import pytest
 
 from app.store import StoreUnavailable
 from lab.simulator import Simulator
-from tests.e2e.histories import chat, said, turns, used
+from tests.e2e.histories import chat, turns
 from tests.e2e.raw import Answer, post
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.store_calls import Call, intercept
@@ -52,7 +52,7 @@ def assert_covered(payload: Messages, history: Messages) -> list[tuple[int, int]
 
 
 STORE_STEPS = [
-    *((step, False) for step in ("pins_in", "chunks_in", "masks_in", "recent_first_chunks", "heads")),
+    *((step, False) for step in ("read_prefix", "read_first_chunks", "heads")),
     *((step, after) for step in ("take_lease", "keep_chunks", "release_lease") for after in (False, True)),
 ]
 
@@ -89,9 +89,7 @@ def test_whatever_store_step_fails_nothing_is_lost(
     proxy = steno(compaction={"background": {"enabled": False}, **waits}, calibration={"enabled": False})
     failing = seed_fault(monkeypatch, proxy, step, after)
     reports = []
-    # Masks are looked for only where there are results.
-    opening = [said("user", "And now?"), *used("c0", "report 0:" + " the" * 100)] if step == "masks_in" else []
-    for history in ([*opening, *LONG], [*opening, *LONG], [*opening, *turns(16)]):
+    for history in (LONG, LONG, turns(16)):
         reports.append(context(post(proxy.url, chat(history))))
         assert_covered(sent(simulator.chats[-1]), history)
     assert failing.failed == 1

@@ -23,7 +23,7 @@ async def away(*_: Any, **__: Any) -> Any:
 
 
 def take_away(steno: Steno, monkeypatch: pytest.MonkeyPatch, *calls: str) -> None:
-    for name in calls or ("pins_in", "chunks_in", "masks_in", "keep_mask", "take_lease", "lease_ended", "keep_chunks"):
+    for name in calls or ("read_prefix", "keep_mask", "take_lease", "lease_ended", "keep_chunks"):
         intercept(monkeypatch, steno.services.store, name, lambda _: away)
 
 

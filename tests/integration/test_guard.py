@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from structlog.testing import capture_logs
 
-from app.store.engine import Guard, StoreUnavailable
+from app.store.engine import Database, Guard, StoreUnavailable
 
 
 async def answer(after: float = 0, value: str = "answer") -> str:
@@ -24,10 +24,12 @@ async def fail() -> str:
 @pytest.fixture
 async def guard() -> AsyncIterator[Guard]:
     """Its probe always succeeds, half a second after it opened."""
-    guard = Guard(answer, open_seconds=0.5)
+    database = Database("memory")
+    guard = Guard(database, open_seconds=0.5)
     yield guard
     await guard.abandoned_calls(10)
     await guard.close()
+    await database.close()
 
 
 async def refuse(guard: Guard, times: int) -> None:
@@ -88,15 +90,17 @@ async def test_loop_that_was_held_up_is_not_taken_for_a_slow_database(guard: Gua
     assert await waiting == "answer"
 
 
-async def test_a_probe_that_ends_in_an_error_nobody_foresaw_is_not_the_last() -> None:
+async def test_a_probe_that_ends_in_an_error_nobody_foresaw_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """As when no thread can be started for a connection."""
+    database = Database("memory")
     ends = iter([RuntimeError("can't start new thread")])
 
     async def probe() -> None:
         for error in ends:
             raise error
 
-    guard = Guard(probe, open_seconds=0.1)
+    monkeypatch.setattr(database, "ping", probe)
+    guard = Guard(database, open_seconds=0.1)
     await refuse(guard, 3)
     async with asyncio.timeout(10):
         while guard.reason is not None:  # noqa: ASYNC110 - nobody tells when

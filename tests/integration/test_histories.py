@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -135,6 +137,25 @@ async def test_what_is_recorded_in_the_middle_of_a_flush_is_not_lost(
     show(store, *TALK[:3])
     await store.writes.flush()
     assert await kept(store) == TALK
+
+
+async def test_who_reads_waits_for_no_history_that_is_compressed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of megabytes takes a second."""
+    done = threading.Event()
+
+    def compress(batch: Sequence[histories.LatestHistory]) -> list[dict[str, Any]]:
+        assert done.wait(20)
+        return histories.rows_of_histories(batch)
+
+    monkeypatch.setattr("app.store.write_behind.rows_of_histories", compress)
+    show(store, *TALK)
+    flushing = asyncio.ensure_future(store.writes.flush())
+    await asyncio.sleep(0)
+    assert await store.rest(find_conversation, TENANT, "c1") is not None
+    assert await count(store, table) == [0]
+    done.set()
+    await flushing
+    assert await count(store, table) == [1]
 
 
 # Replicas

@@ -507,3 +507,26 @@ async def test_who_writes_waits_for_others_of_its_process_longer_than_for_the_da
     renewed, _, _ = await asyncio.gather(store.renew_lease(held), kept, writing)
     assert renewed
     assert store.state == "ok"
+
+
+async def test_waiting_for_others_of_its_process_takes_nothing_from_the_time_of_a_call(
+    open_store: OpenStore, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a large history of another tenant: together they take longer than the bound, and each does not."""
+    store = open_store(sqlite_url, BOUND_SECONDS)
+    await store.start()
+    take_turns = leases._take_turns
+
+    async def slowly(*arguments: Any) -> None:
+        await take_turns(*arguments)
+        await asyncio.sleep(0.7 * BOUND_SECONDS)
+
+    async def write() -> None:
+        async with store.database.writing():
+            await asyncio.sleep(0.45 * BOUND_SECONDS)
+
+    monkeypatch.setattr(leases, "_take_turns", slowly)
+    writing = asyncio.ensure_future(write())
+    await asyncio.sleep(0)
+    await take(store, 0, 4)
+    await writing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 from app.compaction.chunk_maker import SIDE_BY_SIDE, ChunkMaker
 from app.compaction.chunks import Outcome
 from app.compaction.lease import CompactionJob, LeasedCompaction
-from app.store.conversations import ConversationStatus
 
 TRANSCRIPT: Any = SimpleNamespace(chain=SimpleNamespace(positions={}))
 REQUEST: Any = SimpleNamespace(tenant="t", place=("t", "c"), conversation=TRANSCRIPT)
@@ -42,15 +40,15 @@ async def test_it_is_waited_for_as_long_as_there_is_time_and_the_wait_is_measure
     async def was_revoked(*_: object) -> bool:
         return is_revoked
 
-    async def status(*_: object) -> ConversationStatus:
-        return ConversationStatus(False, datetime.now(UTC) if is_stored else None)
+    async def is_known(*_: object) -> bool:
+        return is_stored
 
     measured: list[float] = []
     announced: list[bool] = []
     nothing: Any = None
     metrics: Any = SimpleNamespace(lease_waits=SimpleNamespace(observe=measured.append))
     store: Any = SimpleNamespace(
-        take_lease=is_busy, lease_ended=is_ended, task=was_revoked, rest=status, lease_ttl_ms=15_000
+        take_lease=is_busy, lease_ended=is_ended, is_revoked_within=was_revoked, is_stored=is_known
     )
     leased = LeasedCompaction(store, nothing, nothing, nothing, nothing, nothing, metrics, nothing, nothing, 1, "me")
     job = CompactionJob(BUILDER, (), lambda: announced.append(True), monotonic() + seconds, waits=waits)
