@@ -13,8 +13,6 @@ from typing import Any
 
 from msgspec.structs import asdict
 from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
     Row,
     Select,
     Text,
@@ -31,13 +29,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.compaction.chunks import FirstChunk, SummaryChunk, UserWords
 from app.store.leases import Lease, fence_holds
 from app.store.tables import (
-    Lookup,
     Page,
     Paging,
     batches,
     clean,
     conversations,
     insert_into,
+    is_among,
     masks,
     members,
     now_ms,
@@ -55,43 +53,15 @@ MOST_SEARCHED = 5_000
 _RANGE = ("series", "level", "from_digest", "through_digest")
 
 
-def _chunks_that_end(there: ColumnElement[bool]) -> Select[Any]:
-    # Not planned together: PostgreSQL would go through all of a tenant's chunks, taking them for few.
-    ends = select(summary_chunks).where(there).cte("ends").prefix_with("MATERIALIZED", dialect="postgresql")
-    return select(ends).where(ends.c.tenant == bindparam("tenant"), ends.c.series == bindparam("series"))
-
-
-def _recent_first_chunks_that_end(there: ColumnElement[bool]) -> Select[Any]:
-    # The index finds what is recent; there are messages that thousands of histories end with.
-    return select(*(summary_chunks.c[name] for name in FirstChunk.__struct_fields__)).where(
-        summary_chunks.c.tenant == bindparam("tenant"),
-        summary_chunks.c.series == bindparam("series"),
-        summary_chunks.c.level == 0,
-        summary_chunks.c.first_index == 0,
-        summary_chunks.c.history_length.is_not(None),
-        summary_chunks.c.created_at > read_once(now_ms()) - bindparam("within_ms", type_=BigInteger),
-        there,
-    )
-
-
-def _masks_that_end(there: ColumnElement[bool]) -> Select[Any]:
-    return select(masks.c.digest, masks.c.start_digest).where(
-        masks.c.tenant == bindparam("tenant"), masks.c.settings == bindparam("settings"), there
-    )
-
-
-# Built once: every request that is over the trigger asks them.
-_CHUNKS = Lookup(summary_chunks.c.through_digest, _chunks_that_end)
-_FIRST_CHUNKS = Lookup(summary_chunks.c.last_message_digest, _recent_first_chunks_that_end)
-_MASKS = Lookup(masks.c.digest, _masks_that_end)
-
-
 async def chunks_in(
     connection: AsyncConnection, tenant: str, series: str, chain: Sequence[bytes]
 ) -> list[SummaryChunk]:
     """The chunks of the series that apply to the chain: both their digests are in it."""
     known = frozenset(chain)
-    rows = await _CHUNKS.find(connection, known, tenant=tenant, series=series)
+    ends = select(summary_chunks).where(is_among(connection, summary_chunks.c.through_digest, known)).cte("ends")
+    # Not planned together: PostgreSQL would go through all of a tenant's chunks, taking them for few.
+    ends = ends.prefix_with("MATERIALIZED", dialect="postgresql")
+    rows = await connection.execute(select(ends).where(ends.c.tenant == tenant, ends.c.series == series))
     return [_read_chunk(row) for row in rows if row.from_digest in known]
 
 
@@ -99,9 +69,17 @@ async def recent_first_chunks(
     connection: AsyncConnection, tenant: str, series: str, messages: Sequence[bytes], within_seconds: float
 ) -> list[FirstChunk]:
     """The chunks made recently that begin a history and end with one of these messages, whatever stood before it."""
-    wanted = {"tenant": tenant, "series": series, "within_ms": round(within_seconds * 1000)}
-    rows = await _FIRST_CHUNKS.find(connection, frozenset(messages), **wanted)
-    return [FirstChunk(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name for it
+    table = summary_chunks.c
+    # The index finds what is recent; there are messages that thousands of histories end with.
+    rows = await connection.execute(
+        select(*(table[name] for name in FirstChunk.__struct_fields__)).where(
+            owned(summary_chunks, tenant, series=series, level=0, first_index=0),
+            table.history_length.is_not(None),
+            table.created_at > read_once(now_ms() - round(within_seconds * 1000)),
+            is_among(connection, table.last_message_digest, frozenset(messages)),
+        )
+    )
+    return [FirstChunk(*row) for row in rows]
 
 
 async def masks_in(
@@ -109,7 +87,8 @@ async def masks_in(
 ) -> list[tuple[bytes, bytes]]:
     """The boundaries that lie in the chain, each with the digest where the summaries ended when it was set."""
     known = frozenset(chain)
-    rows = await _MASKS.find(connection, known, tenant=tenant, settings=settings)
+    found = select(masks.c.digest, masks.c.start_digest).where(owned(masks, tenant, settings=settings))
+    rows = await connection.execute(found.where(is_among(connection, masks.c.digest, known)))
     return [(row.digest, row.start_digest) for row in rows if row.start_digest in known]
 
 

@@ -18,7 +18,6 @@ from sqlalchemy import (
     ColumnElement,
     Row,
     ScalarSelect,
-    Select,
     bindparam,
     case,
     delete,
@@ -39,13 +38,13 @@ from app.store.engine import UnknownCursor
 from app.store.leases import is_under_way, revoke_leases
 from app.store.tables import (
     Insert,
-    Lookup,
     Page,
     Paging,
     conversations,
     heads,
     histories,
     insert_into,
+    is_among,
     masks,
     members,
     moment,
@@ -69,6 +68,11 @@ AS_INTENDED: tuple[str, ...] = (
     *(Code.PROMPT_TEMPLATE, Code.NATIVE_COMPACTION, Code.CLIENT_COMPACTION, Code.SUMMARY_CALL),
 )
 """Reasons of what the client or the operator asked for, or what is on its way."""
+_SHOWN = (
+    *("model", "messages", "status", "reason", "tokens_before", "tokens_after", "window", "coverage", "summaries"),
+    *("forked_from", "plan"),
+)
+"""Columns that are named as what a request showed."""
 
 
 class ConversationSeen(Struct, frozen=True):
@@ -95,12 +99,13 @@ class ConversationSeen(Struct, frozen=True):
     """JSON: what was tried, and why; None where nothing was due."""
 
 
-class ListedConversation(Struct, frozen=True):
-    """A conversation as of its latest request, without the parts of its payload."""
+class StoredConversation(Struct, frozen=True):
+    """A conversation as of its latest request."""
 
     id: str
     model: str
     turns: int
+    messages: int
     requests: int
     status: str
     reason: str | None
@@ -108,6 +113,10 @@ class ListedConversation(Struct, frozen=True):
     tokens_after: int
     window: int
     forked_from: str | None
+    coverage: str
+    plan: str | None
+    """JSON: the plan of the latest request whose payload was changed, or due to be."""
+    summaries: tuple[str, ...]
     created_at: datetime
     updated_at: datetime
 
@@ -120,27 +129,10 @@ class ListedConversation(Struct, frozen=True):
         """Whether something could not be done, as in `Wanted.failed`."""
         return self.reason is not None and self.reason not in AS_INTENDED
 
-
-class StoredConversation(ListedConversation, frozen=True):
-    """A conversation with the parts of its latest payload."""
-
-    messages: int
-    coverage: str
-    plan: str | None
-    """JSON: the plan of the latest request whose payload was changed, or due to be."""
-    summaries: tuple[str, ...]
-
     @property
     def parts(self) -> list[dict[str, Any]]:
         """The parts of the latest payload in order, without gaps."""
         return msgspec.json.decode(self.coverage or b"[]", type=list[dict[str, Any]])
-
-
-class ConversationList(Struct, frozen=True):
-    """Part of a list; `next` as `after` gives the next part, None at the end."""
-
-    data: Sequence[ListedConversation]
-    next: str | None
 
 
 class Wanted(Struct, frozen=True):
@@ -217,21 +209,18 @@ class UnwrittenRequests:
             del self.heads[next(iter(self.heads))]
 
 
-def _heads_of_digests(seen_with: ColumnElement[bool]) -> Select[Any]:
-    of_tenant, of_id = conversations.c.tenant == heads.c.tenant, conversations.c.id == heads.c.conversation_id
-    found = select(heads.c.digest, heads.c.conversation_id, heads.c.turn, conversations.c.turns)
-    return found.join(conversations, of_tenant & of_id).where(heads.c.tenant == bindparam("tenant"), seen_with)
-
-
-_HEADS = Lookup(heads.c.digest, _heads_of_digests)
-
-
 async def find_heads(
     connection: AsyncConnection, tenant: str, digests: Sequence[bytes], unwritten: Sequence[Head]
 ) -> list[Head]:
     """The heads among the digests; `unwritten` are those that still wait in this process."""
-    rows = await _HEADS.find(connection, digests, tenant=tenant)
-    found = {row.digest: Head(row.digest, row.conversation_id, row.turn, row.turns) for row in rows}
+    of_tenant, of_id = conversations.c.tenant == heads.c.tenant, conversations.c.id == heads.c.conversation_id
+    columns = heads.c.digest, heads.c.conversation_id, heads.c.turn, conversations.c.turns
+    rows = await connection.execute(
+        select(*columns)
+        .join(conversations, of_tenant & of_id)
+        .where(heads.c.tenant == tenant, is_among(connection, heads.c.digest, digests))
+    )
+    found = {row.digest: Head(*row) for row in rows}
     found |= {head.digest: head for head in unwritten}
     if not unwritten:
         return list(found.values())
@@ -244,17 +233,16 @@ async def find_heads(
     return [replace(head, tip_turn=tips.get(head.conversation_id, head.tip_turn)) for head in found.values()]
 
 
-async def write_conversations(connection: AsyncConnection, unwritten: Sequence[UnwrittenRequests]) -> int | None:
-    """Store requests, and return the transaction's number, by which `is_committed` knows it: doing it twice counts the
-    requests twice. None on SQLite.
-
-    Needs a transaction. Rows are taken in order of their keys, so two replicas cannot deadlock.
-    """
+async def write_conversations(connection: AsyncConnection, unwritten: Sequence[UnwrittenRequests]) -> None:
+    """Store requests; doing it twice counts them twice. Needs a transaction."""
+    if not unwritten:
+        return
+    # Rows are taken in order of their keys, so two replicas cannot deadlock.
     ordered = sorted(unwritten, key=lambda seen: (seen.latest.tenant, seen.latest.conversation_id))
-    same = ("tenant", "model", "messages", "status", "reason", "tokens_before", "tokens_after", "window")
     rows = [
         {
-            **{name: getattr(seen.latest, name) for name in (*same, "forked_from", "coverage", "summaries", "plan")},
+            **{name: getattr(seen.latest, name) for name in _SHOWN},
+            "tenant": seen.latest.tenant,
             "id": seen.latest.conversation_id,
             "turns": seen.turns,
             "requests": seen.requests,
@@ -274,25 +262,15 @@ async def write_conversations(connection: AsyncConnection, unwritten: Sequence[U
         new = [{"tenant": tenant, "digest": digest, **its_heads[tenant, digest]} for tenant, digest in keys]
         await connection.execute(_upsert_heads(connection), new)
     await note_use(connection, {(seen.latest.tenant, chunk) for seen in ordered for chunk in seen.latest.summaries})
-    return await connection.scalar(select(func.txid_current())) if connection.dialect.name == "postgresql" else None
-
-
-async def is_committed(connection: AsyncConnection, transaction: int) -> bool | None:
-    """Whether the transaction was committed; None while it is under way. Only PostgreSQL can say."""
-    status = await connection.scalar(select(func.txid_status(transaction)))
-    return None if status == "in progress" else status == "committed"
 
 
 def _upsert_conversations(connection: AsyncConnection) -> Insert:
     statement = insert_into(connection, conversations).values(created_at=now_ms(), updated_at=now_ms())
     new, old = statement.excluded, conversations.c
-    latest = ("model", "messages", "status", "reason", "tokens_before", "tokens_after", "window", "coverage")
     return statement.on_conflict_do_update(
         index_elements=[old.tenant, old.id],
         set_={
-            **{name: new[name] for name in latest},
-            "summaries": new.summaries,
-            "head": new.head,
+            **{name: new[name] for name in (*_SHOWN, "head")},
             "turns": case((new.turns > old.turns, new.turns), else_=old.turns),
             "requests": old.requests + new.requests,
             "forked_from": func.coalesce(old.forked_from, new.forked_from),
@@ -381,27 +359,22 @@ _KEYS: Mapping[Sorting, ColumnElement[int]] = {
 
 async def search_conversations(
     connection: AsyncConnection, tenant: str, wanted: Wanted, sorting: Sorting, *, limit: int, after: str | None
-) -> ConversationList:
+) -> Page[StoredConversation]:
     """A page of the conversations that are wanted, the largest key first. Raises UnknownCursor for an `after` that no
-    list gave."""
+    list gave as `last_id`."""
     key = _KEYS[sorting].label("key")
     found = select(conversations.c.id, key).where(conversations.c.tenant == tenant, *_conditions(tenant, wanted))
     if after is not None:
         found = found.where(tuple_(_KEYS[sorting], conversations.c.id) < tuple_(*_read_cursor(after)))
     found = found.order_by(key.desc(), conversations.c.id.desc()).limit(limit + 1)
     # In two steps: sorted together, all columns of all rows would be read, and those of a payload are long.
-    places = {row.id: row.key for row in await connection.execute(found)}
+    places = {row.id: f"{row.key}.{row.id}" for row in await connection.execute(found)}
     shown = list(places)[:limit]
-    rows = await connection.execute(
-        select(*(conversations.c[name] for name in ListedConversation.__struct_fields__)).where(
-            owned(conversations, tenant, id=shown)
-        )
-    )
-    listed = {row.id: ListedConversation(**members(row)) for row in rows}
-    more = len(places) > limit
-    return ConversationList(
-        [listed[id_] for id_ in shown if id_ in listed], f"{places[shown[-1]]}.{shown[-1]}" if more else None
-    )
+    rows = await connection.execute(select(conversations).where(owned(conversations, tenant, id=shown)))
+    listed = {row.id: _conversation(row) for row in rows}
+    cursors = [places[id_] for id_ in shown] or [None]
+    data = [listed[id_] for id_ in shown if id_ in listed]
+    return Page(data, cursors[0], cursors[-1], has_more=len(places) > limit)
 
 
 def _conditions(tenant: str, wanted: Wanted) -> list[ColumnElement[bool]]:
@@ -458,18 +431,10 @@ async def read_tenants(connection: AsyncConnection) -> list[SeenTenant]:
     return [SeenTenant(row.tenant, row.number, moment(row.latest)) for row in rows]
 
 
-# Built once: every request that is over the trigger asks it.
-_PINS = (
-    select(pins.c.position, pins.c.digest, pins.c.created_at)
-    .where(pins.c.tenant == bindparam("tenant"), pins.c.conversation_id == bindparam("conversation_id"))
-    .order_by(pins.c.position)
-)
-
-
 async def find_pins(connection: AsyncConnection, tenant: str, conversation_id: str) -> list[Pin]:
     """The conversation's pins by position; empty also if it is not known."""
-    rows = await connection.execute(_PINS, {"tenant": tenant, "conversation_id": conversation_id})
-    return [Pin(row.position, row.digest, moment(row.created_at)) for row in rows]
+    found = select(pins).where(owned(pins, tenant, conversation_id=conversation_id)).order_by(pins.c.position)
+    return [Pin(**members(row, "tenant", "conversation_id")) for row in await connection.execute(found)]
 
 
 async def bind_pins(

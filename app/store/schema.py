@@ -17,10 +17,9 @@ import os
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import structlog
 from sqlalchemy import (
@@ -65,6 +64,9 @@ WAYS_OUT = (
     "Give Steno the old secret (STENO_SECRET, or the file steno.secret beside a SQLite database). Or erase what was "
     "made with it: stop every Steno that uses the database, then empty it (docs/operations.md#another-secret)."
 )
+REVISIONS = ("0029", "0030")
+"""Revisions that this release knows, the oldest first."""
+NEWEST = REVISIONS[-1]
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
 OTHERS = 0o077
@@ -84,16 +86,6 @@ def scripts() -> Path:
     return packaged if packaged.is_dir() else package.parent / "alembic"
 
 
-@cache
-def revisions() -> tuple[str, ...]:
-    """Revisions that this release knows, the oldest first: what the files are called begins with them."""
-    return tuple(sorted(path.name.partition("_")[0] for path in (scripts() / "versions").glob("[0-9]*_*.py")))
-
-
-def newest() -> str:
-    return revisions()[-1]
-
-
 async def current(connection: AsyncConnection) -> str | None:
     """Revision of the schema; None for an empty database."""
     if not await _has_table(connection, _VERSION):
@@ -108,15 +100,15 @@ async def _has_table(connection: AsyncConnection, name: str) -> bool:
 
 def refuse_unknown(revision: str | None) -> None:
     """Raise SchemaTooNew where a later release has migrated the database, SchemaTooOld where migrations are missing."""
-    if revision is None or revision in revisions():
+    if revision is None or revision in REVISIONS:
         return
-    if revision < revisions()[0]:
+    if revision < REVISIONS[0]:
         raise SchemaTooOld(
-            f"The database is at revision {revision}; this release of Steno migrates from {revisions()[0]} on. Run "
+            f"The database is at revision {revision}; this release of Steno migrates from {REVISIONS[0]} on. Run "
             "`steno migrate` of release 0.1 at commit 21db7e6e first, and then of this one."
         )
     raise SchemaTooNew(
-        f"The database is at revision {revision}; this release of Steno knows none after {newest()}. "
+        f"The database is at revision {revision}; this release of Steno knows none after {NEWEST}. "
         "Start the release that migrated it, or a newer one."
     )
 
@@ -131,7 +123,7 @@ async def is_newest(database: Database) -> bool:
         return False
     try:
         async with database.reading() as connection:
-            return await current(connection) == newest()
+            return await current(connection) == NEWEST
     except DATABASE_ERRORS as error:
         if is_unreachable(error):
             raise StoreUnavailable(describe(error)) from error
@@ -164,7 +156,7 @@ async def upgrade(
         except DATABASE_ERRORS as error:
             if is_unreachable(error):
                 raise
-            what = f"Migrating from {before} to {newest()} failed" if before else "The tables could not be made"
+            what = f"Migrating from {before} to {NEWEST} failed" if before else "The tables could not be made"
             raise MigrationFailed(f"{what}: {describe_refusal(error)}") from error
     close_to_others(database)  # Not before: what is no database of ours stays as it is.
     return before
@@ -176,7 +168,7 @@ def _create(connection: Connection) -> None:
     key = PrimaryKeyConstraint("version_num", name=f"{_VERSION}_pkc")
     version = Table(_VERSION, MetaData(), Column("version_num", String(32)), key)
     version.create(connection, checkfirst=False)
-    connection.execute(insert(version).values(version_num=newest()))
+    connection.execute(insert(version).values(version_num=NEWEST))
 
 
 def _migrate(connection: Connection, before: str, decryption: Decryption | None, export: Export | None) -> None:
@@ -195,7 +187,7 @@ def _migrate(connection: Connection, before: str, decryption: Decryption | None,
     try:
         command.upgrade(config, "head")
     except CommandError as error:
-        raise MigrationFailed(f"Migrating from {before} to {newest()} failed: {error}") from error
+        raise MigrationFailed(f"Migrating from {before} to {NEWEST} failed: {error}") from error
 
 
 @asynccontextmanager
@@ -216,30 +208,24 @@ async def _only_process(database: Path | None) -> AsyncIterator[None]:
     if database is None:
         yield
         return
-    with _open_lock(database) as file:
-        while not _locked(file.fileno()):  # noqa: ASYNC110 - no event shows what another process does
+    try:
+        make_folder(database.parent)
+        lock = os.open(f"{database}.migrate.lock", os.O_WRONLY | os.O_CREAT, PRIVATE_FILE)
+    except OSError as error:
+        raise AccessRefused(f"The database file {database} cannot be made: {error.strerror}") from error
+    try:
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
             await asyncio.sleep(_FILE_LOCK_POLL_SECONDS)
         # SQLite gives the files that it puts beside it the same mode. Only a new one: closing a file that was there
         # would end the locks that this process has on it.
         with suppress(FileExistsError):
             os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
         yield
-
-
-def _open_lock(database: Path) -> TextIO:
-    try:
-        make_folder(database.parent)
-        return open(f"{database}.migrate.lock", "w", opener=lambda name, flags: os.open(name, flags, PRIVATE_FILE))
-    except OSError as error:
-        raise AccessRefused(f"The database file {database} cannot be made: {error.strerror}") from error
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    finally:
+        os.close(lock)
 
 
 def digest_of(secret: bytes) -> bytes:

@@ -249,9 +249,9 @@ class Store:
         if await schema.is_newest(self.database):
             schema.close_to_others(self.database)
             await self._refuse_another_secret()
-            return schema.newest(), schema.newest()
+            return schema.NEWEST, schema.NEWEST
         before = await schema.upgrade(self.database, decryption, export, self._secret_digest)
-        return before, schema.newest()
+        return before, schema.NEWEST
 
     async def bind_secret(self) -> bool:
         """Let a migrated database belong to the secret; False if it does already. Raises as `migrate` does."""
@@ -272,7 +272,7 @@ class Store:
 
     async def check(self) -> Check:
         """Look without changing anything; raises nothing."""
-        place, head = self.place, schema.newest()
+        place, head = self.place, schema.NEWEST
         path = self.database.address.path
         if path is not None and not path.exists():
             return Check(place, False, None, head, f"{path} does not exist yet", is_new=True)

@@ -114,9 +114,8 @@ class CleanText(TypeDecorator[str]):
 
 
 Count = BigInteger().with_variant(Integer(), "sqlite")
-# Time is whole milliseconds since 1970: one representation for both databases, and leases can be compared without time
-# zones.
-Milliseconds = Count
+"""Whole numbers. Times are such, too, in milliseconds since 1970: one representation for both databases, and leases can
+be compared without time zones."""
 
 metadata = MetaData(
     naming_convention={
@@ -127,31 +126,24 @@ metadata = MetaData(
 )
 
 
-def _required(name: str, kind: Any) -> Column[Any]:
-    return Column(name, kind, nullable=False)
+def _required(kind: Any, *names: str) -> list[Column[Any]]:
+    return [Column(name, kind, nullable=False) for name in names]
+
+
+def _optional(kind: Any, *names: str) -> list[Column[Any]]:
+    return [Column(name, kind) for name in names]
 
 
 conversations = Table(
     "conversations",
     metadata,
-    _required("tenant", CleanText),
-    _required("id", CleanText),
-    _required("model", CleanText),
-    _required("turns", Count),
-    _required("messages", Count),
-    _required("requests", Count),
-    _required("status", CleanText),
-    Column("reason", CleanText),
-    _required("tokens_before", Count),
-    _required("tokens_after", Count),
-    _required("window", Count),
-    Column("forked_from", CleanText),
-    _required("coverage", CleanText),
-    _required("summaries", JSON),
+    *_required(CleanText, "tenant", "id", "model", "status", "coverage"),
+    *_required(Count, "turns", "messages", "requests", "tokens_before", "tokens_after", "window"),
+    *_required(Count, "created_at", "updated_at"),
+    *_required(JSON, "summaries"),
+    *_optional(CleanText, "reason", "forked_from"),
     Column("plan", CleanText),  # Of the latest request whose payload was changed, or due to be.
     Column("head", LargeBinary),  # Digest of the latest request's history.
-    _required("created_at", Milliseconds),
-    _required("updated_at", Milliseconds),
     PrimaryKeyConstraint("tenant", "id"),
     Index(None, "tenant", "created_at", "id"),
     Index(None, "tenant", "updated_at", "id"),
@@ -161,10 +153,9 @@ conversations = Table(
 heads = Table(
     "heads",
     metadata,
-    _required("tenant", CleanText),
-    _required("digest", LargeBinary),
-    _required("conversation_id", CleanText),
-    _required("turn", Count),
+    *_required(CleanText, "tenant", "conversation_id"),
+    *_required(LargeBinary, "digest"),
+    *_required(Count, "turn"),
     PrimaryKeyConstraint("tenant", "digest"),
     Index(None, "tenant", "conversation_id"),
 )
@@ -174,31 +165,17 @@ heads = Table(
 summary_chunks = Table(
     "summary_chunks",
     metadata,
-    _required("tenant", CleanText),
-    _required("id", CleanText),
-    _required("conversation_id", CleanText),
-    _required("series", CleanText),
-    _required("level", Count),
-    _required("from_digest", LargeBinary),
-    _required("through_digest", LargeBinary),
-    _required("last_message_digest", LargeBinary),
-    _required("first_index", Count),
-    _required("last_index", Count),
-    _required("through_turn", Count),
-    _required("carried", JSON),
-    _required("text", CleanText),
-    _required("tokens", Count),
-    _required("model", CleanText),
-    _required("prompt_version", CleanText),
+    *_required(CleanText, "tenant", "id", "conversation_id", "series", "text", "model", "prompt_version"),
+    *_required(LargeBinary, "from_digest", "through_digest", "last_message_digest"),
+    *_required(Count, "level", "first_index", "last_index", "through_turn", "tokens", "created_at"),
+    *_required(JSON, "carried", "children"),
     Column("continued", Boolean, nullable=False, server_default=false()),
-    _required("children", JSON),
     Column("exact_values", JSON, nullable=False, server_default="[]"),
     Column("user_words", JSON, nullable=False, server_default="[]"),
     Column("user_words_tokens", Count, nullable=False, server_default="0"),
     Column("values_kept", Double),
     Column("history_length", Count),
-    _required("created_at", Milliseconds),
-    Column("used_at", Milliseconds),  # By the last request whose payload it stood in, to the hour.
+    Column("used_at", Count),  # By the last request whose payload it stood in, to the hour.
     PrimaryKeyConstraint("tenant", "id"),
     # PostgreSQL cuts names at 63 characters, so this one is given by hand.
     UniqueConstraint("tenant", "series", "level", "from_digest", "through_digest", name="uq_summary_chunks_range"),
@@ -216,14 +193,9 @@ _IS_LIVE = text("expires_at > 0")
 leases = Table(
     "leases",
     metadata,
-    _required("tenant", CleanText),
-    _required("series", CleanText),
-    _required("from_digest", LargeBinary),
-    _required("through_digest", LargeBinary),
-    _required("conversation_id", CleanText),
-    _required("holder", CleanText),
-    _required("epoch", Count),
-    _required("expires_at", Milliseconds),
+    *_required(CleanText, "tenant", "series", "conversation_id", "holder"),
+    *_required(LargeBinary, "from_digest", "through_digest"),
+    *_required(Count, "epoch", "expires_at"),
     PrimaryKeyConstraint("tenant", "series", "from_digest", "through_digest"),
     Index(None, "tenant", "conversation_id"),
     Index(None, "expires_at"),
@@ -231,23 +203,17 @@ leases = Table(
     Index("ix_leases_live", "tenant", "expires_at", postgresql_where=_IS_LIVE, sqlite_where=_IS_LIVE),
 )
 
-# What follows from the samples is worked out by the core. The id is a digest of the four columns after it: a client may
-# name a model of any length.
+# What follows from the samples is worked out by the core. The id is a digest of the key: a client may name a model of
+# any length.
 calibrations = Table(
     "calibrations",
     metadata,
-    _required("id", CleanText),
-    _required("upstream", CleanText),
-    _required("model", CleanText),
-    _required("formula", CleanText),
-    _required("tools", Boolean),
+    *_required(CleanText, "id", "upstream", "model", "formula"),
+    *_required(Boolean, "tools"),
     Column("tenant", CleanText, nullable=False, server_default=""),
-    _required("recent", JSON),
-    _required("samples", Count),
-    Column("offset_tokens", Double),
-    Column("ratio", Double),
-    _required("created_at", Milliseconds),
-    _required("updated_at", Milliseconds),
+    *_required(JSON, "recent"),
+    *_required(Count, "samples", "created_at", "updated_at"),
+    *_optional(Double, "offset_tokens", "ratio"),
     PrimaryKeyConstraint("id"),
     Index(None, "updated_at"),
     Index(None, "tenant", "created_at", "id"),
@@ -256,12 +222,9 @@ calibrations = Table(
 learned_windows = Table(
     "learned_windows",
     metadata,
-    _required("upstream", CleanText),
-    _required("model", CleanText),
+    *_required(CleanText, "upstream", "model"),
     Column("tenant", CleanText, nullable=False, server_default=""),
-    _required("limit_tokens", Count),
-    _required("learnt_at", Milliseconds),
-    _required("expires_at", Milliseconds),
+    *_required(Count, "limit_tokens", "learnt_at", "expires_at"),
     PrimaryKeyConstraint("upstream", "model", "tenant"),
     Index(None, "expires_at"),
 )
@@ -270,12 +233,9 @@ learned_windows = Table(
 masks = Table(
     "masks",
     metadata,
-    _required("tenant", CleanText),
-    _required("settings", CleanText),
-    _required("digest", LargeBinary),
-    _required("start_digest", LargeBinary),
-    _required("conversation_id", CleanText),
-    _required("created_at", Milliseconds),
+    *_required(CleanText, "tenant", "settings", "conversation_id"),
+    *_required(LargeBinary, "digest", "start_digest"),
+    *_required(Count, "created_at"),
     PrimaryKeyConstraint("tenant", "settings", "digest", "start_digest"),
     Index(None, "tenant", "conversation_id"),
 )
@@ -284,15 +244,10 @@ masks = Table(
 histories = Table(
     "histories",
     metadata,
-    _required("tenant", CleanText),
-    _required("conversation_id", CleanText),
-    _required("format", CleanText),
-    _required("instructions", Count),  # Messages at its beginning that are instructions.
-    _required("title", CleanText),
+    *_required(CleanText, "tenant", "conversation_id", "format", "title"),
+    *_required(Count, "instructions", "updated_at"),  # Messages at its beginning that are instructions.
+    *_required(LargeBinary, "digests", "content"),
     Column("head", LargeBinary),
-    _required("digests", LargeBinary),
-    _required("content", LargeBinary),
-    _required("updated_at", Milliseconds),
     PrimaryKeyConstraint("tenant", "conversation_id"),
 )
 
@@ -301,11 +256,9 @@ histories = Table(
 pins = Table(
     "pins",
     metadata,
-    _required("tenant", CleanText),
-    _required("conversation_id", CleanText),
-    _required("position", Count),
+    *_required(CleanText, "tenant", "conversation_id"),
+    *_required(Count, "position", "created_at"),
     Column("digest", LargeBinary),
-    _required("created_at", Milliseconds),
     PrimaryKeyConstraint("tenant", "conversation_id", "position"),
 )
 
@@ -313,66 +266,29 @@ pins = Table(
 usage_records = Table(
     "usage_records",
     metadata,
-    _required("tenant", CleanText),
-    _required("id", CleanText),
-    _required("conversation_id", CleanText),
-    _required("request_id", CleanText),
-    _required("turn", Count),
-    _required("purpose", CleanText),
-    _required("upstream", CleanText),
-    Column("format", CleanText),
-    _required("model", CleanText),
-    Column("estimated_tokens", Count),
-    Column("forwarded_tokens", Count),
-    _required("saved_tokens", Count),
-    Column("window_tokens", Count),
-    Column("limit_tokens", Count),
-    Column("trigger_tokens", Count),
-    Column("replaced_tokens", Count),
-    Column("summary_tokens", Count),
-    Column("prompt_tokens", Count),
-    Column("completion_tokens", Count),
-    Column("cached_tokens", Count),
-    Column("reasoning_tokens", Count),
-    Column("written_tokens", Count),
-    Column("written_hour_tokens", Count),
-    Column("audio_tokens", Count),
-    Column("speech_tokens", Count),
-    Column("searches", Count),
-    Column("tier", CleanText),
-    Column("prompt_rate", Double),
-    Column("completion_rate", Double),
-    Column("cached_rate", Double),
-    Column("written_rate", Double),
-    Column("written_hour_rate", Double),
-    Column("audio_rate", Double),
-    Column("speech_rate", Double),
-    Column("search_rate", Double),
-    Column("price_source", CleanText),
-    Column("priced_model", CleanText),
-    Column("cost", Double),
-    Column("saved_cost", Double),
-    _required("status", Count),
-    Column("context_status", CleanText),
+    *_required(CleanText, "tenant", "id", "conversation_id", "request_id", "purpose", "upstream", "model"),
+    *_required(Count, "turn", "saved_tokens", "status", "created_at"),
+    *_optional(Count, "estimated_tokens", "forwarded_tokens", "window_tokens", "limit_tokens", "trigger_tokens"),
+    *_optional(Count, "replaced_tokens", "summary_tokens", "prompt_tokens", "completion_tokens", "cached_tokens"),
+    *_optional(Count, "reasoning_tokens", "written_tokens", "written_hour_tokens", "audio_tokens", "speech_tokens"),
+    *_optional(Count, "searches"),
+    *_optional(Double, "prompt_rate", "completion_rate", "cached_rate", "written_rate", "written_hour_rate"),
+    *_optional(Double, "audio_rate", "speech_rate", "search_rate", "cost", "saved_cost"),
+    *_optional(Double, "waited_seconds", "seconds", "values_kept"),
+    *_optional(CleanText, "format", "tier", "price_source", "priced_model", "context_status", "reason", "summary_id"),
     Column("actions", CleanText),  # Separated by commas.
-    Column("reason", CleanText),
-    Column("waited_seconds", Double),
-    Column("seconds", Double),
-    Column("summary_id", CleanText),
-    Column("values_kept", Double),
-    _required("created_at", Milliseconds),
     PrimaryKeyConstraint("tenant", "id"),
     Index(None, "tenant", "conversation_id", "created_at", "id"),
     Index(None, "tenant", "created_at"),
     Index(None, "created_at"),
 )
 
-# A digest of the server's secret: see `settings_check`.
+# A digest of the server's secret: see `schema`.
 settings_check = Table(
     "settings_check",
     metadata,
-    _required("name", CleanText),
-    _required("digest", LargeBinary),
+    *_required(CleanText, "name"),
+    *_required(LargeBinary, "digest"),
     PrimaryKeyConstraint("name"),
 )
 
@@ -427,34 +343,22 @@ async def rows_of(
     return found
 
 
-class Lookup:
-    """The rows with one of many digests, which are sent as one parameter.
+def is_among(connection: AsyncConnection, column: Column[bytes], digests: Collection[bytes]) -> ColumnElement[bool]:
+    """Condition of the rows with one of many digests, which are sent as one parameter.
 
     With a parameter each thousands of them take longer to write, to parse and to plan for than to find.
     """
-
-    def __init__(self, column: Column[bytes], rows: Callable[[ColumnElement[bool]], Select[Any]]) -> None:
-        """`rows` puts the condition into a statement, whose other parameters `find` gets by name."""
-        joined = bindparam("digests", type_=LargeBinary)
+    joined = bindparam("digests", b"".join(digests), type_=LargeBinary)
+    if connection.dialect.name == "postgresql":
         # An array that PostgreSQL makes: one plan for any number of them.
         at = func.generate_series(1, func.length(joined), DIGEST_BYTES).column_valued("at")
         array = func.array(select(func.substring(joined, at, DIGEST_BYTES)).scalar_subquery())
-        self._by_array = rows(column == any_(type_coerce(array, ARRAY(LargeBinary))))
-        # Rows that SQLite makes.
-        starts = select(literal(1).label("start")).cte("at", recursive=True, nesting=True)
-        following = starts.c.start + DIGEST_BYTES
-        starts = starts.union_all(select(following).where(following <= func.length(joined)))
-        self._by_rows = rows(column.in_(select(func.substr(joined, starts.c.start, DIGEST_BYTES))))
-
-    async def find(
-        self, connection: AsyncConnection, digests: Collection[bytes], **parameters: object
-    ) -> Sequence[Row[Any]]:
-        """Return the rows with these digests, in no order. No digest may stand twice."""
-        if not digests:
-            return []
-        statement = self._by_array if connection.dialect.name == "postgresql" else self._by_rows
-        found = await connection.execute(statement, {**parameters, "digests": b"".join(digests)})
-        return list(found)
+        return column == any_(type_coerce(array, ARRAY(LargeBinary)))
+    # Rows that SQLite makes.
+    starts = select(literal(1).label("start")).cte("at", recursive=True, nesting=True)
+    following = starts.c.start + DIGEST_BYTES
+    starts = starts.union_all(select(following).where(following <= func.length(joined)))
+    return column.in_(select(func.substr(joined, starts.c.start, DIGEST_BYTES)))
 
 
 Order = Literal["asc", "desc"]

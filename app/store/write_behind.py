@@ -4,6 +4,7 @@ Conversations (one entry each) and usage records are written every 0.2 s, histor
 conversation. What waits is visible to this process at once, and to the REST API, which flushes first. A process that is
 killed loses what waits: requests, heads and usage records of the last 0.2 s, histories of the last five, and all since
 the database went away. It loses no summary, mask or pin: those are stored before they are used. A shutdown flushes.
+Requests may be counted twice whose commit was not acknowledged, because the connection ended in that moment.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from sqlalchemy import text
 from app.conversation.identity import Head
 from app.runtime.bounded import LogThrottle
 from app.runtime.caches import Erased
-from app.store.conversations import ConversationSeen, UnwrittenRequests, is_committed, write_conversations
+from app.store.conversations import ConversationSeen, UnwrittenRequests, write_conversations
 from app.store.engine import DATABASE_ERRORS, Contended, Database, Guard, StoreUnavailable, describe, is_away
 from app.store.histories import HistoryQueue, LatestHistory, rows_of_histories
 from app.store.usage import UsageRecord, write_usage
@@ -115,8 +116,6 @@ class WriteBehind:
         """Number of erasures at this process. A request stores nothing of what was erased in a later epoch than its."""
         self._erased: deque[Erased] = deque(maxlen=MOST_ERASED)
         """Latest erasures, in order."""
-        self._cut_off: int | None = None
-        """Number of a transaction that ended perhaps after its commit; what is in flight was in it."""
         self._writing = asyncio.Lock()
         self._ready: asyncio.Event | None = None
         self._recorded = asyncio.Event()
@@ -256,7 +255,6 @@ class WriteBehind:
     async def _write_records(self) -> None:
         if self._ready is not None and not self._ready.is_set():
             raise StoreUnavailable("the database is not ready")
-        await self._settle()
         left, alone = len(self._queue), 0
         while left > 0 and self._queue:
             if stored := await self._write_next(1 if alone else BATCH):
@@ -268,18 +266,13 @@ class WriteBehind:
         """Store the first conversations and records in one transaction, and return how many that were; 0 if the
         database refused something among them. If there is only one, it is dropped then."""
         self._in_flight = batch = self._queue.take(most)
-        transaction: int | None = None
         try:
             async with self._database.writing(patient=True) as connection:
-                if batch.seen:
-                    transaction = await write_conversations(connection, list(batch.seen.values()))
-                if batch.usage:
-                    await write_usage(connection, list(batch.usage.values()))
+                await write_conversations(connection, list(batch.seen.values()))
+                await write_usage(connection, list(batch.usage.values()))
             self._in_flight = Batch()
         except DATABASE_ERRORS as error:
             if is_away(error):
-                # Perhaps after its commit: requests must not be counted again then.
-                self._cut_off = transaction
                 raise
             if len(batch) > 1:
                 return 0
@@ -289,32 +282,10 @@ class WriteBehind:
             if (times := self._throttle.count("drop")) is not None:
                 log.warning("record not stored", reason=describe(error), times=times)
         finally:
-            if self._cut_off is None:
-                self._put_back()
+            # What is still in flight comes before what was recorded meanwhile.
+            self._in_flight.add(self._queue)
+            self._queue, self._in_flight = self._in_flight, Batch()
         return len(batch)
-
-    async def _settle(self) -> None:
-        """Ask what became of the transaction that was cut off. Raises while it is under way."""
-        if self._cut_off is None:
-            return
-        try:
-            async with self._database.reading() as connection:
-                committed = await is_committed(connection, self._cut_off)
-        except DATABASE_ERRORS as error:
-            if is_away(error):
-                raise
-            committed = False  # It is another server, or an older state of it: nothing that it knows of.
-        if committed is None:
-            raise StoreUnavailable("the last transaction of this process is still under way")
-        self._cut_off = None
-        if committed:
-            self._in_flight = Batch()
-        self._put_back()
-
-    def _put_back(self) -> None:
-        """Queue what was in flight, before what came meanwhile."""
-        self._in_flight.add(self._queue)
-        self._queue, self._in_flight = self._in_flight, Batch()
 
     async def _run(self, ready: asyncio.Event) -> None:
         while True:

@@ -19,7 +19,7 @@ from app.settings.checks import Finding, server_secret
 from app.store import Store
 from app.store.calibrations import learn_window
 from app.store.engine import Database
-from app.store.schema import newest, upgrade
+from app.store.schema import NEWEST, upgrade
 from lab.simulator import Simulator
 from tests.e2e import commands, running
 from tests.e2e.commands import SECRET
@@ -46,7 +46,6 @@ class Report:
         return line.strip()
 
 
-NEWEST = newest()
 _STATES = ("  ok ", "  warning ", "  problem ")
 
 

@@ -61,7 +61,7 @@ async def test_a_migration_with_another_secret_changes_nothing(
 ) -> None:
     """A later release finds a database of this one."""
     await open_with(RIGHT).start()
-    monkeypatch.setattr("app.store.schema.newest", lambda: "0031")
+    monkeypatch.setattr("app.store.schema.NEWEST", "0031")
     monkeypatch.setattr("alembic.command.upgrade", lambda *_: pytest.fail("migrated"))
     with pytest.raises(WrongSecret):
         await open_with(WRONG).migrate()

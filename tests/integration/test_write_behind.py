@@ -276,27 +276,6 @@ async def records_in(store: Store) -> int:
         return await connection.scalar(select(func.count()).select_from(usage_records)) or 0
 
 
-async def test_what_was_committed_and_not_acknowledged_is_counted_once(open_store: OpenStore, gate: FaultProxy) -> None:
-    """The connection ends after the last word: nobody knows whether it was heard. What comes meanwhile counts, too."""
-    store = open_store(gate.url)
-    await store.start()
-    gate.inject(Fault("cut", way="down", seen=(b"INSERT INTO conversations", b"COMMIT")), times=1)
-    for _ in range(2):
-        store.writes.record(seen(heads=((digest(1), 1),)))
-        store.writes.record_usage(record())
-    with pytest.raises(StoreUnavailable):
-        await store.flush()
-    assert gate.injected["cut"] == 1
-    assert len(await store.heads(TENANT, [digest(1)])) == 1
-    store.writes.record(seen())
-    store.writes.record_usage(record())
-    await store.flush()
-    found = await store.rest(find_conversation, TENANT, "c1")
-    assert found is not None
-    assert found.requests == 3
-    assert await records_in(store) == 3
-
-
 async def test_a_conversation_that_is_deleted_while_its_storing_is_in_doubt_does_not_come_back(
     open_store: OpenStore, gate: FaultProxy
 ) -> None:
