@@ -192,7 +192,7 @@ async def do_all_that_is_repeated(store: Store) -> None:
         store.writes.record_history(history)
     await store.flush()
     await store.writes._try_out()
-    await store._ping()
+    await store.database.ping()
     # What replicas tell each other, by the minute.
     key = CalibrationKey(upstream="default", model="gpt-4o", formula="f", tools=False, tenant=TENANT)
     await store.task_change(learn_calibrations, {key: [Sample(100, 110)]})

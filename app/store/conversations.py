@@ -372,9 +372,9 @@ async def search_conversations(
     shown = list(places)[:limit]
     rows = await connection.execute(select(conversations).where(owned(conversations, tenant, id=shown)))
     listed = {row.id: _conversation(row) for row in rows}
-    cursors = [places[id_] for id_ in shown] or [None]
     data = [listed[id_] for id_ in shown if id_ in listed]
-    return Page(data, cursors[0], cursors[-1], has_more=len(places) > limit)
+    first, last = (places[shown[0]], places[shown[-1]]) if shown else (None, None)
+    return Page(data, first, last, has_more=len(places) > limit)
 
 
 def _conditions(tenant: str, wanted: Wanted) -> list[ColumnElement[bool]]:
