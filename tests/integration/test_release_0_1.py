@@ -108,7 +108,7 @@ async def test_a_migration_without_the_key_is_refused_and_changes_nothing(old: D
         before = await connection.run_sync(texts_in)
     store = Store(empty_url, timeout=5.0)
     for attempt in (store.start, store.migrate, lambda: store.migrate(Decryption([TWO]))):
-        with pytest.raises(EncryptedTexts, match=r"does not name the key '\w{8}'.*--drop-encrypted"):
+        with pytest.raises(EncryptedTexts, match=r"no --decrypt names the key '\w{8}'.*--drop-encrypted"):
             await attempt()
     async with old.reading() as connection:
         assert await schema.current(connection) == REVISION
