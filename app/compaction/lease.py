@@ -142,7 +142,8 @@ class LeasedCompaction:
         """Make the chunks from the lease to its release, also where no request waits any more."""
         began, plan = monotonic(), job.builder.plan
         compaction = Compaction((), Outcome.LEASE_LOST)  # Unless one of the branches below comes to its end.
-        with self.running.during(request.place, plan.messages, ahead=request.purpose == "background"):
+        ahead = request.purpose == "background"
+        with self.running.during(request.place, plan.messages, ahead=ahead):
             try:
                 async with asyncio.TaskGroup() as group:
                     heartbeat = group.create_task(self._keep_alive(lease))
