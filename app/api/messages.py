@@ -19,7 +19,7 @@ from app.errors import MessagesNotKept
 from app.formats.format import WireFormat
 from app.formats.raw_json import Unreadable
 from app.store import Page, Paging, Store, StoredConversation, StoredHistory, StoredMessage, UnknownCursor
-from app.store.chunks import chunks_named, latest_summaries
+from app.store.chunks import chunks_named, read_summaries
 
 MOST_SUMMARIES = 500
 """Summaries that are read for a document."""
@@ -57,7 +57,8 @@ async def handoff_of(
     id_ = conversation.id
     kept = await store.history(tenant, id_) if keeps_messages else None
     shown = await store.rest(chunks_named, tenant, conversation.summaries)
-    stored = await store.rest(latest_summaries, tenant, id_, MOST_SUMMARIES)
+    latest = await store.rest(read_summaries, tenant, id_, Paging(MOST_SUMMARIES, order="desc"))
+    stored = sorted(latest.data, key=lambda chunk: chunk.id)
 
     def is_of_it(chunk: SummaryChunk) -> bool:
         return kept is None or chunk.through_digest in kept.digests

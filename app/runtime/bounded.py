@@ -1,8 +1,4 @@
-"""Maps of small entries, bounded by their number. Entries that may be large are in `caches`.
-
-Why not `cachetools`: its LRU map refreshes what is looked up, and its FIFO map nothing, where here a caller of the same
-map says which (`get`, `use`). It does not say what was pushed out, and a look-up takes about half as long again.
-"""
+"""Maps of small entries, bounded by their number. Entries that may be large are in `caches`."""
 
 from __future__ import annotations
 
@@ -40,7 +36,7 @@ class BoundedMap(OrderedDict[K, V]):
         return self[key]
 
     def keep(self, key: K, value: V) -> None:
-        """Keep the entry as the latest, in place of the one that was there."""
+        """Keep the entry as the latest."""
         self[key] = value
         self.move_to_end(key)
         if len(self) > self._most:
@@ -60,8 +56,7 @@ class HistoryKey(Struct, frozen=True):
 
 
 class HistoryMap(Generic[V]):
-    """Latest value for each history, branches apart. Histories are told apart by content: those of an agent and its
-    sub-agents, or all that come through one gateway, may have one name."""
+    """Latest value for each history, branches apart. Histories are told apart by content: several may have one name."""
 
     def __init__(self) -> None:
         self._kept: BoundedMap[tuple[Hashable, bytes], V] = BoundedMap(MOST_REMEMBERED)

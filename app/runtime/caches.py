@@ -22,6 +22,7 @@ MOST_AT_ONCE = 256
 """Entries that go for one that is kept: that takes a millisecond, in which all threads wait. Others go with the
 next."""
 
+# PostgreSQL refuses NUL in text, and neither database can encode half a surrogate pair.
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 K = TypeVar("K", bound=Hashable)
@@ -38,21 +39,14 @@ class Erased(Struct, frozen=True):
     def covers(self, tenant: str, conversation_id: str) -> bool:
         if tenant != self.tenant:
             return False
-        return self.conversation_id is None or _storable(conversation_id) == _storable(self.conversation_id)
+        return self.conversation_id is None or storable(conversation_id) == storable(self.conversation_id)
 
 
-def _storable(conversation_id: str) -> str:
-    """An id alike as a client sent it and as the database keeps it, which replaces what it cannot store."""
-    return _UNSTORABLE.sub("\ufffd", conversation_id)
-
-
-class _Entry(Generic[K, V]):
-    """Entry of a cache, with the bytes that it counts for."""
-
-    __slots__ = ("cache", "key", "size", "value")
-
-    def __init__(self, cache: Cache[K, V], key: K, value: V, size: int) -> None:
-        self.cache, self.key, self.value, self.size = cache, key, value, size
+def storable(text: str) -> str:
+    """The text with U+FFFD in place of what the databases cannot store."""
+    if text.isascii() and "\0" not in text:  # Nearly all of it are names and digests.
+        return text
+    return _UNSTORABLE.sub("\ufffd", text)
 
 
 class Caches:
@@ -64,8 +58,8 @@ class Caches:
         """Lock held while anything changes: a thread that keeps something in one cache pushes out what is in others."""
         self.held_bytes = 0
         self._all: list[Cache[Any, Any]] = []
-        self.order: OrderedDict[_Entry[Any, Any], None] = OrderedDict()
-        """Entries of all caches, the next to go first."""
+        self.sizes: OrderedDict[tuple[Cache[Any, Any], Any], int] = OrderedDict()
+        """Bytes of each entry, by cache and key, the next to go first."""
 
     def cache(
         self, name: str, size: Callable[[K, V], int], pushed_out: Callable[[K, V], object] | None = None
@@ -80,17 +74,15 @@ class Caches:
         """Bytes that the caches of this name hold."""
         return sum(cache.held_bytes for cache in self._all if cache.name == name)
 
-    def make_room(self, latest: _Entry[Any, Any]) -> None:
+    def make_room(self) -> None:
         """Push out the oldest entries. The latest one stays, however large it is."""
-        for _ in range(MOST_AT_ONCE):
+        for _ in range(min(MOST_AT_ONCE, len(self.sizes) - 1)):
             if self.held_bytes <= self.most_bytes:
                 return
-            entry = next(iter(self.order))
-            if entry is latest:
-                return
-            entry.cache.pop(entry.key)
-            if entry.cache.pushed_out is not None:
-                entry.cache.pushed_out(entry.key, entry.value)
+            cache, key = next(iter(self.sizes))
+            value = cache.pop(key)
+            if cache.pushed_out is not None:
+                cache.pushed_out(key, value)
 
 
 class Cache(Generic[K, V]):
@@ -104,42 +96,35 @@ class Cache(Generic[K, V]):
         self.pushed_out = pushed_out
         self._caches = caches
         self._size = size
-        self._held: dict[K, _Entry[K, V]] = {}
+        self._values: dict[K, V] = {}
 
     def get(self, key: K) -> V | None:
         """Return the value without refreshing it: it goes as soon as before."""
-        entry = self._held.get(key)
-        return None if entry is None else entry.value
+        return self._values.get(key)
 
     def use(self, key: K) -> V | None:
         """Return the value, and count the entry as the latest."""
         with self._caches.lock:
-            if (entry := self._held.get(key)) is None:
-                return None
-            self._caches.order.move_to_end(entry)
-            return entry.value
+            if key in self._values:
+                self._caches.sizes.move_to_end((self, key))
+            return self._values.get(key)
 
     def keep(self, key: K, value: V) -> None:
         """Keep the entry as the latest, in place of the one that was there."""
-        entry = _Entry(self, key, value, self._size(key, value) + ENTRY_BYTES)
+        size = self._size(key, value) + ENTRY_BYTES
         with self._caches.lock:
-            if key in self._held:
-                self.pop(key)
-            self._held[key] = entry
-            self._caches.order[entry] = None
-            self.held_bytes += entry.size
-            self._caches.held_bytes += entry.size
-            if self._caches.held_bytes > self._caches.most_bytes:
-                self._caches.make_room(entry)
+            self.pop(key)
+            self._values[key] = value
+            self._caches.sizes[self, key] = size
+            self._count(size)
+            self._caches.make_room()
 
     def pop(self, key: K) -> V | None:
         with self._caches.lock:
-            if (entry := self._held.pop(key, None)) is None:
+            if key not in self._values:
                 return None
-            del self._caches.order[entry]
-            self.held_bytes -= entry.size
-            self._caches.held_bytes -= entry.size
-            return entry.value
+            self._count(-self._caches.sizes.pop((self, key)))
+            return self._values.pop(key)
 
     def drop(self, gone: Callable[[K, V], bool]) -> None:
         """Take out all entries that this is true of."""
@@ -150,10 +135,8 @@ class Cache(Generic[K, V]):
 
     def items(self) -> list[tuple[K, V]]:
         with self._caches.lock:
-            return [(key, entry.value) for key, entry in self._held.items()]
+            return list(self._values.items())
 
-    def __contains__(self, key: K) -> bool:
-        return key in self._held
-
-    def __len__(self) -> int:
-        return len(self._held)
+    def _count(self, size: int) -> None:
+        self.held_bytes += size
+        self._caches.held_bytes += size

@@ -102,10 +102,9 @@ class Work:
         afterwards: Callable[[], object] | None = None,
         waited: Callable[[float], object] = lambda _: None,
     ) -> None:
-        """Call `afterwards` in a thread when there was nothing to do for a while, and `waited` with the seconds that
-        each piece waited for its thread."""
+        """Call `afterwards` in a thread when there was nothing to do for a while, and `waited` in a thread with the
+        seconds that each piece waited for it."""
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="steno-work")
-        self._free = asyncio.Semaphore(threads)
         self._at_once = at_once
         self._of_tenants: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         """Each tenant's turns, as long as a piece of its work waits or runs."""
@@ -121,15 +120,14 @@ class Work:
         if turns is None:
             turns = self._of_tenants[tenant] = asyncio.Semaphore(self._at_once)
         await turns.acquire()
-        try:
-            await self._free.acquire()
-        except asyncio.CancelledError:
-            turns.release()
-            raise
-        self._waited(monotonic() - since)
+
+        def run() -> T:
+            self._waited(monotonic() - since)
+            return work()
+
         self._running += 1
         loop = asyncio.get_running_loop()
-        piece = self._pool.submit(work)
+        piece = self._pool.submit(run)
         # Behind the piece, not behind its caller, who may be cancelled.
         piece.add_done_callback(lambda _: loop.call_soon_threadsafe(self._end, turns))
         return await asyncio.wrap_future(piece)
@@ -141,7 +139,6 @@ class Work:
         await asyncio.to_thread(self._pool.shutdown)
 
     def _end(self, turns: asyncio.Semaphore) -> None:
-        self._free.release()
         turns.release()
         self._running -= 1
         if self._afterwards is not None and not self._running:

@@ -74,13 +74,12 @@ class TenantFacts(Generic[K, V]):
         self._tenants.setdefault(what, {})[tenant] = None
 
     def own(self, tenant: str, what: K) -> V | None:
-        """Return what the tenant learnt itself; None if it knows nothing."""
         held = self._by_tenant.get(tenant)
         value, until = (held and held.get(what)) or (None, 0.0)
         return value if until > self._clock() else None
 
     def confirmed(self, what: K) -> list[V]:
-        """Return every value that one tenant learnt and another one confirms."""
+        """Every value that one tenant learnt and another one confirms."""
         if (tenants := self._tenants.get(what)) is None:
             return []
         seen = ((tenant, self.own(tenant, what)) for tenant in reversed(tenants) if self._counts(tenant))
@@ -107,17 +106,14 @@ class TenantFacts(Generic[K, V]):
         self._unlink(tenant, what)
 
     def of(self, tenant: str) -> Iterator[tuple[K, V]]:
-        """Return all that the tenant learnt."""
         for what in list(self._by_tenant.get(tenant) or ()):
             if (value := self.own(tenant, what)) is not None:
                 yield what, value
 
     def __iter__(self) -> Iterator[K]:
-        """Iterate over all things that any tenant knows of."""
         return iter(self._tenants)
 
     def __contains__(self, what: K) -> bool:
-        """True if any tenant knows of this."""
         return what in self._tenants
 
     def _unlink(self, tenant: str, what: K) -> None:

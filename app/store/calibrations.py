@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
-from sqlalchemy import Row, bindparam, case, delete, func, select, update
+from sqlalchemy import Row, case, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.tables import (
@@ -22,13 +22,13 @@ from app.store.tables import (
     calibrations,
     conversations,
     insert_into,
+    is_among,
     learned_windows,
     moment,
     now_ms,
     owned,
     read_once,
     read_page,
-    rows_of,
 )
 from app.tokens.calibration import Calibration, Line, Sample, observe, prior_for
 
@@ -50,7 +50,6 @@ class CalibrationKey(Struct, frozen=True):
 
     @property
     def of_all(self) -> CalibrationKey:
-        """The key without its tenant."""
         return replace(self, tenant="")
 
     @property
@@ -62,8 +61,6 @@ class CalibrationKey(Struct, frozen=True):
 
 
 class StoredCalibration(Struct, frozen=True):
-    """A calibration as all replicas know it."""
-
     key: CalibrationKey
     calibration: Calibration
     created_at: datetime
@@ -71,15 +68,12 @@ class StoredCalibration(Struct, frozen=True):
 
 
 class LearnedWindow(Struct, frozen=True):
-    """A learned limit that still holds."""
+    """A learned limit, in tokens, that still holds for the tenant that learnt it."""
 
     model: str
     tenant: str
-    """Tenant that learnt it."""
     limit: int
-    """Tokens."""
     seconds_left: float
-    """Time until it is forgotten."""
 
 
 async def read_calibrations(
@@ -107,29 +101,27 @@ async def learn_calibrations(
     new = [{"id": id_, **asdict(key)} for id_, key in keys.items()]
     await connection.execute(added.on_conflict_do_nothing(), new)
     locked = select(calibrations).order_by(calibrations.c.id).with_for_update()
-    rows = await rows_of(connection, list(keys), lambda batch: locked.where(calibrations.c.id.in_(batch)))
+    rows = await connection.execute(locked.where(is_among(connection, calibrations.c.id, keys)))
     learnt: dict[CalibrationKey, Calibration] = {}
     for row in rows:
         calibration = _calibration(row)
         for sample in samples[keys[row.id]]:
             calibration = observe(calibration, sample)
         learnt[keys[row.id]] = calibration
-    changed: dict[str, Any] = {
-        "recent": bindparam("latest"),
-        "samples": bindparam("count"),
-        "ratio": bindparam("new_ratio"),
-    }
+    stored = insert_into(connection, calibrations).values(created_at=now_ms(), updated_at=now_ms())
+    changed = ("recent", "samples", "offset_tokens", "ratio", "updated_at")
     await connection.execute(
-        update(calibrations)
-        .where(calibrations.c.id == bindparam("row"))
-        .values(**changed, offset_tokens=bindparam("offset"), updated_at=now_ms()),
+        stored.on_conflict_do_update(
+            index_elements=[calibrations.c.id], set_={name: stored.excluded[name] for name in changed}
+        ),
         [
             {
-                "row": key.id,
-                "latest": [[sample.estimate, sample.reported] for sample in calibration.recent],
-                "count": calibration.samples,
-                "offset": calibration.adopted.offset if calibration.adopted else None,
-                "new_ratio": calibration.adopted.ratio if calibration.adopted else None,
+                "id": key.id,
+                **asdict(key),
+                "recent": [[sample.estimate, sample.reported] for sample in calibration.recent],
+                "samples": calibration.samples,
+                "offset_tokens": calibration.adopted.offset if calibration.adopted else None,
+                "ratio": calibration.adopted.ratio if calibration.adopted else None,
             }
             for key, calibration in learnt.items()
         ],

@@ -21,18 +21,16 @@ from sqlalchemy import (
     delete,
     or_,
     select,
-    tuple_,
     update,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.compaction.chunks import FirstChunk, SummaryChunk, UserWords
+from app.runtime.caches import storable
 from app.store.leases import Lease, fence_holds
 from app.store.tables import (
     Page,
     Paging,
-    batches,
-    clean,
     conversations,
     insert_into,
     is_among,
@@ -42,7 +40,6 @@ from app.store.tables import (
     owned,
     read_once,
     read_page,
-    rows_of,
     summary_chunks,
 )
 
@@ -106,10 +103,8 @@ async def keep_mask(
 
 async def chunks_named(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> list[SummaryChunk]:
     """The tenant's chunks with these ids, in the order of the ids."""
-    named = select(summary_chunks)
-    rows = await rows_of(
-        connection, sorted(set(ids)), lambda batch: named.where(owned(summary_chunks, tenant, id=batch))
-    )
+    named = owned(summary_chunks, tenant), is_among(connection, summary_chunks.c.id, ids)
+    rows = await connection.execute(select(summary_chunks).where(*named))
     found = {row.id: _read_chunk(row) for row in rows}
     return [found[id_] for id_ in ids if id_ in found]
 
@@ -183,15 +178,6 @@ async def read_summaries(
     return await read_page(connection, summary_chunks, rows, _read_chunk, paging)
 
 
-async def latest_summaries(
-    connection: AsyncConnection, tenant: str, conversation_id: str, most: int
-) -> list[SummaryChunk]:
-    """The chunks of `read_summaries`, by id; of more than `most` the latest."""
-    rows = await _summaries_of(connection, tenant, conversation_id)
-    latest = rows.order_by(summary_chunks.c.created_at.desc(), summary_chunks.c.id).limit(most)
-    return sorted(map(_read_chunk, await connection.execute(latest)), key=lambda chunk: chunk.id)
-
-
 async def find_summary(
     connection: AsyncConnection, tenant: str, conversation_id: str, chunk_id: str
 ) -> SummaryChunk | None:
@@ -227,22 +213,25 @@ def holding(tenant: str, text: str) -> Select[Any]:
     in_json = json.dumps(text)[1:-1]
     lists = (found.exact_values, found.user_words)
     in_lists = (cast(column, Text).icontains(in_json, autoescape=True) for column in lists)
-    return select(*found).where(or_(found.text.icontains(clean(text), autoescape=True), *in_lists))
+    return select(*found).where(or_(found.text.icontains(storable(text), autoescape=True), *in_lists))
 
 
 async def note_use(connection: AsyncConnection, used: Collection[tuple[str, str]]) -> None:
     """Remember when these chunks, by tenant and id, stood in a payload. Needs a transaction."""
-    key = (summary_chunks.c.tenant, summary_chunks.c.id)
+    if not used:
+        return
+    tenant, id_ = summary_chunks.c.tenant, summary_chunks.c.id
     is_due = summary_chunks.c.used_at < read_once(now_ms()) - USED_EVERY_MS
-    for batch in batches(sorted(used)):
-        rows = await connection.execute(select(*key).where(tuple_(*key).in_(batch), is_due))
-        # In order of their keys, so that two replicas cannot deadlock.
-        if due := sorted((row.tenant, row.id) for row in rows):
-            of_row = (key[0] == bindparam("of_tenant"), key[1] == bindparam("of_id"))
-            await connection.execute(
-                update(summary_chunks).where(*of_row).values(used_at=now_ms()),
-                [{"of_tenant": tenant, "of_id": id_} for tenant, id_ in due],
-            )
+    tenants, ids = zip(*used, strict=True)
+    known = is_among(connection, tenant, set(tenants)), is_among(connection, id_, set(ids))
+    rows = await connection.execute(select(tenant, id_).where(*known, is_due))
+    # In order of their keys, so that two replicas cannot deadlock.
+    if due := sorted({(row.tenant, row.id) for row in rows} & set(used)):
+        of_row = (tenant == bindparam("of_tenant"), id_ == bindparam("of_id"))
+        await connection.execute(
+            update(summary_chunks).where(*of_row).values(used_at=now_ms()),
+            [{"of_tenant": tenant, "of_id": id_} for tenant, id_ in due],
+        )
 
 
 async def _folds_over(connection: AsyncConnection, tenant: str, children: set[str]) -> set[str]:
@@ -263,9 +252,9 @@ async def _folds_over(connection: AsyncConnection, tenant: str, children: set[st
 async def _lock(connection: AsyncConnection, tenant: str, ids: Collection[str], *, shared: bool = False) -> set[str]:
     """Lock chunks until the transaction ends, and return the ids of those that are stored."""
     # In order of their keys, so that two replicas cannot deadlock.
-    held = select(summary_chunks.c.id).order_by(summary_chunks.c.id).with_for_update(read=shared)
-    rows = await rows_of(connection, sorted(ids), lambda batch: held.where(owned(summary_chunks, tenant, id=batch)))
-    return {row.id for row in rows}
+    named = owned(summary_chunks, tenant), is_among(connection, summary_chunks.c.id, ids)
+    held = select(summary_chunks.c.id).where(*named).order_by(summary_chunks.c.id).with_for_update(read=shared)
+    return set((await connection.execute(held)).scalars())
 
 
 async def _insert(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> None:
@@ -277,8 +266,8 @@ async def _insert(connection: AsyncConnection, tenant: str, chunk: SummaryChunk)
 
 
 async def _delete(connection: AsyncConnection, tenant: str, ids: Collection[str]) -> None:
-    for batch in batches(sorted(ids)):
-        await connection.execute(delete(summary_chunks).where(owned(summary_chunks, tenant, id=batch)))
+    named = owned(summary_chunks, tenant), is_among(connection, summary_chunks.c.id, ids)
+    await connection.execute(delete(summary_chunks).where(*named))
 
 
 def _read_chunk(row: Row[Any]) -> SummaryChunk:

@@ -52,7 +52,6 @@ from app.store.tables import (
     owned,
     pins,
     read_page,
-    rows_of,
     usage_records,
 )
 
@@ -150,8 +149,6 @@ class Wanted(Struct, frozen=True):
 
 
 class ConversationStatus(Struct, frozen=True):
-    """A conversation at this moment."""
-
     compacting: bool
     """Whether some replica holds the lease of one of its ranges."""
     updated_at: datetime | None
@@ -159,8 +156,6 @@ class ConversationStatus(Struct, frozen=True):
 
 
 class SeenTenant(Struct, frozen=True):
-    """A tenant as it is distinguished from others."""
-
     id: str
     conversations: int
     latest: datetime
@@ -197,7 +192,6 @@ class UnwrittenRequests:
         return cls(seen, seen.turns, 1, dict(seen.heads))
 
     def add(self, newer: UnwrittenRequests) -> None:
-        """Add later requests."""
         older, self.latest = self.latest, newer.latest
         if older.forked_from or (older.plan and not self.latest.plan):
             forked_from, plan = older.forked_from or self.latest.forked_from, self.latest.plan or older.plan
@@ -224,10 +218,9 @@ async def find_heads(
     found |= {head.digest: head for head in unwritten}
     if not unwritten:
         return list(found.values())
-    turns = select(conversations.c.id, conversations.c.turns)
-    ids = sorted({head.conversation_id for head in unwritten})
-    stored = await rows_of(connection, ids, lambda batch: turns.where(owned(conversations, tenant, id=batch)))
-    tips = {row.id: row.turns for row in stored}
+    ids = is_among(connection, conversations.c.id, {head.conversation_id for head in unwritten})
+    turns = select(conversations.c.id, conversations.c.turns).where(owned(conversations, tenant), ids)
+    tips = {row.id: row.turns for row in await connection.execute(turns)}
     for head in unwritten:
         tips[head.conversation_id] = max(tips.get(head.conversation_id, 0), head.tip_turn)
     return [replace(head, tip_turn=tips.get(head.conversation_id, head.tip_turn)) for head in found.values()]
@@ -322,7 +315,7 @@ def _conversation(row: Row[Any]) -> StoredConversation:
 async def read_status(
     connection: AsyncConnection, tenant: str, conversation_id: str, ttl_ms: int
 ) -> ConversationStatus:
-    """The conversation at this moment. `ttl_ms`: how long a lease lives."""
+    """`ttl_ms`: how long a lease lives."""
     own = owned(conversations, tenant, id=conversation_id)
     updated = await connection.scalar(select(conversations.c.updated_at).where(own))
     compacting = await is_under_way(connection, tenant, conversation_id, ttl_ms)
@@ -370,7 +363,8 @@ async def search_conversations(
     # In two steps: sorted together, all columns of all rows would be read, and those of a payload are long.
     places = {row.id: f"{row.key}.{row.id}" for row in await connection.execute(found)}
     shown = list(places)[:limit]
-    rows = await connection.execute(select(conversations).where(owned(conversations, tenant, id=shown)))
+    among = owned(conversations, tenant), is_among(connection, conversations.c.id, shown)
+    rows = await connection.execute(select(conversations).where(*among))
     listed = {row.id: _conversation(row) for row in rows}
     data = [listed[id_] for id_ in shown if id_ in listed]
     first, last = (places[shown[0]], places[shown[-1]]) if shown else (None, None)

@@ -27,7 +27,7 @@ from app.conversation.secrets import without_secrets
 from app.runtime.bounded import LogThrottle
 from app.runtime.caches import Erased
 from app.store.engine import DATABASE_ERRORS, Database, is_away
-from app.store.tables import conversations, histories, insert_into, now_ms, owned, rows_of
+from app.store.tables import conversations, histories, insert_into, is_among, now_ms, owned
 
 log = structlog.get_logger("steno.store")
 
@@ -52,9 +52,8 @@ class LatestHistory(Struct, frozen=True):
     conversation_id: str
     format: str
     leading: Sequence[Message]
-    """Leading instructions."""
+    """Leading instructions; `messages` are those after them."""
     messages: Sequence[Message]
-    """The messages after them."""
     alone: Callable[[bytes], bytes]
     """Function from a raw message to JSON that stands for itself."""
     digests: Sequence[bytes]
@@ -178,7 +177,6 @@ class HistoryQueue:
             self._take_out(key)
 
     def due(self) -> list[Key]:
-        """Histories that may be written now."""
         before = monotonic() - EVERY_SECONDS
         self._written = {key: at for key, at in self._written.items() if at > before}
         return [key for key in self._waiting if key not in self._written]
@@ -252,10 +250,8 @@ async def read_history(connection: AsyncConnection, tenant: str, conversation_id
 
 async def find_titles(connection: AsyncConnection, tenant: str, conversation_ids: Sequence[str]) -> dict[str, str]:
     """Titles by conversation; those are missing of which no words of the user are kept."""
-    titles = select(histories.c.conversation_id, histories.c.title)
-    rows = await rows_of(
-        connection, conversation_ids, lambda batch: titles.where(owned(histories, tenant, conversation_id=batch))
-    )
+    among = owned(histories, tenant), is_among(connection, histories.c.conversation_id, conversation_ids)
+    rows = await connection.execute(select(histories.c.conversation_id, histories.c.title).where(*among))
     return {row.conversation_id: row.title for row in rows if row.title}
 
 

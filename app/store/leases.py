@@ -1,15 +1,12 @@
-"""Leases: which process may make a chunk now. They save money; the fence and unique keys keep the history right.
+"""Leases: which process may make a chunk now. Why there are leases, and what a lost one means: `compaction.lease`.
 
-1. A lease is a row, and no advisory lock: a chunk takes many seconds to make, and no connection may be held that long.
-   Behind a pooler the next statement runs in another session, and SQLite has no such locks at all.
-2. Whether it is live is asked of the database's clock alone, the only one that all replicas share.
-3. Its holder renews it every few seconds (the heartbeat). That of a dead holder expires after its time to live, and the
-   next holder that takes the row over raises its epoch.
-4. A commit names the epoch that it was granted and locks the row (the fence): a holder that was only slow, and was
+1. Whether a lease is live is asked of the database's clock alone, the only one that all replicas share.
+2. That of a dead holder expires, and the next holder that takes the row over raises its epoch.
+3. A commit names the epoch that it was granted and locks the row (the fence): a holder that was only slow, and was
    replaced without noticing, stores nothing.
-5. A row is expired rather than deleted: deleting would let the epoch begin anew. A day later no process can have an
+4. A row is expired rather than deleted: deleting would let the epoch begin anew. A day later no process can have an
    epoch left to confuse: such rows go, and rows that their holder gave up go with their conversation.
-6. A request that finds a live lease takes nothing and waits: it looks again four times a second.
+5. A request that finds a live lease takes nothing and waits: it looks again four times a second.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from sqlalchemy import Column, ColumnElement, Select, Table, delete, select, tuple_
+from sqlalchemy import Column, Select, Table, delete, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store import leases
@@ -73,11 +73,8 @@ class Tidying:
         await self._store.ready.wait()
         await asyncio.sleep(START_SECONDS * random.uniform(0.5, 1.5))
         while True:
-            for name, tidy in (
-                ("remove_old_leases", self.remove_old_leases),
-                ("remove_unused", self.remove_unused),
-                ("empty_log", self._store.empty_log),
-            ):
+            for tidy in (self.remove_old_leases, self.remove_unused, self._store.empty_log):
+                name = tidy.__name__
                 try:
                     await tidy()
                 except StoreUnavailable as error:
@@ -87,7 +84,6 @@ class Tidying:
             await asyncio.sleep(EVERY_SECONDS * random.uniform(0.5, 1.5))
 
     async def remove_old_leases(self) -> None:
-        """Remove leases that ended a day ago."""
         await self._repeat(leases.remove_old_leases, ROWS)
 
     async def remove_unused(self) -> None:
@@ -151,11 +147,10 @@ async def erase_some(connection: AsyncConnection, tenant: str, most: int) -> int
 async def erase_rest(connection: AsyncConnection, tenant: str) -> bool:
     """Erase what came meanwhile; False if nothing did. Needs a transaction."""
     await leases.revoke_leases(connection, tenant)
-    for table in (conversations, heads):
-        own: ColumnElement[bool] = table.c.tenant == tenant
-        await connection.execute(select(*table.primary_key).where(own).order_by(*table.primary_key).with_for_update())
-    removed = [await connection.execute(delete(table).where(table.c.tenant == tenant)) for table in _ERASED]
-    return any(each.rowcount for each in removed)
+    erased = False
+    while await erase_some(connection, tenant, ROWS):
+        erased = True
+    return erased
 
 
 async def cut_log(connection: AsyncConnection) -> None:

@@ -6,10 +6,10 @@ several tenants may confirm to each other: they hold numbers of tokens and the n
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+import json
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from msgspec import Struct
 from sqlalchemy import (
@@ -20,7 +20,6 @@ from sqlalchemy import (
     ColumnElement,
     Dialect,
     Double,
-    Executable,
     FromClause,
     Index,
     Integer,
@@ -35,14 +34,12 @@ from sqlalchemy import (
     UniqueConstraint,
     and_,
     any_,
-    bindparam,
     false,
     func,
     literal,
     select,
     text,
     tuple_,
-    type_coerce,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import ARRAY
@@ -53,6 +50,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
 from app.conversation.identity import DIGEST_BYTES
+from app.runtime.caches import storable
 from app.store.engine import UnknownCursor
 
 T = TypeVar("T")
@@ -92,17 +90,6 @@ def moment(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
-# PostgreSQL refuses NUL in text, and neither database can encode half a surrogate pair.
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-
-
-def clean(text: str) -> str:
-    """The text with U+FFFD in place of what the databases cannot store."""
-    if text.isascii() and "\0" not in text:  # Nearly all of it are names and digests.
-        return text
-    return _UNSTORABLE.sub("\ufffd", text)
-
-
 class CleanText(TypeDecorator[str]):
     """Text in which U+FFFD stands for what cannot be stored, in comparisons too, so that what was kept is found."""
 
@@ -110,7 +97,7 @@ class CleanText(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's signature
-        return None if value is None else clean(value)
+        return None if value is None else storable(value)
 
 
 Count = BigInteger().with_variant(Integer(), "sqlite")
@@ -302,10 +289,8 @@ def insert_into(connection: AsyncConnection, table: Table) -> Insert:
 
 
 def owned(table: FromClause, tenant: str, **columns: object) -> ColumnElement[bool]:
-    """Condition of the tenant's rows with these values in these columns, or one of them where they are a list."""
-    named = ((table.c[name], value) for name, value in columns.items())
-    wanted = (column.in_(value) if isinstance(value, list) else column == value for column, value in named)
-    return and_(table.c.tenant == tenant, *wanted)
+    """Condition of the tenant's rows with these values in these columns."""
+    return and_(table.c.tenant == tenant, *(table.c[name] == value for name, value in columns.items()))
 
 
 def members(row: Row[Any], *left_out: str) -> dict[str, Any]:
@@ -321,40 +306,17 @@ def members(row: Row[Any], *left_out: str) -> dict[str, Any]:
     return values
 
 
-# A few sizes only: each length of an IN list is another statement to parse and prepare.
-_SIZES = (8, 64, 512, 2048)
+def is_among(connection: AsyncConnection, column: Column[T], keys: Collection[T]) -> ColumnElement[bool]:
+    """Condition of the rows with one of many keys, which are sent as one parameter: one plan for any number of them.
 
-
-def batches(keys: Sequence[T]) -> Iterator[list[T]]:
-    """The keys in lists of few different lengths, filled up by repeating a key."""
-    for start in range(0, len(keys), _SIZES[-1]):
-        batch = list(keys[start : start + _SIZES[-1]])
-        size = next(size for size in _SIZES if size >= len(batch))
-        yield batch + batch[-1:] * (size - len(batch))
-
-
-async def rows_of(
-    connection: AsyncConnection, keys: Sequence[T], statement: Callable[[list[T]], Executable]
-) -> list[Row[Any]]:
-    """Rows that a statement returns for many keys, a batch of them at a time."""
-    found: list[Row[Any]] = []
-    for batch in batches(keys):
-        found += await connection.execute(statement(batch))
-    return found
-
-
-def is_among(connection: AsyncConnection, column: Column[bytes], digests: Collection[bytes]) -> ColumnElement[bool]:
-    """Condition of the rows with one of many digests, which are sent as one parameter.
-
-    With a parameter each thousands of them take longer to write, to parse and to plan for than to find.
+    With a parameter each, thousands take longer to write, to parse and to plan for than to find.
     """
-    joined = bindparam("digests", b"".join(digests), type_=LargeBinary)
     if connection.dialect.name == "postgresql":
-        # An array that PostgreSQL makes: one plan for any number of them.
-        at = func.generate_series(1, func.length(joined), DIGEST_BYTES).column_valued("at")
-        array = func.array(select(func.substring(joined, at, DIGEST_BYTES)).scalar_subquery())
-        return column == any_(type_coerce(array, ARRAY(LargeBinary)))
-    # Rows that SQLite makes.
+        return column == any_(literal(list(keys), ARRAY(column.type)))
+    if not isinstance(column.type, LargeBinary):
+        listed = func.json_each(json.dumps([storable(str(key)) for key in keys])).table_valued("value")
+        return column.in_(select(listed.c.value))
+    joined = literal(b"".join(cast("Collection[bytes]", keys)))
     starts = select(literal(1).label("start")).cte("at", recursive=True, nesting=True)
     following = starts.c.start + DIGEST_BYTES
     starts = starts.union_all(select(following).where(following <= func.length(joined)))

@@ -31,7 +31,6 @@ from app.tokens.usage import DecisionRecord, Price, PriceSource, Purpose, Summar
 MOST_GROUPS = 400
 """Days or models that one report lists; of more models those with the largest prompts."""
 MOST_MODELS = 20
-"""Models in the overview."""
 
 Grouping = Literal["day", "model"]
 
@@ -75,13 +74,10 @@ class UsageRecord(Struct, frozen=True):
     format: str | None = None
     """The wire format's name; None in a record of an earlier release, as are `tier` and `price_source`."""
     tier: str | None = None
-    """The service tier as the answer says it."""
     searches: int = 0
     """Web searches that the provider charges for."""
     price_source: PriceSource | None = None
-    """Source of the cost."""
     priced_model: str | None = None
-    """Model whose price it is."""
     values_kept: float | None = None
     """Share of the exact values beside it that its text holds; None without any."""
     decided: DecisionRecord | None = None
@@ -99,14 +95,15 @@ class UsageRecord(Struct, frozen=True):
 
 
 class StoredUsage(Struct, frozen=True):
-    """A record, and the time at which the database had it."""
-
     record: UsageRecord
     created_at: datetime
 
 
 class UsageSum(Struct, frozen=True):
-    """Calls added up, with their counts, tokens and costs. What a provider did not say counts as nothing."""
+    """Calls added up, with their counts, tokens and costs. What a provider did not say counts as nothing.
+
+    A request is too large that came larger than the model's window leaves room for, and was answered.
+    """
 
     calls: int = 0
     failed: int = 0
@@ -128,18 +125,15 @@ class UsageSum(Struct, frozen=True):
     reasoning: int = 0
     saved: int = 0
     too_large: int = 0
-    """Requests that came larger than the model's window leaves room for, and were answered."""
     too_large_tokens: int = 0
-    """Tokens of the requests that were too large, as they came."""
+    """Tokens of these requests as they came."""
     cost: float = 0.0
     saved_cost: float = 0.0
     """Cost of the client's own requests beyond this, where both are known; negative where less."""
     too_large_saved_cost: float = 0.0
-    """Saved cost of the requests that were too large."""
     compared: int = 0
     """Calls of which the saved cost is known."""
     too_large_compared: int = 0
-    """Calls of which the saved cost is known and whose request was too large."""
     requests: int = 0
     """Requests of the client that the calls belong to; 0 where they are not counted."""
 
@@ -179,8 +173,6 @@ class UsagePage(Struct, frozen=True):
 
 
 class UsageGroup(Struct, frozen=True):
-    """The calls of one model, or of one day."""
-
     key: str
     """The model, or the day as it is in UTC: 2026-11-22."""
     sums: UsageSums
@@ -190,15 +182,12 @@ class UsageReport(Struct, frozen=True):
     """A tenant's calls in a period, without the number of requests they belong to."""
 
     sums: UsageSums
-    groups: Sequence[UsageGroup] = ()
+    groups: Sequence[UsageGroup]
     """Models by the size of their prompts, the largest first; days in their order."""
-    has_more: bool = False
-    """Whether there are more groups than these."""
+    has_more: bool
 
 
 class PeriodUsage(Struct, frozen=True):
-    """One day or hour, purpose and context status."""
-
     start: datetime
     purpose: Purpose
     context_status: str | None
@@ -207,12 +196,11 @@ class PeriodUsage(Struct, frozen=True):
 
 
 class UsageOverview(Struct, frozen=True):
-    """A tenant's calls of the last days, for the inspector."""
+    """A tenant's calls of the last days, for the inspector, and its models, the largest prompts first."""
 
     periods: Sequence[PeriodUsage]
     """Days, or the hours of one, in order, but for those in which nothing was called."""
     models: Sequence[UsageGroup]
-    """Models, the largest prompts first."""
 
 
 async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord]) -> None:
@@ -263,12 +251,9 @@ async def read_report(
     within = [table.tenant == tenant, table.created_at >= since_ms, table.created_at < until_ms]
     if model is not None:
         within.append(table.model == model)
-    if by is None:
-        return UsageReport(await _totals(connection, within))
-    groups = await _groups(connection, within, by, MOST_GROUPS + 1)
-    has_more = len(groups) > MOST_GROUPS
-    totals = await _totals(connection, within) if has_more else _added(group.sums for group in groups)
-    return UsageReport(totals, groups[:MOST_GROUPS], has_more)
+    found = await connection.execute(_sums_by_purpose().where(*within).group_by(_FOR_ANSWERS))
+    groups = [] if by is None else await _groups(connection, within, by, MOST_GROUPS + 1)
+    return UsageReport(_sums_in(found.all()), groups[:MOST_GROUPS], has_more=len(groups) > MOST_GROUPS)
 
 
 async def read_overview(connection: AsyncConnection, tenant: str, days: int) -> UsageOverview:
@@ -284,11 +269,6 @@ async def read_overview(connection: AsyncConnection, tenant: str, days: int) -> 
         [PeriodUsage(moment(row.period * size), row.purpose, row.context_status, _sum_in(row)) for row in found],
         await _groups(connection, within, "model", MOST_MODELS),
     )
-
-
-async def _totals(connection: AsyncConnection, within: Sequence[ColumnElement[bool]]) -> UsageSums:
-    found = await connection.execute(_sums_by_purpose().where(*within).group_by(_FOR_ANSWERS))
-    return _sums_in(found.all())
 
 
 async def _groups(
@@ -330,11 +310,6 @@ def add_sums(sums: Iterable[UsageSum]) -> UsageSum:
     return UsageSum(**{name: sum(getattr(part, name) for part in parts) for name in SUMS})
 
 
-def _added(sums: Iterable[UsageSums]) -> UsageSums:
-    parts = list(sums)
-    return UsageSums(add_sums(part.messages for part in parts), add_sums(part.summaries for part in parts))
-
-
 def _columns() -> list[ColumnElement[Any]]:
     table = usage_records.c
     answered, priced, compared = table.status == 200, table.cost.is_not(None), table.saved_cost.is_not(None)
@@ -351,10 +326,7 @@ def _columns() -> list[ColumnElement[Any]]:
         "priced": counted(priced),
         "list_priced": counted(priced, table.price_source == "registry"),
         "billed": counted(priced, table.price_source == "provider"),
-        **{
-            name: func.sum(table[f"{name}_tokens"])
-            for name in ("prompt", "completion", "cached", "written", "reasoning", "saved")
-        },
+        **{name: func.sum(table[f"{name}_tokens"]) for name in _TOKENS},
         "too_large": counted(*too_large),
         "too_large_tokens": func.sum(table.estimated_tokens).filter(*too_large),
         "cost": func.sum(table.cost),

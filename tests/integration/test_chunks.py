@@ -18,7 +18,6 @@ from app.store.chunks import (
     chunks_named,
     delete_chunk,
     find_summary,
-    latest_summaries,
     read_summaries,
     recent_first_chunks,
     replace_chunk,
@@ -127,12 +126,6 @@ async def test_commit_is_all_or_nothing(store: Store) -> None:
     assert await store.request(chunks_in, TENANT, "default", chain(10)) == []
 
 
-async def test_nul_in_a_summary_becomes_the_replacement_character(store: Store) -> None:
-    """PostgreSQL refuses NUL and SQLite's length() stops at it, so both get U+FFFD."""
-    (stored,) = await put(store, chunk(0, 4, text="a\0b"))
-    assert stored.text == "a\ufffdb"
-
-
 async def test_nul_and_half_surrogates_in_ids_find_what_was_stored_under_them(store: Store) -> None:
     """An id is the client's choice; odd ones are cleaned alike when stored and when looked up."""
     odd = "c\0\ud800"
@@ -153,18 +146,6 @@ async def test_summaries_of_a_conversation_are_those_it_made_and_those_it_used(s
     assert [one.id for one in page.data] == ["chunk-0-4", "chunk-4-9"]
     assert await store.rest(find_summary, TENANT, "c2", "chunk-0-4") is not None
     assert await store.rest(find_summary, TENANT, "c2", "chunk-4-8") is None
-
-
-async def test_of_too_many_summaries_the_latest_are_read(store: Store) -> None:
-    await put(store, chunk(0, 4), chunk(4, 8))
-    await put(store, chunk(8, 12))
-    assert [one.id for one in await store.rest(latest_summaries, TENANT, "c1", 10)] == [
-        "chunk-0-4",
-        "chunk-4-8",
-        "chunk-8-12",
-    ]
-    assert [one.id for one in await store.rest(latest_summaries, TENANT, "c1", 1)] == ["chunk-8-12"]
-    assert await store.rest(latest_summaries, STRANGER, "c1", 10) == []
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])

@@ -7,8 +7,9 @@ from typing import Any
 from msgspec.structs import asdict, replace
 from sqlalchemy import Table, select
 
+from app.runtime.caches import storable
 from app.store import Store, UsageRecord
-from app.store.tables import CleanText, clean, conversations, heads, usage_records
+from app.store.tables import CleanText, conversations, heads, usage_records
 from app.store.usage import read_overview, write_usage
 from app.tokens.usage import DecisionRecord, Price, SummaryStats, Tokens
 from tests.integration.examples import digest, seen
@@ -88,4 +89,4 @@ async def test_a_record_with_odd_names_is_added_once_however_often_it_is_written
 
 def test_what_can_be_stored_stays_as_it_is() -> None:
     for text in ("", "plain", "\u00e9\U0001f600", "\ufffd"):
-        assert clean(text) is text
+        assert storable(text) is text

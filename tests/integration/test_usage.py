@@ -9,12 +9,12 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import func, select
 
-from app.store import Store, StoreUnavailable, UnknownCursor, UsagePage, UsageRecord, UsageSum, write_behind
+from app.store import Store, UnknownCursor, UsagePage, UsageRecord, UsageSum, write_behind
 from app.store.conversations import read_conversations
 from app.store.tables import Paging, usage_records
 from app.store.usage import read_records, write_usage
 from app.tokens.usage import DecisionRecord, Price, SummaryStats, Tokens
-from tests.integration.examples import STRANGER, TENANT, OpenStore, seen
+from tests.integration.examples import STRANGER, TENANT, seen
 
 _NUMBERS = count(1)
 PRICE = Price(prompt=2.5, completion=10.0, cached=1.25, written=3.0)
@@ -88,13 +88,6 @@ async def test_a_record_is_read_as_it_was_written(store: Store) -> None:
     found = (await usage(store)).page.data
     assert [each.record for each in found] == [whole, bare, kept, untouched]
     assert all(each.created_at.year >= 2024 for each in found)
-
-
-async def test_records_wait_for_a_database_that_is_not_there(open_store: OpenStore, shared_url: str) -> None:
-    store = open_store(shared_url)
-    store.writes.record_usage(record())
-    await store.start()
-    assert len((await usage(store)).page.data) == 1
 
 
 async def test_a_full_queue_of_records_counts_what_it_drops(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,23 +232,3 @@ async def test_records_go_with_their_conversation(store: Store, waits: bool) -> 
     await store.flush()
     assert (await usage(store)).page.data == []
     assert await stored(store) == 2
-
-
-async def test_records_in_flight_count_for_the_bound(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A flush that fails puts them back."""
-    monkeypatch.setattr(write_behind, "QUEUE_RECORDS", 2)
-
-    async def fail(*_: object) -> None:
-        for _each in range(2):
-            store.writes.record_usage(record())
-        raise TimeoutError
-
-    store.writes.record_usage(record())
-    with monkeypatch.context() as patch:
-        patch.setattr(write_behind, "write_usage", fail)
-        for _ in range(3):
-            with pytest.raises(StoreUnavailable):
-                await store.flush()
-    await store.flush()
-    assert await stored(store) == 2
-    assert store.writes.dropped_records >= 5

@@ -98,11 +98,6 @@ async def test_more_groups_than_are_told_are_counted_in_the_sums(store: Store, m
     assert not (await report(store, model="m1", by="model")).has_more
 
 
-async def test_nothing_in_the_period_is_a_report_of_nothing(store: Store) -> None:
-    found = await report(store, by="day")
-    assert (found.sums.messages.calls, found.sums.messages.cost, found.groups) == (0, 0.0, [])
-
-
 @pytest.mark.parametrize("by", [None, "day", "model"])
 async def test_a_report_reads_its_period_by_the_index(store: Store, by: Any) -> None:
     """Not all that the tenant ever did, nor what others did."""

@@ -183,7 +183,7 @@ def test_of_a_history_that_grows_two_beginnings_are_kept() -> None:
     for number in range(5):
         messages = [*messages, {"role": "user", "content": f"{number}"}]
         CHAT_COMPLETIONS.read(written({}, messages, {}, spaced=False), beginnings=known)
-    assert len(known._kept) == len(known._stops) == 2
+    assert len(known._kept.items()) == len(known._stops) == 2
 
 
 def test_a_beginning_goes_with_the_one_that_grew_out_of_it() -> None:

@@ -140,9 +140,9 @@ def test_it_reads_on_and_forgets_after_a_deletion() -> None:
     assert after is not None
     assert after.recollection is before.recollection
     kept.forget(Erased("t", "c"))
-    assert [key[0] for key in kept._held._held] == [("t", "d"), ("u", "c")]
+    assert [key[0] for key, _ in kept._held.items()] == [("t", "d"), ("u", "c")]
     kept.forget(Erased("t"))
-    assert [key[0] for key in kept._held._held] == [("u", "c")]
+    assert [key[0] for key, _ in kept._held.items()] == [("u", "c")]
 
 
 def test_it_keeps_so_many_bytes_and_answers_alike_without() -> None:
@@ -150,8 +150,8 @@ def test_it_keeps_so_many_bytes_and_answers_alike_without() -> None:
     for n in range(5):
         asked = request(talk(more=n), id_=f"c{n % 2}")
         assert recalled(roomy, asked) == recalled(tight, asked)
-    assert len(tight._held._held) == 1
-    assert len(roomy._held._held) == 2
+    assert len(tight._held.items()) == 1
+    assert len(roomy._held.items()) == 2
     assert roomy._held.held_bytes == sum(held.recollection.size + ENTRY_BYTES for _, held in roomy._held.items())
 
 
@@ -161,7 +161,7 @@ def test_branches_and_models_of_a_conversation_are_read_apart() -> None:
         found = quoted(recalled(kept, request(talk(bird), model=model)))
         assert f"Our {bird} nests" in found
         assert ({"kestrel", "heron"} - {bird}).pop() not in found
-    assert len(kept._held._held) == 2
+    assert len(kept._held.items()) == 2
 
 
 def test_requests_of_one_conversation_may_come_at_once() -> None:
