@@ -30,7 +30,7 @@ LINES = {
     "app/tokens": 2_117,
     "app/formats": 6_557,
     "tests": 59_249,
-    "lab": 10_304,
+    "lab": 10_210,
 }
 """Lines of Python by folder, at most."""
 FILES = 202

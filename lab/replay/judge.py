@@ -16,14 +16,19 @@ from lab.formats.known import format_at
 from lab.formats.sent import INSTRUCTION_ROLES, SentMessage, common_prefix
 from lab.replay.evidence import (
     Named,
+    Passage,
     Report,
     SentMessages,
     ShownSection,
     SummaryCall,
+    is_note,
+    is_said,
+    listed_in,
+    passages_in,
     sections_of,
     split_pairs,
+    states_work,
 )
-from lab.replay.recalled import Passage, is_note, is_said, listed_in, passages_in, states_work
 from lab.simulator import Record
 
 KEPT_SHARE = 0.95

@@ -7,14 +7,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from app.errors import StenoError
+from app.http.headers import new_instance
 from app.http.loopback import serve
+from app.http.upstream import Upstream
 from app.main import create_app
-from app.settings import load
+from app.settings import ConfigurationError, load
+from app.settings.presets import PRESET_NAMES
 from app.settings.server import tables_folder
+from app.tokens.estimate import Count
 from app.tokens.rules import rules_for
 from app.tokens.tokenizer import Tokenizer
-from lab.replay.recorder import Recorder
+from lab.formats.known import format_at
+from lab.replay.evidence import SentMessages
 from lab.simulator import Simulator
+from lab.simulator.delivery import Connection, HeaderPairs
+from lab.simulator.log import Record
 
 STORE_SECONDS = 5.0
 """Bound of a database call: a busy machine must not make Steno do without its store, as it would in earnest."""
@@ -68,3 +76,84 @@ def stage(
         steno = create_app(loaded.model_copy(update={"upstreams": {}}))
         with serve(steno, own_headers=False) as server:
             yield Stage(f"{server.url}/v1", provider, count)
+
+
+# Presets to replay
+
+ALL = "all"
+MAY_REFUSE = frozenset({"off", "openclaw-adaptive", "openclaw-aggressive"})
+"""Presets that change nothing, or only tool results: what is still too large then goes to the provider as it is."""
+
+
+def chosen(names: str) -> tuple[str, ...]:
+    """The presets of a list such as `default,rolling`, or all of them. Raises `ConfigurationError`."""
+    listed = PRESET_NAMES if names == ALL else tuple(dict.fromkeys(filter(None, map(str.strip, names.split(",")))))
+    if not listed:
+        raise ConfigurationError(f"No preset is named. Known: {', '.join(PRESET_NAMES)}; or {ALL}.")
+    for name in listed:
+        _check(name)
+    return listed
+
+
+def settings_of(preset: str | None, recall_ratio: float | None = None) -> Mapping[str, Any]:
+    """Settings of the section `compaction` that choose a preset; none leave what the environment and the file say.
+    `recall_ratio` is the share of the limit that recalled passages may take: 0 recalls none."""
+    named: Mapping[str, Any] = {"preset": preset} if preset else {}
+    if recall_ratio is None:
+        return named
+    return {**named, "recall": {"max_ratio": recall_ratio}}
+
+
+def _check(name: str) -> None:
+    """Before the first replay begins: a table takes minutes."""
+    if name not in PRESET_NAMES:
+        raise ConfigurationError(f"There is no preset {name!r}. Known: {', '.join(PRESET_NAMES)}; or {ALL}.")
+    try:
+        load(compaction=dict(settings_of(name)))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"The preset {name} cannot be used. {error}") from error
+
+
+# Recorder between Steno and a real provider
+
+NOT_PASSED_ON = frozenset({b"host", b"connection", b"transfer-encoding"})
+
+
+class Recorder(Simulator):
+    """Passes everything on as it is, both ways."""
+
+    def __init__(self, base_url: str, count: Count) -> None:
+        super().__init__(models="any", count=count)
+        self._upstream = Upstream(
+            base_url, connect=10.0, first_byte=600.0, between_bytes=120.0, instance=new_instance()
+        )
+
+    async def _answer(self, record: Record, connection: Connection) -> None:
+        written = format_at(record.path)
+        pieces = (piece for message in SentMessages(written).split(record.body) for piece in message.pieces)
+        self._log.update(record.sequence, prompt_tokens=sum(map(self.count, pieces)))
+        head = self._upstream.head(record.method.encode(), record.target.encode("latin-1"), _passed_on(record.headers))
+        try:
+            answering = await self._upstream.relay(head, record.body)
+        except StenoError as error:
+            self._log.update(record.sequence, status=error.status)
+            await connection.start(error.status, [])
+            await connection.write(error.envelope)
+            await connection.finish()
+            return
+        try:
+            self._log.update(record.sequence, status=answering.status)
+            await connection.start(answering.status, _passed_on(answering.headers))
+            answer = bytearray()
+            async for chunk in answering.chunks():
+                answer += chunk
+                await connection.write(chunk)
+            # Before the end: the client that has the whole answer may look at the log.
+            self._log.update(record.sequence, text=written.answered(bytes(answer)))
+            await connection.finish()
+        finally:
+            await answering.close()
+
+
+def _passed_on(headers: HeaderPairs) -> HeaderPairs:
+    return [(name.lower(), value) for name, value in headers if name.lower() not in NOT_PASSED_ON]

@@ -10,7 +10,7 @@ from types import FrameType
 
 import uvicorn
 
-from lab.simulator.connection import OpenProtocol
+from lab.simulator.delivery import OpenProtocol
 from lab.simulator.simulator import Simulator
 
 

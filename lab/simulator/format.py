@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from app.tokens.estimate import Count
-from lab.simulator.counting import Counting
+from lab.simulator.counting import Cached, Counting
 from lab.simulator.log import Record
-from lab.simulator.prompt_cache import Cached
 from lab.simulator.rules import Model, Rules
 from lab.simulator.script import Fault
 

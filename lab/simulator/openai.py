@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from app.tokens.estimate import Count
+from lab.simulator.counting import Cached, PromptCache
 from lab.simulator.format import Format, Json
 from lab.simulator.log import Record
-from lab.simulator.prompt_cache import Cached, PromptCache
 from lab.simulator.refusals import Refused, no_such_method, no_such_model, unreadable
 from lab.simulator.rules import Model, Rules
 from lab.simulator.script import Fault

@@ -1,14 +1,14 @@
-"""Texts that the model says, in whatever format they are written."""
+"""Texts that the model says, in whatever format they are written, its summaries among them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from app.compaction.prompts import LATER_NOTE
 from app.tokens.estimate import Count
-from lab.simulator.extract import quoted_lines, summarise
 from lab.simulator.script import Fault
 
 EPOCH = 1_767_225_600
@@ -90,3 +90,101 @@ def texts_of(message: Mapping[str, Any]) -> list[str]:
 def _of_length(text: str, words: int) -> str:
     given = text.split(" ")
     return " ".join([*given[:words], *(f"word{number}" for number in range(len(given) + 1, words + 1))])
+
+
+# An extractive summariser: first sentences and identifiers, so that a test can check which facts survive
+
+LEAST_WIDTH = 4
+"""Words of a sentence that still say something."""
+GOAL_SHARE = 4
+"""One word in so many is for how a text begins, where not even all identifiers fit: a summary tells the goal first."""
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s")
+_CANDIDATE = re.compile(r"[^\W_](?:[\w.@:+/#-]{0,62}[^\W_])?")
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:T[\d:.]+Z?)?")
+_LONG_NUMBER = re.compile(r"\d{4,}")
+_TAG = re.compile(r"<[^<>]+>")
+_DIGIT, _LETTER = re.compile(r"\d"), re.compile(r"[A-Za-z]")
+
+
+def identifiers(text: str) -> list[str]:
+    """Tokens that look like identifiers, each once, in order: codes, ids, long numbers, e-mail addresses, ISO dates."""
+    return list(dict.fromkeys(token for token in _CANDIDATE.findall(text) if _is_identifier(token)))
+
+
+def quoted_lines(text: str) -> str:
+    """The lines between the first line that is a tag and the last one; the whole text if it has no two of them."""
+    lines = text.splitlines()
+    tags = [index for index, line in enumerate(lines) if _TAG.fullmatch(line.strip())]
+    return "\n".join(lines[tags[0] : tags[-1]]) if len(tags) > 1 else text
+
+
+def summarise(text: str, max_words: int) -> str:
+    """Per line its first sentence and its identifiers: at most `max_words` words, and never more than half of the text.
+
+    Lines that are tags say nothing.
+
+    If that is too much the sentences shrink, all to one width; where that would leave single words, some sentences go,
+    from all over the text; identifiers go only when they alone are too many, and then from all over the text.
+    """
+    notes = _notes(text)
+    allowed = max(1, min(max_words, len(text.split()) // 2))
+    width = _widest(notes, allowed)
+    if width >= LEAST_WIDTH or width == max((len(note.sentence) for note in notes), default=0) > 0:
+        return _joined(note.at(width) for note in notes)
+    named = [word for note in notes for word in note.at(0)]
+    if (sentences := (allowed - len(named)) // LEAST_WIDTH) > 0:
+        kept = {note * len(notes) // sentences for note in range(sentences)}
+        return _joined(note.at(LEAST_WIDTH if index in kept else 0) for index, note in enumerate(notes))
+    goal, rest = named[: allowed // GOAL_SHARE], named[allowed // GOAL_SHARE :]
+    kept_names = min(allowed - len(goal), len(rest))
+    return " ".join([*goal, *(rest[index * len(rest) // kept_names] for index in range(kept_names))])
+
+
+def _joined(lines: Iterable[Sequence[str]]) -> str:
+    return "\n".join(" ".join(words) for words in lines if words)
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """Words that may be kept of one line."""
+
+    sentence: Sequence[str]
+    identifiers: Sequence[str]
+    """Identifiers that no earlier line had."""
+
+    def at(self, width: int) -> list[str]:
+        kept = self.sentence[:width]
+        shown = " ".join(kept)
+        return [*kept, *(identifier for identifier in self.identifiers if identifier not in shown)]
+
+
+def _notes(text: str) -> list[_Note]:
+    seen: set[str] = set()
+    notes = []
+    for line in map(str.strip, text.splitlines()):
+        if not line or _TAG.fullmatch(line):
+            continue
+        new = [identifier for identifier in identifiers(line) if identifier not in seen]
+        seen.update(new)
+        notes.append(_Note(_SENTENCE_END.split(line, maxsplit=1)[0].split(), new))
+    return notes
+
+
+def _widest(notes: Sequence[_Note], allowed: int) -> int:
+    """Largest number of words that each sentence may keep for all notes to fit."""
+    low, high = 0, max((len(note.sentence) for note in notes), default=0)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum(len(note.at(middle)) for note in notes) <= allowed:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _is_identifier(token: str) -> bool:
+    if _EMAIL.fullmatch(token) or _DATE.fullmatch(token) or _LONG_NUMBER.fullmatch(token):
+        return True
+    return bool(_DIGIT.search(token) and _LETTER.search(token))

@@ -13,8 +13,9 @@ from app.http.loopback import RunningServer, serve
 from app.tokens.estimate import Count
 from app.tokens.tokenizer import Tokenizer
 from lab.simulator.chat_completions.format import ChatCompletions
-from lab.simulator.connection import (
+from lab.simulator.delivery import (
     Connection,
+    Delivery,
     OpenProtocol,
     Receive,
     Scope,
@@ -24,7 +25,6 @@ from lab.simulator.connection import (
     received_target,
     wait_until_closed,
 )
-from lab.simulator.delivery import Delivery
 from lab.simulator.endpoints import respond
 from lab.simulator.format import Accepted, Content, Format, json_content
 from lab.simulator.gemini.format import Gemini

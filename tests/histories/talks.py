@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from app.settings.presets import PRESET_NAMES
-from lab.replay.presets import MAY_REFUSE
+from lab.replay.stage import MAY_REFUSE
 
 FORMATS = ("chat_completions", "messages", "responses")
 WINDOWS = (4_000, 8_000, 16_000)

@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from lab.benchmarks.relay.__main__ import FOLDER
-from lab.benchmarks.relay.bodies import write_body
-from lab.benchmarks.relay.environments import Missing
+from lab.benchmarks.relay.environments import Missing, a_compiler, compiled
 from lab.benchmarks.relay.measuring import bench, measure
-from lab.benchmarks.relay.native import a_compiler, compiled
 from lab.benchmarks.relay.report import MEASURES, figures
-from lab.benchmarks.relay.scenarios import NAMES, ONCE, Scale, scenarios
+from lab.benchmarks.relay.scenarios import NAMES, ONCE, Scale, scenarios, write_body
 from lab.benchmarks.relay.subjects import DIRECT, Command, Place, plain, steno
 
 pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="it measures by epoll and /proc")]

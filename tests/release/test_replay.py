@@ -17,12 +17,10 @@ from app.settings.presets import PRESET_NAMES
 from lab.formats.known import FORMATS as KNOWN
 from lab.formats.known import format_at
 from lab.formats.messages import MOST_OUTPUT
-from lab.replay.converting import converted
 from lab.replay.player import Player
-from lab.replay.presets import MAY_REFUSE, settings_of
-from lab.replay.recall import Recall
-from lab.replay.recordings import Recording, chain, read_recordings
-from lab.replay.stage import stage
+from lab.replay.recordings import Recording, chain, converted, read_recordings
+from lab.replay.stage import MAY_REFUSE, settings_of, stage
+from lab.replay.tables import Recall
 from lab.replay.tally import Tally
 from lab.simulator import Simulator
 from tests.e2e import commands, running

@@ -10,8 +10,15 @@ from typing import Any
 import pytest
 
 from lab.formats.known import GEMINI, MESSAGES, RESPONSES
-from lab.replay.converting import OPENING, converted
-from lab.replay.recordings import Recording, UnreadableRecording, chain, read_recordings, with_questions
+from lab.replay.recordings import (
+    OPENING,
+    Recording,
+    UnreadableRecording,
+    chain,
+    converted,
+    read_recordings,
+    with_questions,
+)
 
 CALL: Any = {"id": "call_a", "type": "function", "function": {"name": "find", "arguments": "{}"}}
 AGENT: list[dict[str, Any]] = [

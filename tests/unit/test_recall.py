@@ -11,8 +11,8 @@ import pytest
 from lab.replay.evidence import SentMessages
 from lab.replay.judge import Verdict
 from lab.replay.player import Played
-from lab.replay.recall import ALL_KINDS, SEVERAL, Outcome, Recall, Way, shares_by_kind
 from lab.replay.recordings import Recording, read_recordings
+from lab.replay.tables import ALL_KINDS, SEVERAL, Outcome, Recall, Way, shares_by_kind
 
 SAID = ("Ada keeps bees.", "Where?", "Near Turku, since May 2021.", "How many hives?", "Seven of them.")
 QUESTIONS = [

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from lab.benchmarks.relay.bodies import NUMBER, TURN, write_body
 from lab.benchmarks.relay.report import BEGIN, END, MEASURES, figures, markdown, table, with_section
-from lab.benchmarks.relay.scenarios import NAMES
+from lab.benchmarks.relay.scenarios import NAMES, NUMBER, TURN, write_body
 
 RATE = "requests a second, 4 KB, 32 connections"
 ADDED = "added p50, 4 KB, 1 connection"

@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from lab.benchmarks.rivals.agents import said, with_calls
-from lab.benchmarks.rivals.kept import Kept, Memory, identifiers_in, stands_in
-from lab.benchmarks.rivals.rules import CLEARED, GOES_ON, LATEST_MESSAGES, LATEST_RESULTS, ORDER, RULES, Desk
+from lab.benchmarks.rivals.arms import CLEARED, GOES_ON, LATEST_MESSAGES, LATEST_RESULTS, ORDER, RULES, Desk
+from lab.benchmarks.rivals.kept import Kept, Memory, identifiers_in, said, stands_in, with_calls
 from lab.replay.evidence import SentMessages, split_pairs
 from lab.replay.recordings import Recording
 

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from lab.simulator.chat_completions.format import ChatCompletions
+from lab.simulator.counting import Block, BreakpointCache, Cached
 from lab.simulator.format import Accepted
 from lab.simulator.log import Record
-from lab.simulator.prompt_cache import Block, BreakpointCache, Cached
 from lab.simulator.refusals import Refusal, Refused
 from lab.simulator.rules import Rules
 

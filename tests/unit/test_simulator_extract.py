@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.compaction.prompts import LATER_NOTE
-from lab.simulator.extract import identifiers, quoted_lines, summarise
-from lab.simulator.replies import summary_of
+from lab.simulator.replies import identifiers, quoted_lines, summarise, summary_of
 
 TRANSCRIPT = """\
 Summarise this.

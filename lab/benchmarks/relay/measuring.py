@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lab.benchmarks.relay.environments import Missing
-from lab.benchmarks.relay.native import compiled
+from lab.benchmarks.relay.environments import Missing, compiled
 from lab.benchmarks.relay.processes import Cores, Running, Used, free_port, on_core, two_cores
 from lab.benchmarks.relay.scenarios import FIRST_REQUESTS, MEMORY, ONCE, Scale, Scenario
 from lab.benchmarks.relay.subjects import DIRECT, Place, Subject

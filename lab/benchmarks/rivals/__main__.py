@@ -18,10 +18,8 @@ from pathlib import Path
 import structlog
 
 from lab.benchmarks.relay.environments import Missing
-from lab.benchmarks.rivals.agents import said, with_calls
-from lab.benchmarks.rivals.arms import CACHED, COMPLETION, PROXIES, Arm, arm
-from lab.benchmarks.rivals.kept import DUE_RATIO, NOTHING, Kept, Memory
-from lab.benchmarks.rivals.rules import RULES
+from lab.benchmarks.rivals.arms import CACHED, COMPLETION, PROXIES, RULES, Arm, arm
+from lab.benchmarks.rivals.kept import DUE_RATIO, NOTHING, Kept, Memory, said, with_calls
 from lab.replay.recordings import Message, Recording, chain, joined, read_recordings
 from lab.replay.tables import Grid
 from lab.simulator import Record

@@ -12,11 +12,11 @@ import msgspec
 from app.tokens.estimate import Count
 from lab.formats.gemini import POSTED, camel_case
 from lab.formats.known import GEMINI
+from lab.simulator.counting import Cached, PromptCache
 from lab.simulator.format import JSON, Accepted, Answer, Content, Format, Frame, Json, Stream, asked_of, json_content
 from lab.simulator.gemini.answers import compose
 from lab.simulator.gemini.judge import Refusal, check, check_members, read_contents, role_of
 from lab.simulator.log import Record
-from lab.simulator.prompt_cache import Cached, PromptCache
 from lab.simulator.refusals import Refused
 from lab.simulator.rules import Model, Rules
 from lab.simulator.script import Fault

@@ -11,6 +11,7 @@ import msgspec
 from app.tokens.estimate import Count
 from lab.formats.known import MESSAGES
 from lab.formats.messages import blocks_of
+from lab.simulator.counting import Block, BreakpointCache, Cached
 from lab.simulator.format import Accepted, Answer, Content, Format, Json, asked_of, json_content
 from lab.simulator.log import Record
 from lab.simulator.messages.answers import compose
@@ -18,7 +19,6 @@ from lab.simulator.messages.binding import unmarked
 from lab.simulator.messages.blocks import CACHED
 from lab.simulator.messages.judge import check, is_old
 from lab.simulator.messages.refusals import Refusal, unreadable
-from lab.simulator.prompt_cache import Block, BreakpointCache, Cached
 from lab.simulator.refusals import Refused
 from lab.simulator.rules import Model, Rules
 from lab.simulator.script import Fault
