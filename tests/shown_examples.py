@@ -135,7 +135,10 @@ def _frames(of: str, __: Examples) -> str:
 
 def _members(of: str, _: Examples) -> str:
     members = SCHEMAS[of]["properties"]
-    return _table("member", {name: each["description"] for name, each in members.items()})
+    described = {
+        name: SCHEMAS[each["$ref"].rpartition("/")[2]] if "$ref" in each else each for name, each in members.items()
+    }
+    return _table("member", {name: each["description"] for name, each in described.items()})
 
 
 def _headers(_: str, __: Examples) -> str:

@@ -14,26 +14,26 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 44_370,
-    "app/cli": 2_645,
-    "app/compaction": 10_105,
+    "app": 43_866,
+    "app/cli": 2_643,
+    "app/compaction": 10_075,
     "app/conversation": 1_961,
     "app/http": 2_940,
-    "app/inspector": 2_470,
+    "app/inspector": 2_383,
     "app/providers": 1_796,
     "app/proxy": 2_973,
-    "app/api": 2_797,
-    "app/runtime": 592,
+    "app/api": 2_642,
+    "app/runtime": 568,
     "app/settings": 1_844,
-    "app/store": 4_659,
+    "app/store": 4_473,
     "app/telemetry": 540,
     "app/tokens": 2_117,
     "app/formats": 6_557,
-    "tests": 59_249,
+    "tests": 59_155,
     "lab": 10_210,
 }
 """Lines of Python by folder, at most."""
-FILES = 202
+FILES = 199
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12

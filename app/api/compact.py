@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import partial
 from time import monotonic
@@ -9,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Request, Response
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
 from pydantic import BaseModel, Field
 
@@ -54,107 +55,96 @@ NOT_KEPT = (
     "The messages of the conversation's latest request are not stored as they were sent: they came before messages were"
     " kept, their secrets were removed, or they are too many. Send them."
 )
-_THROUGH = ("through", "through_turn")
 
 
-class Asked(Struct, frozen=True):
+class Asked(OfFormat, kw_only=True):
+    """Body of a compaction on demand: a request, or its members beside the messages that are stored."""
+
+    through: Annotated[int, Meta(ge=0)] | None = None
+    """The last message that is to be summarised, counted after the instructions, from 0."""
+    through_turn: Annotated[int, Meta(ge=1)] | None = None
+    """The turn whose end is to be summarised, counted from 1."""
+
+
+class _Members(Asked, kw_only=True):
+    format: Any = None
+    model: object = None
+    instructions: object = None
+    context: Raw = Raw()
+    messages: Raw = Raw()
+    input: Raw = Raw()
+
+
+class AskedRequest(Struct, frozen=True):
     format: WireFormat
     wire: WireRequest
-    through: int | None = None
-    """The last message that is to be summarised, counted after the instructions, from 0."""
-    through_turn: int | None = None
-    """The turn whose end is to be summarised, counted from 1."""
-    head: bytes | None = None
+    head: bytes | None
     """Digest of the history, where it was stored; None where the body has the messages."""
 
 
-async def read_asked(services: Services, tenant: str, conversation: StoredConversation, body: bytes) -> Asked:
-    """Raises `InvalidRequest`."""
-    members = await services.work.do(tenant, lambda: _members(body))
-    through, through_turn = (_whole(name, members, least) for name, least in zip(_THROUGH, (0, 1), strict=True))
-    if through is not None and through_turn is not None:
+def _members(body: bytes) -> _Members | None:
+    """Members beside the messages; None if the body cannot be read: reading all of it raises the error. Raises
+    `InvalidRequest`."""
+    try:
+        members = msgspec.json.decode(body, type=_Members) if body.strip() else _Members()
+    except msgspec.ValidationError as error:
+        if (named := re.search(r"`\$\.(through\w*)`", str(error))) is None:
+            return None
+        raise InvalidRequest(f"{error}: a message counts from 0, a turn from 1.", named[1]) from error
+    except msgspec.DecodeError:
+        return None
+    if members.through is not None and members.through_turn is not None:
         raise InvalidRequest("Send through or through_turn, not both.", "through")
-    if services.keeps_messages and members.keys().isdisjoint(("messages", "input")) and "broken" not in members:
-        format_, wire, head = await _stored(services, tenant, conversation, members)
-    else:
-        format_, head = await format_of(services, tenant, body), None
-        wire = await services.work.do(tenant, lambda: _read_forced(services, format_, body))
-    return Asked(format_, wire, through, through_turn, head)
+    return members
 
 
-def check_history(asked: Asked, chat: ChatRequest) -> None:
-    """Refuse stored messages that are not letter by letter as they were sent: their summary would fit no request.
-    Raises `InvalidRequest`."""
-    if asked.head not in (None, chat.conversation.chain.digests[-1]):
-        raise InvalidRequest(NOT_KEPT, "messages")
+async def _asked(
+    services: Services, tenant: str, conversation: StoredConversation, body: bytes, members: _Members | None
+) -> AskedRequest:
+    """Raises `InvalidRequest`."""
+    if services.keeps_messages and members is not None and not (members.messages or members.input):
+        return await _stored(services, tenant, conversation, members)
+    format_ = await format_of(services, tenant, body)
+    return AskedRequest(format_, await services.work.do(tenant, lambda: _read_forced(services, format_, body)), None)
 
 
-def position_in(conversation: Conversation, asked: Asked) -> int | None:
+def _position(conversation: Conversation, members: _Members | None) -> int | None:
     """Index of the message before which summaries are to end; None where nothing was said. Raises `InvalidRequest`."""
     transcript = conversation.transcript
-    if asked.through is not None:
-        if asked.through >= len(transcript):
+    if members is None or members.through is members.through_turn is None:
+        return None
+    if members.through is not None:
+        if members.through >= len(transcript):
             raise InvalidRequest(
                 f"The history has {len(transcript)} messages after the instructions, counted from 0; through is"
-                f" {asked.through}.",
+                f" {members.through}.",
                 "through",
             )
-        return asked.through + 1
-    if asked.through_turn is None:
-        return None
-    starts = (*transcript.turn_starts, len(transcript))
-    if asked.through_turn >= len(starts):
-        raise InvalidRequest(
-            f"The history has {len(starts) - 1} turns; through_turn is {asked.through_turn}.", "through_turn"
-        )
-    return starts[asked.through_turn]
+        return members.through + 1
+    starts, turn = (*transcript.turn_starts, len(transcript)), members.through_turn or 0
+    if turn >= len(starts):
+        raise InvalidRequest(f"The history has {len(starts) - 1} turns; through_turn is {turn}.", "through_turn")
+    return starts[turn]
 
 
-def _members(body: bytes) -> dict[str, Any]:
-    """Members beside the messages; `broken` if they cannot be read: reading the whole body raises the error."""
-    if not body.strip():
-        return {}
-    try:
-        source = RawObject(body)
-        named = ("model", "instructions", *_THROUGH)
-        members = {name: source.value(name) for name in named if name in source}
-        members |= {name: None for name in ("messages", "input") if name in source}
-        return members | ({"context": source.raw("context")} if "context" in source else {})
-    except Unreadable:
-        return {"broken": True}
-
-
-def _whole(name: str, members: dict[str, Any], least: int) -> int | None:
-    """Raises `InvalidRequest`."""
-    given = members.get(name)
-    if given is None:
-        return None
-    if not isinstance(given, int) or isinstance(given, bool) or given < least:
-        raise InvalidRequest(f"{name} is a whole number from {least} on; it is {given!r:.100}.", name)
-    return given
-
-
-async def _stored(
-    services: Services, tenant: str, conversation: StoredConversation, members: dict[str, Any]
-) -> tuple[WireFormat, WireRequest, bytes]:
+async def _stored(services: Services, tenant: str, conversation: StoredConversation, members: _Members) -> AskedRequest:
     """A request made of the stored history, in its format, and the digest that the history had as it was sent."""
     history = await services.store.history(tenant, conversation.id)
     format_ = next((each for each in services.formats if history and each.name == history.format), None)
     if history is None or history.head is None or format_ is None or len(history.messages) > BOUNDS.messages:
         raise InvalidRequest(NOT_KEPT, "messages")
-    model = members.get("model")
-    named = model if isinstance(model, str) else conversation.model
+    named = members.model if isinstance(members.model, str) else conversation.model
 
     def read() -> WireRequest:
         body = format_.assembled(named, [message.sent.encode() for message in history.messages])
-        if context := members.get("context"):
-            body = RawObject(body).spliced(add=b'"context":' + context)
+        if members.context:
+            body = RawObject(body).spliced(add=b'"context":' + bytes(members.context))
         return format_.read(body)
 
     with readable(format_):
         wire = await services.work.do(tenant, read)
-    focus = read_focus(members.get("instructions"), "instructions")
-    return format_, wire.asking(focus=focus), history.head
+    focus = read_focus(members.instructions, "instructions")
+    return AskedRequest(format_, wire.asking(focus=focus), history.head)
 
 
 def _read_forced(services: Services, format_: WireFormat, body: bytes) -> WireRequest:
@@ -205,11 +195,6 @@ class ForcedCompactionOut(CompactionOut):
     )
 
 
-class UpTo(OfFormat):
-    through: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
-    through_turn: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
-
-
 router = APIRouter(prefix="/context", tags=["compactions"])
 
 
@@ -228,7 +213,7 @@ async def compact(request: Request, services: TheServices, tenant: Tenant, body:
 
 @router.post(
     "/conversations/{conversation_id}/compact",
-    openapi_extra=request_body(UpTo),
+    openapi_extra=request_body(Asked),
     response_model=ForcedCompactionOut,
 )
 async def compact_conversation(
@@ -240,18 +225,26 @@ async def compact_conversation(
     after, and in chat completions `instructions`, too."""
     record: RequestRecord = request.scope[REQUEST]
     conversation = await known(services, tenant, conversation_id)
-    asked = await read_asked(services, tenant, conversation, body)
+    members = await services.work.do(tenant, lambda: _members(body))
+    asked = await _asked(services, tenant, conversation, body, members)
     # First, so that no other name in the request stands before it.
     headers = [(CONVERSATION_ID, encoded_name(conversation_id)), *request.scope["headers"]]
     caller = Caller(tenant, headers, asked.format, target=_target(request, asked.format))
     with readable(asked.format):
         chat = await parse_request(services, asked.wire, caller, record.request_id)
-    check_history(asked, chat)
+    if asked.head not in (None, chat.conversation.chain.digests[-1]):
+        raise InvalidRequest(
+            NOT_KEPT, "messages"
+        )  # Their summary would fit no request: they are not as they were sent.
     await count_messages(services, tenant, chat.conversation, chat.prompt)
     held = await _chunks(services, chat)
     through = None
-    if (position := position_in(chat.conversation, asked)) is None:
-        chat = await _due_now(services, chat, asked, caller, record, held.values())
+    if (position := _position(chat.conversation, members)) is None:
+        # As if a compaction were due. Masking alone would do for the numbers, but what was asked for is a summary.
+        threshold = await chat.beside(services.work.do, partial(_threshold, chat, held.values()))
+        with readable(asked.format):
+            chat = await parse_request(services, asked.wire.asking(threshold=threshold), caller, record.request_id)
+        chat = replace(chat, policy=replace(chat.policy, mask=None))
         decision = await _prepare(services, chat, record)
     else:
         decision, covered = await _up_to(services, chat, record, position)
@@ -260,22 +253,6 @@ async def compact_conversation(
     summaries = [summary_out(chunk).model_dump(mode="json") for chunk in made]
     shown = await chat.beside(services.work.do, lambda: _compaction(chat, decision))
     return _answer({**shown, "summaries": summaries, "through": through or None})
-
-
-async def _due_now(
-    services: Services,
-    chat: ChatRequest,
-    asked: Asked,
-    caller: Caller,
-    record: RequestRecord,
-    held: Iterable[SummaryChunk],
-) -> ChatRequest:
-    """Facts for the request as if a compaction were due for it."""
-    threshold = await chat.beside(services.work.do, partial(_threshold, chat, held))
-    with readable(asked.format):
-        chat = await parse_request(services, asked.wire.asking(threshold=threshold), caller, record.request_id)
-    # Masking alone would do for the numbers, but what was asked for is a summary.
-    return replace(chat, policy=replace(chat.policy, mask=None))
 
 
 async def _up_to(services: Services, chat: ChatRequest, record: RequestRecord, position: int) -> tuple[Decision, int]:
@@ -287,17 +264,12 @@ async def _up_to(services: Services, chat: ChatRequest, record: RequestRecord, p
         return Decision(None, why=because(Code.COMPACTION_OFF)), 0
     decision = await services.compactor.for_request(chat).compact(position)
     if decision.view is None and any(reason.code is Code.NOTHING_TO_SUMMARISE for reason in decision.why):
-        raise NothingToCompact(_no_cut(chat.conversation, position), "through")
+        first = next((cut for cut in chat.conversation.transcript.cuts if cut), None)
+        can = "none can end anywhere" if first is None else f"the first one can end with message {first - 1}"
+        what = f"No summary can end with message {position - 1} or before it"
+        raise NothingToCompact(f"{what}: {can}, counted after the instructions, from 0.", "through")
     await _keep(services, chat, record, decision, began)
     return decision, chat.covered(decision)
-
-
-def _no_cut(conversation: Conversation, position: int) -> str:
-    first = next((cut for cut in conversation.transcript.cuts if cut), None)
-    can = "none can end anywhere" if first is None else f"the first one can end with message {first - 1}"
-    return (
-        f"No summary can end with message {position - 1} or before it: {can}, counted after the instructions, from 0."
-    )
 
 
 def _target(request: Request, format_: WireFormat) -> bytes:

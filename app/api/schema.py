@@ -1,4 +1,4 @@
-"""The OpenAPI schema: what FastAPI makes of the routes, the errors that really come, and what the router serves."""
+"""The OpenAPI schema: what FastAPI makes of the routes, the errors that really come, and the proxied routes."""
 
 from __future__ import annotations
 
@@ -7,161 +7,205 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, Literal, NotRequired, get_args
 
 from fastapi import FastAPI
 from msgspec import Struct
+from pydantic import ConfigDict, Field, TypeAdapter
 from starlette.types import Scope
+from typing_extensions import TypedDict
 
+from app import errors
 from app.api.dependencies import PARTS_OF_BODIES
 from app.compaction.fallback import OUTPUT_CAPPED, TASK_BUDGET_LOWERED, THINKING_OFF, Status
 from app.compaction.view import ACTIONS
-from app.errors import (
-    BodyTooLarge,
-    ConversationNotFound,
-    FormatNotSpoken,
-    HeadersTooLarge,
-    HostNotAllowed,
-    InvalidCredentials,
-    InvalidRequest,
-    LoopDetected,
-    MessagesNotKept,
-    MissingCredentials,
-    NothingToCompact,
-    OriginNotAllowed,
-    RequestTimedOut,
-    StenoError,
-    StorageUnavailable,
-    SummaryNotFound,
-    TooManyBytesInFlight,
-    UnknownUpstream,
-    UnsupportedMediaType,
-    UpstreamDisconnected,
-    UpstreamTimedOut,
-    UpstreamUnreachable,
-    UpstreamUnreadable,
-)
+from app.errors import StenoError
 from app.formats.requests import LONGEST_FOCUS
 from app.formats.sse import EVENT_SHAPES
 from app.http import own_headers
 from app.settings.presets import PRESETS
 
 Schema = dict[str, Any]
+Errors = tuple[type[StenoError], ...]
 
-EVENTS = ("compaction_started", "compaction_completed", "compaction_failed")
+Action = Annotated[
+    str, Field(json_schema_extra={"enum": [*ACTIONS, THINKING_OFF, OUTPUT_CAPPED, TASK_BUDGET_LOWERED, "recovered"]})
+]
+Counts = dict[str, int]
+
+
+class Tokens(TypedDict):
+    """Estimates, in the provider's tokens; `window` is the model's."""
+
+    estimated: int
+    forwarded: int
+    saved: int
+    window: int
+
+
+class Recalled(TypedDict):
+    """Passages that are quoted."""
+
+    messages: int
+    tokens: int
+
+
+class Provider(TypedDict, total=False):
+    """Provider's names of its answer, on a stream that Steno began."""
+
+    id: str
+    created: int
+    model: str
+
+
+class Context(TypedDict):
+    """Report of what was done to the context of a request."""
+
+    conversation_id: Annotated[str, Field(description="The conversation's name, given or recognised.")]
+    status: Annotated[Status, Field(description="What became of the context.")]
+    actions: Annotated[list[Action], Field(description="What was done, in the order of the stages.")]
+    tokens: Annotated[Tokens, Field(description="Estimates, in the provider's tokens; `window` is the model's.")]
+    chunks: Annotated[list[str], Field(description="The summaries in the payload, in order.")]
+    reason: Annotated[str | None, Field(description="Why something could not be done.")]
+    messages: NotRequired[
+        Annotated[Counts, Field(description="How many messages each action changed; absent where none.")]
+    ]
+    recalled: NotRequired[Annotated[Recalled, Field(description="What is quoted.")]]
+    provider: NotRequired[
+        Annotated[Provider, Field(description="What the provider called its answer, on a stream that Steno began.")]
+    ]
+
+
+class CompactionEvent(TypedDict):
+    """One of the events of a stream that begins before the provider's answer."""
+
+    type: Literal[
+        "compaction_started",
+        "compaction_completed",
+        "compaction_failed",
+        "context.compaction_started",
+        "context.compaction_completed",
+        "context.compaction_failed",
+    ]
+    id: Annotated[str, Field(description="The same in the event that closes it.")]
+    conversation_id: str
+    tokens: Counts
+    messages: NotRequired[Counts]
+    status: NotRequired[Status]
+    actions: NotRequired[list[Action]]
+    chunks: NotRequired[list[str]]
+    reason: NotRequired[str | None]
+    recalled: NotRequired[Recalled]
+
+
+class ContextOptions(TypedDict, total=False):
+    """Options of a request for Steno. They are not forwarded."""
+
+    __pydantic_config__ = ConfigDict(  # type: ignore[misc] # pydantic's way
+        extra="forbid",
+        json_schema_extra={"examples": [{"preset": "rolling", "instructions": "Keep every price.", "pin": [0]}]},
+    )
+    compaction: Annotated[bool | None, Field(description="false leaves this request alone.")]
+    instructions: Annotated[
+        str | None, Field(max_length=LONGEST_FOCUS, description="What the summariser is to look after.")
+    ]
+    pin: Annotated[
+        list[Annotated[int, Field(ge=0)]] | None,
+        Field(description="Indexes of messages that stay verbatim beside a summary, from 0."),
+    ]
+    preset: Annotated[str | None, Field(description="Another preset.", json_schema_extra={"enum": [*PRESETS, None]})]
+    recall: Annotated[bool | None, Field(description="false recalls nothing for this request.")]
+
+
+class Threshold(TypedDict):
+    """OpenAI's own member: compact this request when its prompt has more tokens than that."""
+
+    type: Literal["compaction"]
+    compact_threshold: Annotated[int, Field(ge=1)]
+
+
+class ErrorObject(TypedDict):
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class Error(TypedDict):
+    """Error of Steno's own, as OpenAI's."""
+
+    error: ErrorObject
+
+
+class ErrorDetails(TypedDict):
+    error_code: str
+
+
+class MessagesErrorObject(TypedDict):
+    type: str
+    message: str
+    code: NotRequired[str]
+    param: NotRequired[str]
+    details: NotRequired[ErrorDetails]
+
+
+class MessagesError(TypedDict):
+    """Error as Anthropic's, with Steno's code beside the type."""
+
+    type: Literal["error"]
+    error: MessagesErrorObject
+
+
+class Proxied(TypedDict):
+    """Members that Steno reads of a request to a provider, and its own."""
+
+    model: str
+    conversation_id: NotRequired[str]
+    context: NotRequired[ContextOptions]
+
+
+class Counted(Proxied):
+    messages: list[dict[str, Any]]
+
+
+class ChatCompletion(Counted):
+    stream: NotRequired[bool]
+    context_management: NotRequired[list[Threshold]]
+
+
+class Message(Counted):
+    max_tokens: int
+    stream: NotRequired[bool]
+
+
+class CountedResponse(Proxied):
+    input: str | list[dict[str, Any]]
+
+
+class Response(CountedResponse):
+    stream: NotRequired[bool]
+    context_management: NotRequired[list[Threshold]]
+
+
+class Answer(TypedDict, total=False):
+    """The provider's answer, with what Steno adds."""
+
+    context_status: Annotated[Status, Field(description="What became of the context.")]
+    context: Context
+
+
+def _schemas(*kinds: type) -> dict[str, Schema]:
+    """Schemas of the types and of all that they refer to, by name."""
+    adapters: Any = [(kind, "validation", TypeAdapter(kind)) for kind in kinds]
+    _, found = TypeAdapter.json_schemas(adapters, ref_template="#/components/schemas/{model}")
+    return dict(found["$defs"])
+
+
+SCHEMAS = _schemas(Context, CompactionEvent, ContextOptions, Error, MessagesError, Threshold)
+
 _TEXT: Schema = {"type": "string"}
 _NUMBER: Schema = {"type": "integer"}
-_STATUS: Schema = {"type": "string", "enum": list(get_args(Status)), "description": "What became of the context."}
-_ACTIONS: Schema = {
-    "type": "array",
-    "items": {"type": "string", "enum": [*ACTIONS, THINKING_OFF, OUTPUT_CAPPED, TASK_BUDGET_LOWERED, "recovered"]},
-    "description": "What was done, in the order of the stages.",
-}
-_CHUNKS: Schema = {"type": "array", "items": _TEXT, "description": "The summaries in the payload, in order."}
-_REASON: Schema = {"type": ["string", "null"], "description": "Why something could not be done."}
-_COUNTS: Schema = {"type": "object", "additionalProperties": _NUMBER}
-
-
-def _object(required: str, **properties: Schema) -> Schema:
-    return {"type": "object", "required": required.split(), "properties": properties}
-
-
-def _ref(kind: str, name: str) -> Schema:
-    return {"$ref": f"#/components/{kind}/{name}"}
-
-
-_TOKENS = _object(
-    "estimated forwarded saved window", **dict.fromkeys(("estimated", "forwarded", "saved", "window"), _NUMBER)
-)
-
-_CONTEXT: Mapping[str, Schema] = {
-    "conversation_id": {**_TEXT, "description": "The conversation's name, given or recognised."},
-    "status": _STATUS,
-    "actions": _ACTIONS,
-    "tokens": {**_TOKENS, "description": "Estimates, in the provider's tokens; `window` is the model's."},
-    "chunks": _CHUNKS,
-    "reason": _REASON,
-    "messages": {**_COUNTS, "description": "How many messages each action changed; absent where none."},
-    "recalled": {**_object("messages tokens", messages=_NUMBER, tokens=_NUMBER), "description": "What is quoted."},
-}
-"""Members of `context`, and of the event that closes a compaction."""
-
-SCHEMAS: Mapping[str, Schema] = {
-    "ContextOptions": {
-        "description": "What this request asks of Steno. It is not forwarded.",
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {
-            "compaction": {"type": ["boolean", "null"], "description": "false leaves this request alone."},
-            "instructions": {
-                "type": ["string", "null"],
-                "maxLength": LONGEST_FOCUS,
-                "description": "What the summariser is to look after.",
-            },
-            "pin": {
-                "type": ["array", "null"],
-                "items": {"type": "integer", "minimum": 0},
-                "description": "Indexes of messages that stay verbatim beside a summary, from 0.",
-            },
-            "preset": {"type": ["string", "null"], "enum": [*PRESETS, None], "description": "Another preset."},
-            "recall": {"type": ["boolean", "null"], "description": "false recalls nothing for this request."},
-        },
-        "examples": [{"preset": "rolling", "instructions": "Keep every price.", "pin": [0]}],
-    },
-    "ContextManagement": {
-        "description": "OpenAI's own member: compact this request when its prompt has more tokens than that.",
-        "type": "array",
-        "items": {
-            **_object("type", type={"const": "compaction"}, compact_threshold={"type": "integer", "minimum": 1}),
-        },
-        "examples": [[{"type": "compaction", "compact_threshold": 60_000}]],
-    },
-    "Context": {
-        "description": "What was done to the context of a request.",
-        **_object(
-            "conversation_id status actions tokens chunks reason",
-            **_CONTEXT,
-            provider={
-                **_object("", id=_TEXT, created=_NUMBER, model=_TEXT),
-                "description": "What the provider called its answer, on a stream that Steno began.",
-            },
-        ),
-    },
-    "CompactionEvent": {
-        "description": "One of the events of a stream that begins before the provider's answer.",
-        **_object(
-            "type id conversation_id tokens",
-            type={"type": "string", "enum": [*EVENTS, *(f"context.{name}" for name in EVENTS)]},
-            id={"type": "string", "description": "The same in the event that closes it."},
-            **{**_CONTEXT, "messages": _COUNTS, "tokens": _COUNTS},
-        ),
-    },
-    "Error": {
-        "description": "Steno's own, as OpenAI's.",
-        **_object(
-            "error",
-            error=_object(
-                "message type param code", message=_TEXT, type=_TEXT, param={"type": ["string", "null"]}, code=_TEXT
-            ),
-        ),
-    },
-    "MessagesError": {
-        "description": "As Anthropic's, with Steno's code beside the type.",
-        **_object(
-            "type error",
-            type={"const": "error"},
-            error=_object(
-                "type message",
-                type=_TEXT,
-                message=_TEXT,
-                code=_TEXT,
-                param=_TEXT,
-                details=_object("error_code", error_code=_TEXT),
-            ),
-        ),
-    },
-}
-
+_SWITCH: Schema = {"type": "string", "enum": ["on", "off"]}
 HEADERS: Mapping[str, Schema] = {
     name.decode(): {"description": description, "schema": schema}
     for name, description, schema in (
@@ -179,173 +223,90 @@ HEADERS: Mapping[str, Schema] = {
         (own_headers.REASON, "Why something could not be done.", _TEXT),
     )
 }
-
+"""Headers of answers."""
 PARAMETERS: Mapping[str, Schema] = {
     name.decode(): {"name": name.decode(), "in": "header", "description": description, "schema": schema}
     for name, description, schema in (
-        (
-            own_headers.CONVERSATION_ID,
-            "The conversation's name, percent-encoded.",
-            {"type": "string", "maxLength": 256},
-        ),
-        (own_headers.COMPACTION, "`off` leaves this request alone.", {"type": "string", "enum": ["on", "off"]}),
-        (own_headers.PRESET, "Another preset for this request.", {"type": "string", "enum": list(PRESETS)}),
-        (own_headers.RECALL, "`off` recalls nothing for this request.", {"type": "string", "enum": ["on", "off"]}),
-        (own_headers.EVENTS, "The shape of events on a stream.", {"type": "string", "enum": list(EVENT_SHAPES)}),
-        (own_headers.COUNT, "Count what would be forwarded.", {"type": "string", "enum": ["forwarded"]}),
+        (own_headers.CONVERSATION_ID, "The conversation's name, percent-encoded.", {**_TEXT, "maxLength": 256}),
+        (own_headers.COMPACTION, "`off` leaves this request alone.", _SWITCH),
+        (own_headers.PRESET, "Another preset for this request.", {**_TEXT, "enum": list(PRESETS)}),
+        (own_headers.RECALL, "`off` recalls nothing for this request.", _SWITCH),
+        (own_headers.EVENTS, "The shape of events on a stream.", {**_TEXT, "enum": list(EVENT_SHAPES)}),
+        (own_headers.COUNT, "Count what would be forwarded.", {**_TEXT, "enum": ["forwarded"]}),
     )
 }
-_OF_A_CHAT = tuple(name for name in PARAMETERS if name != own_headers.COUNT.decode())
-_OF_A_COUNT = tuple(name for name in PARAMETERS if name != own_headers.EVENTS.decode())
+"""Headers of requests."""
 
 
-class Proxied(Struct, frozen=True):
+class ProxiedRoute(Struct, frozen=True):
     """Path of a provider's API, and what Steno adds to it."""
 
     path: str
     name: str
     summary: str
     description: str
-    body: Schema
-    parameters: tuple[str, ...] = _OF_A_CHAT
-    streams: bool = False
-    is_messages: bool = False
-    """True where Steno's own errors have Anthropic's form."""
+    body: type
+    error: str = "Error"
+    """Schema of Steno's own errors, which have the form of the API."""
+    counts: bool = False
+    """True where the answer is a count of tokens."""
 
 
-def _body(required: str, **members: Schema) -> Schema:
-    own = {"conversation_id": _TEXT, "context": _ref("schemas", "ContextOptions")}
-    return _object(required, model=_TEXT, **members, **own)
-
-
-_LIST: Schema = {"type": "array", "items": {"type": "object"}}
-_STREAM: Schema = {"type": "boolean"}
-_THRESHOLD = _ref("schemas", "ContextManagement")
-_INPUT: Schema = {"oneOf": [_TEXT, _LIST]}
-_CHAT = _body("model messages", messages=_LIST, stream=_STREAM, context_management=_THRESHOLD)
-_MESSAGES = _body("model messages max_tokens", messages=_LIST, max_tokens={"type": "integer"}, stream=_STREAM)
-_RESPONSES = _body("model input", input=_INPUT, stream=_STREAM, context_management=_THRESHOLD)
+_COMPACTED = "as the provider has it. A history that does not fit the window is compacted."
 _PASSES = "The provider's route. With `x-context-count: forwarded` it counts what Steno would forward."
-
 PROXIED = (
-    Proxied(
-        "/v1/chat/completions",
-        "chat_completions",
-        "Chat completions",
-        "OpenAI's, as the provider has it. A history that does not fit the window is compacted.",
-        _CHAT,
-        streams=True,
+    ProxiedRoute(
+        "/v1/chat/completions", "chat_completions", "Chat completions", f"OpenAI's, {_COMPACTED}", ChatCompletion
     ),
-    Proxied(
-        "/v1/messages",
-        "messages",
-        "Messages",
-        "Anthropic's, as the provider has it. A history that does not fit the window is compacted.",
-        _MESSAGES,
-        streams=True,
-        is_messages=True,
-    ),
-    Proxied(
+    ProxiedRoute("/v1/messages", "messages", "Messages", f"Anthropic's, {_COMPACTED}", Message, "MessagesError"),
+    ProxiedRoute(
         "/v1/messages/count_tokens",
         "count_messages_tokens",
         "Count tokens of a message",
         _PASSES,
-        _body("model messages", messages=_LIST),
-        _OF_A_COUNT,
-        is_messages=True,
+        Counted,
+        "MessagesError",
+        counts=True,
     ),
-    Proxied(
-        "/v1/responses",
-        "responses",
-        "Responses",
-        "OpenAI's, as the provider has it. A history that does not fit the window is compacted.",
-        _RESPONSES,
-        streams=True,
-    ),
-    Proxied(
+    ProxiedRoute("/v1/responses", "responses", "Responses", f"OpenAI's, {_COMPACTED}", Response),
+    ProxiedRoute(
         "/v1/responses/input_tokens",
         "count_responses_tokens",
         "Count tokens of a response",
         _PASSES,
-        _body("model input", input=_INPUT),
-        _OF_A_COUNT,
+        CountedResponse,
+        counts=True,
     ),
 )
 
-
-def schemas_of_requests(examples: Mapping[str, Any]) -> Mapping[str, Schema]:
-    """Every schema by its name."""
-    shown = {
-        name: {**SCHEMAS[name], "examples": [examples[f"POST {path}"]["error"]]}
-        for name, path in (("Error", "/v1/chat/completions"), ("MessagesError", "/v1/messages"))
-    }
-    return {**SCHEMAS, **shown}
-
-
-def operation_of(each: Proxied, examples: Mapping[str, Any]) -> Schema:
-    """Operation of a path. `examples` have, by method and path, a whole request, answer, stream and error."""
-    found = examples.get(f"POST {each.path}", {})
-    answers: Schema = {"application/json": _shown(_answer(each), found.get("answer"))}
-    if each.streams:
-        answers["text/event-stream"] = _shown(_TEXT, found.get("stream"))
-    return {
-        "tags": ["proxied"],
-        "summary": each.summary,
-        "description": each.description,
-        "operationId": each.name,
-        "parameters": [_ref("parameters", name) for name in each.parameters],
-        "requestBody": {"required": True, "content": {"application/json": _shown(each.body, found.get("request"))}},
-        "responses": {
-            "200": {
-                "description": "The provider's answer, with Steno's additions.",
-                "headers": {name: _ref("headers", name) for name in HEADERS},
-                "content": answers,
-            },
-            "default": {"description": "The provider's own refusal, as it is."},
-        },
-    }
-
-
-def refused(each: Proxied) -> tuple[str, Schema]:
-    """Name and content of a refusal: Steno's own error, or the provider's, which may be of any form."""
-    name = "MessagesError" if each.is_messages else "Error"
-    schema = {"anyOf": [_ref("schemas", name), {"type": "object"}]}
-    return "messages" if each.is_messages else "proxied", {"application/json": {"schema": schema}}
-
-
-def _answer(each: Proxied) -> Schema:
-    return (
-        _object("", context_status=_STATUS, context=_ref("schemas", "Context")) if each.streams else {"type": "object"}
-    )
-
-
-def _shown(schema: Schema, example: object) -> Schema:
-    return {"schema": schema} if example is None else {"schema": schema, "example": example}
-
-
-Errors = tuple[type[StenoError], ...]
-
-ALWAYS: Errors = (InvalidRequest, OriginNotAllowed, HostNotAllowed, HeadersTooLarge, LoopDetected)
-OF_A_TENANT: Errors = (MissingCredentials, InvalidCredentials, StorageUnavailable)
-WITH_A_BODY: Errors = (BodyTooLarge, RequestTimedOut, UnsupportedMediaType)
-BY_PARAMETER: Mapping[str, Errors] = {"conversation_id": (ConversationNotFound,), "summary_id": (SummaryNotFound,)}
-OF_EDITS = ("edit_summary",)
-"""Functions of the routes that count a summary's tokens."""
-OF_MESSAGES = ("list_messages",)
-"""Functions of the routes that show messages."""
-OF_A_CHAT: Errors = (
-    MissingCredentials,
-    TooManyBytesInFlight,
-    UnknownUpstream,
-    UpstreamUnreachable,
-    UpstreamTimedOut,
-    UpstreamDisconnected,
-    UpstreamUnreadable,
-    FormatNotSpoken,
-    NothingToCompact,
+ALWAYS: Errors = (
+    errors.InvalidRequest,
+    errors.OriginNotAllowed,
+    errors.HostNotAllowed,
+    errors.HeadersTooLarge,
+    errors.LoopDetected,
 )
-
-_ERROR_CONTENT: Schema = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+OF_A_TENANT: Errors = (errors.MissingCredentials, errors.InvalidCredentials, errors.StorageUnavailable)
+WITH_A_BODY: Errors = (errors.BodyTooLarge, errors.RequestTimedOut, errors.UnsupportedMediaType)
+BY_PARAMETER: Mapping[str, Errors] = {
+    "conversation_id": (errors.ConversationNotFound,),
+    "summary_id": (errors.SummaryNotFound,),
+}
+BY_OPERATION: Mapping[str, Errors] = {
+    "list_messages": (errors.MessagesNotKept,),
+    "edit_summary": (errors.UnknownUpstream, errors.FormatNotSpoken),  # It counts the text's tokens.
+}
+OF_A_CHAT: Errors = (
+    errors.MissingCredentials,
+    errors.TooManyBytesInFlight,
+    errors.UnknownUpstream,
+    errors.UpstreamUnreachable,
+    errors.UpstreamTimedOut,
+    errors.UpstreamDisconnected,
+    errors.UpstreamUnreadable,
+    errors.FormatNotSpoken,
+    errors.NothingToCompact,
+)
 
 SECURITY: Schema = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "The provider's key: it names the tenant."},
@@ -359,74 +320,92 @@ SECURITY: Schema = {
 NEEDED: list[Schema] = [{"bearer": []}, {"key": []}, {}]
 """Keys that a request needs: one of them, or none from the same machine or where the settings let strangers in; then it
 belongs to `anonymous`."""
-TAGS = (
-    ("proxied", "Requests to a provider. A history that does not fit its model's window is compacted on the way."),
-    ("conversations", "What Steno knows of a conversation, and what its latest payload was made of."),
-    ("summaries", "The summaries that stand for messages."),
-    ("compactions", "What would happen to a request, and compactions on demand."),
-    ("pins", "Messages that stay verbatim beside summaries."),
-    ("usage", "What calls took, and what was saved."),
-    ("models", "Context windows, and how a provider counts."),
-    ("tenant", "All that is stored of one key."),
-    ("health", "Whether Steno runs, for whoever watches over it."),
-)
+TAGS = {
+    "proxied": "Requests to a provider. A history that does not fit its model's window is compacted on the way.",
+    "conversations": "What Steno knows of a conversation, and what its latest payload was made of.",
+    "summaries": "The summaries that stand for messages.",
+    "compactions": "What would happen to a request, and compactions on demand.",
+    "pins": "Messages that stay verbatim beside summaries.",
+    "usage": "What calls took, and what was saved.",
+    "models": "Context windows, and how a provider counts.",
+    "tenant": "All that is stored of one key.",
+    "health": "Whether Steno runs, for whoever watches over it.",
+}
 EXAMPLE_VALUES = {"conversation_id": "order-4711", "summary_id": "chk_1", "q": "ORD-0001"}
 """Example values of parameters that name something."""
 _EXAMPLES = Path(__file__).with_name("examples.json")
 
-_PARAMETER = re.compile(r"\\\{\w+\\\}")
-_HTTP_METHODS = frozenset({"get", "put", "post", "delete", "patch"})
-
 
 def schema_of(app: FastAPI) -> Schema:
-    """The whole schema, made once for an application."""
-    if app.openapi_schema is None:
-        # The class's own: this function is put in place of the object's.
-        schema = FastAPI.openapi(app)
-        examples = json.loads(_EXAMPLES.read_bytes())
-        refusals: Schema = {}
-        for path, operations in schema["paths"].items():
-            for method, operation in operations.items():
-                _add_errors(operation, _errors_of(path, operation), refusals)
-                _add_examples(operation, examples.get(f"{method.upper()} {path}", {}))
-                operation["security"] = NEEDED if path.startswith("/context") else []
-        for each in PROXIED:
-            operation = {**operation_of(each, examples), "security": NEEDED}
-            _add_errors(operation, (*ALWAYS, *WITH_A_BODY, *OF_A_CHAT), refusals, *refused(each))
-            schema["paths"][each.path] = {"post": operation}
-        _add_components(schema["components"], refusals, examples)
-        schema["tags"] = [{"name": name, "description": description} for name, description in TAGS]
-    return app.openapi_schema or {}
-
-
-def _add_components(components: Schema, refusals: Schema, examples: Mapping[str, Any]) -> None:
-    schemas = components["schemas"]
+    """The whole schema, made once for an application. The examples have, by method and path, a recorded request,
+    answer, stream and error."""
+    if app.openapi_schema is not None:
+        return app.openapi_schema
+    schema = FastAPI.openapi(app)  # The class's own: this function is put in place of the object's.
+    examples, refusals = json.loads(_EXAMPLES.read_bytes()), dict[str, Schema]()
+    for path, operations in schema["paths"].items():
+        for method, operation in operations.items():
+            _add_errors(operation, list(_errors_of(path, operation)), refusals)
+            _add_examples(operation, examples.get(f"{method.upper()} {path}", {}))
+            operation["security"] = NEEDED if path.startswith("/context") else []
+    parts = _schemas(*(kind for each in PROXIED for kind in (each.body, Answer)))
+    for each in PROXIED:
+        operation = _proxied(each, parts)
+        _add_errors(operation, [*ALWAYS, *WITH_A_BODY, *OF_A_CHAT], refusals, each.error)
+        _add_examples(operation, examples.get(f"POST {each.path}", {}))
+        schema["paths"][each.path] = {"post": operation}
+    components = schema["components"]
     for unused in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(unused, None)
-    schemas.update({**PARTS_OF_BODIES, **schemas_of_requests(examples)})
+        components["schemas"].pop(unused, None)
+    components["schemas"].update(PARTS_OF_BODIES | SCHEMAS)
+    for name, path in (("Error", "/v1/chat/completions"), ("MessagesError", "/v1/messages")):
+        components["schemas"][name] = {**SCHEMAS[name], "examples": [examples[f"POST {path}"]["error"]]}
     components["responses"] = dict(sorted(refusals.items()))
-    components["headers"] = dict(HEADERS)
-    components["parameters"] = dict(PARAMETERS)
-    components["securitySchemes"] = SECURITY
+    components |= {"headers": HEADERS, "parameters": PARAMETERS, "securitySchemes": SECURITY}
+    schema["tags"] = [{"name": name, "description": description} for name, description in TAGS.items()]
+    return schema
+
+
+def _proxied(route: ProxiedRoute, parts: Mapping[str, Schema]) -> Schema:
+    """Operation of a provider's path."""
+    content: Schema = {"application/json": {"schema": {"type": "object"} if route.counts else parts["Answer"]}}
+    unread = own_headers.EVENTS if route.counts else own_headers.COUNT
+    if not route.counts:
+        content["text/event-stream"] = {"schema": _TEXT}
+    answer = {
+        "description": "The provider's answer, with Steno's additions.",
+        "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in HEADERS},
+        "content": content,
+    }
+    return {
+        "tags": ["proxied"],
+        "summary": route.summary,
+        "description": route.description,
+        "operationId": route.name,
+        "parameters": [{"$ref": f"#/components/parameters/{name}"} for name in PARAMETERS if name != unread.decode()],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": parts[route.body.__name__]}}},
+        "responses": {"200": answer, "default": {"description": "The provider's own refusal, as it is."}},
+        "security": NEEDED,
+    }
 
 
 def _add_examples(operation: Schema, examples: Mapping[str, Any]) -> None:
     for parameter in operation.get("parameters", ()):
-        if parameter["name"] in EXAMPLE_VALUES:
+        if parameter.get("name") in EXAMPLE_VALUES:
             parameter["example"] = EXAMPLE_VALUES[parameter["name"]]
     if "request" in examples:
         operation["requestBody"]["content"]["application/json"]["example"] = examples["request"]
-    if "answer" in examples:
-        [content] = operation["responses"]["200"]["content"].values()
-        content["example"] = examples["answer"]
+    for kind, media in operation["responses"]["200"].get("content", {}).items():
+        if (shown := examples.get("stream" if kind == "text/event-stream" else "answer")) is not None:
+            media["example"] = shown
 
 
 def methods_of(app: FastAPI, scope: Scope) -> list[str]:
     """Methods that the path has; none where there is no such path."""
     found: set[str] = set()
     for template, operations in schema_of(app)["paths"].items():
-        if re.fullmatch(_PARAMETER.sub("[^/]+", re.escape(template)), scope["path"]):
-            found |= {method.upper() for method in operations if method in _HTTP_METHODS}
+        if re.fullmatch(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template)), scope["path"]):
+            found |= {method.upper() for method in operations}
     if scope["path"] == app.openapi_url:
         found.add("GET")
     return sorted(found | {"HEAD"} if "GET" in found else found)
@@ -438,32 +417,27 @@ def _errors_of(path: str, operation: Schema) -> Iterator[type[StenoError]]:
         yield from OF_A_TENANT
     if "requestBody" in operation:
         yield from WITH_A_BODY
-    if operation["operationId"] in OF_MESSAGES:
-        yield MessagesNotKept
-    if operation["operationId"] in OF_EDITS:
-        yield from (UnknownUpstream, FormatNotSpoken)
+    yield from BY_OPERATION.get(operation["operationId"], ())
     for parameter in operation.get("parameters", ()):
         yield from BY_PARAMETER.get(parameter["name"], ())
 
 
-def _add_errors(
-    operation: Schema,
-    errors: Iterable[type[StenoError]],
-    shared: Schema,
-    kind: str = "",
-    content: Schema = _ERROR_CONTENT,
-) -> None:
-    """Add errors beside the responses that the route names itself; validation answers with 400 here.
-
-    Each stands once in `shared`, by its codes and the `kind` of its content.
-    """
+def _add_errors(operation: Schema, own: Iterable[type[StenoError]], shared: dict[str, Schema], form: str = "") -> None:
+    """Add errors beside the responses that the route names itself; validation answers with 400 here. Each stands once
+    in `shared`, by its codes and the `form` of an API, whose provider may answer in any other."""
     responses = operation["responses"]
     responses.pop("422", None)
     by_status: dict[int, list[str]] = {}
-    for error in errors:
+    for error in own:
         by_status.setdefault(error.status, []).append(error.code)
+    schema: Schema = {"$ref": f"#/components/schemas/{form or 'Error'}"}
+    content = {"application/json": {"schema": {"anyOf": [schema, {"type": "object"}]} if form else schema}}
     for status, codes in sorted(by_status.items()):
-        name = ".".join(filter(None, (kind, *codes)))
+        name = ".".join(filter(None, (_KINDS.get(form), *codes)))
         text = f"{HTTPStatus(status).phrase}: {', '.join(f'`{code}`' for code in codes)}"
         shared[name] = {"description": text, "content": content}
         responses.setdefault(str(status), {"$ref": f"#/components/responses/{name}"})
+
+
+_KINDS = {"Error": "proxied", "MessagesError": "messages"}
+"""Beginning of a response's name by the form of its errors."""

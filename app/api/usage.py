@@ -9,11 +9,11 @@ from fastapi import APIRouter, Query
 from msgspec.structs import asdict
 from pydantic import BaseModel, Field
 
-from app.api.dependencies import ConversationId, Listing, NewestFirst, Tenant, TheServices, known, listing
+from app.api.dependencies import ConversationId, Listing, NewestFirst, Tenant, TheServices, known, listing, made_of
 from app.errors import InvalidRequest
 from app.store import Grouping, StoredUsage, TurnUsage, UsageSum, UsageSums
 from app.store.usage import read_records, read_report
-from app.tokens.usage import DecisionRecord, Kind, PriceSource, Purpose, SummaryStats, spends
+from app.tokens.usage import Kind, PriceSource, Purpose, spends
 
 USUAL_PERIOD = timedelta(days=30)
 LONGEST_PERIOD = timedelta(days=366)
@@ -23,8 +23,6 @@ DECIMALS = 9
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CACHED_SHARE: Any = Field(description="cached / prompt: what the provider's cache spared; null without a prompt.")
-_NOTHING_DECIDED = {**dict.fromkeys(DecisionRecord.__struct_fields__), "actions": ()}
-_NOTHING_MADE = dict.fromkeys(SummaryStats.__struct_fields__)
 _OF_BOTH = ("unreported", "unpriced", "list_priced", "billed")
 """Names of counts that are given for messages and summaries together."""
 
@@ -186,12 +184,13 @@ async def report_usage(
     A time without an offset is in UTC.
     """
     begin, end = _period(since, until)
-    found = await services.store.rest(read_report, tenant, _ms(begin), _ms(end), model=model, by=by)
+    within = (round(time.timestamp() * 1000) for time in (begin, end))
+    found = await services.store.rest(read_report, tenant, *within, model=model, by=by)
     return UsageReportOut(
         since=begin,
         until=end if until else None,
-        totals=totals_out(found.sums),
-        groups=[UsageGroupOut.model_validate({**_totals(each.sums), by: each.key}) for each in found.groups],
+        totals=TotalsOut.model_validate(totals_of(found.sums)),
+        groups=[UsageGroupOut.model_validate({**totals_of(each.sums), by: each.key}) for each in found.groups],
         has_more=found.has_more,
     )
 
@@ -213,35 +212,36 @@ async def read_usage(
 
 def _record(stored: StoredUsage) -> UsageOut:
     record = stored.record
-    members = asdict(record)
-    decided = asdict(record.decided) if record.decided else _NOTHING_DECIDED
-    made = asdict(record.made) if record.made else _NOTHING_MADE
-    sizes = {name: members[name] for name in ("estimated", "forwarded", "saved")}
+    decided, made = record.decided, record.made
     price = None if record.price_source == "provider" else record.price
-    rows = spends(record.tokens, price, record.searches)
-    shown = {
-        "tokens": {
-            **(sizes | asdict(record.tokens)),
-            **{name: decided[name] for name in ("window", "limit", "trigger")},
-            **{name: made[name] for name in ("replaced", "summary")},
+    rows = (asdict(row) for row in spends(record.tokens, price, record.searches))
+    return made_of(
+        UsageOut,
+        record,
+        actions=list(decided.actions) if decided else [],
+        reason=decided and decided.reason,
+        waited_seconds=decided and decided.waited_seconds,
+        seconds=made and made.seconds,
+        summary_id=made and made.summary_id,
+        tokens={
+            "estimated": record.estimated,
+            "forwarded": record.forwarded,
+            "saved": record.saved,
+            **asdict(record.tokens),
+            **{name: getattr(decided, name, None) for name in ("window", "limit", "trigger")},
+            **{name: getattr(made, name, None) for name in ("replaced", "summary")},
         },
-        **{name: decided[name] for name in ("actions", "reason", "waited_seconds")},
-        **{name: made[name] for name in ("seconds", "summary_id")},
-        "rows": [{**asdict(row), "value": _rounded(row.value)} for row in rows],
-        "cost": _rounded(record.cost),
-        "saved_cost": _rounded(record.saved_cost),
-    }
-    return UsageOut.model_validate({**members, **shown, "created_at": stored.created_at})
+        rows=[row | {"value": _rounded(row["value"])} for row in rows],
+        cost=_rounded(record.cost),
+        saved_cost=_rounded(record.saved_cost),
+        created_at=stored.created_at,
+    )
 
 
 def _turn(turn: TurnUsage) -> TurnOut:
     first = turn.first
-    return TurnOut(
-        turn=turn.turn,
-        first_prompt=first and first.tokens.prompt,
-        first_forwarded=first and first.forwarded,
-        **dict(_sum(turn.sums)),
-    )
+    own = {"first_prompt": first and first.tokens.prompt, "first_forwarded": first and first.forwarded}
+    return TurnOut.model_validate({**_sum(turn.sums).model_dump(), "turn": turn.turn, **own})
 
 
 def _period(since: datetime | None, until: datetime | None) -> tuple[datetime, datetime]:
@@ -268,40 +268,33 @@ def _in_utc(time: datetime, latest: datetime) -> datetime:
     return EPOCH if zoned < EPOCH else latest if zoned > latest else zoned.astimezone(UTC)
 
 
-def _ms(time: datetime) -> int:
-    return round(time.timestamp() * 1000)
-
-
-def totals_out(sums: UsageSums) -> TotalsOut:
-    return TotalsOut.model_validate(_totals(sums))
-
-
 def _sum(sums: UsageSums) -> SumOut:
-    return SumOut.model_validate({**_totals(sums), "requests": sums.messages.requests})
+    return SumOut.model_validate({**totals_of(sums), "requests": sums.messages.requests})
 
 
-def _totals(sums: UsageSums) -> dict[str, Any]:
+def totals_of(sums: UsageSums) -> dict[str, Any]:
+    """Members of `TotalsOut`."""
     messages, summaries = sums.messages, sums.summaries
-    of_both = {name: getattr(messages, name) + getattr(summaries, name) for name in _OF_BOTH}
-    costs = {
-        "cost": _known(messages.cost + summaries.cost, messages.priced + summaries.priced),
-        "saved_cost": _known(messages.saved_cost + summaries.saved_cost, messages.compared + summaries.compared),
+
+    def known(name: str, calls: str, *of: UsageSum) -> float | None:
+        """Sum of costs; None where no call's is known."""
+        return _rounded(sum(getattr(each, name) for each in of)) if any(getattr(each, calls) for each in of) else None
+
+    def shown(each: UsageSum) -> dict[str, Any]:
+        return {**asdict(each), "cached_share": round(each.cached / each.prompt, 4) if each.prompt else None}
+
+    return {
+        **shown(messages),
+        **{name: getattr(messages, name) + getattr(summaries, name) for name in _OF_BOTH},
+        "cost": known("cost", "priced", messages, summaries),
+        "saved_cost": known("saved_cost", "compared", messages, summaries),
+        "too_large": {
+            "requests": messages.too_large,
+            "tokens": messages.too_large_tokens,
+            "saved_cost": known("too_large_saved_cost", "too_large_compared", messages),
+        },
+        "summary": shown(summaries),
     }
-    too_large = {
-        "requests": messages.too_large,
-        "tokens": messages.too_large_tokens,
-        "saved_cost": _known(messages.too_large_saved_cost, messages.too_large_compared),
-    }
-    return {**_told(messages), **of_both, **costs, "too_large": too_large, "summary": _told(summaries)}
-
-
-def _told(sums: UsageSum) -> dict[str, Any]:
-    return {**asdict(sums), "cached_share": round(sums.cached / sums.prompt, 4) if sums.prompt else None}
-
-
-def _known(cost: float, calls: int) -> float | None:
-    """Sum of the costs of so many calls; None where no call's is known."""
-    return _rounded(cost) if calls else None
 
 
 def _rounded(number: float | None) -> float | None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import httpx2
 
-from app.api.mcp_tools import ANSWER_SECONDS, Reader
+from app.api.mcp import ANSWER_SECONDS, Reader, server_of
 from app.formats.registry import FORMATS
 
 USUAL_URL = "http://127.0.0.1:8080"
@@ -20,8 +20,6 @@ USUAL_URL = "http://127.0.0.1:8080"
 def serve(url: str | None, key_variable: str | None, environment: Mapping[str, str]) -> None:
     """Serve until standard input ends. Raises `ImportError` where the extra is missing."""
     from mcp.server.stdio import stdio_server  # noqa: PLC0415 - an extra
-
-    from app.api.mcp_server import server_of  # noqa: PLC0415 - needs it, too
 
     if key_variable is not None:
         headers = {"authorization": f"Bearer {environment.get(key_variable, '')}"}

@@ -126,7 +126,7 @@ def _serves_mcp() -> bool:
     """True if MCP's package is installed. It is imported before the command needs it: Codex asks once, and goes on
     without whatever is not there at once."""
     try:
-        import_module("app.api.mcp_server")
+        import_module("mcp.server.lowlevel")
     except ImportError:
         return False
     return True

@@ -8,7 +8,6 @@ compactions are under way none begins, and the next answer of the conversation t
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -44,14 +43,12 @@ class RunningCompactions:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._running: dict[Place, list[Running]] = {}
-        self._watching: dict[Place, list[asyncio.Event]] = {}
 
     @contextmanager
     def during(self, place: Place, messages: int, *, ahead: bool) -> Iterator[None]:
         """Show a compaction from its start to its end, whatever comes of it."""
         running = Running(messages, ahead, self._clock())
         self._running.setdefault(place, []).append(running)
-        self._wake(place)
         try:
             yield
         finally:
@@ -60,7 +57,6 @@ class RunningCompactions:
                 self._running[place] = left
             else:
                 del self._running[place]
-            self._wake(place)
 
     def at(self, place: Place) -> tuple[Running, ...]:
         """Return the compactions of a conversation, the oldest first."""
@@ -73,24 +69,6 @@ class RunningCompactions:
             return None
         first, messages = running[0], sum(each.messages for each in running)
         return messages, round(self._clock() - first.began, 1), first.ahead
-
-    @contextmanager
-    def watched(self, place: Place) -> Iterator[asyncio.Event]:
-        """Yield an event that is set whenever a compaction begins or ends there; the watcher clears it."""
-        event = asyncio.Event()
-        self._watching.setdefault(place, []).append(event)
-        try:
-            yield event
-        finally:
-            left = [each for each in self._watching[place] if each is not event]
-            if left:
-                self._watching[place] = left
-            else:
-                del self._watching[place]
-
-    def _wake(self, place: Place) -> None:
-        for event in self._watching.get(place, ()):
-            event.set()
 
 
 REMEMBERED_SECONDS = 24 * 3_600.0

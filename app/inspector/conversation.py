@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Depends, Path, Query
-from fastapi.responses import PlainTextResponse, Response, StreamingResponse
+from fastapi.responses import PlainTextResponse, Response
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.api.messages import Markdown, handoff_of
+from app.api import messages
 from app.inspector.charts import grid_of
 from app.inspector.formats import currency_of
 from app.inspector.pages import HEADERS
@@ -30,10 +30,9 @@ from app.inspector.token_chart import ChartedRequest, chart_of, requests_of
 from app.inspector.visits import PageRoute, TheVisit, Visit, no_such_page
 from app.inspector.why import explained, meanings
 from app.proxy.conversation_ids import name_in_path
-from app.proxy.exchange import REQUEST
 from app.store import StoredConversation, StoredHistory, UsagePage
 from app.store.chunks import chunks_named, find_summary, read_summaries
-from app.store.conversations import find_conversation, find_pins
+from app.store.conversations import find_conversation, find_pins, read_status
 from app.store.histories import find_titles
 from app.store.tables import Paging
 from app.store.usage import read_records
@@ -62,11 +61,16 @@ DONE: Mapping[str, str] = {
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
-async def _conversation(visit: TheVisit, conversation_id: Annotated[str, Path()]) -> StoredConversation:
-    """Conversation of the path, which comes undecoded from the router."""
-    conversation = await visit.find(
-        find_conversation, name_in_path("conversation_id", conversation_id.encode("latin-1"))
-    )
+async def _name(conversation_id: Annotated[str, Path()]) -> str:
+    """Name of the path's conversation, which comes undecoded from the router."""
+    return name_in_path("conversation_id", conversation_id.encode("latin-1"))
+
+
+Name = Annotated[str, Depends(_name)]
+
+
+async def _conversation(visit: TheVisit, name: Name) -> StoredConversation:
+    conversation = await visit.find(find_conversation, name)
     if conversation is None:
         raise no_such_page()
     return conversation
@@ -249,23 +253,22 @@ def _command(visit: Visit, conversation: StoredConversation, history: StoredHist
 
 @router.get("/ui/conversations/{conversation_id}/handoff.md")
 async def read_handoff(visit: TheVisit, conversation: TheConversation) -> Response:
-    services, tenant = visit.services, visit.tenant
-    write = await handoff_of(
-        services.store, services.formats, tenant, conversation, keeps_messages=services.keeps_messages
-    )
-    return Markdown(await services.work.do(tenant, write), headers=HEADERS | _attached("handoff.md"))
+    answer = await messages.read_handoff(visit.services, visit.tenant, conversation.id)
+    answer.headers.update(HEADERS | _attached("handoff.md"))
+    return answer
 
 
-@router.get("/ui/conversations/{conversation_id}/events")
-async def stream_events(visit: TheVisit, conversation: TheConversation) -> Response:
-    """Stream of what begins and ends meanwhile: see `live`."""
-    live, record = visit.inspector.live, visit.request.scope[REQUEST]
-    if record.method == "HEAD":  # Nobody would read what holds one of the places.
-        return Response(media_type="text/event-stream", headers=HEADERS)
-    if not live.has_room(visit.tenant):
-        return PlainTextResponse("Too many pages are watching.", 503, HEADERS)
-    frames = live.events(visit.services, visit.tenant, conversation.id, visit.session.expires)
-    return StreamingResponse(frames, media_type="text/event-stream", headers=HEADERS)
+@router.get("/ui/conversations/{conversation_id}/status")
+async def show_status(visit: TheVisit, name: Name) -> Response:
+    """State that an open page asks for: whether a compaction runs, at any replica, and when the latest request was."""
+    status = await visit.find(read_status, name, visit.services.store.lease_ttl_ms)
+    if status.updated_at is None:
+        raise no_such_page()
+    count, seconds, ahead = visit.services.compactor.running.told((visit.tenant, name)) or (None, None, False)
+    compacting = status.compacting or count is not None
+    shown = {"compacting": compacting, "messages": count, "seconds": seconds, "ahead": ahead}
+    content = msgspec.json.encode({**shown, "updated": status.updated_at})
+    return Response(content, headers=HEADERS, media_type="application/json")
 
 
 @router.get("/ui/conversations/{conversation_id}/summaries/{summary_id}")

@@ -17,7 +17,6 @@ from app.api.dependencies import base_of, is_https
 from app.errors import InvalidRequest, MissingCredentials, StenoError
 from app.http.asgi import peer_of, read_body
 from app.http.headers import value_of
-from app.inspector.live import Live
 from app.inspector.pages import HEADERS, Pages
 from app.inspector.session import COOKIE, LASTS_SECONDS, OPERATORS_COOKIE, OVER_TLS, Guesses, Session, Sessions
 from app.providers.model_listings import ModelListing
@@ -48,7 +47,6 @@ class Inspector(Struct, frozen=True):
     """Metrics of all workers."""
     port: int
     """Port of the callers' listener, as it is set."""
-    live: Live = field(default_factory=Live)
     guesses: Guesses = field(default_factory=Guesses)
 
 

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from structlog.testing import capture_logs
 
-from app.inspector.session import COOKIE, LASTS_SECONDS, MOST_GUESSES, Sessions
+from app.inspector.session import COOKIE, MOST_GUESSES, Sessions
 from app.proxy.caller import ANONYMOUS
 from app.store.write_behind import PAUSE_SECONDS
 from tests.e2e.histories import turns
@@ -240,19 +240,6 @@ def test_a_session_holds_at_every_replica_with_the_same_secret_and_password(sten
             for url, status in ((second.url, 200), (other.url, 303)):
                 with browser(url, headers=ELSEWHERE, cookies=client.cookies) as elsewhere:
                     assert elsewhere.get("/ui").status_code == status
-
-
-def test_an_open_page_hears_nothing_more_once_its_session_has_ended(used: Steno) -> None:
-    began = time.time() - LASTS_SECONDS + 2.0
-    short = Sessions(SECRET.encode(), PASSWORD, clock=lambda: began)
-    cookies = {COOKIE: short.seal(short.opened(used.services.identity.tenant(KEYS[0].encode())))}
-    with (
-        browser(used.url, headers=ELSEWHERE, cookies=cookies) as client,
-        client.stream("GET", "/ui/conversations/shared-name/events") as events,
-    ):
-        lines = list(events.iter_lines())
-    assert [line for line in lines if line.startswith("data:")]
-    assert not [line for line in lines if line.startswith("event: idle")]
 
 
 def test_guesses_are_refused_after_ten_and_logged(used: Steno) -> None:

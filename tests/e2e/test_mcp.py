@@ -282,7 +282,7 @@ def test_there_are_no_sessions(steno: StartSteno) -> None:
 
 def test_without_the_extra_one_line_says_how_to_get_it(steno: StartSteno, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
-    monkeypatch.delitem(sys.modules, "app.api.mcp_server", raising=False)
+    monkeypatch.setitem(sys.modules, "mcp.server.lowlevel", None)
     status, told = ask(steno(), b"authorization: Bearer sk-mine")
     assert (status, json.loads(told)["error"]["message"]) == (404, NOT_INSTALLED)
     without = "import sys; sys.modules['mcp'] = None; from app.cli.main import main; main()"

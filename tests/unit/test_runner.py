@@ -18,7 +18,7 @@ def test_a_compaction_is_seen_where_it_runs_and_nowhere_else() -> None:
     assert running.at(HERE) == ()
 
 
-def test_whoever_watches_is_told_how_much_is_summarised_and_how_long_the_oldest_takes() -> None:
+def test_a_page_is_told_how_much_is_summarised_and_how_long_the_oldest_takes() -> None:
     now = 7.0
     running = RunningCompactions(clock=lambda: now)
     assert running.told(HERE) is None
@@ -27,17 +27,6 @@ def test_whoever_watches_is_told_how_much_is_summarised_and_how_long_the_oldest_
         with running.during(HERE, 3, ahead=False):
             assert running.told(HERE) == (27, 1.3, True)
             assert running.told(THERE) is None
-
-
-def test_whoever_watches_is_woken_at_the_start_and_at_the_end() -> None:
-    running = RunningCompactions()
-    with running.watched(HERE) as event, running.watched(THERE) as other:
-        assert not event.is_set()
-        with running.during(HERE, 1, ahead=True):
-            assert event.is_set()
-            event.clear()
-        assert event.is_set()
-        assert not other.is_set()
 
 
 def test_several_at_once_end_each_for_itself() -> None:
@@ -50,7 +39,6 @@ def test_several_at_once_end_each_for_itself() -> None:
 
 def test_one_that_fails_has_ended_and_nothing_is_kept() -> None:
     running = RunningCompactions()
-    with pytest.raises(ValueError, match="broken"), running.watched(HERE), running.during(HERE, 1, ahead=False):
+    with pytest.raises(ValueError, match="broken"), running.during(HERE, 1, ahead=False):
         raise ValueError("broken")
     assert not running._running
-    assert not running._watching

@@ -2,8 +2,10 @@
 (() => {
   "use strict";
 
-  const bar = document.querySelector("[data-events]");
-  if (!bar || !window.EventSource) return;
+  const LOOK_MS = 1_000;
+  const IDLE_MS = 900_000; // Without news a page that nobody looks at costs nothing.
+  const bar = document.querySelector("[data-status]");
+  if (!bar) return;
   const said = bar.querySelector("[data-said]");
   let updated; // When the latest request was stored, as the page shows it.
   let compacting = false;
@@ -17,8 +19,8 @@
 
   const start = (state) => {
     const what = state.messages ? `${state.messages} messages` : "older messages";
-    words = `Summarising ${what}${state.ahead ? " ahead of need" : ""}${state.seconds === undefined ? ", at another replica" : ""}`;
-    began = state.seconds === undefined ? 0 : performance.now() - 1000 * state.seconds;
+    words = `Summarising ${what}${state.ahead ? " ahead of need" : ""}${state.seconds === null ? ", at another replica" : ""}`;
+    began = state.seconds === null ? 0 : performance.now() - 1000 * state.seconds;
     bar.hidden = false;
     show();
     clearInterval(ticking);
@@ -45,16 +47,21 @@
     dispatchEvent(new Event("resize")); // What is new may be larger than its place.
   };
 
-  const events = new EventSource(bar.dataset.events);
-  events.addEventListener("state", (event) => {
-    const state = JSON.parse(event.data);
+  let news = performance.now();
+  const look = async () => {
+    if (document.hidden) return;
+    const answer = await fetch(bar.dataset.status).catch(() => null);
+    if (answer?.redirected || performance.now() - news > IDLE_MS) clearInterval(looking); // The session may have ended.
+    if (!answer?.ok || answer.redirected) return;
+    const state = await answer.json();
     const isNews = updated !== undefined && updated !== state.updated;
     updated = state.updated;
     if (state.compacting) start(state);
     else stop();
+    if (isNews || compacting !== state.compacting) news = performance.now();
     if (isNews || (compacting && !state.compacting)) reload();
     compacting = state.compacting;
-  });
-  events.addEventListener("idle", () => events.close());
-  addEventListener("pagehide", () => events.close());
+  };
+  const looking = setInterval(look, LOOK_MS);
+  look();
 })();
