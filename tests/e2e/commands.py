@@ -23,6 +23,7 @@ from tests.e2e.forks import Forked, Forks
 
 ROOT = Path(__file__).parents[2]
 SECRET = "a secret for the end-to-end tests"
+MODELS = json.dumps([{"match": "*", "context_window": 8_000}])
 START_SECONDS = 120.0
 """How long a command may take to start or to end: a bound for one that hangs, on a machine that is busy."""
 

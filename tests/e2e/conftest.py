@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.http.loopback import RunningServer
 from lab.simulator import Simulator
 from tests.e2e import commands, running
+from tests.e2e.commands import Serving
 from tests.e2e.forks import Forks
 from tests.e2e.running import WINDOW, StartSteno, Steno
 from tests.e2e.scripted import ScriptedProvider
 
 TABLES = Path(__file__).parents[2] / ".tables"
 """Where Steno finds its tokenizer tables too: both count alike."""
+Serve = Callable[..., Serving]
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _forks() -> Iterator[None]:
     """What `commands` starts need not import everything anew."""
-    commands.forks = Forks(commands.environment({}), commands.ROOT)
+    started = commands.forks = Forks(commands.environment({}), commands.ROOT)
     yield
-    commands.forks.close()
+    started.close()
     commands.forks = None
 
 
@@ -40,6 +43,24 @@ def provider(simulator: Simulator) -> Iterator[RunningServer]:
     """The running simulator."""
     with simulator.serve() as server:
         yield server
+
+
+@pytest.fixture
+def serve(tmp_path: Path, provider: RunningServer) -> Iterator[Serve]:
+    """Starts `steno serve` before the simulator, each time in an empty folder if it is called more than once."""
+    started: list[Serving] = []
+
+    def start(*arguments: str, folder: Path = tmp_path, **options: Any) -> Serving:
+        if started and folder == tmp_path:
+            folder = tmp_path / f"process{len(started)}"
+        folder.mkdir(exist_ok=True)
+        options = {"STENO_MODELS": commands.MODELS, **options}
+        started.append(commands.serve(["--upstream", f"{provider.url}/v1", *arguments], folder, **options))
+        return started[-1]
+
+    yield start
+    for serving in started:
+        serving.kill()
 
 
 @pytest.fixture

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-from app.http.loopback import RunningServer
-from lab.simulator import Simulator
-from tests.e2e.crowds import replicas as processes
-from tests.e2e.crowds import send_crowd
-from tests.e2e.running import StartSteno, Steno
-from tests.e2e.test_scenarios import LONG, RULES
+import httpx2
 
-MESSAGES: Any = [RULES, *LONG, {"role": "user", "content": "Which one was that?"}]
+from lab.simulator import Simulator
+from tests.e2e.commands import SECRET
+from tests.e2e.conftest import Serve
+from tests.e2e.histories import MODEL, chat, long_history
+from tests.e2e.running import StartSteno, Steno
+
+CROWD = 200
+HEADERS = {"authorization": "Bearer sk-test", "content-type": "application/json"}
 
 
 def test_a_stream_that_waits_for_somebody_elses_summary_is_kept_alive(
@@ -25,7 +29,7 @@ def test_a_stream_that_waits_for_somebody_elses_summary_is_kept_alive(
 
     def beats(replica: Steno) -> int:
         client = replica.sdk(timeout=3.0)  # Between two pieces: shorter than the summary takes.
-        chunks: Any = client.chat.completions.create(model="gpt-4o", messages=MESSAGES, stream=True)
+        chunks: Any = client.chat.completions.create(model=MODEL, messages=long_history(), stream=True)
         return sum(not hasattr(chunk, "compaction") and chunk.choices[0].delta.to_dict() == {} for chunk in chunks)
 
     with ThreadPoolExecutor(4) as pool:
@@ -34,13 +38,24 @@ def test_a_stream_that_waits_for_somebody_elses_summary_is_kept_alive(
     assert len(simulator.summaries) == 1
 
 
+async def ask_all(urls: Sequence[str]) -> Counter[str]:
+    """The statuses of the context."""
+    limits = httpx2.Limits(max_connections=None)
+    async with httpx2.AsyncClient(headers=HEADERS, timeout=120.0, limits=limits) as client:
+        asked = (
+            client.post(f"{urls[number % len(urls)]}/v1/chat/completions", content=chat(long_history()))
+            for number in range(CROWD)
+        )
+        return Counter(answered.headers["x-context-status"] for answered in await asyncio.gather(*asked))
+
+
 def test_a_crowd_over_four_processes_pays_for_one_summary(
-    simulator: Simulator, provider: RunningServer, tmp_path: Path, postgres_url: str
+    simulator: Simulator, serve: Serve, postgres_url: str
 ) -> None:
     """Nobody makes a second one."""
-    # A generous bound for the database: how busy the machine is is not what this is about.
-    with processes(4, postgres_url, provider.url, tmp_path, STENO_STORAGE__TIMEOUT_SECONDS="10") as servings:
-        seen = send_crowd(simulator, servings, 200, summary_seconds=4.0)
-    assert seen.statuses == {"summarized": 200}
-    assert seen.summaries == 1
+    options = {"DATABASE_URL": postgres_url, "STENO_SECRET": SECRET, "STENO_STORAGE__TIMEOUT_SECONDS": "10"}
+    urls = [serve(**options).url for _ in range(4)]
+    simulator.summary_default = type(simulator.summary_default)(delay=4.0)
+    assert asyncio.run(ask_all(urls)) == {"summarized": CROWD}
+    assert len(simulator.summaries) == 1
     assert len({record.body for record in simulator.chats}) == 1

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import httpx2
-import pytest
 
 from app.http.loopback import RunningServer
 from lab.commands import demo
@@ -51,11 +50,3 @@ def test_the_demo_keeps_messages(provider: RunningServer) -> None:
     with demo._steno(f"{provider.url}/v1", demo.MODEL, demo.WINDOW) as url:
         refused = httpx2.get(f"{url}/context/conversations/a/messages").json()["error"]
         assert refused["code"] == "conversation_not_found"
-
-
-@pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
-def test_demo_is_in_colours_unless_the_environment_says_otherwise(
-    tmp_path: Path, no_color: str, coloured: bool
-) -> None:
-    ended = commands.on_terminal("stdout", ["demo"], tmp_path, NO_COLOR=no_color)
-    assert ("\x1b[" in ended.stdout) is coloured

@@ -89,7 +89,7 @@ async def test_a_healthy_set_up_has_nothing_to_say(doctor: Examine, provider: Ru
     report = await doctor(models=ALL_8K)
     assert report.healthy
     assert report.text.startswith(f"Steno {__version__} starts and works (problems: 0, warnings: 0)\n")
-    assert report.finding("upstream") == f"ok upstream {provider.url}/v1: reachable, lists 9 models"
+    assert report.finding("upstream").startswith(f"ok upstream {provider.url}/v1: reachable, lists ")
     assert report.finding("tokenizer tables") == "ok tokenizer tables: found and verified"
     assert f"schema {NEWEST}" in report.finding("database")
 

@@ -9,7 +9,6 @@ import pytest
 
 from app.http.upstream import Pool
 from lab.simulator import Simulator
-from tests.e2e import commands
 from tests.e2e.histories import chat, long_history
 from tests.e2e.raw import Answer, get, post, request_bytes, send
 from tests.e2e.running import StartSteno, Steno
@@ -75,21 +74,3 @@ def test_hops_that_are_made_up_only_hurt_who_made_them_up(
     assert post(url, chat(), b"steno-hops: " + b"x" * 5_000).status == 200
     assert scripted.requests[-1].all(b"steno-hops") == [own]
     assert post(url, chat()).status == 200
-
-
-# At the start
-
-
-def test_serve_does_not_start_before_itself(tmp_path: Any) -> None:
-    ended = commands.run(
-        ["serve", "--port", "8099", "--upstream", "http://localhost:8099/v1"],
-        tmp_path,
-        commands.ROOT,
-        DATABASE_URL="memory",
-    )
-    assert ended.returncode == 1
-    [line] = ended.stderr.splitlines()
-    assert (
-        line
-        == "steno: upstream.base_url is Steno's own address (127.0.0.1:8099). Make it the provider's address, such as https://api.openai.com/v1."
-    )

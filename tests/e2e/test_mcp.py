@@ -14,6 +14,7 @@ import httpx2
 import pytest
 
 from app.api.mcp import NOT_INSTALLED
+from app.settings.checks import install_command
 from app.store.write_behind import PAUSE_SECONDS
 from tests.e2e import commands
 from tests.e2e.histories import chat, long_history, said, used
@@ -292,5 +293,5 @@ def test_without_the_extra_one_line_says_how_to_get_it(steno: StartSteno, monkey
     assert (ended.returncode, ended.stdout, ended.stderr) == (
         1,
         "",
-        f"steno: This needs the extra `mcp`: pip install '{commands.ROOT}[mcp]'.\n",
+        f"steno: This needs the extra `mcp`: {install_command('mcp')}.\n",
     )

@@ -16,7 +16,7 @@ from tests.e2e.thinkers import Thinker, script_calls, turn
 
 WIDE = 200_000
 """Tokens of the provider's window, so that nothing is refused for its size where nothing is compacted."""
-TURNS = 32
+TURNS = 3
 
 
 @pytest.fixture
@@ -37,13 +37,13 @@ async def play(thinkers: Sequence[Thinker], url: str, turns: int) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("busy", [False, True], ids=["compacted between turns", "compacted in mid-turn"])
-def test_no_thinking_is_refused_to_a_client(simulator: Simulator, steno: StartSteno, busy: bool) -> None:
-    """Half of the clients go back now and then, or have a turn without thinking or without compaction."""
+def test_no_thinking_is_refused_to_a_client(simulator: Simulator, steno: StartSteno) -> None:
+    """Most compactions come in mid-turn. One client goes back now and then, or has a turn without thinking or without
+    compaction."""
     thinkers = [
-        Thinker(n, Random(n), streams=n % 2 == 1, adaptive=n % 3 == 0, busy=busy, capricious=n > 2) for n in range(1, 5)
+        Thinker(n, Random(n), streams=n % 2 == 1, adaptive=n % 3 == 0, busy=True, capricious=n > 2) for n in (2, 3)
     ]
-    asyncio.run(play(thinkers, steno().url, 5 if busy else TURNS))
+    asyncio.run(play(thinkers, steno().url, TURNS))
     assert [thinker.refusals for thinker in thinkers if thinker.refusals] == []
     assert sum(thinker.compactions for thinker in thinkers) >= len(thinkers)
     second_tries = sum(record.status != 200 for record in simulator.chats)

@@ -7,7 +7,7 @@ import re
 import signal
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ from app.http.loopback import RunningServer
 from app.inspector.session import COOKIE, OPERATORS_COOKIE
 from tests.databases import database_on
 from tests.e2e import commands
-from tests.e2e.commands import SECRET, Serving
+from tests.e2e.commands import MODELS, SECRET, Serving
+from tests.e2e.conftest import Serve
 from tests.e2e.histories import chat, turns
-from tests.e2e.test_serve import MODELS, refused
+from tests.e2e.test_serve import refused
 from tests.e2e.test_workers import workers_of
 
 KEY = "sk-somebody"
@@ -30,8 +31,6 @@ PASSWORD = "the operator's password"
 ELSEWHERE = {"x-forwarded-for": "203.0.113.7"}
 JSON = {"content-type": "application/json"}
 OPERATORS = ("/metrics", "/docs", "/openapi.json")
-
-Serve = Callable[..., Serving]
 
 
 @pytest.fixture

@@ -9,18 +9,15 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
 
-from app.http.loopback import RunningServer
 from lab.simulator import Simulator
 from tests.databases import SMALL_POOL
-from tests.e2e import commands
-from tests.e2e.commands import Serving, until
-from tests.e2e.crowds import MODELS
+from tests.e2e.commands import until
+from tests.e2e.conftest import Serve
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno, Steno
@@ -146,18 +143,10 @@ def test_a_crowd_before_connections_that_are_all_in_use_is_answered_without_the_
 # Full
 
 
-@pytest.fixture
-def process(provider: RunningServer, tmp_path: Path) -> Iterator[Serving]:
-    """`steno serve` on a SQLite file."""
-    options = {"STENO_MODELS": MODELS, "STENO_UPSTREAM__DISCOVER_WINDOWS": "false"}
-    serving = commands.serve(["--upstream", f"{provider.url}/v1"], tmp_path, commands.ROOT, **options)
-    yield serving
-    serving.kill()
-
-
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits another process's files, as Linux can")
-def test_a_full_disk_costs_no_request(process: Serving) -> None:
+def test_a_full_disk_costs_no_request(serve: Serve) -> None:
     """What was stored before is still read. Only writing fails, for as long as the disk is full."""
+    process = serve(STENO_UPSTREAM__DISCOVER_WINDOWS="false")
     assert told(ask(process.url, soft(1))) == (["summarized", "user_words"], None)
     until(lambda: _conversations(process.url) == 1)
     _, most = resource.prlimit(process.process.pid, resource.RLIMIT_FSIZE)

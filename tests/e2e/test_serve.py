@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -22,31 +20,13 @@ from app.http.loopback import RunningServer
 from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import SECRET, Serving, until
+from tests.e2e.conftest import Serve
 from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns
 from tests.faults.proxy import FaultProxy
 from tests.release_0_1 import make_release_0_1
 
-Serve = Callable[..., Serving]
-
-MODELS = json.dumps([{"match": "*", "context_window": 8_000}])
 CONNECTED = """select 1 from pg_stat_activity
     where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'"""
-
-
-@pytest.fixture
-def serve(tmp_path: Path, provider: RunningServer) -> Iterator[Serve]:
-    """Starts Steno before the simulator, on a SQLite file in an empty directory."""
-    running: list[Serving] = []
-
-    def start(*arguments: str, **options: Any) -> Serving:
-        options = {"STENO_MODELS": MODELS, **options}
-        serving = commands.serve(["--upstream", f"{provider.url}/v1", *arguments], tmp_path, **options)
-        running.append(serving)
-        return serving
-
-    yield start
-    for serving in running:
-        serving.kill()
 
 
 def refused(folder: Path, *arguments: str, **variables: str) -> str:
@@ -111,7 +91,7 @@ def test_a_stop_lets_an_open_stream_end(serve: Serve, simulator: Simulator) -> N
     serving = serve()
     simulator.next_chat(words=30, chunk_delay=0.05)
     url, headers = f"{serving.url}/v1/chat/completions", {"content-type": "application/json"}
-    with httpx2.stream("POST", url, content=chat(stream=True), headers=headers) as stream:
+    with httpx2.stream("POST", url, content=chat(stream=True), headers=headers, timeout=60) as stream:
         lines = stream.iter_lines()
         next(lines)
         serving.terminate()

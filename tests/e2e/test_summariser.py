@@ -1,4 +1,4 @@
-"""The summariser's call over real sockets: its bounds in bytes and seconds, and what a model may think."""
+"""The summariser's call over real sockets: its bounds in bytes and seconds, what a model may think, and its cache."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.http.upstream import Upstream
 from lab.simulator import Fault, Model, Simulator
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import chat, turns
-from tests.e2e.raw import post
+from tests.e2e.raw import get, post
 from tests.e2e.running import StartSteno
 from tests.e2e.scripted import ScriptedProvider
 
@@ -81,3 +81,18 @@ def test_a_reasoning_model_may_think_on_top_of_its_summary(
         assert answered.header("x-context-status") == "summarized"
         caps.append(simulator.summaries[-1].payload["max_completion_tokens"])
     assert caps[1] - caps[0] == 2_000
+
+
+def test_a_summary_of_the_conversations_own_model_rides_the_cached_prompt(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    proxy = steno(compaction={"background": {"enabled": False}})
+    # Over the trigger with the last one.
+    answers = [post(proxy.url, chat(turns(number), conversation_id="c-1")) for number in range(11, 14)]
+    assert answers[-1].header("x-context-status") == "summarized"
+    [summary] = simulator.summaries
+    assert summary.usage is not None
+    prompt, cached = summary.usage["prompt_tokens"], summary.usage["prompt_tokens_details"]["cached_tokens"]
+    assert cached > 0.8 * prompt
+    told = get(proxy.url, "/context/usage").json["totals"]["summary"]
+    assert (told["prompt"], told["cached"], told["cached_share"]) == (prompt, cached, round(cached / prompt, 4))

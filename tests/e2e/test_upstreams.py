@@ -50,8 +50,8 @@ def test_the_doctor_asks_each_upstream_with_its_own_key_and_no_other(
         OPENAI_API_KEY=DEFAULT_KEY,
     )
     assert report.returncode == 0
-    assert f"ok       upstream {provider.url}/v1: reachable, lists 9 models" in report.stdout
-    assert f"ok       upstream keyed {address}: reachable, lists 9 models" in report.stdout
+    assert f"ok       upstream {provider.url}/v1: reachable, lists " in report.stdout
+    assert f"ok       upstream keyed {address}: reachable, lists " in report.stdout
     assert f"ok       upstream bare {address}: reachable; without a key it does not list its models" in report.stdout
     assert "ok       windows keyed (provider): claude-haiku-4-5 8,000" in report.stdout
     assert "* upstreams = 2 entries   (STENO_UPSTREAMS)" in report.stdout

@@ -8,7 +8,7 @@ import re
 import signal
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -20,15 +20,14 @@ import pytest
 from app.http.loopback import RunningServer
 from lab.simulator import Simulator
 from tests.e2e import commands
-from tests.e2e.commands import SECRET, Serving, until
+from tests.e2e.commands import MODELS, SECRET, Serving, until
+from tests.e2e.conftest import Serve
 from tests.e2e.histories import HELLO, chat, long_history
-from tests.e2e.test_serve import MODELS, refused
+from tests.e2e.test_serve import refused
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="it looks at processes as Linux shows them"),
 ]
-
-Serve = Callable[..., Serving]
 
 KEY = {"authorization": "Bearer sk-test", "content-type": "application/json"}
 CHAT = "/v1/chat/completions"
@@ -190,7 +189,7 @@ def test_a_killed_worker_is_replaced_and_streams_of_the_others_go_on(
     serving = serve()
     (killed, broken), (other, whole) = talkers.each(serving).items()
     for _ in range(2):
-        simulator.next_chat(**{**WORDS, "words": 90})  # Long enough not to end before the worker is killed.
+        simulator.next_chat(**{**WORDS, "words": 300})  # Long enough not to end before the worker is killed.
     answers = {talker: talker.post(chat(HELLO, stream=True)) for talker in (broken, whole)}
     for answer in answers.values():
         assert answer.readline().startswith(b"data: ")

@@ -5,9 +5,10 @@ from tests.e2e.conftest import (
     before_scripted,
     provider,
     scripted,
+    serve,
     simulator,
     start_steno,
     steno,
 )
 
-__all__ = ["_forks", "before_scripted", "provider", "scripted", "simulator", "start_steno", "steno"]
+__all__ = ["_forks", "before_scripted", "provider", "scripted", "serve", "simulator", "start_steno", "steno"]

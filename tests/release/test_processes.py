@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,16 @@ import httpx2
 import pytest
 from sqlalchemy import select
 
-from app.http.loopback import RunningServer
 from app.store import Store
 from app.store.tables import conversations, histories, leases, now_ms, summary_chunks
 from lab.simulator import Simulator
 from tests.e2e import commands
-from tests.e2e.commands import ROOT, SECRET, Serving
-from tests.e2e.crowds import MODELS
+from tests.e2e.commands import ROOT, SECRET
+from tests.e2e.conftest import Serve
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno
 from tests.release.handicapped import STEPS, WAITS
-
-Serve = Callable[..., Serving]
 
 LONG = long_history()
 TTL_SECONDS = 15.0
@@ -33,21 +31,9 @@ KEY = {"authorization": "Bearer sk-test"}
 
 
 @pytest.fixture
-def serve(provider: RunningServer, tmp_path: Path) -> Iterator[Serve]:
-    """Starts processes before the simulator; they share a secret, and whatever database they are given."""
-    running: list[Serving] = []
-
-    def start(checkout: Path = ROOT, module: str = "app.cli.main", **variables: str) -> Serving:
-        folder = tmp_path / f"process{len(running)}"
-        folder.mkdir()
-        usual = {"STENO_SECRET": SECRET, "STENO_MODELS": MODELS, "STENO_UPSTREAM__DISCOVER_WINDOWS": "false"}
-        to_provider = ["--upstream", f"{provider.url}/v1"]
-        running.append(commands.serve(to_provider, folder, checkout, module, **(usual | variables)))
-        return running[-1]
-
-    yield start
-    for serving in running:
-        serving.kill()
+def serve(serve: Serve) -> Serve:
+    """They share a secret, and whatever database they are given."""
+    return partial(serve, STENO_SECRET=SECRET, STENO_UPSTREAM__DISCOVER_WINDOWS="false")
 
 
 def ask(url: str, messages: list[Any]) -> Answer:
