@@ -14,11 +14,11 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 43_866,
+    "app": 43_837,
     "app/cli": 2_643,
     "app/compaction": 10_075,
     "app/conversation": 1_961,
-    "app/http": 2_940,
+    "app/http": 2_911,
     "app/inspector": 2_383,
     "app/providers": 1_796,
     "app/proxy": 2_973,
@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 2_117,
     "app/formats": 6_557,
-    "tests": 58_950,
+    "tests": 58_941,
     "lab": 10_210,
 }
 """Lines of Python by folder, at most."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import unquote_to_bytes
 
@@ -42,9 +42,6 @@ MOST_HOPS = 16
 of them."""
 
 ANY = "*"
-MOST_NAMES = 100
-LONGEST_NAME = 300
-"""Bytes of a name that is remembered, with its port."""
 
 NOT_IN_PUBLIC_DNS = (
     ".localhost",  # RFC 6761, and always this machine
@@ -158,8 +155,6 @@ class HostPolicy:
     """Names allowed by the settings; `.example.com` is that name and all below it, `*` any."""
     origins: Sequence[str] = ()
     """Pages allowed by the settings, in lower case; `*` is any."""
-    _allowed: dict[bytes, str] = field(default_factory=dict, init=False, compare=False)
-    """Names that were found to be allowed: nearly all requests ask for the same few."""
 
     def check_host(self, headers: Headers, target_authority: bytes | None, http_version: str) -> str | None:
         """Check the host that was asked for, with its port. Raises `InvalidRequest` or `HostNotAllowed`.
@@ -185,8 +180,14 @@ class HostPolicy:
         """
         sent = [value for name, value in headers if name == b"origin"]
         if not sent:
-            if value_of(headers, b"sec-fetch-site") == "cross-site" and ANY not in self.origins:
-                self._check_navigation(headers)
+            is_cross_site = value_of(headers, b"sec-fetch-site") == "cross-site" and ANY not in self.origins
+            # Only a link that somebody follows comes from another site without its page's name.
+            if is_cross_site and value_of(headers, b"sec-fetch-dest") != "document":
+                raise OriginNotAllowed(
+                    "A page of another site may not have this loaded. If it is yours, let it fetch it, and add its"
+                    " origin to server.allowed_origins.",
+                    "sec-fetch-site",
+                )
             return None
         origin = sent[0].decode("latin-1")
         if len(sent) > 1 or not (self._is_listed(origin, host) or (not stored and _is_of_this_machine(origin))):
@@ -198,13 +199,6 @@ class HostPolicy:
         return sent[0]
 
     def _check_name(self, authority: bytes) -> str:
-        if (given := self._allowed.get(authority)) is None:
-            given = self._read_name(authority)
-            if len(self._allowed) < MOST_NAMES and len(authority) <= LONGEST_NAME:
-                self._allowed[authority] = given
-        return given
-
-    def _read_name(self, authority: bytes) -> str:
         found = _AUTHORITY.fullmatch(given := authority.decode("latin-1"))
         if found is None or not _is_whole(found["name"]):
             raise InvalidRequest(f"The host {shown(authority)!r} is none.", "host")
@@ -216,14 +210,6 @@ class HostPolicy:
                 "host",
             )
         return given
-
-    def _check_navigation(self, headers: Headers) -> None:
-        if value_of(headers, b"sec-fetch-dest") != "document":
-            raise OriginNotAllowed(
-                "A page of another site may not have this loaded. If it is yours, let it fetch it, and add its origin"
-                " to server.allowed_origins.",
-                "sec-fetch-site",
-            )
 
     def _is_listed(self, origin: str, host: str | None) -> bool:
         """True if the page is one of those in the settings, or of Steno itself."""

@@ -142,7 +142,7 @@ class Cycle(RequestResponseCycle):
 
     def _head(self, status: int, headers: Headers) -> bytes:
         """Begin the answer with headers whose names are lower case."""
-        lines, closes = written(headers, [name for name, _ in headers]), False
+        lines, closes = written(headers), False
         self.response_started, self.waiting_for_100_continue = True, False
         self._is_bodiless = self.scope["method"] == "HEAD"
         for name, value in headers:

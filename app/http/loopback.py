@@ -6,7 +6,6 @@ import asyncio
 import socket
 import threading
 import time
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import uvicorn
@@ -50,9 +49,7 @@ class RunningServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _run(self) -> None:
