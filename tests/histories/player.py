@@ -25,7 +25,7 @@ from tests.histories.talks import WINDOWS, Talk, Traits, talk_of
 from tests.histories.wires import NAMES, WIRES, Asked, Client, Json
 
 TABLES = Path(__file__).parents[2] / ".tables"
-BASES = {"chat_completions": "gpt-4o", "messages": "claude-opus-5", "responses": "gpt-4o"}
+BASES = {"chat_completions": "gpt-4o", "messages": "claude-opus-5", "responses": "gpt-4o", "gemini": "gemini-2.5-flash"}
 THINKING = {"messages": "claude-bind", "responses": "gpt-think"}
 STRICT = "strict-"
 """What the names of models begin with that refuse two messages of the user in a row."""
@@ -100,7 +100,8 @@ def stage() -> Iterator[Stage]:
                         "base_url": f"{second.url}/v1",
                         "models": [f"{STRICT}*"],
                         "discover_windows": False,
-                    }
+                    },
+                    "google": {"base_url": first.url, "models": ["gemini-*"], "discover_windows": False},
                 },
             },
         )
@@ -178,13 +179,17 @@ class _Player:
         """Why there is no answer; empty where there is one."""
         traits, wire = self.talk.traits, self._wire
         stream = bool(self.number % 2)
-        body = {"model": model_of(traits), **wire.beside(), wire.member: [s.element for s in asked.history]}
-        if stream:
-            body["stream"] = True
+        body = {**wire.beside(), wire.member: [s.element for s in asked.history]}
+        path = wire.path
+        if traits.format == "gemini":
+            method = "streamGenerateContent?alt=sse" if stream else "generateContent"
+            path = path.format(model=model_of(traits), method=method)
+        else:
+            body |= {"model": model_of(traits)} | ({"stream": True} if stream else {})
         headers = {"content-type": "application/json", "x-context-preset": traits.preset, **wire.headers(self.key)}
         if traits.style == "thinking":
             headers[WISH] = str(asked.calls)
-        answer = self.client.post(f"{self.on.url}{wire.path}", content=json.dumps(body).encode(), headers=headers)
+        answer = self.client.post(f"{self.on.url}{path}", content=json.dumps(body).encode(), headers=headers)
         if answer.status_code != 200:
             return f"{answer.status_code} {answer.text[:300]}"
         self.statuses[answer.headers.get("x-context-status", "")] += 1

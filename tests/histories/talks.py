@@ -21,7 +21,7 @@ import yaml
 from app.settings.presets import PRESET_NAMES
 from lab.replay.stage import MAY_REFUSE
 
-FORMATS = ("chat_completions", "messages", "responses")
+FORMATS = ("chat_completions", "messages", "responses", "gemini")
 WINDOWS = (4_000, 8_000, 16_000)
 MOST_REQUESTS = 14
 MOST_WINDOWS = 4
@@ -138,11 +138,12 @@ def traits_of(seed: int, number: int) -> Traits:
             "chat_completions": ["tools"] * 6 + protocols,
             "messages": ["tools"] * 7 + ["thinking"] * 6 + protocols,
             "responses": ["tools"] * 5 + ["thinking"] * 4 + ["items"] * 4 + protocols,
+            "gemini": ["tools"] * 6 + protocols,
         }[format_]
     )
     window = random.choice(WINDOWS)
     share = random.choice([0, 0, 0, 0, 0, 0.4, 1, 4])
-    strict = style not in ("thinking", "items") and random.random() < 0.15
+    strict = format_ != "gemini" and style not in ("thinking", "items") and random.random() < 0.15
     return Traits(
         number=number,
         format=format_,

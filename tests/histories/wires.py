@@ -355,8 +355,66 @@ class Responses:
         return answer
 
 
+@dataclass(frozen=True, slots=True)
+class Gemini:
+    traits: Traits
+    path = "/v1beta/models/{model}:{method}"
+    member = "contents"
+
+    def beside(self) -> Json:
+        functions = [{"name": name, "description": name, "parameters": _SCHEMA} for name in NAMES]
+        return {
+            "systemInstruction": {"parts": [{"text": f"You are agent {self.traits.number}."}]},
+            "generationConfig": {"maxOutputTokens": self.traits.output},
+            **({"tools": [{"functionDeclarations": functions}]} if self.traits.style == "tools" else {}),
+        }
+
+    def headers(self, key: str) -> dict[str, str]:
+        return {"x-goog-api-key": key}
+
+    def opening(self) -> list[Said]:
+        return []
+
+    def asked(self, turn: Turn) -> list[Said]:
+        before = [text for _, text in turn.blocks] + ([turn.reminder] if turn.reminder else [])
+        parts: list[Json] = [{"text": text} for text in [*before, turn.question]]
+        if turn.picture:
+            parts.append({"inlineData": {"mimeType": "image/png", "data": PIXEL}})
+        return [Said({"role": "user", "parts": parts}, ((turn.mark, ""),))]
+
+    def called(self, step: Step) -> list[Said]:
+        said = [{"text": step.said}] if step.said else []
+        calls = [{"functionCall": {"id": c.id, "name": c.name, "args": c.arguments}} for c in step.calls]
+        return [Said({"role": "model", "parts": [*said, *calls]}, _mark(step.said))]
+
+    def came(self, step: Step, ids: Sequence[str]) -> list[Said]:
+        if step.told:
+            parts = [{"text": text} for text in step.told]
+            return [Said({"role": "user", "parts": parts}, ((step.mark, ""),), is_result_text=True)]
+        results = [
+            {"id": ids[place], "name": step.calls[place].name, "response": {"output": step.results[place].text}}
+            for place in step.order
+        ]
+        texts = [{"text": text} for text in (step.reminder, step.interjected) if text]
+        marks = ((step.results[place].mark, ids[place]) for place in step.order)
+        parts = [*({"functionResponse": result} for result in results), *texts]
+        return [Said({"role": "user", "parts": parts}, (*marks, *_mark(step.interjected)))]
+
+    def answered(self, turn: Turn) -> list[Said]:
+        return [Said({"role": "model", "parts": [{"text": turn.answer}]}, _mark(turn.answer))]
+
+    def taken(self, answer: Mapping[str, Any]) -> tuple[list[Said], list[str]]:
+        raise NotImplementedError(f"Nothing in these talks is bound to what was answered: {answer}")
+
+    def whole(self, stream: str) -> Json:
+        frames = [json.loads(line.removeprefix("data: ")) for line in stream.splitlines() if line]
+        assert "finishReason" in frames[-1]["candidates"][0], stream[-500:]
+        return {}
+
+
 WIRES: Mapping[str, Callable[[Traits], Wire]] = {
     "chat_completions": ChatCompletions,
     "messages": Messages,
     "responses": Responses,
+    "gemini": Gemini,
 }

@@ -1,4 +1,4 @@
-"""Hostile histories in three formats through every preset: nothing is refused, nothing is lost, and no tool's words
+"""Hostile histories in four formats through every preset: nothing is refused, nothing is lost, and no tool's words
 become the user's. A few in every run; `make histories` plays as many as it is told."""
 
 from __future__ import annotations
