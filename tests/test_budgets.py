@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 2_117,
     "app/formats": 6_557,
-    "tests": 58_941,
+    "tests": 58_964,
     "lab": 10_210,
 }
 """Lines of Python by folder, at most."""

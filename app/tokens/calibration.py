@@ -1,7 +1,7 @@
 """Calibration: the provider's count, learnt as a line over the estimate: reported = offset + ratio x estimate.
 
 The line misses the latest samples least, relative to their size, and lies closest to the prior of the model's family.
-docs/calibration.md gives the method and the source of the numbers.
+docs/estimates.md#calibration gives the method and the source of the numbers.
 """
 
 from __future__ import annotations

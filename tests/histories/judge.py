@@ -19,7 +19,9 @@ from tests.histories.talks import SENTENCES, Traits, without_halves
 from tests.histories.wires import Asked, Json, Said
 
 MARK = re.compile(r"\b(?:mk\d+x\d+z|w\d+)\b")
-OVER_THE_WINDOW = re.compile(r"context length|context window|prompt is too long|exceed context limit|maximum number of tokens")
+OVER_THE_WINDOW = re.compile(
+    r"context length|context window|prompt is too long|exceed context limit|maximum number of tokens"
+)
 CLEARED = "[Old tool result content cleared]"
 SHORTENED = " characters in all, "
 """Part of the note that stands in a result of which only a part is shown, or whose text another result repeats."""

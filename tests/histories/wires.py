@@ -389,15 +389,15 @@ class Gemini:
 
     def came(self, step: Step, ids: Sequence[str]) -> list[Said]:
         if step.told:
-            parts = [{"text": text} for text in step.told]
-            return [Said({"role": "user", "parts": parts}, ((step.mark, ""),), is_result_text=True)]
+            told = [{"text": text} for text in step.told]
+            return [Said({"role": "user", "parts": told}, ((step.mark, ""),), is_result_text=True)]
         results = [
             {"id": ids[place], "name": step.calls[place].name, "response": {"output": step.results[place].text}}
             for place in step.order
         ]
         texts = [{"text": text} for text in (step.reminder, step.interjected) if text]
         marks = ((step.results[place].mark, ids[place]) for place in step.order)
-        parts = [*({"functionResponse": result} for result in results), *texts]
+        parts: list[Json] = [*({"functionResponse": result} for result in results), *texts]
         return [Said({"role": "user", "parts": parts}, (*marks, *_mark(step.interjected)))]
 
     def answered(self, turn: Turn) -> list[Said]:

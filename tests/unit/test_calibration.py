@@ -260,7 +260,7 @@ def test_properties_a_provider_that_counts_along_a_line_is_predicted_among_what_
 
 
 def cost(line: Line, prior: Prior, samples: Sequence[Sample]) -> float:
-    """As docs/calibration.md has it."""
+    """As docs/estimates.md#calibration has it."""
     weights = [min(1.0, s.estimate / 2_000) for s in samples]
     misfit = 0.0
     for s, weight in zip(samples, weights, strict=True):
