@@ -202,12 +202,8 @@ router = APIRouter(prefix="/context", tags=["compactions"])
 async def compact(request: Request, services: TheServices, tenant: Tenant, body: Body) -> Response:
     """Makes the payload that Steno would send for this request; its `format` is chat_completions unless it says
     otherwise. Summaries are made and kept; the model is asked nothing."""
-    record: RequestRecord = request.scope[REQUEST]
-    format_ = await format_of(services, tenant, body)
-    caller = Caller(tenant, request.scope["headers"], format_, target=_target(request, format_))
-    with readable(format_):
-        chat = await parse_request(services, await split_body(services, caller, body), caller, record.request_id)
-    decision = await _prepare(services, chat, record)
+    chat = await parsed(request, services, tenant, body)
+    decision = await _prepare(services, chat, request.scope[REQUEST])
     return _answer(await chat.beside(services.work.do, lambda: _compaction(chat, decision)))
 
 
@@ -232,10 +228,9 @@ async def compact_conversation(
     caller = Caller(tenant, headers, asked.format, target=_target(request, asked.format))
     with readable(asked.format):
         chat = await parse_request(services, asked.wire, caller, record.request_id)
+    # A summary of messages that are not stored as they were sent would fit no request.
     if asked.head not in (None, chat.conversation.chain.digests[-1]):
-        raise InvalidRequest(
-            NOT_KEPT, "messages"
-        )  # Their summary would fit no request: they are not as they were sent.
+        raise InvalidRequest(NOT_KEPT, "messages")
     await count_messages(services, tenant, chat.conversation, chat.prompt)
     held = await _chunks(services, chat)
     through = None
@@ -272,10 +267,20 @@ async def _up_to(services: Services, chat: ChatRequest, record: RequestRecord, p
     return decision, chat.covered(decision)
 
 
+async def parsed(
+    request: Request, services: Services, tenant: str, body: bytes, *, remember: bool = True
+) -> ChatRequest:
+    """Request of the format that its member `format` names. Raises `InvalidRequest`."""
+    format_ = await format_of(services, tenant, body)
+    caller = Caller(tenant, request.scope["headers"], format_, target=_target(request, format_))
+    with readable(format_):
+        wire = await split_body(services, caller, body)
+        return await parse_request(services, wire, caller, request.scope[REQUEST].request_id, remember=remember)
+
+
 def _target(request: Request, format_: WireFormat) -> bytes:
     """Target that a request of the format would be posted to, with this request's query: a key may stand in it."""
-    query: bytes = request.scope["query_string"]
-    return format_.path + b"?" + query
+    return format_.path + b"?" + bytes(request.scope["query_string"])
 
 
 def _threshold(chat: ChatRequest, chunks: Iterable[SummaryChunk]) -> int:

@@ -11,14 +11,14 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import httpx2
 import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Struct
 from starlette.types import Message, Receive, Scope, Send
 
 from app import __version__
@@ -32,12 +32,10 @@ from app.errors import UnknownPath
 from app.formats.format import WireFormat
 from app.http.asgi import read_body
 
-T = TypeVar("T")
-
 BODY_BYTES = 1_000_000
 ANSWER_SECONDS = 20.0
 MOST_WORDS, LEAST_WORD = 6, 3
-"""Words that are looked for one by one where no summary holds the query, the longest first, and their characters."""
+"""Number of words that are looked for one by one where no summary holds the query, and the least length of one."""
 PASSAGE, BEFORE = 800, 200
 """Characters of a passage, and of it before the word that was found."""
 ROOM = 30_000
@@ -97,20 +95,10 @@ class Summary(Struct, forbid_unknown_fields=True):
     conversation_id: Id
 
 
-class FoundMessage(Struct, frozen=True):
-    index: int
-    kind: str
-    format: str
-    sent: Raw
-
-
-class Listed(Struct, Generic[T], frozen=True):
-    data: list[T]
+class Page(Struct, frozen=True):
+    data: list[dict[str, Any]]
     last_id: str | None
     has_more: bool
-
-
-Found = dict[str, Any]
 
 
 class Reader(Struct, frozen=True):
@@ -135,7 +123,7 @@ class Reader(Struct, frozen=True):
         found = await self._find(asked.query, asked.limit)
         if not found:
             words = [word for word in re.findall(r"\w+", asked.query) if len(word) >= LEAST_WORD]
-            hits, ranks = dict[str, Found](), Counter[str]()
+            hits, ranks = dict[str, dict[str, Any]](), Counter[str]()
             for word in sorted(words, key=len, reverse=True)[:MOST_WORDS] if len(words) > 1 else ():
                 by_id = {each["id"]: each for each in await self._find(word, asked.limit)}
                 hits |= by_id
@@ -146,33 +134,29 @@ class Reader(Struct, frozen=True):
             return "No summary holds it. What was said lately may not be summarised yet: read_messages has it."
         return "\n\n".join(filter(None, (OPENING, note, *(_hit(each, words) for each in found))))
 
-    async def _find(self, query: str, limit: int) -> Sequence[Found]:
-        return (await self._list("/context/search", Found, q=query, limit=limit)).data
+    async def _find(self, query: str, limit: int) -> list[dict[str, Any]]:
+        return (await self._list("/context/search", q=query, limit=limit)).data
 
     async def read(self, asked: Read) -> str:
         last = asked.first if asked.last is None else asked.last
         if not 0 <= last - asked.first < MOST_MESSAGES:
             raise Refused(f"last is first ({asked.first}) or up to {MOST_MESSAGES - 1} more; it is {last}.")
         path, limit = f"{_path(asked.conversation_id)}/messages", last - asked.first + 1
-        found = (await self._list(path, FoundMessage, after=f"msg_{asked.first - 2}", limit=limit)).data
+        found = (await self._list(path, after=f"msg_{asked.first - 2}", limit=limit)).data
         if not found:
             raise Refused("The conversation has no messages of these numbers, or they were not kept.")
-        texts = await asyncio.to_thread(lambda: [shorten(self._text(each), ROOM // len(found)) for each in found])
-        blocks = [
-            f"Message {each.index + 1}, {each.kind}:\n\n{as_block(text)}"
-            for each, text in zip(found, texts, strict=True)
-        ]
-        return "\n\n".join((OPENING, *blocks))
 
-    def _text(self, found: FoundMessage) -> str:
-        """A stored message in words; as its JSON where it cannot be read."""
-        sent = bytes(found.sent).decode()
-        message = message_in(sent, next((each for each in self.formats if each.name == found.format), None))
-        return said_in(message, None) if message else sent
+        def block(each: dict[str, Any]) -> str:
+            sent = msgspec.json.encode(each["sent"]).decode()
+            message = message_in(sent, next((known for known in self.formats if known.name == each["format"]), None))
+            text = shorten(said_in(message, None) if message else sent, ROOM // len(found))
+            return f"Message {each['index'] + 1}, {each['kind']}:\n\n{as_block(text)}"
+
+        return "\n\n".join((OPENING, *await asyncio.to_thread(lambda: [*map(block, found)])))
 
     async def list_conversations(self, asked: List) -> str:
         after = {"after": asked.after} if asked.after else {}
-        listed = await self._list("/context/conversations", Found, limit=asked.limit, **after)
+        listed = await self._list("/context/conversations", limit=asked.limit, **after)
         row = "{id}: {turns} turns, {messages} messages, {model}, {updated_at}"
         rows = [row.format(**each) for each in listed.data] + [f"after: {listed.last_id}"] * listed.has_more
         more = "`after` leads to older ones." if listed.has_more else "There are no others."
@@ -188,10 +172,10 @@ class Reader(Struct, frozen=True):
         _, _, tail = text[-LONGEST_END:].partition("\n")
         return f"{head}\n\n[Its middle is left out.]\n\n{tail}"
 
-    async def _list(self, path: str, as_: type[T], **parameters: str | int) -> Listed[T]:
+    async def _list(self, path: str, **parameters: str | int) -> Page:
         answered = await self._get(path, **parameters)
         try:
-            return msgspec.json.decode(answered.content, type=Listed[as_])  # type: ignore[valid-type] # made at run time
+            return msgspec.json.decode(answered.content, type=Page)
         except msgspec.DecodeError as error:
             where = answered.url.copy_with(query=None)
             raise Refused(f"What answers at {where} is no Steno of this release.") from error
@@ -212,7 +196,7 @@ def _path(conversation_id: str) -> str:
     return f"/context/conversations/{quote(conversation_id, safe='').replace('.', '%2E')}"
 
 
-def _hit(found: Found, words: Sequence[str]) -> str:
+def _hit(found: Mapping[str, Any], words: Sequence[str]) -> str:
     """Passage of a summary around the first of the words that it holds."""
     text = "\n".join((found["text"], *found["values"], *(said["text"] for said in found["user_words"])))
     places = [place for word in words if (place := text.lower().find(word.lower())) >= 0]

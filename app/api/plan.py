@@ -9,6 +9,7 @@ import msgspec
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
+from app.api.compact import parsed
 from app.api.dependencies import (
     STATUSES,
     Body,
@@ -16,18 +17,14 @@ from app.api.dependencies import (
     OfFormat,
     Tenant,
     TheServices,
-    format_of,
     known,
-    readable,
     request_body,
 )
 from app.compaction.fallback import StepName
 from app.compaction.verify import coverage_of
-from app.proxy.caller import Caller
-from app.proxy.exchange import REQUEST
 from app.proxy.learn import plan_of
 from app.proxy.reply import context_of
-from app.proxy.request import count_messages, parse_request, split_body
+from app.proxy.request import count_messages
 
 
 class StepOut(BaseModel):
@@ -90,17 +87,12 @@ router = APIRouter(prefix="/context", tags=["compactions"])
 async def plan(request: Request, services: TheServices, tenant: Tenant, body: Body) -> PlanOut:
     """Plans this request; its `format` is chat_completions unless it says otherwise. Nothing is sent to the provider,
     nothing is stored."""
-    format_ = await format_of(services, tenant, body)
-    caller, request_id = Caller(tenant, request.scope["headers"], format_), request.scope[REQUEST].request_id
-    with readable(format_):
-        chat = await parse_request(
-            services, await split_body(services, caller, body), caller, request_id, remember=False
-        )
+    chat = await parsed(request, services, tenant, body, remember=False)
     await count_messages(services, tenant, chat.conversation, chat.prompt)
     decision = chat.with_output_limits(await services.compactor.dry_run(chat).prepare())
     budget = chat.budget
     return PlanOut(
-        format=format_.name,
+        format=chat.format.name,
         context_status=decision.status,
         context=msgspec.to_builtins(context_of(chat, decision)),
         parts=await chat.beside(

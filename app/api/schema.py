@@ -32,6 +32,7 @@ Action = Annotated[
     str, Field(json_schema_extra={"enum": [*ACTIONS, THINKING_OFF, OUTPUT_CAPPED, TASK_BUDGET_LOWERED, "recovered"]})
 ]
 Counts = dict[str, int]
+EVENTS = ("compaction_started", "compaction_completed", "compaction_failed")
 
 
 class Tokens(TypedDict):
@@ -79,14 +80,7 @@ class Context(TypedDict):
 class CompactionEvent(TypedDict):
     """One of the events of a stream that begins before the provider's answer."""
 
-    type: Literal[
-        "compaction_started",
-        "compaction_completed",
-        "compaction_failed",
-        "context.compaction_started",
-        "context.compaction_completed",
-        "context.compaction_failed",
-    ]
+    type: Annotated[str, Field(json_schema_extra={"enum": [*EVENTS, *(f"context.{name}" for name in EVENTS)]})]
     id: Annotated[str, Field(description="The same in the event that closes it.")]
     conversation_id: str
     tokens: Counts
@@ -137,16 +131,12 @@ class Error(TypedDict):
     error: ErrorObject
 
 
-class ErrorDetails(TypedDict):
-    error_code: str
-
-
 class MessagesErrorObject(TypedDict):
     type: str
     message: str
     code: NotRequired[str]
     param: NotRequired[str]
-    details: NotRequired[ErrorDetails]
+    details: NotRequired[dict[str, str]]
 
 
 class MessagesError(TypedDict):

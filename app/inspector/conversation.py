@@ -285,7 +285,6 @@ async def summary_page(
     problem: str | None = None,
     status: int = 200,
 ) -> Response:
-    """A summary beside the messages that it was made from."""
     chunk = await visit.find(find_summary, conversation.id, summary_id)
     if chunk is None:
         raise no_such_page()

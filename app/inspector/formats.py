@@ -28,7 +28,6 @@ def short(number: float | None) -> str:
 
 
 def whole(number: float | None) -> str:
-    """Number with every digit, in groups of three."""
     return DASH if number is None else f"{number:,.0f}"
 
 
@@ -50,7 +49,6 @@ def currency_of(*sums: UsageSum) -> str:
 
 
 def gain(saved: float, currency: str = "") -> str:
-    """Saving or loss in words."""
     if round(saved, _DECIMALS) < 0:
         return f"Cost {money(-saved, currency)} more than without Steno"
     return f"Saved {money(saved, currency)}"
@@ -63,7 +61,6 @@ def percent(share: float | None) -> str:
 
 
 def ago(moment: datetime, now: datetime | None = None) -> str:
-    """Age of a moment, in its largest unit."""
     seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
     for size, unit in _STEPS:
         if seconds >= size:
@@ -72,7 +69,6 @@ def ago(moment: datetime, now: datetime | None = None) -> str:
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """Number of things, with their name."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
@@ -92,7 +88,6 @@ def tenant(tenant: str) -> str:
 
 
 def words(code: str) -> str:
-    """A code as words: `summary_in_background` reads better in a table."""
     return code.replace("_", " ")
 
 

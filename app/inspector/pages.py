@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from fastapi.responses import HTMLResponse, Response
+from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app import __version__
@@ -26,13 +27,12 @@ HEADERS = {
     "referrer-policy": "same-origin",  # Without any referrer a browser calls the origin of a form `null`.
     "cache-control": "no-store",
 }
-_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
-_A_YEAR = 31_536_000
+FOR_EVER = "public, max-age=31536000, immutable"
 
 
 class Pages:
     def __init__(self) -> None:
-        self.files = StaticFiles()
+        self.files = Files()
         self._environment = Environment(
             loader=FileSystemLoader(HERE / "templates"),
             autoescape=True,
@@ -48,34 +48,24 @@ class Pages:
         return HTMLResponse(self._environment.get_template(template).render(shown), status, HEADERS)
 
 
-class StaticFiles:
-    """Static files, read once: they are few and small, and a name that is not among them leads nowhere."""
-
+class Files(StaticFiles):
     def __init__(self) -> None:
-        self._files = {path.name: path.read_bytes() for path in sorted((HERE / "static").iterdir())}
-        self._tags = {name: blake2b(content, digest_size=8).hexdigest() for name, content in self._files.items()}
+        super().__init__(directory=HERE / "static")
+        self._tags = {
+            path.name: blake2b(path.read_bytes(), digest_size=8).hexdigest() for path in HERE.glob("static/*")
+        }
 
     def address(self, name: str) -> str:
-        """Address of a file, another one for each content, so that it can be kept for ever."""
+        """Another one for each content, so that it can be kept for ever."""
         return f"/ui/static/{name}?{self._tags[name]}"
 
-    def answer(self, name: str, known: str | None) -> Response | None:
-        """Answer with a file; None where there is no such file. `known`: the tag of what the browser has."""
-        if name not in self._files:
-            return None
-        tag = f'"{self._tags[name]}"'
-        headers = {
-            "etag": tag,
-            "cache-control": f"public, max-age={_A_YEAR}, immutable",
-            "x-content-type-options": "nosniff",
-        }
-        if known == tag:
-            return Response(status_code=304, headers=headers)
-        return Response(self._files[name], headers=headers, media_type=_TYPES[Path(name).suffix])
+    def file_response(self, *arguments: Any, **options: Any) -> Response:
+        answer = super().file_response(*arguments, **options)
+        answer.headers.update({"cache-control": FOR_EVER, "x-content-type-options": "nosniff"})
+        return answer
 
 
 def segment(text: str) -> str:
-    """Text as one segment of a path, whatever it holds."""
     return quote(text, safe="")
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from starlette.exceptions import HTTPException
 
-from app.http.headers import value_of
 from app.inspector import actions, conversation, overview, reference, setup, tenants
 from app.inspector.visits import PageRoute, TheInspector, no_such_page, redirected
 
@@ -16,10 +16,10 @@ _rest = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 @_rest.get("/ui/static/{name}")
 async def read_file(request: Request, inspector: TheInspector, name: str) -> Response:
-    found = inspector.pages.files.answer(name, value_of(request.scope["headers"], b"if-none-match"))
-    if found is None:
-        raise no_such_page()
-    return found
+    try:
+        return await inspector.pages.files.get_response(name, request.scope)
+    except HTTPException as error:
+        raise no_such_page() from error
 
 
 @_rest.get("/ui/")

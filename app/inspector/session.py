@@ -40,7 +40,7 @@ class Session(Struct, frozen=True):
     operator: bool
     """True if the session may change the tenant."""
     expires: int
-    """End of the session in milliseconds since 1970."""
+    """Milliseconds since 1970."""
     id: str
     """Random id that the session's forms are bound to."""
 
@@ -62,16 +62,13 @@ class Sessions:
         self._clock = clock
 
     def accepts(self, password: str) -> bool:
-        """True for the operator's password, compared in constant time."""
         return self._password is not None and compare_digest(password.encode(), self._password)
 
     def opened(self, tenant: str, *, operator: bool = False) -> Session:
-        """New session."""
         expires = int(1_000 * (self._clock() + LASTS_SECONDS))
         return Session(tenant, operator, expires, secrets.token_urlsafe(12))
 
     def seal(self, session: Session) -> str:
-        """Value of the session's cookie."""
         content = msgspec.json.encode(astuple(session))
         return urlsafe_b64encode(self._mac(SEALED_AS, content) + content).rstrip(b"=").decode()
 
@@ -100,7 +97,6 @@ class Sessions:
 
 MOST_GUESSES = 10
 PERIOD_SECONDS = 600.0
-"""Period in which an address has a number of guesses."""
 
 log = structlog.get_logger("steno.inspector")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from math import floor, log10
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -192,28 +192,9 @@ class Column(NamedTuple):
     request: ChartedRequest
 
 
-class TokenChart(Struct, frozen=True):
-    sent: str
-    """Line of what was sent: its points, as SVG writes them."""
-    forwarded: str
-    area: str
-    """Points of the area under `forwarded`."""
-    steps: dict[str, str]
-    """Paths of the trigger and the window, which may differ from request to request; empty where they are unknown."""
-    lines: tuple[Tick, ...]
-    """Labels of the latest trigger and window."""
-    above: str
-    """The lines that lie above the chart, in words."""
-    broken_at: float | None
-    """Height of the break of the axis; None where it is even."""
-    marks: tuple[Mark, ...]
-    columns: tuple[Column, ...]
-    y_ticks: tuple[Tick, ...]
-    x_ticks: tuple[Tick, ...]
-
-
-def chart_of(requests: Sequence[ChartedRequest]) -> TokenChart | None:
-    """Chart of the requests; None without requests."""
+def chart_of(requests: Sequence[ChartedRequest]) -> dict[str, Any] | None:
+    """Values that the template draws; None without requests. Lines are points as SVG writes them, `steps` the paths of
+    trigger and window, which may differ from request to request; `broken_at` is None where the axis is even."""
     if not requests:
         return None
     most = max(max(each.sent, each.forwarded, *(made.before for made in each.compactions)) for each in requests)
@@ -238,22 +219,22 @@ def chart_of(requests: Sequence[ChartedRequest]) -> TokenChart | None:
     )
     known = {name: getattr(requests[-1], name) for name in ("trigger", "window")}
     ticks = [step * number for number in range(round(top / step) + 1)] + [most] * is_broken
-    return TokenChart(
-        sent=_points(sent),
-        forwarded=_points(forwarded),
-        area=_points([(forwarded[0][0], 100), *forwarded, (forwarded[-1][0], 100)]),
-        steps={
+    return {
+        "sent": _points(sent),
+        "forwarded": _points(forwarded),
+        "area": _points([(forwarded[0][0], 100), *forwarded, (forwarded[-1][0], 100)]),
+        "steps": {
             name: _steps([y(at) if (at := getattr(each, name)) and at <= top else None for each in requests])
             for name in known
         },
-        lines=tuple(Tick(y(at), f"{name} {short(at)}") for name, at in known.items() if at and at <= top),
-        above=", ".join(f"{name} {short(at)}" for name, at in known.items() if at and at > top),
-        broken_at=BAND + 1 if is_broken else None,
-        marks=tuple(_marks(columns, y)),
-        columns=columns,
-        y_ticks=tuple(Tick(y(tokens), short(tokens)) for tokens in ticks),
-        x_ticks=tuple(_x_ticks(columns)),
-    )
+        "lines": [Tick(y(at), f"{name} {short(at)}") for name, at in known.items() if at and at <= top],
+        "above": ", ".join(f"{name} {short(at)}" for name, at in known.items() if at and at > top),
+        "broken_at": BAND + 1 if is_broken else None,
+        "marks": list(_marks(columns, y)),
+        "columns": columns,
+        "y_ticks": [Tick(y(tokens), short(tokens)) for tokens in ticks],
+        "x_ticks": list(_x_ticks(columns)),
+    }
 
 
 def _even(requests: Sequence[ChartedRequest], most: int) -> float:

@@ -196,7 +196,6 @@ async def read_form(request: Request) -> dict[str, str]:
 
 
 def _cookie_of(request: Request) -> str:
-    """Name of the session's cookie."""
     name = OPERATORS_COOKIE if request.scope.get(LISTENER) == "operator" else COOKIE
     return OVER_TLS + name if is_https(request) else name
 
