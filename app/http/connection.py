@@ -193,7 +193,8 @@ class Exchange:
         try:
             if isinstance(content, bytes):
                 self._written = True
-                pieces = (written.head + content,) if len(content) <= JOINED else (written.head, content)
+                head = written[0]
+                pieces = (head + content,) if len(content) <= JOINED else (head, content)
                 connection.write(*pieces)
                 while connection.is_full and not reading.arrived:
                     await self._something(self._timeouts.between_bytes)
@@ -292,9 +293,10 @@ class Exchange:
 
     async def _send_arriving(self, written: WrittenHead, content: AsyncIterator[bytes]) -> None:
         """A body of known or unknown length. A refusal ends it early, and then the connection is not used again."""
-        self._connection.write(written.head)
+        head, length = written
+        self._connection.write(head)
         try:
-            self._written = await self._pass_on(written.length, content)
+            self._written = await self._pass_on(length, content)
         finally:
             if isinstance(content, AsyncGenerator):
                 await content.aclose()

@@ -12,7 +12,6 @@ import re
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
-from msgspec import Struct
 
 from app.errors import UpstreamDisconnected
 
@@ -31,12 +30,8 @@ _END_OF_HEAD = b"\r\n\r\n"
 _LENGTHS = re.compile(rb"\r\ncontent-length:([0-9, \t]*+)(?=\r\n)", re.IGNORECASE)
 
 
-class WrittenHead(Struct, frozen=True):
-    """A request line and headers with the blank line after them."""
-
-    head: bytes
-    length: int | None
-    """Bytes of the body; None if it goes in chunks."""
+WrittenHead = tuple[bytes, int | None]
+"""Request line and headers with the blank line after them, and the bytes of the body; None if it goes in chunks."""
 
 
 class RequestHead:
@@ -63,18 +58,16 @@ class RequestHead:
     def before(self, content: bytes | AsyncIterator[bytes]) -> WrittenHead:
         """The head with a length or an encoding at the end, where none was given. Raises `UpstreamDisconnected` for a
         length that is not the body's."""
-        length = _length(self._given, content)
+        line, rest, length = self._line, self._rest, _length(self._given, content)
         if self._given:
-            head = b"%b%b\r\n" % (self._line, self._rest)
+            pass
         elif length is None:
-            head = b"%b%bTransfer-Encoding: chunked\r\n\r\n" % (self._line, self._rest)
+            rest += b"Transfer-Encoding: chunked\r\n"
         elif length:
-            head = b"%b%bContent-Length: %d\r\n\r\n" % (self._line, self._rest, length)
+            rest += b"Content-Length: %d\r\n" % length
         elif self._says_its_length:
-            head = b"%bContent-Length: 0\r\n%b\r\n" % (self._line, self._rest)
-        else:
-            head = b"%b%b\r\n" % (self._line, self._rest)
-        return WrittenHead(head, length)
+            line += b"Content-Length: 0\r\n"
+        return b"%b%b\r\n" % (line, rest), length
 
 
 def _check(method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:

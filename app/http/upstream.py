@@ -22,7 +22,7 @@ from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachab
 from app.http.connection import AT_ONCE, Connection, Exchange, Timeouts
 from app.http.credentials import without_keys
 from app.http.headers import for_anybody, with_hop
-from app.http.http1 import RequestHead, WrittenHead
+from app.http.http1 import RequestHead
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -134,8 +134,7 @@ class Upstream:
 
     def relay(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> Awaitable[Exchange]:
         """Send a request as it is."""
-        written = head.before(content)
-        return self._pool.exchange(written, content, to_head=head.asks_head_alone, is_safe=head.is_safe)
+        return self._pool.exchange(head, content)
 
     @asynccontextmanager
     async def call(
@@ -194,14 +193,13 @@ class Pool:
         self._all: set[Connection] = set()
         self._is_closed = False
 
-    async def exchange(
-        self, written: WrittenHead, content: bytes | AsyncIterator[bytes], *, to_head: bool, is_safe: bool = False
-    ) -> Exchange:
+    async def exchange(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> Exchange:
         """Sends a request; the answer's headers are there. Raises the upstream errors.
 
-        One replay where an idle connection turned out closed, with 0 bytes of an answer received. A request that
-        `is_safe` changes nothing at the provider: it is replayed whenever its connection is closed so.
+        One replay where an idle connection turned out closed, with 0 bytes of an answer received. A request that is
+        safe changes nothing at the provider: it is replayed whenever its connection is closed so.
         """
+        written, to_head = head.before(content), head.asks_head_alone
         replayable = isinstance(content, bytes)
         if not replayable:
             for _ in range(2):  # After a turn of the loop it has noticed which idle connections were closed.
@@ -213,7 +211,7 @@ class Pool:
             await exchange.send(written, content)
         except UpstreamDisconnected:
             is_stale = is_old and connection.loop.time() - began < STALE_SECONDS
-            if not (replayable and exchange.is_silent and (is_stale or is_safe)):
+            if not (replayable and exchange.is_silent and (is_stale or head.is_safe)):
                 raise
             exchange = Exchange(await self._connected(), self._timeouts, to_head=to_head)
             await exchange.send(written, content)

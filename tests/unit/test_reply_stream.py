@@ -55,8 +55,8 @@ class Provider:
         self._connection.buffer_updated(len(data))
 
     async def answers(self, beginning: bytes) -> Exchange:
-        head = RequestHead(b"POST", b"/v1/x", b"h", []).before(b"{}")
-        asking = asyncio.ensure_future(self._pool.exchange(head, b"{}", to_head=False))
+        head = RequestHead(b"POST", b"/v1/x", b"h", [])
+        asking = asyncio.ensure_future(self._pool.exchange(head, b"{}"))
         await asyncio.sleep(0)
         self.sends(beginning)
         return await asking
