@@ -14,10 +14,10 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 43_761,
+    "app": 43_686,
     "app/cli": 2_643,
-    "app/compaction": 10_075,
-    "app/conversation": 1_961,
+    "app/compaction": 10_005,
+    "app/conversation": 1_956,
     "app/http": 2_904,
     "app/inspector": 2_343,
     "app/providers": 1_796,
@@ -29,11 +29,11 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 2_117,
     "app/formats": 6_557,
-    "tests": 58_964,
+    "tests": 58_948,
     "lab": 10_210,
 }
 """Lines of Python by folder, at most."""
-FILES = 199
+FILES = 198
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12

@@ -98,10 +98,7 @@ class NewerResult(Struct, frozen=True):
 
 def agent_progress(messages: Sequence[Message], covered: int, longest_plan: int) -> Iterator[tuple[str, str]]:
     """Entries about the first `covered` messages, the most needed first, without what later messages made outdated:
-    each as one line, and with what was seen, for which there need not be room.
-
-    `longest_plan`: in characters.
-    """
+    each as one line, and with what was seen, for which there need not be room. `longest_plan`: in characters."""
     if (plan := _latest_plan(messages)) and plan[0] < covered:
         yield (f"plan in message {plan[0] + 1}: {indented(shorten(plan[1], longest_plan))}",) * 2
     calls = [call for call in completed_calls(messages) if not messages[call.message].sealed]
@@ -186,10 +183,8 @@ def _quoted(effect: ToolEffect) -> str:
 
 
 def newer_results(messages: Sequence[Message]) -> dict[int, NewerResult]:
-    """Calls that made the results of a message outdated, by its position; the last one, if it holds several.
-
-    It follows from the messages before `NewerResult.known` alone.
-    """
+    """Calls that made the results of a message outdated, by its position; the last one, if it holds several. Each
+    follows from the messages before `NewerResult.known` alone."""
     found: dict[int, NewerResult] = {}
     latest: dict[tuple[str, ...], NewerResult] = {}
     by_known = attrgetter("known")

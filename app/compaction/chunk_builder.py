@@ -20,7 +20,6 @@ from app.compaction.chunks import (
     objection,
     visible_text,
 )
-from app.compaction.entities import extract_records
 from app.compaction.exact_values import kept_share
 from app.compaction.plan import (
     AIMED_SHARE,
@@ -37,7 +36,7 @@ from app.compaction.plan import (
 )
 from app.compaction.policy import SummaryOptions
 from app.compaction.prompts import SummaryRequest
-from app.compaction.records import fit_records, merge_ranked, merge_records, parse_record
+from app.compaction.records import extract_records, fit_records, merge_ranked, merge_records, parse_record
 from app.compaction.select import Path, build_view
 from app.compaction.user_words import SHARE, chunk_room, fitting_words, held_tokens, own_entries, quote_user_words
 from app.compaction.verify import repair

@@ -55,9 +55,10 @@ def handoff(about: Mapping[str, object], chunks: Sequence[SummaryChunk], history
     covered = chunks[-1].last_index + 1 if chunks else 0
     section = partial(_section, history)
     work = agent_progress(history, len(history), LONGEST_PLAN)
+    notes = (f"Notes on the messages {c.first_index + 1} to {c.last_index + 1}:\n\n{as_block(c.text)}" for c in chunks)
     values = merge_records(merge_ranked([[*map(parse_record, chunk.values)] for chunk in chunks]), Record.joined)
     sections = {
-        "Goal and state": "\n\n".join(map(_notes, chunks)) or NO_SUMMARY,
+        "Goal and state": "\n\n".join(notes) or NO_SUMMARY,
         "What the user said": _list(USER_WORDS, [line_of(said) for chunk in chunks for said in chunk.user_words]),
         "Exact values": _list(VALUES, [record.line for record in values.values()]),
         "State of the work": _list(STATE, [whole for _, whole in islice(work, MOST_ENTRIES)]),
@@ -89,10 +90,6 @@ def _follows(chunk: SummaryChunk, found: Sequence[SummaryChunk]) -> bool:
     if not found:
         return chunk.first_index == 0
     return (chunk.series, chunk.from_digest) == (found[-1].series, found[-1].through_digest)
-
-
-def _notes(chunk: SummaryChunk) -> str:
-    return f"Notes on the messages {chunk.first_index + 1} to {chunk.last_index + 1}:\n\n{as_block(chunk.text)}"
 
 
 def _list(heading: str, lines: Sequence[str]) -> str:

@@ -44,9 +44,12 @@ MEDIA_TARGET_SHARE = 0.6
 LONGEST_ADDRESS = 1_000
 """Characters of what only says where a picture is."""
 MASKED_MEDIA = frozenset({"image", "audio", "file"})
+_SENT = frozenset({Kind.USER, Kind.RESULT})
 CUT_ARGUMENTS = "_shortened"
 """The one member of arguments that were cut: they must stay a JSON object, providers refuse anything else."""
 
+MINIMUM_GAIN = 0.10
+"""A boundary moves only where that frees this share of the view: each move breaks the provider's prompt cache."""
 SHAPES_VERSION = 3
 """Version of what a shape leaves: with another one, boundaries that were stored are not used."""
 
@@ -65,8 +68,6 @@ class MaskPolicy(Struct, frozen=True):
     later: int | None = 10
     """Results after which one is used up without a word. None: text alone uses results up, and nothing makes them
     old."""
-    minimum_gain: float = 0.10
-    """A boundary moves only where that frees this share of the view: each move breaks the provider's prompt cache."""
 
     @property
     def key(self) -> str:
@@ -221,9 +222,6 @@ def _may_lose_media(message: Message) -> bool:
     return bool(message.media) and message.kind in _SENT and all(replaceable)
 
 
-_SENT = frozenset({Kind.USER, Kind.RESULT})
-
-
 def in_words(media: Media) -> str:
     """Line in place of a picture, a sound or a file: its kind, its size, and what else is known of it."""
     known = [f"{int(media.size * BYTES_OF_BASE64):,} bytes"] if media.size > LONGEST_ADDRESS else []
@@ -254,9 +252,8 @@ def plan_mask(
     """The boundary that makes a summary after the first `covered` messages unnecessary for now; None without one.
     `unmasked`: tokens of the view over that path without masks.
 
-    It is moved rarely, and then for a gain, as far as the target needs and no further: as many of the latest results
-    stay whole as there is room for. Where pressure decides about masks it is set from that on, too, and everything
-    before the last unit is masked. What the model has not answered in text stays whole anyway.
+    It is moved only as far as the target needs: as many of the latest results stay whole as there is room for. Where
+    pressure decides about masks, it is moved from that on, and everything before the last unit is masked.
     """
     ahead, masked = moves(conversation, covered, unmasked, masking)
     if not ahead:
@@ -269,7 +266,7 @@ def plan_mask(
     if enough == len(ahead) and not pressed:
         return None
     position = ahead[enough] if settings.pressure is None else ahead[-1]
-    if before - masked(position) < max(1, settings.minimum_gain * before):
+    if before - masked(position) < max(1, MINIMUM_GAIN * before):
         return None
     return MaskBoundary(position, covered)
 
@@ -291,11 +288,6 @@ def exceeds(conversation: Conversation, settings: MaskPolicy, most: int) -> bool
 
 def drop_media(conversation: Conversation, view: View, masks: Masks, most: int) -> View:
     """The view with as much of its media in words as its messages must lose to have at most so many bytes."""
-    gone = _give_way(conversation, view, masks, most)
-    return with_changes(conversation, view, gone.get)
-
-
-def _give_way(conversation: Conversation, view: View, masks: Masks, most: int) -> dict[int, Altered]:
     messages = conversation.transcript.messages
     size = sum(len(message.raw) for message in conversation.instructions)
     # Bytes of a message's media, length of the history from which they may go, and what is left.
@@ -314,4 +306,4 @@ def _give_way(conversation: Conversation, view: View, masks: Masks, most: int) -
                 gone[mask.index] = mask
                 waiting.remove(each)
                 size -= freed
-    return gone
+    return with_changes(conversation, view, gone.get)

@@ -29,7 +29,6 @@ from msgspec.structs import replace
 from app.compaction.agent_progress import OPENING as STATE_OPENING
 from app.compaction.agent_progress import agent_progress
 from app.compaction.budget import Budget
-from app.compaction.entities import extract_records
 from app.compaction.exact_values import exact_values
 from app.compaction.recall_index import (
     QUESTION_MARKS,
@@ -43,7 +42,7 @@ from app.compaction.recall_index import (
     text_of,
     tool_called,
 )
-from app.compaction.records import fit_records, merge_records, parse_record
+from app.compaction.records import extract_records, fit_records, merge_records, parse_record
 from app.compaction.view import (
     Altered,
     Carried,
@@ -205,10 +204,7 @@ def with_recalled(
     budget: Budget,
     cost: Cost,
 ) -> View:
-    """Add quotations before the last user message, and before earlier ones where they stay.
-
-    Where nothing matches or there is no room, the view stays the same.
-    """
+    """The view with quotations before user messages, with records and the state of the work; itself without any."""
     transcript = conversation.transcript
     hidden = hidden_in(conversation, view)
     if not hidden or transcript.last_user < 0:
@@ -265,8 +261,8 @@ def _values_note(
 ) -> Note | None:
     """The records of the last messages that are `hidden`, as many as fit into `room` tokens; None without any.
 
-    Without those that summaries and masks have, or that were said after the summaries before the place `origin`, where
-    the view got its form. What is said later changes nothing: the note has to stay as it is.
+    Without those that summaries and masks have, or that stand between the summaries and `origin`, where the view got
+    its form. What is said later changes nothing: the note has to stay as it is.
     """
     messages, latest = conversation.transcript.messages, sorted(hidden)[-LATEST_MESSAGES:]
     after = range(covered_by(conversation, view), min(origin, len(messages)))

@@ -109,45 +109,6 @@ def _is_name(word: str) -> bool:
     return any(letter.isdigit() or letter in "_./:@#+" for letter in word)
 
 
-class Words:
-    """Reader of words that finds each stem once. Not to be used by two threads at a time."""
-
-    def __init__(self, language: str) -> None:
-        self._stemmer = snowballstemmer.stemmer(language) if language else None
-        self._stems: dict[str, str] = {}
-
-    def __len__(self) -> int:
-        return len(self._stems)
-
-    def of(self, text: str) -> Iterator[str]:
-        """The words of a text, in order; of a name the whole before its parts."""
-        for token in _TOKEN.findall(text):
-            if token.isascii() and token.isalpha() and (token.islower() or token.istitle()):
-                yield self._stem(token.lower())
-                continue
-            if _is_name(token):
-                whole = token.casefold()[:LONGEST_WORD]
-                yield whole
-                if "," in whole:
-                    yield whole.replace(",", "")
-                if token.isdigit() or len(token) > LONGEST_NAME:
-                    continue
-            for part in _PARTS.findall(_CAMEL.sub(" ", token)):
-                for place, letters in enumerate(_UNSPACED.split(part.casefold())):
-                    if place % 2 and len(letters) > 1:
-                        yield from (first + second for first, second in pairwise(letters))
-                    elif letters:
-                        yield letters if place % 2 else self._stem(letters)
-
-    def _stem(self, word: str) -> str:
-        word = word[:LONGEST_WORD]
-        if self._stemmer is None:
-            return word
-        if (stem := self._stems.get(word)) is None:
-            stem = self._stems[word] = self._stemmer.stemWord(word)
-        return stem
-
-
 class Passage(Struct, frozen=True, order=True):
     message: int
     """Position after the leading instructions."""
@@ -223,7 +184,8 @@ class Index:
     """Index of one history. Not to be used by two threads at a time."""
 
     def __init__(self, language: str) -> None:
-        self._words = Words(language)
+        self._stemmer = snowballstemmer.stemmer(language) if language else None
+        self._stems: dict[str, str] = {}
         self.passages: list[Passage] = []
         self._weights = array("f")
         """Factor of each passage's score, by its speaker."""
@@ -239,7 +201,7 @@ class Index:
 
     @property
     def size(self) -> int:
-        words = len(self._postings) + len(self._words)
+        words = len(self._postings) + len(self._stems)
         return 8 * self._entries + BYTES_A_WORD * words + BYTES_A_PASSAGE * len(self.passages)
 
     def read(self, messages: Iterable[Message]) -> None:
@@ -258,8 +220,36 @@ class Index:
                     counts.append(often)
                 self._entries += len(words)
 
+    def words_in(self, text: str) -> Iterator[str]:
+        """The words of a text, in order; of a name the whole before its parts."""
+        for token in _TOKEN.findall(text):
+            if token.isascii() and token.isalpha() and (token.islower() or token.istitle()):
+                yield self._stem(token.lower())
+                continue
+            if _is_name(token):
+                whole = token.casefold()[:LONGEST_WORD]
+                yield whole
+                if "," in whole:
+                    yield whole.replace(",", "")
+                if token.isdigit() or len(token) > LONGEST_NAME:
+                    continue
+            for part in _PARTS.findall(_CAMEL.sub(" ", token)):
+                for place, letters in enumerate(_UNSPACED.split(part.casefold())):
+                    if place % 2 and len(letters) > 1:
+                        yield from (first + second for first, second in pairwise(letters))
+                    elif letters:
+                        yield letters if place % 2 else self._stem(letters)
+
+    def _stem(self, word: str) -> str:
+        word = word[:LONGEST_WORD]
+        if self._stemmer is None:
+            return word
+        if (stem := self._stems.get(word)) is None:
+            stem = self._stems[word] = self._stemmer.stemWord(word)
+        return stem
+
     def count(self, text: str) -> Counter[str]:
-        return Counter(self._words.of(text))
+        return Counter(self.words_in(text))
 
     def words_of(self, number: int, history: History) -> Counter[str]:
         """The words of a passage, read again: to keep them would take as much memory as the rest."""
@@ -275,10 +265,7 @@ class Index:
         return float(log(1 + (among - holding + 0.5) / (holding + 0.5)) ** RARITY_POWER)
 
     def scores(self, asked: Weights, among: int) -> Scores:
-        """Score the first so many passages.
-
-        Only those near one of the rarest words are looked at: others have no part of what is asked about.
-        """
+        """Score those of the first so many passages that are near one of the rarest words."""
         postings = {word: self._postings_among(word, among) for word in asked}
         words = [word for word in asked if 0 < len(postings[word][0]) <= max(COMMON_SHARE * among, FEW_PASSAGES)]
         words.sort(key=lambda word: len(postings[word][0]))

@@ -3,18 +3,45 @@
     reservation VA5SGQ: user raj_brown_5782; flights HAT035, HAT102 (2024-05-17); status paid (before turn 41: open)
     budget: $500 (before turn 41: $800)
 
-Chunks store these lines. They are read back where records of several chunks are merged.
+Chunks store these lines. They are read back where records of several chunks are merged: a thing that is met again is
+one record, brought up to date.
+
+Where they are extracted from messages, the structure of JSON, in results and in the arguments of calls, says what a
+value is and what it belongs to; in prose the words of its clause do. A value is worth the sum of its uses. Each message
+that holds it is one use and counts by its place (an argument of a call 4, the user's own words 3, the assistant's 2,
+else 1), and half as much at the start of the messages as at their end. The sum is scaled by the kind of value
+(`_WORTH`). Records that are worth most for their size come first. What is read is bounded in characters, depth and
+values, whatever a message holds.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.exact_values import exact_values
+from app.compaction.agent_progress import reports_error
+from app.compaction.exact_values import (
+    LONGEST_TEXT,
+    LONGEST_VALUE,
+    NAMES_SECRET,
+    ExactValue,
+    classify,
+    exact_values,
+    find_values,
+    is_card_number,
+    is_secret,
+    readable_part,
+)
+from app.compaction.tool_output import parsed_json
+from app.conversation.authored_text import authored_text
+from app.conversation.messages import Kind, Message, ToolCall, calls_of
+from app.conversation.quoting import word
+from app.conversation.wordings import read_wordings
 
 MOST_REPLACED = 2
 """Replaced values that a field names."""
@@ -23,6 +50,43 @@ _ITEM = re.compile(r"(.+?)(?: \(([^()]*)\))?(?:, |$)")
 _NOTE = re.compile(r"(?:(.*), )?before(?: turn (\d+))?: (.*)")
 _STATEMENT = re.compile(r"([^\W\d]\w*): (.+?)(?: \(([^()]*)\))?")
 _IDENTIFIER = re.compile(r"(?=\S*\d)(?=\S*[^\W\d_])\S{3,}|\S*[^\W\d_]\S*[/@]\S+|[/~.]\S+|[A-Z]{5,}|\d{6,}")
+
+MOST_CHARACTERS, MOST_FIELDS = 1 << 18, 4_000
+"""Characters that are read of all messages, and fields and different values that are ranked, the newest first."""
+MOST_PARTS = 256
+"""Parts of records that are returned."""
+DEEPEST = 6
+"""Levels of JSON that are read."""
+LONGEST_LABEL, LABEL_WORDS, LABEL_REACH = 40, 3, 60
+"""Characters and words of a label, and characters before a value in which the word for it is looked for."""
+
+_WORTH, _LEAST_WORTH = {"identifier": 1.0, "path": 1.0, "link": 1.0, "date": 0.6, "version": 0.5}, 0.05
+_ARGUMENT, _USER, _ASSISTANT, _ELSEWHERE = 4.0, 3.0, 2.0, 1.0
+_NAMING = frozenset({"identifier", "path", "link"})
+"""Kinds of values that a thing is known by."""
+_REPEATED, _DESCRIBED = 0.03, 0.02
+"""Share of its worth that a value has in a second part, and worth of a part without a value, such as a state."""
+
+_MEMBER_WORD = r"(?:^|_|[a-z](?=[A-Z]))"
+_IDS = ("id", "_id", "uuid", "key", "sha", "hash", "number", "code")
+_ID_MEMBER = re.compile(r"(?:_|[a-z](?=[A-Z]))(?:id|number|key|code|no)$", re.IGNORECASE)
+_VALUE_MEMBER = re.compile(
+    rf"{_MEMBER_WORD}(?:id|key|name|path|file|url|uri|email|number|code|date|query|ref)s?$", re.IGNORECASE
+)
+_TEXT_MEMBER = re.compile(rf"{_MEMBER_WORD}(?:name|title|status|state)$", re.IGNORECASE)
+_MONEY_MEMBER = re.compile(r"price|amount|total|cost|fee|balance|refund", re.IGNORECASE)
+_MEMBER_ENDING = re.compile(r"(?<=[^_])(?:_?(?:ids?|number|key|code|no)|(?<=[a-z])(?:Ids?|IDs?|Number|Key|Code))$")
+_SHORT_TEXT = re.compile(rf"\w[\w .'&+/-]{{0,{LONGEST_LABEL - 1}}}")
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_WORD = re.compile(r"[^\W\d_](?:[\w'\u2019-]*\w)?")
+_CLAUSE_END = re.compile(r"[\n\r;{}\u3002\uff01\uff1f\uff1b]|\\n|[.!?]\s")
+_PARAGRAPH = re.compile(r"\n[ \t]*\r?\n")
+_JSON = re.compile(r"\s*[\[{]")
+_WORDINGS = read_wordings(__package__, "records.toml")
+_FUNCTION_WORD = re.compile(_WORDINGS["function_words"], re.IGNORECASE)
+_STATED = re.compile(_WORDINGS["stated"], re.IGNORECASE | re.VERBOSE)
+_PIECE = re.compile(r"[^\W\d_]{1,8}|\d{1,3}|[^\w\s]|_")
+"""About one token."""
 
 
 class Field(Struct, frozen=True):
@@ -140,11 +204,8 @@ def merge_records(
 
 
 def merge_ranked(lists: Sequence[Sequence[Record]]) -> list[Record]:
-    """One ranked list of parts, of several, the oldest list first.
-
-    By reciprocal rank: a part is worth the sum of 1 / (1 + place) over the lists that hold it. Of equal ones that of
-    the newest list comes first.
-    """
+    """One ranked list of parts, of several, the oldest list first, by reciprocal rank: a part is worth the sum of
+    1 / (1 + place) over the lists that hold it. Of equal ones that of the newest list comes first."""
     things = merge_records(record for records in lists for record in merge_records(records, Record.joined).values())
     worth: dict[tuple[str, str], float] = {}
     for records in reversed(lists):
@@ -170,3 +231,348 @@ def fit_records(parts: Iterable[Record], room: int, count: Callable[[str], int])
             room -= tokens - size
             kept[part.key] = record, tokens
     return tuple(record.line for record, _ in kept.values())
+
+
+class _Extracted(Struct, frozen=True):
+    record: Record
+    lists: bool = False
+    """Whether its lists are complete, as a result's are."""
+    is_prose: bool = False
+    """Whether it only adds to what structure says."""
+
+
+def extract_records(
+    messages: Sequence[Message], known: Mapping[str, Record] | None = None, turns: Sequence[int] = ()
+) -> list[Record]:
+    """Parts of the records of these messages, at most `MOST_PARTS`, the worthiest first; of a thing in `known` (by key)
+    only what is new. `turns`: the turn of each message."""
+    extracted, worth = _read(messages, turns)
+    things: dict[str, Record] = {}
+    for each in sorted(extracted, key=lambda each: each.is_prose):
+        record, before = each.record, things.get(each.record.key)
+        if before is None:
+            label, _, value = record.name.partition(" ")
+            stated = things[label.lower()].fields if each.is_prose and label.lower() in things else ()
+            if not any(value in (field.value, *field.replaced) for field in stated):
+                things[record.key] = record
+        elif each.is_prose:
+            held = {word for field in before.fields for word in _words(field.value)}
+            new = dict.fromkeys(field for field in record.fields if field.value not in held)
+            things[record.key] = before.joined(replace(record, fields=tuple(new)))
+        else:
+            things[record.key] = before.updated(record, lists=each.lists)
+    news: list[Record] = []
+    for key, record in things.items():
+        if (before := known.get(key) if known else None) is None:
+            news.append(record)
+            continue
+        values = {field.value for field in before.fields}
+        if fields := tuple(field for field in before.updated(record).fields if field.value not in values):
+            news.append(replace(record, fields=fields))
+    return rank(news, worth)
+
+
+def _words(text: str) -> list[str]:
+    return [text, *(word for piece in text.split(" ") if (word := piece.strip("(),;")))]
+
+
+def rank(things: Iterable[Record], worth: Mapping[str, float]) -> list[Record]:
+    """Parts of these things by what each adds to those before it, for the tokens that it adds."""
+    parts = [part for thing in things for part in thing.parts]
+    values, sizes = list[Sequence[str]](), list[int]()
+    heads: list[dict[tuple[str, str], int]] = []
+    """Tokens of the name and the label, which are written once for several parts."""
+    sharing: dict[tuple[str, str], list[int]] = {}
+    for place, part in enumerate(parts):
+        texts = [text for field in part.fields for text in (field.value, field.remark)]
+        values.append(sorted({word for text in (part.name, *texts) for word in _words(text) if word in worth}))
+        sizes.append(1 + sum(map(_size, texts)))
+        head = {"": part.name} | {field.label: field.label for field in part.fields}
+        heads.append({(part.key, label): _size(text) for label, text in head.items()})
+        for shared in heads[-1]:
+            sharing.setdefault(shared, []).append(place)
+    told = set[str]()
+
+    def cost(place: int) -> float:
+        adds = sum(worth[value] * (_REPEATED if value in told else 1.0) for value in values[place])
+        return -(adds + _DESCRIBED) / (sizes[place] + sum(heads[place].values()))
+
+    waiting = [(cost(place), place) for place in range(len(parts))]
+    heapify(waiting)
+    ranked: dict[int, Record] = {}
+    while waiting and len(ranked) < MOST_PARTS:
+        expected, place = heappop(waiting)
+        if place in ranked:
+            continue
+        if (now := cost(place)) > expected:
+            heappush(waiting, (now, place))
+            continue
+        ranked[place] = parts[place]
+        told.update(values[place])
+        for shared in heads[place]:
+            for other in sharing.pop(shared, ()):
+                heads[other][shared] = 0
+                heappush(waiting, (cost(other), other))
+    return [*ranked.values()]
+
+
+def _size(text: str) -> int:
+    return len(_PIECE.findall(text)) + 1 if text else 0
+
+
+def _read(messages: Sequence[Message], turns: Sequence[int]) -> tuple[list[_Extracted], dict[str, float]]:
+    own, reader = dict(authored_text(messages)), _MessageReader()
+    extracted, worth = list[_Extracted](), dict[str, float]()
+    fields = 0
+    for index in reversed(range(len(messages))):
+        message, calls = messages[index], calls_of(messages, index)
+        results = zip(calls, message.results, strict=False)
+        reader.failed |= {id(call) for call, said in results if call and (said.has_failed or reports_error(said.text))}
+        if message.sealed or message.kind is Kind.INSTRUCTIONS:
+            continue
+        reader.uses, reader.extracted, reader.turn = {}, [], turns[index] if turns else 0
+        reader.read(message, calls, own.get(index, ()))
+        recency = (len(messages) + index) / (2 * len(messages))
+        for value, use in reader.uses.items():
+            if value in worth or len(worth) < MOST_FIELDS:
+                worth[value] = worth.get(value, 0.0) + recency * use
+        for each in reversed(reader.extracted):
+            fields += max(1, len(each.record.fields))
+            if fields <= MOST_FIELDS:
+                extracted.append(each)
+    return extracted[::-1], worth
+
+
+class _MessageReader:
+    def __init__(self) -> None:
+        self.left = MOST_CHARACTERS
+        self.failed = set[int]()
+        """`id` of each call that failed."""
+        self.turn = 0
+        self.uses: dict[str, float] = {}
+        self.extracted: list[_Extracted] = []
+
+    def read(self, message: Message, calls: Sequence[ToolCall | None], own: Iterable[str]) -> None:
+        """`calls`: those that returned its results; `own`: what the user wrote of the message."""
+        self._place = _ARGUMENT
+        for call in (*message.calls, *message.settled):
+            self._call(call)
+        self._place = _USER
+        for piece in own:
+            self._prose(piece, "")
+        self._place = _ASSISTANT if message.kind is Kind.ASSISTANT else _ELSEWHERE
+        for text, number in zip(message.texts, message.owners or (0,) * len(message.texts), strict=False):
+            caller = calls[number] if calls and number >= 0 else None
+            owner = self._name_of_call(caller) if caller else ""
+            if (content := self._parsed(text)) is None:
+                self._prose(text, owner)
+            else:
+                self._content(content, owner)
+            self.left -= len(text)
+
+    def _parsed(self, text: str) -> Any:
+        """Object or list of a text that is JSON; None of any other, and of one that is too long."""
+        return parsed_json(text) if len(text) <= self.left and _JSON.match(text) else None
+
+    def _name_of_call(self, call: ToolCall) -> str:
+        """The thing that a call's arguments identify, or the call itself."""
+        arguments = self._parsed(call.arguments)
+        if not isinstance(arguments, dict):
+            return word(call.name)
+        plain = ((key, value) for key, value in arguments.items() if not NAMES_SECRET.search(key))
+        asked = [
+            f"{_label(key)} {text}" for key, value in plain for text in self._values(key, value)[:1] if "(" not in text
+        ]
+        return _name(arguments) or (f"{word(call.name)}({', '.join(asked)})" if asked else word(call.name))
+
+    def _call(self, call: ToolCall) -> None:
+        arguments = self._parsed(call.arguments)
+        if not isinstance(arguments, dict):
+            self._prose(call.arguments, "")
+        elif id(call) not in self.failed and (name := self._name_of_call(call)) != word(call.name):
+            self._add(name, self._fields(arguments, name, 0) if _name(arguments) else ())
+        self.left -= len(call.arguments)
+
+    def _add(self, name: str, fields: Iterable[Field] = (), *, lists: bool = False, is_prose: bool = False) -> None:
+        self.extracted.append(_Extracted(Record(name, tuple(fields)), lists, is_prose))
+
+    def _content(self, content: Any, owner: str) -> None:
+        """Add records of JSON: of each thing in it that has an identifier, or of its owner."""
+        if isinstance(content, dict):
+            name = _name(content) or owner
+            fields = [*self._fields(content, name, 0)]
+            if name:
+                self._add(name, fields, lists=True)
+            for field in () if name else fields:
+                self._add(f"{field.label} {field.value}")
+            return
+        others: list[Field] = []
+        for each in content:
+            if isinstance(each, dict) and not owner and _name(each):
+                self._content(each, "")
+            else:
+                others += self._member("", "item", each, 0, owner)
+        if others:
+            self._add(owner or "list", others)
+
+    def _field(self, label: str, value: str, note: str = "") -> Field:
+        return Field(label, value, note, turn=self.turn)
+
+    def _fields(self, content: Mapping[str, Any], name: str, depth: int) -> Iterator[Field]:
+        own = _words(name)
+        for key, value in content.items():
+            if not NAMES_SECRET.search(key):
+                yield from (field for field in self._member(key, _label(key), value, depth) if field.value not in own)
+
+    def _member(self, key: str, label: str, value: Any, depth: int, owner: str = "") -> Iterator[Field]:
+        """Properties by one member; of an object in it by its identifier or name, with a note."""
+        if depth > DEEPEST:
+            return
+        if isinstance(value, dict) and value and all(_identifier(k) and isinstance(v, dict) for k, v in value.items()):
+            value = [{"id": each, **value[each]} for each in value]  # Objects by their identifiers.
+        if isinstance(value, list):
+            for each in value:
+                yield from self._member(key, label, each, depth + 1, owner)
+        elif isinstance(value, dict):
+            yield from self._part(label, value, depth + 1, owner)
+        else:
+            yield from (self._field(label, text) for text in self._values(key, value))
+
+    def _part(self, label: str, part: Mapping[str, Any], depth: int, owner: str) -> Iterator[Field]:
+        identity = _name(part)
+        fields = [*self._fields(part, identity, depth)]
+        if identity:
+            if any((value := classify(field.value)) and value[0] in _NAMING for field in fields):
+                self._add(identity, fields, lists=True)
+                fields = []
+            kind, _, key = identity.rpartition(" ")
+            self._values("id", key)
+            yield self._field(kind if owner else label, key, _note(fields, owner))
+        elif names := [field.value for field in fields if _TEXT_MEMBER.search(field.label)]:
+            rest = [field for field in fields if not _TEXT_MEMBER.search(field.label)]
+            yield self._field(label, " ".join(names), _note(rest, owner))
+        else:
+            yield from fields
+
+    def _values(self, key: str, value: Any) -> list[str]:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            return []
+        if not isinstance(value, str):
+            written = str(value)
+            if type(value) is int and _VALUE_MEMBER.search(key) and not is_card_number(written):
+                return [self._use("word", written)]
+            return [written] if _MONEY_MEMBER.search(key) else []
+        if _is_word(value):
+            whole = classify(value)
+            if whole and whole[1] == value:
+                return [self._use(*whole)]
+            if (_VALUE_MEMBER.search(key) or value.isupper()) and not is_secret(value):
+                return [self._use("word", value)]
+        if _TEXT_MEMBER.search(key) and _SHORT_TEXT.fullmatch(value) and not is_secret(value):
+            return [value]
+        if len(value) > LONGEST_VALUE:
+            place, self._place = self._place, min(self._place, _ASSISTANT)
+            self._prose(value, "")
+            self._place = place
+            return []
+        return [self._use(each.kind, each.text) for each in find_values(readable_part(value, LONGEST_VALUE))]
+
+    def _use(self, kind: str, value: str) -> str:
+        self.uses[value] = max(self.uses.get(value, 0.0), self._place * _WORTH.get(kind, _LEAST_WORTH))
+        return value
+
+    def _prose(self, text: str, owner: str) -> None:
+        """Add records of a text: the values of a clause belong to its first identifier, or to that of an earlier clause
+        of the paragraph, or to `owner`. Without one, what the user states under a label replaces what he stated
+        before."""
+        text, given, end = readable_part(text, min(self.left, LONGEST_TEXT)), owner, 0
+        for clause in _clauses(text):
+            for each in clause:
+                self._use(each.kind, each.text)
+            if _PARAGRAPH.search(text, end, clause[0].start):
+                owner = given
+            end = clause[-1].start
+            naming = next((each for each in clause if each.kind in _NAMING), None)
+            owner = f"{naming.label} {naming.text}" if naming else owner
+            if owner:
+                fields = (self._field(each.label, each.text) for each in clause if each is not naming)
+                self._add(owner, fields, is_prose=True)
+            for each in () if owner else clause:
+                if each.is_stated and self._place == _USER:
+                    self._use("identifier", each.text)  # It is needed as much.
+                    self._add(each.label.lower(), [self._field("", each.text)])
+                else:
+                    self._add(f"{each.label} {each.text}", is_prose=True)
+
+
+class _Mention(ExactValue, frozen=True):
+    """A value in a text with its label: the last word before it in its clause that says anything, or else its kind."""
+
+    label: str
+    is_stated: bool
+    """Whether it stands behind its label as in `the budget is $500` or `budget: $500`."""
+
+
+def _clauses(text: str) -> Iterator[list[_Mention]]:
+    clause: list[_Mention] = []
+    end = 0
+    for value in find_values(text):
+        if clause and _CLAUSE_END.search(text, end, value.start):
+            yield clause
+            clause = []
+        before = _CLAUSE_END.split(text[max(end, value.start - LABEL_REACH) : value.start])[-1]
+        words = (_lowered(found)[:LONGEST_LABEL] for found in reversed(_WORD.findall(before)))
+        # What looks like a value or a name from code may be a slice of base64.
+        tells = (
+            each for each in words if not (_FUNCTION_WORD.fullmatch(each) or _CAMEL.search(each) or classify(each))
+        )
+        label = next(tells, "")
+        is_stated = bool(label) and label.isalpha() and _STATED.search(before) is not None
+        clause.append(_Mention(value.start, value.stop, value.kind, value.text, label or value.kind, is_stated))
+        end = value.stop
+    if clause:
+        yield clause
+
+
+def _note(fields: Sequence[Field], owner: str) -> str:
+    """Note on an object: an identifier or date of it that its owner's name does not hold, or else a name or a state."""
+    exact = (f.value for f in fields if (found := classify(f.value)) and found[0] in {*_NAMING, "date"})
+    texts = (field.value for field in fields if _TEXT_MEMBER.search(field.label))
+    return next((value for value in (*exact, *texts) if "(" not in value and value not in owner), "")
+
+
+def _name(content: Mapping[str, Any]) -> str:
+    """Name of an object's record, its kind and identifier; empty without identifier."""
+    members = [key for key, value in content.items() if _ID_MEMBER.search(key) and isinstance(value, str)]
+    for key in (*_IDS, *members):
+        if key in content and not NAMES_SECRET.search(key) and (value := _identifier(content[key])):
+            return f"{_label(key)} {value}"
+    return ""
+
+
+def _identifier(value: Any) -> str:
+    """An identifier as it is written; empty for what is none."""
+    if type(value) is int:
+        return "" if is_card_number(str(value)) else str(value)
+    if not isinstance(value, str) or not _is_word(value) or is_secret(value) or "," in value:
+        return ""
+    return value if not value.isalpha() or value.isupper() else ""
+
+
+def _is_word(text: str) -> bool:
+    is_long = not 1 < len(text) <= LONGEST_VALUE
+    return not is_long and text.isprintable() and not any(sign.isspace() or sign == "<" for sign in text)
+
+
+def _label(key: str) -> str:
+    return _label_words(_MEMBER_ENDING.sub("", key)) or _label_words(key) or "also"
+
+
+def _label_words(name: str) -> str:
+    found = _WORD.findall(_CAMEL.sub(" ", name[:LONGEST_LABEL].replace("_", " ")))
+    return "_".join(_lowered(each) for each in found[:LABEL_WORDS])
+
+
+def _lowered(found: str) -> str:
+    """A word that does not look like an identifier in capitals."""
+    return found.lower() if found[:2].isupper() else found

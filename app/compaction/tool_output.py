@@ -65,11 +65,8 @@ def _identifiers(text: str) -> list[str]:
 
 
 def _filled(pieces: Sequence[Piece], room: int) -> str:
-    """The best pieces for which there is room, in their order, a line each; equal ones once.
-
-    Those that only fill the room are taken by the identifiers that they add for their length: names that a text has
-    often count more.
-    """
+    """The best pieces for which there is room, in their order, a line each; equal ones once. Those that only fill the
+    room are taken by the identifiers that they add for their length: names that a text has often count more."""
     lines = [_clipped(piece.text) for piece in pieces]
     ranks = _ranks(pieces, lines)
     taken: dict[str, int] = {}

@@ -109,11 +109,8 @@ def weights(positions: list[int]) -> dict[int, float]:
 
 
 def shortened_texts(original: Message, message: Message, longest: int, places: Container[int]) -> Message:
-    """Head and tail of its texts at these places, at most so many characters each.
-
-    What an earlier stage left of them, where that is not longer. Otherwise it is cut out of the original: a notice
-    inside a notice would tell a size that nothing ever had.
-    """
+    """Head and tail of its texts at these places, at most so many characters each, cut out of the original: a notice
+    inside a notice would tell a size that nothing ever had."""
     pairs = zip(original.texts, message.texts, strict=True)
     return replace(
         message,
@@ -145,10 +142,8 @@ def fit(conversation: Conversation, view: View, at_most: int, cost: Cost) -> Vie
 
 
 def truncations(conversation: Conversation, view: View, at_most: int, cost: Cost) -> Iterator[View]:
-    """The last resort: max(200, 4 x room / messages) characters of every result and every call's arguments.
-
-    Then half of that, and so on: one message may hold many calls.
-    """
+    """The last resort: max(200, 4 x room / messages) characters of every result and every call's arguments; then half
+    of that, and so on, as one message may hold many calls."""
     messages = max(1, len(conversation.transcript))
     longest = CHARACTERS_PER_TOKEN * (room_of(conversation, view, at_most) // messages)
     while longest > SHORTEST:
@@ -376,11 +371,9 @@ def with_words(view: View, words: OmittedWords, limit: int, cost: Cost) -> View:
 
 
 def _units(conversation: Conversation, view: View) -> list[_Unit]:
-    """Units of the history that are left, oldest first; the last one is not to be dropped.
-
-    Only what directly follows a call belongs to it: a result that comes later is taken out by the repair with its call,
-    and one unit over half of the history could not be dropped at all.
-    """
+    """Units of the history that are left, oldest first; the last one is not to be dropped. Only what directly follows
+    a call belongs to it: the repair takes out a result that comes later, and a unit over half of the history could not
+    be dropped at all."""
     transcript = conversation.transcript
     units: list[_Unit] = []
     was_bound = False

@@ -112,10 +112,7 @@ Part = Verbatim | Carried | Altered | Pruned | Pinned | Note | Recalled | Summar
 
 
 class Conversation:
-    """One request's history, ready to be decided upon.
-
-    Its tokens are counted when they are first asked for: a short conversation goes on its way without.
-    """
+    """One request's history. Its tokens are counted when they are first asked for: a short one goes without."""
 
     def __init__(
         self,
@@ -445,10 +442,8 @@ ANEW: frozenset[Alteration] = frozenset({"trimmed", "cleared", "shortened", "fad
 
 
 def current_turn(conversation: Conversation) -> int:
-    """Position of the message that begins the turn under way, as a provider counts turns; -1 without one.
-
-    A message with results goes on with a turn, whatever else stands in it.
-    """
+    """Position of the message that begins the turn under way, as a provider counts turns: one with results goes on
+    with a turn, whatever else stands in it. -1 without one."""
     messages = conversation.transcript.messages
     for index in reversed(range(len(messages))):
         message = messages[index]
@@ -492,9 +487,7 @@ def sent_again_from(conversation: Conversation, view: View | None) -> int:
 
 def _first_made_anew(conversation: Conversation, view: View) -> int:
     """Position of the first message that the next request of the turn may send otherwise; that of the end without one.
-
-    Whole turns that are left out stay so until another turn begins.
-    """
+    Whole turns that are left out stay so until another turn begins."""
     turns = conversation.transcript.turn_starts
     for part in view.parts:
         match part:

@@ -58,10 +58,8 @@ class Identity:
         return self._lengthened(Chain((self.digest(b"root", tenant.encode()),)), digests)
 
     def chain_of(self, tenant: str, history: History) -> Chain:
-        """The chain over a history. What is known of a beginning of it is not worked out again.
-
-        It keeps that of one tenant, the latest: any number of them may send the same history.
-        """
+        """The chain over a history, which keeps that of its latest tenant: what is known of a beginning is not worked
+        out again."""
         kept: _Chained | None = history.chained
         is_own = kept is not None and kept.tenant == tenant and kept.identity is self
         chain = kept.chain if kept is not None and is_own else self.chain(tenant, ())

@@ -159,8 +159,7 @@ class Message(Struct, frozen=True, weakref=True):
 
     @property
     def without_results(self) -> Message:
-        """The message without its results: no stage may take away what is left of a question that stands beside
-        them."""
+        """The message without its results: a question may stand beside them."""
         emptied = self.result_places
         return replace(self, texts=tuple("" if place in emptied else text for place, text in enumerate(self.texts)))
 
@@ -193,8 +192,6 @@ _CALLS, _ANSWERS, _MEDIA, _THINKING, _EXPIRES = 1, 2, 4, 8, 16
 
 class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked out
     """Messages in order, and what follows from them alone. A history that grows takes along what was worked out.
-
-    That is worked out of what is after the leading instructions: those stay as they are.
 
     A user's message begins a turn, unless the assistant was still at work when it came: behind results, or in one
     message with them, he only spoke in between, and the turn goes on. Behind the assistant's message some of his texts

@@ -9,9 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.compaction.entities import DEEPEST, MOST_CHARACTERS, MOST_FIELDS, MOST_PARTS, extract_records
 from app.compaction.exact_values import LONGEST_TEXT, LONGEST_VALUE, exact_values, readable_part
-from app.compaction.records import Record, merge_records, parse_record
+from app.compaction.records import (
+    DEEPEST,
+    MOST_CHARACTERS,
+    MOST_FIELDS,
+    MOST_PARTS,
+    Record,
+    extract_records,
+    merge_records,
+    parse_record,
+)
 from app.conversation.messages import History, Message, ToolCall
 from tests.unit.conversations import message
 

@@ -94,21 +94,6 @@ def test_where_room_is_short_what_the_turns_are_about_and_the_last_message_are_s
     assert (told in latest) if told else ("no room" not in latest)
 
 
-def test_the_last_failure_stands_with_its_call() -> None:
-    said = [
-        message("user", "test it"),
-        message("assistant", calls=["c1"]),
-        message("tool", "Error: one is not two", answers="c1"),
-        message("assistant", calls=["c2"]),
-        message("tool", "fine", answers="c2"),
-        message("assistant", "done"),
-    ]
-    failure = sections(written(*said))["Last failure"]
-    assert failure == (
-        '### 2 assistant\n\n\t[calls tool_c1 with {"a": 1}]\n\n### 3 tool tool_c1\n\n\tError: one is not two'
-    )
-
-
 def test_the_plan_and_the_files_that_were_changed_are_told_wherever_they_stand() -> None:
     plan, change = '{"todos": ["measure", "mend"]}', '{"file_path": "a.py", "content": "1"}'
     said = [

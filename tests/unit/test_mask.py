@@ -84,10 +84,6 @@ def test_masked_are(talk: Conversation, boundary: int, settings: dict[str, Any],
     assert [index for index, _ in masks(talk, **settings).between(0, boundary)] == expected
 
 
-def test_later_messages_change_nothing_of_what_is_masked() -> None:
-    assert dict(masks(TALK).between(0, 7)) == dict(masks(answered(4)).between(0, 7))
-
-
 def test_a_mask_keeps_head_and_tail_and_tells_the_size() -> None:
     ((_, mask),) = masks(answered(1, NUMBERS)).between(0, 4)
     notice = f"[... {len(NUMBERS)} characters in all, shortened ...]"
@@ -170,16 +166,6 @@ def test_each_settings_have_a_name_of_their_own() -> None:
     kinds = [MaskPolicy(), MaskPolicy(400), MaskPolicy(deny=("a",)), MaskPolicy(later=None)]
     assert len({settings.key for settings in kinds}) == 4
     assert MaskPolicy().key == MaskPolicy().key
-
-
-def test_what_is_saved_is_what_the_view_loses() -> None:
-    found = masks(TALK)
-    for start in (0, 4):
-        for boundary in (0, 4, 7, 10):
-            assert found.saved(start, boundary) == sum(
-                TALK.transcript.tokens_of(index) - mask.tokens for index, mask in found.between(start, boundary)
-            )
-    assert found.saved(9, 4) == 0
 
 
 def test_a_view_with_masks_covers_every_message_once() -> None:

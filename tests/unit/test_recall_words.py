@@ -14,7 +14,6 @@ from app.compaction.recall_index import (
     LONGEST_WORD,
     MOST_NEAR,
     Index,
-    Words,
     language_of,
     passages_in,
     sources,
@@ -26,7 +25,7 @@ from tests.unit.conversations import message
 
 
 def words(text: str, language: str = "") -> list[str]:
-    return list(Words(language).of(text))
+    return list(Index(language).words_in(text))
 
 
 @pytest.mark.parametrize(

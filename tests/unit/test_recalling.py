@@ -625,19 +625,6 @@ def test_values_stand_behind_what_is_carried_though_it_was_shortened_or_left_out
     assert [type(part) for part in found.parts] == [Summary, Carried, type(left), Pruned, Note, Verbatim]
 
 
-def test_no_value_stands_between_a_carried_call_and_its_shortened_result() -> None:
-    asking = replace(message("user", "a long result, and do go on"), answers=("d",), passed_on=())
-    call = ToolCall("d", "look", '{"place": 1}')
-    early = (user("My order is QX-8127."), assistant("", ToolCall("c", "get_order", '{"id": "QX-8127"}')))
-    answered = message("tool", "mail jo@example.org, 24.90 EUR", answers="c")
-    asked = talk(*early, answered, assistant("", call), asking, then=(user("And?"),))
-    shortened = Altered(4, ("a long",), 2, "shortened")
-    parts = (Summary(chunk(asked, 0, 6, carried=(3, 4))), Carried(3), shortened, Verbatim(6, len(asked.transcript)))
-    found = with_recalled(asked, View(parts, 100), Recollection(asked), ROOMY, budget(LIMIT), cost)
-    assert values_of(found)
-    assert problems(asked, found, LIMIT) == []
-
-
 def test_without_calls_or_summaries_there_are_no_values() -> None:
     plain = talk(user("Mail jo@example.org about QX-8127."), then=(user("Hm."),), question="Thanks.")
     view = summarised(plain, 12)

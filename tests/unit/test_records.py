@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.compaction.entities import rank
 from app.compaction.records import (
     Field,
     Record,
     fit_records,
     merge_records,
     parse_record,
+    rank,
 )
 
 TRIP = "reservation VA5SGQ: user raj_brown_5782; flights HAT035, HAT102 (2024-05-17); status open"

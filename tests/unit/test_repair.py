@@ -100,6 +100,9 @@ def test_what_is_paired_or_was_just_sent_stays_as_it_is(said: list[Message]) -> 
 def test_the_tokens_are_those_of_what_is_left() -> None:
     talk = conversation(USER, caller("a", "b", text="I look."), result("a", "r r"), result("x", "r r r"), USER)
     assert repair(talk, whole(talk), cost).tokens == 1 + 2 + 2 + 1
+    carried = conversation(result("x", "r r r"), DONE, USER, DONE, USER)
+    view = build_view(carried, Path((chunk(carried, 0, 2, carried=(0,)),), 2, 20 + 3))
+    assert repair(carried, view, cost).tokens == view.tokens - 3
 
 
 def test_arguments_that_were_cut_before_stay_cut() -> None:
