@@ -7,7 +7,6 @@ history by the next request that shows it, and held from then on by that history
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
@@ -75,7 +74,7 @@ _SHOWN = (
 
 
 class ConversationSeen(Struct, frozen=True):
-    """A conversation as one request showed it."""
+    """A conversation as one request showed it, or as the latest of some did."""
 
     tenant: str
     conversation_id: str
@@ -96,6 +95,20 @@ class ConversationSeen(Struct, frozen=True):
     """Ids of the chunks that stand in the payload."""
     plan: str | None = None
     """JSON: what was tried, and why; None where nothing was due."""
+    requests: int = 1
+
+    def with_later(self, later: ConversationSeen) -> ConversationSeen:
+        """The conversation as it is after later requests. Of the heads the latest stay, the newest last."""
+        new = dict(later.heads)
+        heads = ((digest, turn) for digest, turn in self.heads if digest not in new)
+        return replace(
+            later,
+            turns=max(self.turns, later.turns),
+            requests=self.requests + later.requests,
+            heads=(*heads, *later.heads)[-MOST_HEADS:],
+            forked_from=self.forked_from or later.forked_from,
+            plan=later.plan or self.plan,
+        )
 
 
 class StoredConversation(Struct, frozen=True):
@@ -177,32 +190,6 @@ class Pin(Struct, frozen=True):
         return self.digest is not None and self.digest in chain[self.position + 1 : self.position + 2]
 
 
-@dataclass(slots=True)
-class UnwrittenRequests:
-    """The requests of one conversation since the last flush."""
-
-    latest: ConversationSeen
-    turns: int
-    requests: int
-    heads: dict[bytes, int]
-    """The latest ones, the newest last."""
-
-    @classmethod
-    def of(cls, seen: ConversationSeen) -> UnwrittenRequests:
-        return cls(seen, seen.turns, 1, dict(seen.heads))
-
-    def add(self, newer: UnwrittenRequests) -> None:
-        older, self.latest = self.latest, newer.latest
-        if older.forked_from or (older.plan and not self.latest.plan):
-            forked_from, plan = older.forked_from or self.latest.forked_from, self.latest.plan or older.plan
-            self.latest = replace(self.latest, forked_from=forked_from, plan=plan)
-        self.turns = max(self.turns, newer.turns)
-        self.requests += newer.requests
-        self.heads.update(newer.heads)
-        while len(self.heads) > MOST_HEADS:
-            del self.heads[next(iter(self.heads))]
-
-
 async def find_heads(
     connection: AsyncConnection, tenant: str, digests: Sequence[bytes], unwritten: Sequence[Head]
 ) -> list[Head]:
@@ -226,35 +213,32 @@ async def find_heads(
     return [replace(head, tip_turn=tips.get(head.conversation_id, head.tip_turn)) for head in found.values()]
 
 
-async def write_conversations(connection: AsyncConnection, unwritten: Sequence[UnwrittenRequests]) -> None:
+async def write_conversations(connection: AsyncConnection, unwritten: Sequence[ConversationSeen]) -> None:
     """Store requests; doing it twice counts them twice. Needs a transaction."""
     if not unwritten:
         return
     # Rows are taken in order of their keys, so two replicas cannot deadlock.
-    ordered = sorted(unwritten, key=lambda seen: (seen.latest.tenant, seen.latest.conversation_id))
+    ordered = sorted(unwritten, key=lambda seen: (seen.tenant, seen.conversation_id))
     rows = [
         {
-            **{name: getattr(seen.latest, name) for name in _SHOWN},
-            "tenant": seen.latest.tenant,
-            "id": seen.latest.conversation_id,
-            "turns": seen.turns,
-            "requests": seen.requests,
-            "head": seen.latest.heads[-1][0] if seen.latest.heads else None,
+            **{name: getattr(seen, name) for name in ("tenant", "turns", "requests", *_SHOWN)},
+            "id": seen.conversation_id,
+            "head": seen.heads[-1][0] if seen.heads else None,
         }
         for seen in ordered
     ]
     await connection.execute(_upsert_conversations(connection), rows)
     # By digest: of two conversations in one flush the later one stands, as it would in two flushes.
     its_heads = {
-        (seen.latest.tenant, digest): {"conversation_id": seen.latest.conversation_id, "turn": turn}
+        (seen.tenant, digest): {"conversation_id": seen.conversation_id, "turn": turn}
         for seen in ordered
-        for digest, turn in seen.heads.items()
+        for digest, turn in seen.heads
     }
     if its_heads:
         keys = sorted(its_heads)
         new = [{"tenant": tenant, "digest": digest, **its_heads[tenant, digest]} for tenant, digest in keys]
         await connection.execute(_upsert_heads(connection), new)
-    await note_use(connection, {(seen.latest.tenant, chunk) for seen in ordered for chunk in seen.latest.summaries})
+    await note_use(connection, {(seen.tenant, chunk) for seen in ordered for chunk in seen.summaries})
 
 
 def _upsert_conversations(connection: AsyncConnection) -> Insert:

@@ -23,7 +23,7 @@ from sqlalchemy import text
 from app.conversation.identity import Head
 from app.runtime.bounded import LogThrottle
 from app.runtime.caches import Erased
-from app.store.conversations import ConversationSeen, UnwrittenRequests, write_conversations
+from app.store.conversations import ConversationSeen, write_conversations
 from app.store.engine import DATABASE_ERRORS, Contended, Database, Guard, StoreUnavailable, describe, is_away
 from app.store.histories import HistoryQueue, LatestHistory, rows_of_histories
 from app.store.usage import UsageRecord, write_usage
@@ -66,7 +66,7 @@ T = TypeVar("T")
 class Batch:
     """Conversations and usage records that wait."""
 
-    seen: dict[tuple[str, str], UnwrittenRequests] = field(default_factory=dict)
+    seen: dict[tuple[str, str], ConversationSeen] = field(default_factory=dict)
     """Requests by tenant and conversation."""
     usage: dict[tuple[str, str, str], UsageRecord] = field(default_factory=dict)
     """Usage records by tenant, conversation and id."""
@@ -81,9 +81,8 @@ class Batch:
     def add(self, newer: Batch) -> None:
         """Add later requests and records; their conversations become the latest."""
         for key, seen in newer.seen.items():
-            if (waiting := self.seen.pop(key, None)) is not None:
-                waiting.add(seen)
-            self.seen[key] = waiting or seen
+            earlier = self.seen.pop(key, None)
+            self.seen[key] = seen if earlier is None else earlier.with_later(seen)
         self.usage |= newer.usage
 
     def take(self, most: int) -> Batch:
@@ -154,7 +153,7 @@ class WriteBehind:
         if sum(map(len, waiting)) >= QUEUE_CONVERSATIONS and not any(key in queue for queue in waiting):
             self.dropped += 1
             return
-        self._queue.add(Batch({key: UnwrittenRequests.of(seen)}))
+        self._queue.add(Batch({key: seen}))
         self._recorded.set()
 
     def record_usage(self, record: UsageRecord) -> None:
@@ -195,7 +194,7 @@ class WriteBehind:
             for batch in (self._in_flight, self._queue)
             for (owner, conversation_id), seen in batch.seen.items()
             if owner == tenant
-            for digest, turn in seen.heads.items()
+            for digest, turn in seen.heads
             if digest in wanted
         ]
 

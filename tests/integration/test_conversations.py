@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from app.conversation.identity import Head
 from app.store import Store, UnknownCursor
 from app.store.chunks import chunks_in
-from app.store.conversations import UnwrittenRequests, find_conversation, read_conversations, write_conversations
+from app.store.conversations import find_conversation, read_conversations, write_conversations
 from app.store.tables import Paging
 from tests.integration.examples import SERIES, STRANGER, TENANT, OpenStore, chain, chunk, digest, put, seen, take
 
@@ -171,14 +171,14 @@ async def test_deleting_takes_rows_in_the_order_in_which_a_flush_takes_them(
     """Another replica's flush holds the conversation and comes to its heads: neither waits in a circle."""
     store = open_store(postgres_url)
     await store.start()
-    held = UnwrittenRequests(seen("c1"), 1, 1, {})
+    held = seen("c1")
     store.writes.record(seen("c1", heads=((digest(1), 1),)))
     await store.flush()
     async with store.database.writing(patient=True) as connection:
         await write_conversations(connection, [held])
         deleting = asyncio.ensure_future(store.delete_conversation(TENANT, "c1"))
         await asyncio.sleep(0.5)
-        await write_conversations(connection, [replace(held, heads={digest(1): 1})])
+        await write_conversations(connection, [replace(held, heads=((digest(1), 1),))])
     assert await deleting
     assert await store.heads(TENANT, [digest(1)]) == []
 
@@ -193,10 +193,10 @@ async def test_deleting_takes_heads_in_the_order_in_which_a_flush_of_another_con
         store.writes.record(seen("c1", heads=((digest(number), 1),)))
         await store.flush()
     async with store.database.writing(patient=True) as connection:
-        await write_conversations(connection, [UnwrittenRequests(seen("c2"), 1, 1, {digest(1): 1})])
+        await write_conversations(connection, [seen("c2", heads=((digest(1), 1),))])
         deleting = asyncio.ensure_future(store.delete_conversation(TENANT, "c1"))
         await asyncio.sleep(0.5)
-        await write_conversations(connection, [UnwrittenRequests(seen("c2"), 1, 1, {digest(2): 1})])
+        await write_conversations(connection, [seen("c2", heads=((digest(2), 1),))])
     assert await deleting
     found = await store.heads(TENANT, [digest(1), digest(2)])
     assert {head.conversation_id for head in found} == {"c2"}
