@@ -9,31 +9,14 @@ from __future__ import annotations
 import json
 import os
 from base64 import b64decode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from sqlalchemy import (
-    JSON,
-    Connection,
-    MetaData,
-    RowMapping,
-    Table,
-    TableClause,
-    Text,
-    column,
-    delete,
-    func,
-    inspect,
-    or_,
-    select,
-    table,
-    tuple_,
-    update,
-)
+from sqlalchemy import Connection, MetaData, RowMapping, Table, delete, func, inspect, or_, select, update
 
 from app.store.engine import DatabaseUnusable
 from app.store.schema import PRIVATE_FILE, make_folder
@@ -44,8 +27,6 @@ MARK = "sealed:1:"
 """Beginning of an encrypted text, before the id of its key."""
 KEY_BYTES = 32
 NONCE_BYTES = 12
-ROWS = 500
-"""Rows that are read and changed at once."""
 _TEXTS = {"summary_chunks": ("text", "exact_values", "rules"), "messages": ("sent",)}
 """Columns that may be encrypted, by table. All columns of a row are, or none."""
 _LISTS = ("exact_values", "rules")
@@ -63,27 +44,22 @@ class RowsToExport(DatabaseUnusable):
     """The database has rows that would be lost, and no file for them was given, or it cannot be written."""
 
 
-class _Undecipherable(Exception):
-    """The reason why a text cannot be decrypted."""
-
-
-def keys_of(places: Iterable[str]) -> tuple[bytes, ...]:
+def keys_of(places: Iterable[str]) -> list[bytes]:
     """Read the keys in these environment variables and files. Raises `ValueError` without any part of a key."""
-    return tuple(map(_key_in, places))
-
-
-def _key_in(place: str) -> bytes:
-    try:
-        digits = Path(place).read_text() if "/" in place else os.environ.get(place, "")
-        key = bytes.fromhex(digits.strip())
-    except (OSError, ValueError):
-        key = b""
-    if len(key) != KEY_BYTES:
-        raise ValueError(
-            "--decrypt takes environment variables or files (with a slash) that hold 64 hexadecimal digits each;"
-            f" {place} does not, or cannot be read."
-        )
-    return key
+    keys: list[bytes] = []
+    for place in places:
+        try:
+            digits = Path(place).read_text() if "/" in place else os.environ.get(place, "")
+            key = bytes.fromhex(digits.strip())
+        except (OSError, ValueError):
+            key = b""
+        if len(key) != KEY_BYTES:
+            raise ValueError(
+                "--decrypt takes environment variables or files (with a slash) that hold 64 hexadecimal digits each;"
+                f" {place} does not, or cannot be read."
+            )
+        keys.append(key)
+    return keys
 
 
 class Decryption:
@@ -112,12 +88,15 @@ class Decryption:
             )
 
     def _decrypt_table(self, connection: Connection, name: str) -> None:
-        texts = _table(name)
-        for row in _rows(connection, texts, _TEXTS[name][0]):
-            own = (texts.c.tenant == row["tenant"], texts.c.id == row["id"])
+        texts = Table(name, MetaData(), autoload_with=connection)
+        beginning = func.substr(texts.c[_TEXTS[name][0]], 1, len(MARK) + 1)
+        is_marked = or_(beginning.startswith(MARK), beginning == f" {MARK}")
+        for tenant, id_ in connection.execute(select(texts.c.tenant, texts.c.id).where(is_marked)).all():
+            own = (texts.c.tenant == tenant, texts.c.id == id_)
+            row = connection.execute(select(texts).where(*own)).mappings().one()
             try:
                 plain = {text: self._decrypted(name, text, row) for text in _TEXTS[name]}
-            except _Undecipherable as reason:
+            except ValueError as reason:
                 self._reasons[str(reason)] = None
                 if self._drop:
                     connection.execute(delete(texts).where(*own))
@@ -127,6 +106,7 @@ class Decryption:
                 self.decrypted += 1
 
     def _decrypted(self, table_name: str, name: str, row: RowMapping) -> Any:
+        """Raises `ValueError` with the reason why the text cannot be decrypted."""
         stored = row[name]
         if not isinstance(stored, str):
             return stored
@@ -136,14 +116,14 @@ class Decryption:
             return stored
         key, _, encrypted = stored.removeprefix(MARK).partition(":")
         if key not in self._keys:
-            raise _Undecipherable(f"no --decrypt names the key {key!r}")
+            raise ValueError(f"no --decrypt names the key {key!r}")
         place = "\0".join((table_name, name, row["tenant"], row["id"])).encode()
         cipher = AESGCM(blake2b(place, digest_size=32, key=self._keys[key], person=b"steno-seal").digest())
         try:
             data = b64decode(encrypted, validate=True)
             text = cipher.decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], place).decode()
         except (ValueError, InvalidTag) as error:
-            raise _Undecipherable("a text was changed after it was encrypted") from error
+            raise ValueError("a text was changed after it was encrypted") from error
         return json.loads(text) if name in _LISTS else text
 
 
@@ -177,21 +157,3 @@ class Export:
                 f" {error.strerror or error}. Run `steno migrate --export FILE` with a file that can be written."
             ) from error
         self.rows = len(rows)
-
-
-def _table(name: str) -> TableClause:
-    """The columns of a table that decryption needs, as revision 0029 has them."""
-    kinds = {"tenant": Text, "id": Text} | {text: JSON if text in _LISTS else Text for text in _TEXTS[name]}
-    return table(name, *(column(each, kind) for each, kind in kinds.items()))
-
-
-def _rows(connection: Connection, texts: TableClause, marked: str) -> Iterator[RowMapping]:
-    """Rows with the mark, in the order of their keys."""
-    key = (texts.c.tenant, texts.c.id)
-    beginning = func.substr(texts.c[marked], 1, len(MARK) + 1)
-    page = select(texts).where(or_(beginning.startswith(MARK), beginning == f" {MARK}")).order_by(*key).limit(ROWS)
-    rows = connection.execute(page).mappings().all()
-    while rows:
-        yield from rows
-        after = tuple_(*key) > tuple_(rows[-1]["tenant"], rows[-1]["id"])
-        rows = connection.execute(page.where(after)).mappings().all()

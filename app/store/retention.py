@@ -11,7 +11,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from sqlalchemy import Column, Select, Table, delete, select, tuple_
+from sqlalchemy import Column, Select, delete, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store import leases
@@ -45,13 +45,9 @@ PAUSE_SECONDS = 0.1
 ROWS = 500
 REMOVED_ROWS = 100
 """Rows of conversations and the like that are removed at once: each has rows in other tables."""
-TABLES: tuple[Table, ...] = tuple(table for table in metadata.sorted_tables if "tenant" in table.c)
-"""Tables with rows of tenants."""
 # In the order in which requests lock their rows. Leases are revoked, not erased.
-_ERASED = (
-    *(conversations, heads),
-    *(table for table in TABLES if table.name not in {"conversations", "heads", "leases"}),
-)
+_OTHERS = [table for table in metadata.sorted_tables if table.name not in {"conversations", "heads", "leases"}]
+_ERASED = (conversations, heads, *(table for table in _OTHERS if "tenant" in table.c))
 _TIMES: tuple[tuple[Column[int], int], ...] = (
     (summary_chunks.c.used_at, USED_EVERY_MS),  # The last payload is noted to the hour.
     (usage_records.c.created_at, 0),
