@@ -103,7 +103,8 @@ def test_what_is_made_for_a_conversation_that_is_deleted_is_neither_stored_nor_m
         told = context(asked.result())
     assert (told["actions"], told["reason"]) == ([], "conversation_deleted")
     assert len(simulator.summaries) == 1
-    assert stored_summaries(proxy) == []
+    look = request_bytes(None, method="GET", target="/context/conversations/one/summaries")
+    assert send(proxy.url, look).status == 404
 
 
 def test_what_was_read_of_a_conversation_is_not_used_once_another_process_deleted_it(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 from lab.simulator.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import SECRET
-from tests.e2e.raw import get, post
+from tests.e2e.raw import Answer, request_bytes, send
 from tests.e2e.running import StartSteno
 from tests.release_0_1 import CONVERSATIONS, make_release_0_1
 
@@ -38,12 +39,15 @@ def play(steno: StartSteno, simulator: Simulator, url: str, folder: Path) -> Non
 
     for told, clients in zip(CONVERSATIONS, ({}, {"clients": {"tenant": "team"}}), strict=True):
         running = steno(storage={"url": url, "messages": True}, **clients)
-        credential = f"authorization: Bearer {told['key']}".encode()
+        headers = b"content-type: application/json", f"authorization: Bearer {told['key']}".encode()
 
-        def read(path: str, **options: Any) -> Any:
-            answer = get(running.url, f"/context/{path}", credential, **options)  # noqa: B023 - called in this round
+        def ask(body: bytes | None = None, **options: Any) -> Answer:
+            answer = send(running.url, request_bytes(body, *headers, usual=False, **options))  # noqa: B023 - called in this round
             assert answer.status == 200, answer.body
-            return answer.json
+            return answer
+
+        def read(path: str) -> Any:
+            return ask(method="GET", target=f"/context/{path}").json
 
         conversation = f"conversations/{told['conversation_id']}"
         [listed] = read("conversations")["data"]
@@ -56,8 +60,7 @@ def play(steno: StartSteno, simulator: Simulator, url: str, folder: Path) -> Non
         summaries = read(f"{conversation}/summaries")["data"]
 
         body = {"model": "gpt-4o", "messages": [*told["messages"], {"role": "user", "content": "What is left to do?"}]}
-        answer = post(running.url, body, credential)
-        assert answer.status == 200, answer.body
+        answer = ask(json.dumps(body).encode())
         status = "summarized" if summaries else "full"
         assert answer.header("x-context-status") == status
         assert answer.header("x-context-conversation-id") == told["conversation_id"]
