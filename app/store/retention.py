@@ -45,9 +45,10 @@ PAUSE_SECONDS = 0.1
 ROWS = 500
 REMOVED_ROWS = 100
 """Rows of conversations and the like that are removed at once: each has rows in other tables."""
+TABLES = [table for table in metadata.sorted_tables if "tenant" in table.c]
 # In the order in which requests lock their rows. Leases are revoked, not erased.
-_OTHERS = [table for table in metadata.sorted_tables if table.name not in {"conversations", "heads", "leases"}]
-_ERASED = (conversations, heads, *(table for table in _OTHERS if "tenant" in table.c))
+_FIRST = {"conversations", "heads", "leases"}
+_ERASED = (conversations, heads, *(table for table in TABLES if table.name not in _FIRST))
 _TIMES: tuple[tuple[Column[int], int], ...] = (
     (summary_chunks.c.used_at, USED_EVERY_MS),  # The last payload is noted to the hour.
     (usage_records.c.created_at, 0),
