@@ -206,16 +206,6 @@ async def test_a_connection_ends_with_the_answer_that_says_so(
     assert cycle.transport.closed
 
 
-@pytest.mark.parametrize(
-    "header", [(b"a b", b"c"), (b"a:", b"c"), (b"a\r\nb", b"c"), (b"a", b"b\r\nc: d"), (b"a", b"b\0"), (b"a", b"\x7f")]
-)
-async def test_a_header_that_would_be_read_as_another_one_is_not_written(header: tuple[bytes, bytes]) -> None:
-    cycle = answering()
-    with pytest.raises(RuntimeError):
-        await answer(cycle, [header], b"")
-    assert cycle.transport.written == []
-
-
 @pytest.mark.parametrize("body", [b"short", b"longer than it says"])
 async def test_a_body_has_the_length_that_its_headers_say(body: bytes) -> None:
     with pytest.raises(RuntimeError):
