@@ -14,11 +14,11 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 43_627,
+    "app": 43_623,
     "app/cli": 2_643,
     "app/compaction": 10_005,
     "app/conversation": 1_956,
-    "app/http": 2_904,
+    "app/http": 2_899,
     "app/inspector": 2_343,
     "app/providers": 1_796,
     "app/proxy": 2_973,
@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 2_117,
     "app/formats": 6_557,
-    "tests": 58_948,
+    "tests": 58_942,
     "lab": 10_210,
 }
 """Lines of Python by folder, at most."""

@@ -10,6 +10,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -146,16 +147,15 @@ def decoders(encodings: str, at_most: int) -> list[Decoder] | None:
 
 def decoded(data: bytes, by: Sequence[Decoder]) -> Iterator[bytes]:
     """The pieces of a decoded body, each when it is asked for. Raises `UndecodableBody` and `DecodedTooLarge`."""
-    yield from fed(by, data)
-    yield from ended(by)
+    return chain(fed(by, data), ended(by))
 
 
 def fed(by: Sequence[Decoder], data: bytes) -> Iterator[bytes]:
     """The decoded pieces of further bytes of a body, as in `Decoder.fed`."""
-    pieces: Iterable[bytes] = (data,)
+    pieces: Iterator[bytes] = iter((data,))
     for decoder in by:
-        pieces = _through(decoder, pieces)
-    yield from pieces
+        pieces = chain.from_iterable(map(decoder.fed, pieces))
+    return pieces
 
 
 def ended(by: Sequence[Decoder]) -> Iterator[bytes]:
@@ -163,8 +163,3 @@ def ended(by: Sequence[Decoder]) -> Iterator[bytes]:
     for number, decoder in enumerate(by):
         for piece in decoder.ended():
             yield from fed(by[number + 1 :], piece)
-
-
-def _through(decoder: Decoder, pieces: Iterable[bytes]) -> Iterator[bytes]:
-    for piece in pieces:
-        yield from decoder.fed(piece)
