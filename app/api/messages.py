@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -12,7 +14,6 @@ from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, Field
 
 from app.api.dependencies import ConversationId, Listing, OldestFirst, Tenant, TheServices, known, listing
-from app.compaction.chunks import SummaryChunk
 from app.compaction.handoff import handoff, standing
 from app.conversation.messages import History, Kind, Message
 from app.errors import MessagesNotKept
@@ -39,10 +40,10 @@ class Markdown(PlainTextResponse):
 async def read_handoff(services: TheServices, tenant: Tenant, conversation_id: ConversationId) -> Markdown:
     """A document in Markdown from which another model, or a person, can go on. No model is asked."""
     conversation = await known(services, tenant, conversation_id)
-    write = await handoff_of(
-        services.store, services.formats, tenant, conversation, keeps_messages=services.keeps_messages
+    run, keeps = partial(services.work.do, tenant), services.keeps_messages
+    return Markdown(
+        await handoff_of(services.store, services.formats, tenant, conversation, run=run, keeps_messages=keeps)
     )
-    return Markdown(await services.work.do(tenant, write))
 
 
 async def handoff_of(
@@ -51,18 +52,16 @@ async def handoff_of(
     tenant: str,
     conversation: StoredConversation,
     *,
+    run: Callable[[Callable[[], str]], Awaitable[str]] = asyncio.to_thread,
     keeps_messages: bool = True,
-) -> Callable[[], str]:
-    """Read what is stored, and return what writes the document, which may take long. Raises `StoreUnavailable`."""
+) -> str:
+    """The document; `run` runs what may take long. Raises `StoreUnavailable`."""
     id_ = conversation.id
     kept = await store.history(tenant, id_) if keeps_messages else None
     shown = await store.rest(chunks_named, tenant, conversation.summaries)
     latest = await store.rest(read_summaries, tenant, id_, Paging(MOST_SUMMARIES, order="desc"))
     stored = sorted(latest.data, key=lambda chunk: chunk.id)
-
-    def is_of_it(chunk: SummaryChunk) -> bool:
-        return kept is None or chunk.through_digest in kept.digests
-
+    chunks = standing(shown, stored, lambda chunk: kept is None or chunk.through_digest in kept.digests)
     about = {
         "conversation": id_,
         "model": conversation.model,
@@ -70,8 +69,7 @@ async def handoff_of(
         "messages": conversation.messages,
         "latest request": f"{conversation.updated_at:%Y-%m-%dT%H:%M:%SZ}",
     }
-    chunks = standing(shown, stored, is_of_it)
-    return lambda: handoff(about, chunks, _history(kept, formats) if kept else History(), NOT_KEPT)
+    return await run(lambda: handoff(about, chunks, _history(kept, formats) if kept else History(), NOT_KEPT))
 
 
 def _history(kept: StoredHistory, formats: Sequence[WireFormat]) -> History:

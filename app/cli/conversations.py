@@ -107,8 +107,7 @@ async def content_of(store: Store, conversation_id: str, tenant: str) -> dict[st
 async def handoff_of(store: Store, conversation_id: str, tenant: str) -> str:
     """Return the document to go on from, with whatever messages were kept. Raises `NotFound`."""
     found = await the_one(store, conversation_id, tenant)
-    write = await messages.handoff_of(store, FORMATS, found.tenant, found.conversation)
-    return write()
+    return await messages.handoff_of(store, FORMATS, found.tenant, found.conversation)
 
 
 async def _all(
