@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 2_117,
     "app/formats": 6_557,
-    "tests": 58_938,
+    "tests": 58_747,
     "lab": 10_210,
 }
 """Lines of Python by folder, at most."""

@@ -110,11 +110,6 @@ def result(id_: str) -> Json:
     return {"type": "tool_result", "tool_use_id": id_, "content": FOUND}
 
 
-def create(talk: Talk) -> Any:
-    message: Any = talk.client.messages.create(**talk.request)
-    return talk.take(message, message.context_status, message.context)
-
-
 def create_beta(talk: Talk) -> Any:
     edits: Any = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
     message: Any = talk.client.beta.messages.create(
@@ -137,7 +132,7 @@ def stream_with_helper(talk: Talk) -> Any:
     return talk.take(message, status, context)
 
 
-ASKED = {ask.__name__: ask for ask in (create, create_beta, stream_with_helper)}
+ASKED = {ask.__name__: ask for ask in (create_beta, stream_with_helper)}
 
 
 def client_of(steno: Steno, key: str = "sk-test", **options: Any) -> anthropic.Anthropic:

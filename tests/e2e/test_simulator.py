@@ -1,4 +1,4 @@
-"""The simulator over a real socket: the official SDK in front, and raw sockets for what an SDK hides."""
+"""The simulator over a real socket: what no SDK shows of its streams and its broken connections."""
 
 from __future__ import annotations
 
@@ -12,31 +12,26 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx2
-import openai
 import pytest
 
 from app.http.loopback import RunningServer
-from lab.simulator import Fault, Simulator
+from lab.simulator import Fault, ScriptedCall, Simulator
 
 MODEL = "gpt-4o"
 HELLO: Any = [{"role": "user", "content": "What is in my cart?"}]
+LOOK_UP = ScriptedCall(name="look_up", arguments='{"name":"cart"}')
+TOOL = {"name": "look_up", "input_schema": {"type": "object"}}
 
 
 @pytest.fixture
 def simulator() -> Simulator:
-    return Simulator()
+    return Simulator(models="any")
 
 
 @pytest.fixture
 def server(simulator: Simulator) -> Iterator[RunningServer]:
     with simulator.serve() as server:
         yield server
-
-
-@pytest.fixture
-def client(server: RunningServer) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="sk-test", max_retries=0) as client:
-        yield client
 
 
 @pytest.fixture
@@ -60,32 +55,6 @@ def read_all(connection: socket.socket) -> bytes:
         while piece := connection.recv(65_536):
             received += piece
         return received
-
-
-# Plain answers
-
-
-def test_plain_answer_names_the_turn_and_the_question(simulator: Simulator, client: openai.OpenAI) -> None:
-    answer = client.chat.completions.create(model=MODEL, messages=HELLO)
-    assert answer.choices[0].message.content == "Answer 1: about in my cart?."
-    assert answer.choices[0].finish_reason == "stop"
-    assert answer.usage is not None
-    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
-    [record] = simulator.chats
-    assert (record.status, record.text) == (200, answer.choices[0].message.content)
-    assert record.messages == HELLO
-    assert record.prompt_tokens == answer.usage.prompt_tokens
-    assert record.usage is not None
-
-
-def test_resent_history_is_reported_as_cached(client: openai.OpenAI) -> None:
-    first = client.chat.completions.create(model=MODEL, messages=HELLO)
-    more: Any = [*HELLO, {"role": "assistant", "content": "A lamp."}, {"role": "user", "content": "And now?"}]
-    second = client.chat.completions.create(model=MODEL, messages=more)
-    assert first.usage is not None
-    assert second.usage is not None
-    assert second.usage.prompt_tokens_details is not None
-    assert second.usage.prompt_tokens_details.cached_tokens == first.usage.prompt_tokens
 
 
 # Broken connections
@@ -121,21 +90,66 @@ def test_caller_who_leaves_is_noticed_at_once(simulator: Simulator, server: Runn
     assert record.finished_at is None
 
 
-# Summaries
+# Events
 
 
-def test_summary_call_gets_a_short_extract_with_the_identifiers(simulator: Simulator, client: openai.OpenAI) -> None:
-    lines = [f"Order {number} shipped as PKG-{number}X. " + "It was a long way to go. " * 5 for number in range(20)]
-    answer = client.chat.completions.create(
-        model=MODEL,
-        messages=[{"role": "user", "content": "\n".join(lines)}],
-        max_completion_tokens=200,
-        extra_headers={"x-context-call": "summary"},
+def events(answer: httpx2.Response) -> list[dict[str, Any]]:
+    """Each frame's data; its name is its type."""
+    frames = [frame.split("\n") for frame in answer.text.strip().split("\n\n")]
+    read = [json.loads(data.removeprefix("data: ")) for _, data in frames]
+    assert [name for name, _ in frames] == [f"event: {event['type']}" for event in read]
+    return read
+
+
+def kinds(answer: httpx2.Response) -> list[str]:
+    """Types of the events, in order; neighbours of one type once."""
+    found = [event["type"] for event in events(answer)]
+    return [kind for index, kind in enumerate(found) if index == 0 or found[index - 1] != kind]
+
+
+def test_messages_stream_has_every_event_in_its_place(simulator: Simulator, http: httpx2.Client) -> None:
+    simulator.next_chat(text="Let me see.", tool_calls=[LOOK_UP])
+    answer = http.post(
+        "/v1/messages",
+        json={"model": "claude-x", "max_tokens": 900, "messages": HELLO, "tools": [TOOL], "stream": True},
     )
-    text = answer.choices[0].message.content or ""
-    assert len(text.split()) <= 120
-    assert all(f"PKG-{number}X" in text for number in range(20))
-    assert (len(simulator.summaries), len(simulator.chats)) == (1, 0)
+    block = ["content_block_start", "content_block_delta", "content_block_stop"]
+    assert kinds(answer) == ["message_start", block[0], "ping", *block[1:], *block, "message_delta", "message_stop"]
+    called = [event["content_block"] for event in events(answer) if event["type"] == "content_block_start"][1]
+    assert called == {"type": "tool_use", "id": "toolu_0000010", "name": "look_up", "input": {}}
+    written = "".join(event["delta"].get("partial_json", "") for event in events(answer) if "delta" in event)
+    assert json.loads(written) == {"name": "cart"}
+    delta = events(answer)[-2]
+    assert delta["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
+
+
+def test_responses_stream_has_every_event_in_its_place(simulator: Simulator, http: httpx2.Client) -> None:
+    simulator.next_chat(thinking="Hm.", text="Let me see.", tool_calls=[LOOK_UP])
+    answer = http.post(
+        "/v1/responses", json={"model": "gpt-x", "input": "Hello", "stream": True, "reasoning": {"summary": "auto"}}
+    )
+    item = ["response.output_item.added", "response.output_item.done"]
+    thought = "response.reasoning_summary"
+    assert kinds(answer) == [
+        "response.created",
+        "response.in_progress",
+        item[0],
+        *(f"{thought}_{each}" for each in ("part.added", "text.delta", "text.done", "part.done")),
+        item[1],
+        item[0],
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        item[1],
+        item[0],
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        item[1],
+        "response.completed",
+    ]
+    assert [event["sequence_number"] for event in events(answer)] == list(range(len(events(answer))))
+    assert {event["output_index"] for event in events(answer) if "output_index" in event} == {0, 1, 2}
 
 
 # Everything else

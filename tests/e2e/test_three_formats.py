@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,9 @@ from tests.e2e.running import StartSteno, Steno
 
 LONG: Any = turns(15)
 RULES = "Answer as the clerk."
+HALF = "\ud83d"
+AGENTS: dict[str, list[Any]] = json.loads(Path(__file__).with_name("lone_surrogates.json").read_text("ascii"))
+"""What an agent does between a question and its answer, by format; with halves of a surrogate pair."""
 ID = "mine"
 
 
@@ -78,3 +82,32 @@ def test_each_format_has_summaries_of_its_own_under_one_id(simulator: Simulator,
     summaries = shown(running, f"/conversations/{ID}/summaries")["data"]
     assert sorted(summary["text"] for summary in summaries) == sorted(str(each.text) for each in simulator.summaries)
     assert [each["id"] for each in shown(running, "/conversations")["data"]] == [ID]
+
+
+# Halves of a surrogate pair
+
+
+def history(written: Written) -> list[Any]:
+    """Each of its older messages has halves."""
+    plain: list[Any] = turns(15)
+    old = [{**message, "content": f"{HALF}{message['content']} \ude00{HALF}"} for message in plain[:16]]
+    return [old[0], *AGENTS[written.name], *old[1:], *plain[16:]]
+
+
+@pytest.mark.parametrize("written", ALL, ids=lambda each: each.name)
+def test_a_history_with_halves_is_compacted_and_its_summary_call_has_none(
+    running: Steno, simulator: Simulator, written: Written
+) -> None:
+    """The provider is one that refuses them; what it is sent holds none, as they were all summarised."""
+    headers = (b"x-api-key: sk-test",)
+    answered = call(running, written.path, written.body(history(written)), *headers)
+    assert (answered.status, answered.header("x-context-status")) == (200, "summarized"), answered.body
+    calls = len(simulator.summaries)
+    assert calls
+    assert {record.status for record in simulator.log} == {200}
+    assert any("\ufffd" in json.dumps(call.payload, ensure_ascii=False) for call in simulator.summaries)
+    again = call(running, written.path, written.body(history(written)), *headers)
+    assert again.header("x-context-status") == "summarized"
+    assert len(simulator.summaries) == calls  # The same history, so the same digests.
+    shown = call(running, "/context/search?q=order", None, method="GET")
+    assert shown.status == 200
