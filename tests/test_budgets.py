@@ -14,10 +14,10 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 43_620,
+    "app": 43_614,
     "app/cli": 2_642,
-    "app/compaction": 10_005,
-    "app/conversation": 1_956,
+    "app/compaction": 10_000,
+    "app/conversation": 1_955,
     "app/http": 2_899,
     "app/inspector": 2_343,
     "app/providers": 1_796,

@@ -67,7 +67,8 @@ def _identifiers(text: str) -> list[str]:
 def _filled(pieces: Sequence[Piece], room: int) -> str:
     """The best pieces for which there is room, in their order, a line each; equal ones once. Those that only fill the
     room are taken by the identifiers that they add for their length: names that a text has often count more."""
-    lines = [_clipped(piece.text) for piece in pieces]
+    lines = [piece.text.strip() for piece in pieces]
+    lines = [line if len(line) <= LONGEST_PIECE else f"{line[: LONGEST_PIECE - 1]}…" for line in lines]
     ranks = _ranks(pieces, lines)
     taken: dict[str, int] = {}
     for place in sorted(range(len(pieces)), key=ranks.__getitem__):
@@ -94,11 +95,6 @@ def _ranks(pieces: Sequence[Piece], lines: Sequence[str]) -> list[float]:
             rank += 1 - weight / (weight + len(line) + 1)
         ranks.append(rank)
     return ranks
-
-
-def _clipped(line: str) -> str:
-    line = line.strip()
-    return line if len(line) <= LONGEST_PIECE else f"{line[: LONGEST_PIECE - 1]}…"
 
 
 MOST_LEAVES = 1_000
@@ -412,17 +408,16 @@ _SIGNS = "\t,;|"
 
 def _diff(lines: Sequence[str], _: str) -> Found | None:
     """Files and heads of hunks, then what changed."""
-    hunks = sum(_HUNK.match(line) is not None for line in lines)
-    changed = (line for line in lines if line.startswith(("+", "-", "@", "r", "d", "B")))
-    return (f"{hunks} hunks", [Piece(_diff_rank(line), line) for line in changed]) if hunks else None
-
-
-def _diff_rank(line: str) -> float:
-    if line.startswith(_DIFF_FILE):
-        return KEY
-    if _HUNK.match(line):
-        return GOOD
-    return FILL if line.startswith(("+", "-")) and not line.startswith("--- ") else FILL + 1
+    pieces = []
+    for line in lines:
+        if line.startswith(_DIFF_FILE):
+            pieces.append(Piece(KEY, line))
+        elif _HUNK.match(line):
+            pieces.append(Piece(GOOD, line))
+        elif line.startswith(("+", "-", "@", "r", "d", "B")):
+            pieces.append(Piece(FILL if line[0] in "+-" and not line.startswith("--- ") else FILL + 1, line))
+    hunks = sum(piece.rank == GOOD for piece in pieces)
+    return (f"{hunks} hunks", pieces) if hunks else None
 
 
 def _page(lines: Sequence[str], _: str) -> Found | None:

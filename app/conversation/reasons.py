@@ -106,7 +106,6 @@ class Code(StrEnum):
     SUMMARISER_ANSWER_TOO_LARGE = auto(), "the summariser's answer was too large to read"
 
     # It gave one that is no summary.
-    SUMMARY_FAILED = auto(), "no summary was made"
     SUMMARY_IS_A_TOOL_CALL = auto(), "the summariser called a tool"
     SUMMARY_NOT_FINISHED = (
         auto(),

@@ -336,12 +336,12 @@ def steps_of(end: PlanningState, **known: Any) -> tuple[Step, ...]:
 def test_what_was_looked_at_and_made_is_told_in_order() -> None:
     start = account_case(10_000, ACCOUNT_TALK.tokens - 1, mask=MaskPolicy())
     made = Compaction((CHUNK,))
-    failed = Compaction((), Outcome.FAILED, because(Code.SUMMARY_FAILED))
+    failed = Compaction((), Outcome.FAILED, because(Code.SUMMARY_EMPTY))
     end = start.with_chunks([CHUNK]).with_boundaries([MaskBoundary(4, 0)])
     steps = steps_of(end, _stored=start, _tried=[failed, made])
     assert names(steps) == [("stored", "too_large"), ("mask", "set"), ("summarise", "failed"), ("summarise", "made")]
     assert steps[0].tokens == ACCOUNT_TALK.tokens
-    assert (steps[2].why, steps[2].tokens) == (because(Code.SUMMARY_FAILED), None)
+    assert (steps[2].why, steps[2].tokens) == (because(Code.SUMMARY_EMPTY), None)
     assert (steps[3].summaries, steps[3].tokens) == (1, CHUNK.tokens)
     assert names(steps_of(end, _stored=end)) == [("stored", "fits")]
 

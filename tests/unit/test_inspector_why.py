@@ -80,7 +80,7 @@ def test_a_compaction_is_told_from_what_came_to_what_went_out() -> None:
 def test_what_was_tried_and_refused_says_why() -> None:
     told = explained(
         plan(
-            step("summarise", "failed", reason="summary_failed: timeout"),
+            step("summarise", "failed", reason="summary_empty: timeout"),
             step("widest", "refused", 9_000, 1, "over_the_limit"),
             step("prune", "sent", 7_000),
         ),
@@ -88,7 +88,7 @@ def test_what_was_tried_and_refused_says_why() -> None:
         [],
     )
     assert [each.title for each in told[3:6]] == ["Not summarised", "Not enough", "Chosen"]
-    assert "summary_failed: timeout" in told[3].text
+    assert "summary_empty: timeout" in told[3].text
     assert "over_the_limit" in told[4].text
 
 
@@ -107,6 +107,6 @@ def test_every_step_has_words(name: str) -> None:
 
 
 def test_words_of_reasons_come_with_their_meaning_each_once() -> None:
-    found = meanings("storage, summary_failed: timeout", "storage", None)
-    assert [word for word, _ in found] == ["storage", "summary_failed"]
+    found = meanings("storage, summary_empty: timeout", "storage", None)
+    assert [word for word, _ in found] == ["storage", "summary_empty"]
     assert all(meaning for _, meaning in found)
