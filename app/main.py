@@ -27,7 +27,7 @@ from app.compaction.memory import ChunkMemory, RecallIndexCache
 from app.compaction.summariser_client import Summariser, SummaryRouting
 from app.conversation.identity import Identity
 from app.formats.format import WireFormat
-from app.formats.paths import format_at, key_headers
+from app.formats.paths import format_at, keeps_version, key_headers
 from app.formats.reader import MessageReader
 from app.formats.registry import FORMATS, mark_of
 from app.http.admission import BytesInFlight, HostPolicy
@@ -298,6 +298,7 @@ def _open_upstream(settings: UpstreamSettings, instance: bytes, callers_header: 
         instance=instance,
         key=partial(key_headers, key.get_secret_value().encode(), settings.speaks) if key else None,
         withheld=callers_header.encode() if callers_header else None,
+        keeps_version=partial(keeps_version, settings.speaks),
     )
 
 

@@ -191,6 +191,9 @@ def _of_the_proxy() -> dict[str, Any]:
         }
     for path, (model, history) in UNRECORDED.items():
         made[f"POST {path}"] = {"request": {"model": model, history: MESSAGES}}
+    roles = {"user": "user", "assistant": "model"}
+    contents = [{"role": roles[each["role"]], "parts": [{"text": each["content"]}]} for each in MESSAGES]
+    made["POST /v1beta/models/{model}:generateContent"] = {"request": {"contents": contents}}
     return made
 
 

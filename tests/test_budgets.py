@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 43_614,
+    "app": 44_179,
     "app/cli": 2_642,
     "app/compaction": 10_000,
     "app/conversation": 1_955,
@@ -22,18 +22,18 @@ LINES = {
     "app/inspector": 2_343,
     "app/providers": 1_796,
     "app/proxy": 2_973,
-    "app/api": 2_611,
+    "app/api": 2_626,
     "app/runtime": 568,
     "app/settings": 1_844,
     "app/store": 4_414,
     "app/telemetry": 540,
     "app/tokens": 2_117,
-    "app/formats": 6_557,
-    "tests": 58_747,
+    "app/formats": 7_078,
+    "tests": 59_336,
     "lab": 10_210,
 }
 """Lines of Python by folder, at most."""
-FILES = 198
+FILES = 203
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12

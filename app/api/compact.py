@@ -280,7 +280,7 @@ async def parsed(
 
 def _target(request: Request, format_: WireFormat) -> bytes:
     """Target that a request of the format would be posted to, with this request's query: a key may stand in it."""
-    return format_.path + b"?" + bytes(request.scope["query_string"])
+    return (b"" if format_.spec.address else format_.path) + b"?" + bytes(request.scope["query_string"])
 
 
 def _threshold(chat: ChatRequest, chunks: Iterable[SummaryChunk]) -> int:

@@ -146,6 +146,26 @@ class MessagesError(TypedDict):
     error: MessagesErrorObject
 
 
+class GeminiErrorObject(TypedDict):
+    code: int
+    message: str
+    status: str
+    details: list[dict[str, Any]]
+
+
+class GeminiError(TypedDict):
+    """Error as Google's, with Steno's code as the reason."""
+
+    error: GeminiErrorObject
+
+
+class GenerateContent(TypedDict):
+    contents: list[dict[str, Any]]
+    systemInstruction: NotRequired[dict[str, Any]]
+    conversation_id: NotRequired[str]
+    context: NotRequired[ContextOptions]
+
+
 class Proxied(TypedDict):
     """Members that Steno reads of a request to a provider, and its own."""
 
@@ -191,7 +211,7 @@ def _schemas(*kinds: type) -> dict[str, Schema]:
     return dict(found["$defs"])
 
 
-SCHEMAS = _schemas(Context, CompactionEvent, ContextOptions, Error, MessagesError, Threshold)
+SCHEMAS = _schemas(Context, CompactionEvent, ContextOptions, Error, MessagesError, GeminiError, Threshold)
 
 _TEXT: Schema = {"type": "string"}
 _NUMBER: Schema = {"type": "integer"}
@@ -266,6 +286,14 @@ PROXIED = (
         _PASSES,
         CountedResponse,
         counts=True,
+    ),
+    ProxiedRoute(
+        "/v1beta/models/{model}:generateContent",
+        "gemini",
+        "Gemini's generateContent",
+        f"Google's, {_COMPACTED} Likewise `:streamGenerateContent`, and both on `/v1`.",
+        GenerateContent,
+        "GeminiError",
     ),
 )
 
@@ -360,7 +388,8 @@ def _proxied(route: ProxiedRoute, parts: Mapping[str, Schema]) -> Schema:
     """Operation of a provider's path."""
     content: Schema = {"application/json": {"schema": {"type": "object"} if route.counts else parts["Answer"]}}
     unread = own_headers.EVENTS if route.counts else own_headers.COUNT
-    if not route.counts:
+    names = [{"name": "model", "in": "path", "required": True, "schema": _TEXT}] if "{model}" in route.path else []
+    if not (route.counts or names):
         content["text/event-stream"] = {"schema": _TEXT}
     answer = {
         "description": "The provider's answer, with Steno's additions.",
@@ -372,7 +401,8 @@ def _proxied(route: ProxiedRoute, parts: Mapping[str, Schema]) -> Schema:
         "summary": route.summary,
         "description": route.description,
         "operationId": route.name,
-        "parameters": [{"$ref": f"#/components/parameters/{name}"} for name in PARAMETERS if name != unread.decode()],
+        "parameters": names
+        + [{"$ref": f"#/components/parameters/{name}"} for name in PARAMETERS if name != unread.decode()],
         "requestBody": {"required": True, "content": {"application/json": {"schema": parts[route.body.__name__]}}},
         "responses": {"200": answer, "default": {"description": "The provider's own refusal, as it is."}},
         "security": NEEDED,
@@ -429,5 +459,5 @@ def _add_errors(operation: Schema, own: Iterable[type[StenoError]], shared: dict
         responses.setdefault(str(status), {"$ref": f"#/components/responses/{name}"})
 
 
-_KINDS = {"Error": "proxied", "MessagesError": "messages"}
+_KINDS = {"Error": "proxied", "MessagesError": "messages", "GeminiError": "gemini"}
 """Beginning of a response's name by the form of its errors."""

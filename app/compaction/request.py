@@ -104,7 +104,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_onl
     """Prompt that the conversation is counted by."""
     headers: Headers
     """Headers of the caller."""
-    query: bytes
+    target: bytes
     """Query of the caller, for its keys."""
     is_left_alone: bool
     """True if nothing is to be done about it, as far as that is known before anything is counted."""

@@ -81,8 +81,9 @@ class Route:
     """Called if the path of its format turns out not to be there."""
     alternates: Callable[[], None] = lambda: None
     """Called if it refuses two messages of one role in a row."""
-    query: bytes = field(default=b"", repr=False)
-    """Query with the caller's keys that stand there and not in a header."""
+    target: bytes = field(default=b"", repr=False)
+    """Path and query, with the caller's keys that stand there and not in a header: for the provider alone, neither for
+    the log nor for a trace. Empty: the path of the format."""
 
 
 class Prefix(Struct, frozen=True):
@@ -291,8 +292,7 @@ class Summariser:
     async def _exchange(self, call: _Call, body: bytes, headers: Headers) -> SummaryAnswer | _Setback:
         seconds = min(self.timeout_seconds, self._left(call))
         route, dialect, prefix = call.route, call.route.dialect, call.prefix
-        # With the caller's keys: for the provider alone, neither for the log nor for a trace.
-        target = dialect.spec.path + b"?" + route.query if route.query else dialect.spec.path
+        target = route.target or dialect.target(route.model)
         # It may be refused for its size without a word of that: a transcript is made to be smaller than half of the
         # window, the conversation itself is not.
         pressed = prefix is not None and prefix.tokens >= PRESSURE * route.window
@@ -462,6 +462,7 @@ class SummaryRouting:
     def _route(self, request: ChatRequest, model: str, provider: Provider, headers: list[tuple[bytes, bytes]]) -> Route:
         format_, is_own = provider.format_for(request.format, request.tenant), provider is request.provider
         shown = headers if is_own else for_anybody(headers)  # A key is for the conversation's own provider alone.
+        asked, _, query = request.target.partition(b"?") if is_own else (b"", b"", b"")
         return Route(
             model,
             provider.upstream,
@@ -474,7 +475,7 @@ class SummaryRouting:
             continues=format_ is request.format,
             missing=partial(provider.lacks, format_.name, request.tenant),
             alternates=partial(provider.learn_alternation, format_.name, model, request.tenant),
-            query=keys_alone(request.query) if is_own else b"",
+            target=format_.summaries.target(model, asked, keys_alone(query)),
         )
 
     def _at(self, request: ChatRequest, upstream: str | None) -> Provider:

@@ -75,17 +75,13 @@ class AnswerEditor:
     escapes."""
 
     first_members: bytes
-    """Members of ours for the first frame of a stream."""
     finish_members: bytes
     """Members of ours for the frame that ends the answer, or for an answer in one piece."""
     usage_said: dict[str, Any] = field(default_factory=dict, init=False)
     """Usage that the answer gave, as received. A stream may give it twice, and the second time counts."""
     model: str = field(default="", init=False)
-    """Name of the model, as the answer gives it."""
     tier: str = field(default="", init=False)
-    """Service tier, as the answer gives it."""
     searches: int = field(default=0, init=False)
-    """Web searches that the model made, as far as its usage does not tell them."""
     window_full: bool = field(default=False, init=False)
     """Whether the answer ended because the model's window was full."""
     at_length: bool = field(default=False, init=False)
@@ -93,13 +89,10 @@ class AnswerEditor:
     text_bytes: int = field(default=0, init=False)
     """Bytes of what the model wrote, about."""
     begun: bool = field(default=False, init=False)
-    """Whether the stream said anything that counts, and no error."""
     ended: bool = field(default=False, init=False)
     """Whether the answer said that it is over, or came in one piece."""
     failed: bool = field(default=False, init=False)
-    """Whether the provider ended the stream with an error frame."""
     error: bytes = field(default=b"", init=False)
-    """Data of the error frame that ended the stream: a refusal, if the model had said nothing before."""
     provider: dict[str, bytes] = field(default_factory=dict, init=False)
     """Members of the provider's own frames that were replaced by ours."""
 
@@ -111,11 +104,9 @@ class AnswerEditor:
 
     @property
     def usage(self) -> Usage | None:
-        """The tokens that the answer said it cost."""
         return usage_of(self.usage_said, self.model, self.tier, self.searches)
 
     def whole(self, body: bytes) -> bytes:
-        """An answer in one piece, as the client gets it."""
         if holds_more_values(body, MOST_RAW):
             return body
         try:
@@ -137,7 +128,6 @@ class AnswerEditor:
         return stop
 
     def edit(self, frame: bytes) -> bytes:
-        """A frame of a stream, as the client gets it."""
         data = data_of(frame)
         if data is None:
             return frame
@@ -157,7 +147,6 @@ class AnswerEditor:
         return frame[:start] + edited + frame[stop:] if edited else b""
 
     def _passes(self, text: bytes) -> bool:
-        """Whether a frame with these data passes without being read."""
         return self.begun and self.NOTABLE.search(text) is None
 
     def _take(self, said: RawObject) -> list[object]:
@@ -173,7 +162,7 @@ class AnswerEditor:
                 self.usage_said.update((name, value) for name, value in given.items() if value is not None)
         reasons = [reason for path in spec.reasons for reason in values_in(said.text, path) if reason]
         self.window_full = self.window_full or any(map(says_window_full, reasons))
-        self.at_length = self.at_length or spec.cut_off in reasons
+        self.at_length = self.at_length or (spec.length_tells_window and spec.cut_off in reasons)
         return reasons
 
     def _edited(self, said: RawObject) -> bytes:
@@ -199,7 +188,6 @@ class Answers:
 
     spec: FormatSpec
     editing: type[AnswerEditor]
-    """The editor of one answer."""
 
     def editor(
         self,
@@ -214,7 +202,6 @@ class Answers:
         return self.editing(context.status, context.report, *self.about(request, early, hides_usage))
 
     def about(self, request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> tuple[Any, ...]:  # noqa: ARG002 - in most formats all there is to know of an answer stands in it
-        """Arguments of the format's editor beside the members it adds."""
         return ()
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> EarlyFrames:  # noqa: ARG002 - a format may look into it
@@ -264,11 +251,9 @@ class Answers:
         raise NotImplementedError
 
     def error(self, error: StenoError) -> bytes:
-        """The body of a refusal of our own."""
         return error.envelope
 
     def error_frame(self, error: StenoError) -> bytes:
-        """A refusal of our own in a stream that has begun."""
         return self.failed(self.error(error))
 
     def refusal_frame(self, status: int, headers: Headers, body: bytes, now: float) -> bytes:
@@ -276,11 +261,9 @@ class Answers:
         return self.failed(error_body(status, headers, body, now))
 
     def failed(self, envelope: bytes) -> bytes:
-        """The frames that end a stream with an error body."""
         return event(envelope)
 
     def refuses_to_tell_usage(self, refusal: bytes) -> bool:  # noqa: ARG002 - most streams tell it unasked
-        """Whether a refusal is about our asking a stream what it cost."""
         return False
 
 

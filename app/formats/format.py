@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from msgspec import Struct
@@ -57,21 +58,26 @@ class WireFormat:
 
     spec: FormatSpec
     request: type[WireRequest]
-    """Requests of the format."""
     answers: Answers
-    """Answers of the format, their streams and its errors."""
     breakpoints: Breakpoints
-    """How a client says where the provider's cache is to keep a prompt."""
 
     def __init__(self) -> None:
         self.name, self.path = self.spec.name, self.spec.path
         self.summaries = SummaryDialect(self.spec, self.request)
 
-    def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> WireRequest:
+    def is_at(self, path: bytes) -> bool:
+        if self.spec.address is None:
+            return path == self.path
+        return (found := self.spec.address.fullmatch(path)) is not None and found["method"] in self.spec.methods
+
+    def read(
+        self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None, target: bytes = b""
+    ) -> WireRequest:
         """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
 
         With `beginnings` a body that begins like one that was read is read from there on. What may be large is looked
-        at here, so that it is done beside the event loop where the body is.
+        at here, so that it is done beside the event loop where the body is. `target`: the path it was posted to, with
+        its query.
         """
         spec, kind = self.spec, self.request
         known = beginnings.find(body) if beginnings is not None else None
@@ -85,7 +91,7 @@ class WireFormat:
         if (messages := len(leading) + len(history)) > bounds.messages:
             raise TooManyMessages(messages, bounds.messages)
         members = kind.members_in(source, elements)
-        model, hands_off = source.value("model"), members.get("hands_off")
+        (model, streams), hands_off = kind.asked_at(source, target), members.get("hands_off")
         if model is None and hands_off:  # A template of the provider's may name the model, and hold the history.
             model = ""
         if not isinstance(model, str) or len(model) > LONGEST_MODEL:
@@ -98,8 +104,7 @@ class WireFormat:
         # Clients count what stands in their history; several of those may be one raw message.
         moved = messages - len(elements)
         pins = {max(len(leading), pin + moved) for pin in read_pins(options.get("pin"), len(elements))}
-        outputs = (output for name in spec.output_members if (output := source.value(name)))
-        output = next(outputs, None)
+        output = kind.output_in(source)
         declared = ((name.encode(), source.raw(name)) for name in spec.declaring_members)
         return kind(
             source=source,
@@ -110,7 +115,7 @@ class WireFormat:
             has_tools=any(is_given(source, name) for name in spec.tool_members),
             forbids_tools=members.pop("forbids_tools", source.value("tool_choice") == "none"),
             answer=AnswerAsked(
-                source.value("stream") is True,
+                streams,
                 output if isinstance(output, int) and output > 0 else None,
                 **members.pop("answer", {}),
             ),
@@ -124,8 +129,10 @@ class WireFormat:
         """The window in tokens that a request's headers ask for, where they do."""
         return None
 
-    def model_in(self, body: bytes) -> str:
-        """The model that a body names which is not read any further; empty if that cannot be known."""
+    def model_in(self, body: bytes, target: bytes = b"") -> str:
+        """The model of a body which is not read any further; empty if that cannot be known."""
+        if self.spec.address is not None and (found := self.spec.address.match(target)):
+            return unquote_to_bytes(found["model"][: 3 * LONGEST_MODEL]).decode("utf-8", "replace")[:LONGEST_MODEL]
         try:
             model = decoded(body, _decode_named).model
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -137,7 +144,6 @@ class WireFormat:
         return rules_for(model, host)
 
     def message(self, raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
-        """Read one of a request's raw messages: see `Decode`."""
         raise NotImplementedError
 
     def alone(self, raw: bytes) -> bytes:
@@ -146,7 +152,6 @@ class WireFormat:
         return b"{%b}" % raw if self.spec.beside is not None and self.spec.beside.match(raw) else raw
 
     def raw_of(self, alone: bytes) -> bytes:
-        """The raw message that `alone` was made of."""
         if self.spec.beside is None or not self.spec.beside.match(alone, 1):
             return alone
         try:

@@ -115,7 +115,6 @@ LONGEST = 43 << 20
 MOST_UNPACKED = 4 << 20
 """Bytes that the streams of one document may unpack to; what is written in the others is taken to be as much."""
 LARGEST_STREAM = 1 << 20
-"""Bytes that one of them may."""
 MOST_STREAMS = 20_000
 MOST_PAGES = 3_000
 LEAST_WORK = 1 << 12
@@ -123,7 +122,6 @@ LEAST_WORK = 1 << 12
 SLICE = 1 << 16
 """Bytes that are searched at once, so that no other thread waits for long."""
 GLYPHS_UNREAD = 2_000
-"""Glyphs of a page whose content cannot be read: encrypted, or packed in another way."""
 BYTES_A_PAGE = 50_000
 """Bytes of a page, in a document that names no pages."""
 MOST_REMEMBERED = 512

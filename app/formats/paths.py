@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 else:
     FormatName = Literal[FORMAT_NAMES]  # Which names there are is known when Steno runs.
 _APIS = tuple((beginning, each.name) for each in FORMATS for beginning in (each.path, *each.spec.other_paths))
-_TELLS_MESSAGES = b"anthropic-version"
-"""Header whose sender means that API, also on a path that others have too, such as `/v1/models`."""
+_TELLS = {b"anthropic-version": "messages", b"x-goog-api-key": "gemini"}
+"""Headers whose sender means an API, also on a path that others have too, such as `/v1/models`."""
 
+_COUNTED = re.compile(rb"/v1(?:alpha|beta\d*)?/(?:projects/.+/)?models/[^/:]+:countTokens")
 COUNTS = {each.spec.counting_path: each.name for each in FORMATS if each.spec.counting_path is not None}
 """Paths at which a request is posted to be counted and not to be answered."""
 
@@ -29,23 +30,27 @@ class Uncompacted(NamedTuple):
     """Addresses that a conversation is posted to, and that pass."""
 
     name: str
-    """Name in the log."""
     pattern: re.Pattern[bytes]
     reason: Code
 
 
+PASSES = Code.PATH_NOT_COMPACTED
+_GOOGLE = rb"/v1(?:alpha|beta\d*)?/(?:projects/.+/)?"
 UNCOMPACTED = tuple(
     Uncompacted(name, re.compile(pattern + rb"/*"), reason)
     for name, pattern, reason in (
         ("/v1/responses/compact", rb"/v1/responses/compact", Code.NATIVE_COMPACTION),
-        ("/v1/responses/input_tokens", rb"/v1/responses/input_tokens", Code.PATH_NOT_COMPACTED),
+        ("/v1/responses/input_tokens", rb"/v1/responses/input_tokens", PASSES),
         ("/v1/conversations", rb"/v1/conversations(/[^/]+/items)?", Code.SERVER_STATE),
-        ("/v1/messages/count_tokens", rb"/v1/messages/count_tokens", Code.PATH_NOT_COMPACTED),
-        ("/v1/messages/batches", rb"/v1/messages/batches", Code.PATH_NOT_COMPACTED),
-        ("/v1/completions", rb"/v1/(completions|complete)", Code.PATH_NOT_COMPACTED),
+        ("/v1/messages/count_tokens", rb"/v1/messages/count_tokens", PASSES),
+        ("/v1/messages/batches", rb"/v1/messages/batches", PASSES),
+        ("/v1/completions", rb"/v1/(completions|complete)", PASSES),
         ("/v1/threads", rb"/v1/threads(/runs|/[^/]+/(messages|runs))?", Code.SERVER_STATE),
-        ("/openai/responses", rb"/openai(/v1)?/responses(/compact)?", Code.PATH_NOT_COMPACTED),
-        ("/openai/chat/completions", rb"/openai/(v1|deployments/[^/]+)/chat/completions", Code.PATH_NOT_COMPACTED),
+        ("/v1beta/models:batchGenerateContent", _GOOGLE + rb"models/[^/]+:(batchGenerateContent|countTokens)", PASSES),
+        ("/v1beta/interactions", _GOOGLE + rb"interactions", Code.SERVER_STATE),
+        ("/v1beta/openai/chat/completions", rb"/v1beta/openai/chat/completions", PASSES),
+        ("/openai/responses", rb"/openai(/v1)?/responses(/compact)?", PASSES),
+        ("/openai/chat/completions", rb"/openai/(v1|deployments/[^/]+)/chat/completions", PASSES),
     )
 )
 """The one list. The last two are Azure's own paths. A batch of OpenAI's is in an uploaded file, not in its request; a
@@ -53,7 +58,6 @@ WebSocket is not relayed at all."""
 
 
 def path_of(target: bytes) -> bytes:
-    """The path without the query and the slashes at the end."""
     return target.partition(b"?")[0].rstrip(b"/")
 
 
@@ -63,7 +67,23 @@ def format_at(target: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> For
     for beginning, name in _APIS:
         if path == beginning or path.startswith(beginning + b"/"):
             return name
-    return "messages" if any(name == _TELLS_MESSAGES for name, _ in headers) else None
+    if any(each.spec.address is not None and each.spec.address.fullmatch(path) for each in FORMATS):
+        return "gemini"
+    return next((_TELLS[name] for name, _ in headers if name in _TELLS), None)
+
+
+def format_posted(path: bytes) -> str | None:
+    return next((each.name for each in FORMATS if each.is_at(path)), None)
+
+
+def format_counted(path: bytes) -> str | None:
+    """The format of a request that is posted to this path to be counted, and not to be answered."""
+    return "gemini" if _COUNTED.fullmatch(path) else COUNTS.get(path)
+
+
+def keeps_version(speaks: frozenset[FormatName], target: bytes) -> bool:
+    """Whether the version in a path is a part of it: Google has several, and its upstream's base URL has none."""
+    return speaks == {"gemini"} or format_at(target) == "gemini"
 
 
 def uncompacted(method: str, target: bytes) -> Uncompacted | None:
@@ -74,17 +94,13 @@ def uncompacted(method: str, target: bytes) -> Uncompacted | None:
     return next((entry for entry in UNCOMPACTED if entry.pattern.fullmatch(path)), None)
 
 
-GOOGLE_PATH = b"/v1beta/models"
-"""Path at which Google lists its models."""
-
-
 def key_headers(key: bytes, speaks: frozenset[FormatName], target: bytes) -> list[tuple[bytes, bytes]]:
     """An upstream's key as it wants it: Messages in a header of its own, everything else as a bearer.
 
     Whoever speaks Messages beside another format is a gateway, and those differ: there it stands in both. Google's own
     API, which Steno asks for windows, has a header of its own, too.
     """
-    if target.startswith(GOOGLE_PATH):
+    if keeps_version(speaks, target):
         return [(b"x-goog-api-key", key)]
     own, bearer = (b"x-api-key", key), (b"authorization", b"Bearer " + key)
     if speaks == {"messages"}:

@@ -45,11 +45,9 @@ REQUEST_ID = (b"x-request-id", b"request-id", b"apim-request-id")
 """Headers in which providers name a request, the first found counts."""
 MESSAGES = ("message", "detail", "error", "msg", "error_message")
 LONGEST_QUOTE = 500
-"""Characters of a body that is no error object."""
 
 
 def error_body(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes, now: float) -> bytes:
-    """`{"error": {...}}` with the members of `provider_error`."""
     return msgspec.json.encode({"error": provider_error(status, headers, body, now)})
 
 

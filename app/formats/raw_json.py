@@ -116,16 +116,12 @@ class TooManyValues(Unreadable):
 
 
 class Member(NamedTuple):
-    """Places of a member's key and value in the object's bytes."""
-
     key_start: int
     start: int
     stop: int
 
 
 class RawObject:
-    """A JSON object whose members keep their bytes and places."""
-
     def __init__(self, text: bytes) -> None:
         try:
             values = self._values = _decode_members(text)
@@ -177,7 +173,6 @@ class RawObject:
         return split_array(self._values[name])
 
     def value(self, name: str) -> object:
-        """The decoded value; None if it is missing or cannot be decoded."""
         if (raw := self._values.get(name)) is None:
             return None
         try:
@@ -312,7 +307,6 @@ def _marks(text: bytes) -> int:
 
 
 def split_array(raw: bytes | msgspec.Raw) -> list[bytes]:
-    """The elements of a JSON array, each with its own bytes."""
     try:
         return list(map(bytes, _decode_elements(raw)))
     except (msgspec.DecodeError, RecursionError) as error:
@@ -410,30 +404,24 @@ def values_in(raw: bytes, path: Path) -> Iterator[object]:
 
 
 def objects_in(value: object) -> list[dict[str, Any]]:
-    """The objects of a list; none where it is no list."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def json_text(value: object) -> str:
-    """A value as JSON."""
     return msgspec.json.encode(value).decode()
 
 
 def as_text(value: object) -> str:
-    """The value if it is a text, else an empty one."""
     return value if isinstance(value, str) else ""
 
 
 def object_of(value: object) -> dict[str, Any]:
-    """The value if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def text_at(held: Mapping[str, Any], key: str) -> str:
-    """The text of a member, empty if it is none."""
     return as_text(held.get(key))
 
 
 def joined_members(members: Mapping[str, bytes]) -> bytes:
-    """Members of an object without its braces."""
     return b",".join(b"%b:%b" % (msgspec.json.encode(name), value) for name, value in members.items())

@@ -37,7 +37,6 @@ _decode = msgspec.json.Decoder().decode
 written_alike = msgspec.json.Encoder(order="deterministic").encode
 """Equal values as equal bytes."""
 NOTHING: tuple[object, ...] = (None, "", [], {})
-"""Values that say nothing."""
 MOST_ARGUMENT_VALUES = 200_000
 """Most values of a call's arguments; what holds more counts as text."""
 LONGEST_MEANT = 1 << 20
@@ -58,7 +57,6 @@ def meant_by(arguments: str) -> msgspec.Raw | str:
 
 
 def without(text: str, ignore: Sequence[re.Pattern[str]]) -> str:
-    """A text less what the patterns find in it."""
     for pattern in ignore:
         text = pattern.sub("", text)
     return text
@@ -103,22 +101,17 @@ PLACE_BYTES = 80
 
 
 Place = tuple[int, bytes]
-"""Key of a history: the number of its messages, and the last one."""
 
 
 class _Known(Struct, frozen=True):
-    """A history that was read."""
-
     length: int
     raw_messages: tuple[bytes, ...]
     history: History
     size: int
-    """Bytes that it holds."""
     weight: int
     """Bytes that count for it: not what the one that grew out of it holds, too."""
     place: Place
     before: Place | None = None
-    """Key of the history that it grew out of."""
 
 
 _EMPTY = _Known(0, (), History(), 0, 0, (0, b""))
@@ -151,7 +144,6 @@ class MessageReader:
         self._lock = caches.lock  # Long histories are read in worker threads.
 
     def unread_bytes(self, raw_messages: Sequence[bytes]) -> int:
-        """Size of the messages that would have to be read."""
         known = self._longest_known(raw_messages).length
         return sum(len(raw) for raw in raw_messages[known:] if raw not in self._messages)
 
@@ -230,7 +222,6 @@ class MessageReader:
 
 
 def _grown(known: _Known, new: Sequence[Message]) -> _Known:
-    """The history that was read with what came after it."""
     history = known.history.grown(new) if known.length else History(new)
     raw, size = (*known.raw_messages, *map(_raw, new)), known.size
     for message in new:
@@ -263,16 +254,12 @@ JOINED = 128
 LONGEST_JOINED = 1 << 18
 """Bytes that they have together; longer ones are compared one by one, without a copy."""
 ELEMENT_BYTES = 16
-"""Size in memory of an element's place."""
 
 _BodyPlace = tuple[int, bytes]
 
 
 class Beginning(Struct, frozen=True):
-    """A body up to the end of the last element of one of its arrays."""
-
     head: bytes
-    """Bytes up to the first element."""
     elements: tuple[bytes, ...]
     separator: bytes
     stop: int
@@ -282,7 +269,6 @@ class Beginning(Struct, frozen=True):
     weight: int
     """Bytes that count for it: not those of the elements that the one which grew out of it holds, too."""
     before: _BodyPlace | None = None
-    """Key of the beginning that it grew out of."""
 
     def begins(self, body: bytes) -> bool:
         return body.startswith(self.head) and _stop(body, len(self.head), self.separator, self.elements) is not None
@@ -317,7 +303,6 @@ class Beginnings:
         return next((beginning for beginning in found if beginning is not None and beginning.begins(body)), None)
 
     def unread_bytes(self, body: bytes) -> int:
-        """Bytes of a body that have to be read."""
         found = self.find(body)
         return len(body) - (found.stop if found is not None else 0)
 

@@ -29,7 +29,6 @@ from app.formats.raw_json import as_text, decoded
 from app.tokens.usage import MOST_TOKENS
 
 PATTERNS = 4
-"""Version of the wordings."""
 OVERFLOW_STATUSES = frozenset({400, 413, 422, 429, 500, 502, 503})
 """Statuses with which a prompt that is too large is refused: some servers fail where they meet it."""
 SHAPE_STATUSES = frozenset({400, 422, 500, 502, 503})
@@ -64,13 +63,11 @@ _QUOTES = re.compile(r"[\\`'\"\u2018\u2019\u201c\u201d]")
 DEEPEST, _DEEPEST_BODY = 4, 8
 """Depth to which JSON inside a string, and objects in a body, are looked into."""
 LONGEST_TEXT = 20_000
-"""Characters of a message that are read."""
 _LONGEST_CODE, _LONGEST_SHAPE, _LONGEST_PATH = 100, 8_000, 1_000
 """Characters that are read of a code, and of a refusal of a shape or a path."""
 
 
 def _says(name: str, text: str) -> bool:
-    """Whether one of the patterns of that name is in a text."""
     return _PATTERNS[name].search(text) is not None
 
 
@@ -142,7 +139,6 @@ class _Said:
     status: int | None = None
     """The HTTP status that an error frame names."""
     fields: dict[str, int] = field(default_factory=dict)
-    """Whole numbers beside the message."""
 
 
 def is_error(body: object) -> bool:
@@ -150,7 +146,7 @@ def is_error(body: object) -> bool:
     return isinstance(body, Mapping) and _is_error_frame(body) and not any(map(body.get, _CONTENTS))
 
 
-_CONTENTS = ("choices", "content", "output")
+_CONTENTS = ("choices", "content", "output", "candidates")
 
 
 def _is_error_frame(body: object) -> bool:

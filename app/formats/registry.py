@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.format import WireFormat
+from app.formats.gemini.format import GEMINI
 from app.formats.messages.format import MESSAGES
 from app.formats.responses.format import RESPONSES
 
-FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS, MESSAGES, RESPONSES)
+FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS, MESSAGES, RESPONSES, GEMINI)
 """The first one is what is spoken where nothing says otherwise."""
 
 

@@ -27,10 +27,11 @@ from app.formats.raw_json import (
     split_array,
 )
 
+OPENER = "[Earlier messages of this conversation are left out here.]"
+"""Text in front of a history that would begin with the assistant, where a provider wants the user's first."""
+
 
 class Placed(NamedTuple):
-    """A raw message of a payload."""
-
     raw: bytes
     place: int | None = None
     """Index of the transcript's message; None for one of our own, and for the leading instructions."""
@@ -39,7 +40,6 @@ class Placed(NamedTuple):
     own: bool = False
     """Written by us: a summary or a note."""
     summary: Summary | None = None
-    """The summary from which it is written."""
 
 
 def placed(
@@ -73,6 +73,33 @@ def placed(
             case Altered(index):
                 add(index, altered(messages[index].raw, part))
     return payload
+
+
+Edit = Callable[[dict[str, Any]], dict[str, Any] | None]
+"""A function to what is left of a part: the very same where it stays as it is, None where nothing is left."""
+
+
+def edited(raw: bytes, edit: Edit, member: str = "content") -> bytes:
+    """A message with its parts edited; those that stay keep their bytes. Empty where no part is left."""
+    held = decoded_object(raw).get(member)
+    if not isinstance(held, list):
+        return raw
+    kept, changed = [], False
+    for part, element in zip(held, raw_parts(raw, member), strict=True):
+        left = edit(part) if isinstance(part, dict) else part
+        changed = changed or left is not part
+        if left is not None:
+            kept.append(element if left is part else msgspec.json.encode(left))
+    if not kept:
+        return b""
+    return spliced(raw, {member: b"[%b]" % b",".join(kept)}) if changed else raw
+
+
+def raw_parts(raw: bytes, member: str) -> list[bytes]:
+    try:
+        return split_array(RawObject(raw).raw(member) or b"[]")
+    except Unreadable:  # A key that stands twice, for one: as it was read, with the last of them.
+        return [*map(msgspec.json.encode, decoded_object(raw).get(member) or ())]
 
 
 def joined(payload: list[Placed], join: Callable[[bytes, bytes, bool], bytes], user: str = "user") -> list[bytes]:
@@ -121,12 +148,9 @@ Json = Mapping[str, Any]
 
 
 class Breakpoints(Struct, frozen=True):
-    """Breakpoints of a format."""
-
     members: tuple[str, ...] = ()
     """Members that are a breakpoint. Steno writes the first of them that the client uses."""
     types: frozenset[str] = frozenset()
-    """Types of parts that may have one."""
     text_type: Callable[[Json], str | None] = lambda _: None
     """Gives the type of a part with the whole text of a message whose content is a string; None where it may have no
     parts."""
@@ -199,7 +223,6 @@ class Breakpoints(Struct, frozen=True):
 
 
 def kept_breakpoint(part: Json) -> Json:
-    """The breakpoints of a part, for a text in its place."""
     return {name: part[name] for name in (CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT) if name in part}
 
 

@@ -40,8 +40,6 @@ BOUNDS = BodyBounds()
 
 
 class AnswerAsked(Struct, frozen=True):
-    """Members of a request about the answer that it wants."""
-
     stream: bool
     output: int | None
     """Output cap in tokens; None if the request names none."""
@@ -59,7 +57,6 @@ class Wishes(Struct, frozen=True):
     """Instructions to Steno in a request: how its history is to be compacted."""
 
     options: Mapping[str, Any]
-    """The body's `context` object."""
     focus: str
     """Wishes for the summary of this conversation: `context.instructions`."""
     pins: tuple[int, ...]
@@ -114,6 +111,15 @@ class WireRequest(Struct, frozen=True):
                 yield f"metadata.{name}", raw
 
     @classmethod
+    def asked_at(cls, source: RawObject, target: bytes) -> tuple[object, bool]:  # noqa: ARG003 - in most formats the body says it
+        return source.value("model"), source.value("stream") is True
+
+    @classmethod
+    def output_in(cls, source: RawObject) -> object:
+        given = (output for name in cls.SPEC.output_members if (output := source.value(name)))
+        return next(given, None)
+
+    @classmethod
     def elements_in(cls, source: RawObject) -> tuple[bytes, ...]:
         """The history as the client counts it, each element with its bytes. Raises `Unreadable`."""
         return tuple(source.elements(cls.SPEC.history)) if cls.SPEC.history in source else ()
@@ -130,7 +136,6 @@ class WireRequest(Struct, frozen=True):
 
     @property
     def body(self) -> bytes:
-        """The body as received."""
         return self.source.text
 
     @property
@@ -146,7 +151,6 @@ class WireRequest(Struct, frozen=True):
 
     @property
     def cached(self) -> dict[str, bytes]:
-        """The members before the messages in a prompt, on which the provider's cache depends."""
         return {name: raw for name in self.SPEC.cached_members if (raw := self.source.raw(name)) is not None}
 
     @property
@@ -182,7 +186,6 @@ class WireRequest(Struct, frozen=True):
 
     @classmethod
     def array(cls, raw_messages: Sequence[bytes]) -> bytes:
-        """The value of the history with these messages."""
         return b"[%b]" % b",".join(raw_messages)
 
     @classmethod
@@ -201,22 +204,18 @@ class WireRequest(Struct, frozen=True):
         return self.source.spliced({self.SPEC.history: history}, self.SPEC.own_members)
 
     def with_output_cap(self, body: bytes, tokens: int) -> bytes:
-        """A body of this request, with its output cap lowered to so many tokens."""
         source = RawObject(body)
         given = {name: source.value(name) for name in self.SPEC.output_members if name in source}
         higher = (name for name, value in given.items() if isinstance(value, int) and value > tokens)
         return source.spliced(dict.fromkeys(higher, b"%d" % tokens))
 
     def with_thinking_off(self, body: bytes) -> bytes:
-        """A body of this request, by which the model is not to think."""
         return RawObject(body).spliced({"thinking": b'{"type":"disabled"}'}) if self.thinking else body
 
     def with_task_budget(self, body: bytes, tokens: int) -> bytes:
-        """A body of this request, with another task budget, where it has one."""
         raise NotImplementedError
 
     def asking(self, *, threshold: int | None = None, focus: str = "") -> Self:
-        """The request as if it had asked for that, too."""
         wishes = self.wishes
         asked = replace(wishes, threshold=threshold or wishes.threshold, focus=focus or wishes.focus)
         return replace(self, wishes=asked)
@@ -297,7 +296,6 @@ def check_compaction(item: Mapping[str, Any], history: str) -> None:
 
 
 def elements_of(source: RawObject, name: str) -> list[tuple[dict[str, Any], str]]:
-    """The objects of an array, each with its text."""
     raw, value = source.raw(name), source.value(name)
     if raw is None or not isinstance(value, list):
         return []
@@ -312,10 +310,8 @@ def unread(source: RawObject, members: Iterable[str]) -> list[str]:
 
 
 def tool_of(held: Mapping[str, Any], parameters: str = "parameters") -> Tool:
-    """A tool whose schema is the member `parameters`."""
     return Tool(text_at(held, "name"), text_at(held, "description"), object_of(held.get(parameters)))
 
 
 def response_format_of(held: Mapping[str, Any]) -> ResponseFormat:
-    """The format of an answer that has to follow a schema."""
     return ResponseFormat(text_at(held, "name"), text_at(held, "description"), object_of(held.get("schema")))

@@ -37,29 +37,36 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     """Members that a call can do without, beside those that the operator adds."""
     otherwise_named: Mapping[str, Pattern[bytes]] = {}
     """Patterns of refusals that name an optional member and are about something else."""
+    also_named: Mapping[str, Pattern[bytes]] = {}
+    """Patterns of refusals that are about an optional member without its name."""
     caps: tuple[str, str]
     """Names of the member that bounds the answer: for most models, and for those that reason first."""
     least_output: int = 0
-    """Smallest bound that is not refused."""
     reasoning: Pattern[str] = re.compile(r"(^|/)(o\d|gpt-5)")
     """Models that reason first, though nobody asks them to."""
     restrained: Callable[[str], Mapping[str, Any]]
     """Makes the members by which a model that reasons first is asked to reason little."""
+    holder: str = ""
+    """Member in which the other members of `options` stand."""
+    streaming: bytes = b""
+    """Ending of the path, in place of the request's own, by which an answer is streamed."""
     said: Mapping[str, Any] = MappingProxyType({"stream": True})
     """Members of every call, among them that the answer is to be streamed."""
 
 
 class FormatSpec(Struct, frozen=True, kw_only=True):
-    """One API for conversations."""
-
     name: str
     page: str
-    """The vendor's page that the rows come from."""
     noun: str
-    """Noun for an answer in one piece, in errors."""
 
     path: bytes
-    """Path at which a client posts its requests, and where they are compacted."""
+    """Path at which a client posts its requests, and where they are compacted; `{model}` stands for the model."""
+    address: Pattern[bytes] | None = None
+    """Pattern of paths that name a model and a method, where those do; of `methods` are requests that are compacted."""
+    methods: frozenset[bytes] = frozenset()
+    early_is_content: bool = False
+    """Whether clients keep early frames in their histories, where a call may not be taken behind one: a request with
+    tools gets none unasked."""
     other_paths: tuple[bytes, ...] = ()
     """Beginnings of other paths of its API. What is sent there goes to the same upstreams, as it comes."""
     counting_path: bytes | None = None
@@ -68,7 +75,6 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     """Bytes of a request that the vendor takes."""
 
     history: str
-    """Member of a request that holds its messages."""
     own_members: tuple[str, ...] = ("context", "conversation_id")
     """Steno's own members of a request: cut out before forwarding, because a provider refuses what it does not know."""
     output_members: tuple[str, ...]
@@ -76,7 +82,6 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     declaring_members: tuple[str, ...]
     """Members beside the messages that cost prompt tokens."""
     tool_members: tuple[str, ...] = ("tools",)
-    """Members that declare tools."""
     cached_members: tuple[str, ...] = ("tools",)
     """Members that stand before the messages in a prompt, so that the provider's cache depends on them."""
     cache_key_member: str = "prompt_cache_key"
@@ -89,7 +94,6 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     """Types of tools that the client runs; what others cost is not known."""
 
     kinds: Mapping[str, Kind]
-    """Kinds of messages by their role; any other role is `Kind.OTHER`."""
     volatile_members: frozenset[str]
     """Members of messages and parts that clients move or drop between turns without changing what a message means:
     digests leave them out."""
@@ -97,15 +101,15 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     beside: Pattern[bytes] | None = None
     """Beginning, with its key, of a member with the instructions that stands beside the history: it is the first of the
     raw messages."""
+    length_tells_window: bool = True
+    """Whether an answer that ends at its length may have filled the window: not where the answer has one of its own."""
     needs_output: bool = False
     """Whether a provider refuses a request without a bound of its answer."""
 
     holders: tuple[str, ...] = ()
     """Members of a frame in which an answer stands that is not the frame itself."""
     usage: str = "usage"
-    """Member of an answer with what it cost."""
     model: str = "model"
-    """Member of an answer that names the model."""
     whole: tuple[Path, ...]
     """Members of which an answer in one piece has one."""
     texts: tuple[Path, ...]

@@ -70,7 +70,6 @@ class FrameSplitter:
 
 
 def frames_in(together: bytes) -> list[bytes]:
-    """The frames one by one."""
     frames, start = [], 0
     for boundary in _BOUNDARY.finditer(together):
         frames.append(together[start : boundary.end()])
@@ -79,7 +78,6 @@ def frames_in(together: bytes) -> list[bytes]:
 
 
 def first_end(frames: bytes, start: int) -> int:
-    """End of the frame that begins at `start`."""
     if frames.find(b"\r", start, frames.find(b"\n", start)) == -1:  # Hardly any provider ends its lines so.
         place = frames.find(b"\n\n", start)
         stop = len(frames) if place == -1 else place + 2
@@ -146,7 +144,6 @@ class EarlyFrames:
     compaction_id: str
 
     def started(self, details: Mapping[str, Any]) -> bytes:
-        """The frame that opens the compaction."""
         return self.frame("compaction_started", details)
 
     def keep_alive(self) -> bytes:
@@ -163,5 +160,4 @@ class EarlyFrames:
         return event(data, self.PREFIX + kind) if self.shape == "named" else b": %b %b\n\n" % (kind.encode(), data)
 
     def data(self, kind: str, details: Mapping[str, Any]) -> bytes:
-        """The data of a frame, as JSON."""
         return msgspec.json.encode({"type": kind, "id": self.compaction_id, **details})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -42,19 +43,15 @@ class SummaryReader:
         self.error_is_first = False
         """Whether nothing came before the error: in truth the request was refused."""
         self.unreadable = False
-        """Whether what came is no answer."""
         self.done = False
         """Whether there is nothing more to come."""
         self.length = 0
-        """Characters of the answer's text."""
         self._texts: list[str] = []
         self._begun = False
         """Whether anything of an answer came."""
         self._ended = False
-        """Whether the answer came to an end of its own."""
         self._failed = False
         self._word = spec.usual_reason
-        """The reason to finish."""
         self._calls = False
         self._refused = False
         self._usage: dict[str, Any] = {}
@@ -83,7 +80,6 @@ class SummaryReader:
         return self._incomplete + STRING_BYTES * len(self._texts) + self.length + len(self._json or b"")
 
     def feed(self, chunk: bytes) -> None:
-        """Read the next bytes of the answer."""
         if self._start is not None:
             chunk = (self._start + chunk).lstrip(_SPACE)
             self._start = None if chunk else b""
@@ -98,7 +94,6 @@ class SummaryReader:
             self._read_frame(frame)
 
     def end(self) -> None:
-        """Note that the answer's bytes are complete."""
         if self._json is not None:
             self._read(bytes(self._json), in_one_piece=True)
         else:
@@ -137,7 +132,6 @@ class SummaryReader:
         return (value for path in paths for value in values_at(said, path))
 
     def _take(self, said: Json) -> None:
-        """Take what a frame, or an answer in one piece, says."""
         spec = self._spec
         texts = [text for text in self._at(said, spec.texts) if isinstance(text, str)]
         if not (self._texts or texts):
@@ -170,9 +164,7 @@ class Manners(Struct, frozen=True):
     """How a model behind an upstream wants to be asked for a summary, as far as its refusals taught."""
 
     cap: str
-    """Name of the member that bounds the answer."""
     without: frozenset[str] = frozenset()
-    """Members that it does not take."""
 
 
 class SummaryDialect:
@@ -188,11 +180,9 @@ class SummaryDialect:
         )
 
     def reader(self) -> SummaryReader:
-        """The reader of one answer."""
         return SummaryReader(self.spec)
 
     def cap(self, model: str) -> str:
-        """The member that bounds this model's answers, as far as nothing was learnt."""
         return self.spec.summary.caps[self.spec.summary.reasoning.search(model) is not None]
 
     def options(
@@ -212,8 +202,9 @@ class SummaryDialect:
         """The manners to ask again with, or None if nothing is learnt from this refusal. `sent`: the options."""
         spec = self.spec.summary
         elsewhere = {name for name, pattern in spec.otherwise_named.items() if pattern.search(refusal)}
-        meant = (name for name in spec.optional if name in sent and name not in elsewhere)
-        if (refused := member_named(meant, refusal)) is None:
+        meant = [name for name in spec.optional if name in sent and name not in elsewhere]
+        also = (name for name, pattern in spec.also_named.items() if name in meant and pattern.search(refusal))
+        if (refused := member_named(meant, refusal) or next(also, None)) is None:
             # A cap that is too large would be so under the other name, too.
             if spec.caps[1].encode() in refusal and not _TOO_LARGE.search(refusal):
                 cap = spec.caps[b"'%b'" % spec.caps[0].encode() in refusal]
@@ -223,9 +214,8 @@ class SummaryDialect:
         return replace(manners, without=manners.without | {refused}) if refused else None
 
     def quoting(self, request: SummaryRequest, model: str, options: Mapping[str, Any]) -> bytes:
-        """The body that quotes a transcript."""
         prompt = self.spec.summary.quoting(request.instructions, request.transcript)
-        return msgspec.json.encode({"model": model, **prompt, **options})
+        return msgspec.json.encode({**self._named(model), **prompt, **self._held(options)})
 
     def continuing(
         self,
@@ -245,7 +235,27 @@ class SummaryDialect:
             if cached.get(declaring, b"null") not in (b"null", b"[]")
         }
         history = self._request.history_of((*messages, msgspec.json.encode(spec.asking(instructions))))
-        return b"{%b,%b" % (history, msgspec.json.encode({"model": model, **members, **choices, **options})[1:])
+        others = {**self._named(model), **members, **choices, **self._held(options)}
+        return b"{%b,%b" % (history, msgspec.json.encode(others)[1:])
+
+    def _named(self, model: str) -> dict[str, str]:
+        return {} if self.spec.address else {"model": model}
+
+    def _held(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        holder = self.spec.summary.holder
+        return {holder: options} if holder else options
+
+    def target(self, model: str, asked: bytes = b"", query: bytes = b"") -> bytes:
+        """The path with the query. `asked`: the path that the conversation was posted to, where that is the provider's
+        own; `query` holds keys."""
+        spec, path = self.spec, self.spec.path
+        if spec.address is not None:
+            named = quote(model, safe="").encode()
+            path = path.replace(b"{model}", named)
+            if found := spec.address.match(asked):
+                path = asked[: found.start("model")] + named + b":"
+            path = path.rpartition(b":")[0] + b":" + spec.summary.streaming
+        return path + (b"&" if b"?" in path else b"?") + query if query else path
 
 
 def read_answer(dialect: SummaryDialect, body: bytes) -> SummaryAnswer | None:

@@ -22,9 +22,10 @@ _INPUT, _OUTPUT = (
     ("completion_tokens_details", "output_tokens_details"),
 )
 MEMBERS: dict[str, tuple[tuple[str, str], ...]] = {
-    "prompt": (("", "prompt_tokens"),),
-    "completion": (("", "completion_tokens"), ("", "output_tokens")),
+    "prompt": (("", "prompt_tokens"), ("", "promptTokenCount")),
+    "completion": (("", "completion_tokens"), ("", "output_tokens"), ("", "candidatesTokenCount")),
     "cached": (
+        ("", "cachedContentTokenCount"),
         *((details, "cached_tokens") for details in _INPUT),
         *(("", name) for name in ("prompt_cache_hit_tokens", CACHE_PARTS[0], "cached_tokens")),
     ),
@@ -34,8 +35,9 @@ MEMBERS: dict[str, tuple[tuple[str, str], ...]] = {
         ("", CACHE_PARTS[1]),
     ),
     "written_hour": (("cache_creation", "ephemeral_1h_input_tokens"),),
-    "reasoning": tuple(
-        (details, name) for name in ("reasoning_tokens", "thinking_tokens") for details in (*_OUTPUT, "")
+    "reasoning": (
+        *((details, name) for name in ("reasoning_tokens", "thinking_tokens") for details in (*_OUTPUT, "")),
+        ("", "thoughtsTokenCount"),
     ),
     "audio": tuple((details, "audio_tokens") for details in _INPUT),
     "speech": tuple((details, "audio_tokens") for details in _OUTPUT),
@@ -47,20 +49,15 @@ _THINKS_BESIDE = re.compile(r"gemini", re.IGNORECASE)
 _WINDOW_FULL = re.compile(r"context\w*(exceed|overflow|limit|reached|full)|model_length$", re.IGNORECASE)
 """Bedrock and Anthropic, Mistral. What OpenAI calls `length` may be the caller's own bound."""
 LONGEST_USAGE = 64 << 10
-"""Bytes that are read of what an answer says of its tokens."""
 LONGEST_REASON = 100
-"""Characters of a reason to finish that are read."""
 LONGEST_WORD = 64
 """Characters of what an answer calls its service tier or its region."""
 TICKS = 10_000_000_000
-"""Ticks in a US dollar, as xAI counts."""
 MOST_CHARGED = 1_000_000.0
 """US dollars; what is more is no bill of one call."""
 
 
 class Usage(Struct, frozen=True):
-    """Tokens and price of an answer, as it gave them."""
-
     tokens: Tokens
     """Tokens as they were given, for the ledger."""
     prompt: int | None
@@ -152,7 +149,11 @@ def read_usage(usage: object, model: str = "") -> Tokens:
         written = sum(number for number in map(_count, ages.values()) if number <= MOST_TOKENS)
     written = _part_of(None if prompt is None else prompt - (cached or 0), written)
     completion, reasoning = _number(usage, "completion"), _number(usage, "reasoning")
-    if completion is not None:
+    if completion is None and "promptTokenCount" in usage:  # Google leaves out what is zero.
+        completion = 0
+    if "thoughtsTokenCount" in usage and completion is not None:
+        completion += reasoning or 0
+    elif completion is not None:
         total = usage.get("total_tokens")
         rest = total - prompt - completion if type(total) is int and prompt is not None else 0
         if reasoning and (reasoning > completion or rest == reasoning):
@@ -182,8 +183,8 @@ def prompt_tokens(usage: object) -> int | None:
     if not isinstance(usage, dict):
         return None
     cached = sum(_count(usage.get(part)) for part in CACHE_PARTS)
-    if "prompt_tokens" in usage:
-        tokens = 0 if cached else _count(usage["prompt_tokens"])
+    if (whole := next((name for name in ("prompt_tokens", "promptTokenCount") if name in usage), None)) is not None:
+        tokens = 0 if cached else _count(usage[whole])
     else:
         tokens = _count(usage.get("input_tokens")) + cached
     return tokens if 0 < tokens <= MOST_TOKENS else None

@@ -6,6 +6,7 @@ Connections that are idle are used again. A host may have several addresses, som
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -100,12 +101,16 @@ def is_over(chunks: AsyncIterator[bytes]) -> bool:
     return isinstance(chunks, Exchange) and chunks.is_over
 
 
+_VERSION = re.compile(rb"/v1(?:alpha|beta\d*)?(?:/openai)?$")
+
+
 class Upstream:
     """The provider over HTTP/1.1: no proxies of the environment, no redirects, and no HTTP/2, where the end of one
     stream may be that of all on the connection.
 
     With a `key` of ours, written as headers for a target, a caller's headers go there by a list only. Every request
     says to the provider that it came through this `instance`. The header `withheld` is sent to no provider.
+    `keeps_version`: whether the version in a target's path is not the base URL's.
     """
 
     def __init__(
@@ -117,10 +122,12 @@ class Upstream:
         instance: bytes,
         key: Callable[[bytes], Headers] | None = None,
         withheld: bytes | None = None,
+        keeps_version: Callable[[bytes], bool] = lambda _: False,
     ) -> None:
         self._withheld = withheld
         self._base = httpx.URL(base_url)
         self._path = urlsplit(base_url).path.rstrip("/").encode()
+        self._keeps_version = keeps_version
         self._instance = instance
         self._key = key
         self._timeouts = Timeouts(connect, first_byte, between_bytes)
@@ -171,9 +178,12 @@ class Upstream:
         return kept if self._key is None else [*for_anybody(kept), *self._key(target)]
 
     def _at_provider(self, target: bytes) -> bytes:
-        """`/v1` becomes the path of the base URL; Azure's own paths are the same there."""
+        """`/v1` becomes the path of the base URL; Google's paths stand behind it, but for a version at its end; Azure's
+        own paths are the same there."""
         path, question_mark, query = target.partition(b"?")
-        if path == b"/v1" or path.startswith(b"/v1/"):
+        if self._keeps_version(target):
+            path = _VERSION.sub(b"", self._path) + path
+        elif path == b"/v1" or path.startswith(b"/v1/"):
             path = self._path + path[len(b"/v1") :] or b"/"
         if question_mark and self._key is not None:
             query = without_keys(query)

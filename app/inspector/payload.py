@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -229,7 +230,10 @@ def entry_of(
 
 
 _BODY_ENDS = "STENO_BODY"
-_KEYS = {"messages": (b"x-api-key", b"", "ANTHROPIC_API_KEY")}
+_KEYS = {
+    "messages": (b"x-api-key", b"", "ANTHROPIC_API_KEY"),
+    "gemini": (b"x-goog-api-key", b"", "GEMINI_API_KEY"),
+}
 """Header, prefix and variable of the key, by format, where its clients have their own way."""
 _USUAL_KEY = (b"authorization", b"Bearer ", "OPENAI_API_KEY")
 
@@ -249,12 +253,13 @@ def curl_of(base_url: str, spoken: WireFormat, conversation_id: str, body: bytes
         *(f"{header.decode()}: {value.decode()}" for header, value in spoken.summaries.headers),
         named.decode("latin-1"),
     ]
+    path = spoken.path.decode().replace("{model}", quote(spoken.model_in(body), safe="") or "{model}")
     text = body.decode("utf-8", "replace")
     # One pass, whatever the text holds: it is the client's, and may be a million underscores.
     longest = max(re.findall(f"{_BODY_ENDS}_*", text), key=len, default="")
     end = f"{longest}_" if longest else _BODY_ENDS
     lines = [
-        f"curl -sS {shlex.quote(base_url + spoken.path.decode())}",
+        f"curl -sS {shlex.quote(base_url + path)}",
         f'  -H "{name.decode()}: {before.decode()}${variable}"',
         *(f"  -H {shlex.quote(header)}" for header in headers),
         f"  --data-binary @- <<'{end}'",

@@ -299,6 +299,8 @@ class ListingReader:
             status, content = await self._ask(f"/v1/models?limit={PAGE}", headers)
         if status != 200 or content is None:
             raise ListingRefused(status)
+        if isinstance(_object(content).get("models"), list) and "data" not in _object(content):
+            return await self._gemini(ModelListing({}, {}), headers, f"/v1beta/models?pageSize={PAGE}")
         entries = {name: entry for entry in _entries(content, "data") if (name := _name(entry, "id"))}
         windows = _windows(entries)
         owners = {owner for entry in entries.values() if isinstance(owner := entry.get("owned_by"), str)}
@@ -315,7 +317,8 @@ class ListingReader:
             if any(entry.get("created") == LITELLM_CREATED for entry in entries.values()):
                 return await self._litellm(listing, headers)
             if "google" in owners and self._path.endswith("/openai"):
-                return await self._gemini(listing, headers)
+                path = f"{self._path.removesuffix('/openai')}/models?pageSize={PAGE}"
+                return await self._gemini(listing, headers, path)
         except StenoError:
             pass  # The windows at /v1/models stand.
         return listing
@@ -362,17 +365,16 @@ class ListingReader:
                 windows[name] = window if known is None or window.context < known.context else known
         return replace(listing, models=windows)
 
-    async def _gemini(self, listing: ModelListing, headers: Headers) -> ModelListing:
-        """Gemini's own API takes the key in a header of its own."""
+    async def _gemini(self, listing: ModelListing, headers: Headers, path: str) -> ModelListing:
+        """Gemini's own API takes the key in a header of its own. Models are also named without `models/` before it."""
         headers = [
             (b"x-goog-api-key", value.removeprefix(b"Bearer ")) if name == b"authorization" else (name, value)
             for name, value in headers
         ]
-        path = f"{self._path.removesuffix('/openai')}/models?pageSize={PAGE}"
         windows = dict(listing.models)
         for entry in _entries(await self._read(path, headers), "models"):
             if (name := _name(entry, "name")) and (window := announced(entry)):
-                windows[name] = window
+                windows[name] = windows[name.removeprefix("models/")] = window
         return replace(listing, models=windows)
 
     async def _lm_studio(self, listing: ModelListing, headers: Headers) -> ModelListing:

@@ -284,14 +284,15 @@ async def _missing_paths(provider: Provider) -> list[str]:
     An empty request is sent to each: it costs nothing, and is refused in another way where there is such a path.
     """
     headers = [(b"content-type", b"application/json")]
-    for format_ in provider.formats:
+    paths = [format_.path for format_ in provider.formats if format_.spec.address is None]
+    for path in paths:
         try:
-            answer = await provider.upstream.ask(format_.path, headers, PROBE_SECONDS, b"{}")
+            answer = await provider.upstream.ask(path, headers, PROBE_SECONDS, b"{}")
         except StenoError:
             return []
         if not says_no_such_path(answer.status, answer.body):
             return []
-    return [format_.path.decode().removeprefix("/v1") for format_ in provider.formats]
+    return [path.decode().removeprefix("/v1") for path in paths]
 
 
 def suffix(provider: Provider) -> str:

@@ -31,8 +31,9 @@ from app.http.http1 import RequestHead
 from app.http.upstream import Upstream
 
 SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
-ANNOUNCED_TIMEOUTS = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeout"})
-"""Headers that say how long a client waits, in seconds: openai-python's, and openai-node's, which is rounded down."""
+ANNOUNCED_TIMEOUTS = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeout", b"x-server-timeout"})
+"""Headers that say how long a client waits, in seconds: openai-python's, openai-node's, which is rounded down, and
+Google's."""
 SILENCE_SHARE = 1 / 3
 """Share of the timeout a client announces for which a stream may be silent: one keep-alive may be late."""
 LEAST_SILENCE = 1.0

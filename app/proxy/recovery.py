@@ -77,7 +77,7 @@ async def inspect_answer(exchange: Exchange, attempt: Attempt, answering: Upstre
     elif status in MISSING_PATH_STATUSES:
         attempt.answering = peeked = await peek(answering)
         # At another spelling of it, such as with a slash more, a server may miss what it has.
-        is_own = exchange.caller.target.partition(b"?")[0] == request.format.path
+        is_own = request.format.is_at(exchange.caller.target.partition(b"?")[0])
         if is_own and says_no_such_path(status, peeked.read):
             request.provider.lacks(request.format.name, request.tenant)
     elif status == HTTPStatus.OK and request.compaction:

@@ -161,7 +161,7 @@ async def split_body(services: Services, caller: Caller, body: bytes) -> WireReq
     """Read the members of a body. Raises `Unreadable` and `InvalidRequest`."""
     format_ = caller.format
     beginnings = services.readers[format_.name].beginnings
-    reading = partial(format_.read, body, _ALL_MESSAGES, beginnings)
+    reading = partial(format_.read, body, _ALL_MESSAGES, beginnings, caller.target)
     if len(body) > INLINE_BODY and beginnings.unread_bytes(body) > INLINE_BODY:
         wire = await services.work.do(caller.tenant, reading)
     else:
@@ -262,7 +262,7 @@ async def parse_request(
         measure=measure,
         prompt=prompt,
         headers=caller.headers,
-        query=caller.target.partition(b"?")[2],
+        target=caller.target,
         is_left_alone=is_left_alone,
         recognised=recognised,
         heads=heads,
@@ -282,6 +282,8 @@ def event_shape(wire: WireRequest, caller: Caller, usual: EventShape) -> EventSh
         raise InvalidRequest(f"{name} must be one of {', '.join(EVENT_SHAPES)}; it is {asked!r:.100}.", name)
     # With several choices nothing may be sent early: a role chunk of ours would belong to one of them only.
     if not wire.answer.stream or wire.answer.choices != 1:
+        return "off"
+    if asked is None and wire.SPEC.early_is_content and wire.has_tools:
         return "off"
     return shape
 

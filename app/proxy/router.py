@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.errors import BadTarget, InvalidRequest, MethodNotAllowed, StenoError, UnknownPath, WebSocketNotSpoken
 from app.formats.format import WireFormat
-from app.formats.paths import COUNTS
+from app.formats.paths import format_counted, format_posted
 from app.http.admission import (
     HostPolicy,
     check_headers,
@@ -45,8 +45,8 @@ OPERATORS = frozenset({b"/metrics", b"/docs", b"/openapi.json"})
 """Paths that callers do not find where the operator has a listener."""
 CALLERS = (b"/context", b"/mcp")
 """Beginnings of the paths that the operator's listener does not have, as it has no provider's."""
-PROVIDER_PATHS = (b"/v1/", b"/openai/")
-"""Beginnings of the provider's paths: OpenAI's, and Azure's own, which pass un-compacted."""
+PROVIDER_PATHS = re.compile(rb"/(?:upload/)?v1(?:alpha|beta\d*)?/|/openai/")
+"""Beginnings of the provider's paths: OpenAI's, Google's, and Azure's own, which pass un-compacted."""
 FORWARDED = "forwarded"
 """Value of `x-context-count` for the prompt that would be sent to the provider. Without it: the one that came."""
 NOT_RELAYED = ("TRACE", "TRACK", "CONNECT")
@@ -106,9 +106,7 @@ class Router:
         self._passthrough = passthrough
         self._names = {self._own: "own", chat: "chat"}
         """Routes as the metrics have them."""
-        self._formats = {format_.path: format_ for format_ in formats}
-        by_name = {format_.name: format_ for format_ in formats}
-        self._counted = {path: by_name[name] for path, name in COUNTS.items() if name in by_name}
+        self._formats = {format_.name: format_ for format_ in formats}
         self._instance = instance
         self._hosts = hosts
         self._metrics = metrics
@@ -173,7 +171,7 @@ class Router:
             if raw_path in OPERATORS if self._listener == "callers" else is_callers:
                 raise UnknownPath(f"Steno has no {raw_path[:LONGEST_PATH].decode('latin-1')} here.")
         known = path.rstrip(b"/") if path is not None and method == "POST" else b""
-        format_ = self._formats.get(known)
+        format_, counted = (self._formats.get(find(known) or "") for find in (format_posted, format_counted))
         if not sends_key(headers) and not raw_path.startswith(FORMS):
             check_type(headers, json_only=path is None or format_ is not None)
         if path is None:
@@ -186,10 +184,10 @@ class Router:
             raise WebSocketNotSpoken("Steno speaks HTTP here, and no WebSocket. Send the request as a POST.")
         query: bytes = scope["query_string"]
         target = path + b"?" + query if query else path
-        route = Route(target, format_ or self._counted.get(known), conversation, upstream)
+        route = Route(target, format_ or counted, conversation, upstream)
         if format_ is not None:
             return self._chat, route
-        if known in self._counted:
+        if counted is not None:
             counts_forwarded(headers)
             return self._counting, route
         return self._passthrough, route
@@ -209,9 +207,9 @@ class Router:
             names[prefix], path = name, slash + rest
         if b"//" in path or b"%" in path or path.startswith(b"/v1/v1/"):
             meant = _DOUBLED.sub(b"", _SLASHES.sub(b"/", unquote_to_bytes(path))).rstrip(b"/")
-            if meant in self._formats or meant in self._counted:
+            if format_posted(meant) or format_counted(meant):
                 path = meant
-        if path != b"/v1" and not path.startswith(PROVIDER_PATHS):
+        if path != b"/v1" and not PROVIDER_PATHS.match(path):
             return None, None, None
         conversation, upstream = names.get(b"/c/"), names.get(b"/u/")
         return (

@@ -84,6 +84,8 @@ SPOKEN_AT: Mapping[str, tuple[FormatName, ...]] = {
     ANTHROPIC: ("messages",),
 }
 """Formats that known hosts speak."""
+GOOGLE = "generativelanguage.googleapis.com"
+"""Host that speaks Gemini, with a base URL without a version, and Chat Completions below `/v1beta/openai`."""
 REQUEST_PATHS = ("/chat/completions", "/messages", "/responses")
 """Paths of requests, below the address of an API."""
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
@@ -109,9 +111,10 @@ class UpstreamSettings(Section):
     not loaded counts as having 4,096 tokens: with `OLLAMA_CONTEXT_LENGTH` set, name the window under `models`.
     """
     formats: tuple[FormatName, ...] | None = Field(None, min_length=1)
-    """Wire formats that it speaks: chat_completions, messages, responses; null: all, or those its host is known for.
+    """Wire formats that it speaks: chat_completions, messages, responses, gemini; null: all, or those of its host.
 
-    api.openai.com speaks Chat Completions and Responses, api.anthropic.com Messages. If `upstream` is api.openai.com
+    api.openai.com speaks Chat Completions and Responses, api.anthropic.com Messages, generativelanguage.googleapis.com
+    Gemini: its base URL has no version. If `upstream` is api.openai.com
     and no upstream is set that speaks Messages, Steno adds one called `anthropic`.
     """
     api_key_env: str | None = None
@@ -151,12 +154,15 @@ class UpstreamSettings(Section):
     @property
     def is_vendors(self) -> bool:
         """Whether the upstream is the one of the vendor who made its API."""
-        return self.host in SPOKEN_AT
+        return self.host in (*SPOKEN_AT, GOOGLE)
 
     @property
     def speaks(self) -> frozenset[FormatName]:
         """Formats in which the upstream may be asked."""
-        return frozenset(self.formats or SPOKEN_AT.get(self.host, FORMAT_NAMES))
+        spoken = SPOKEN_AT.get(self.host, FORMAT_NAMES)
+        if self.host == GOOGLE:
+            spoken = ("chat_completions",) if self.base_url.endswith("/openai") else ("gemini",)
+        return frozenset(self.formats or spoken)
 
     @property
     def is_meant_for(self) -> frozenset[FormatName]:

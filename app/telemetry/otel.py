@@ -37,6 +37,9 @@ _USAGE = {
 }
 
 
+_PROVIDERS = {"messages": "anthropic", "gemini": "gcp.gemini"}
+
+
 class OtelTracer:
     def __init__(self, format_at: Callable[[bytes], str | None]) -> None:
         """`format_at`: the API that a target means, by its name."""
@@ -46,7 +49,7 @@ class OtelTracer:
         self._tracer = self._provider.get_tracer("steno", __version__)
 
     def begins(self, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Span:
-        provider = "anthropic" if self._format_at(target) == "messages" else "openai"
+        provider = _PROVIDERS.get(self._format_at(target) or "", "openai")
         attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": provider}
         parent = _PROPAGATOR.extract(_carrier(headers))
         return _Span(self._tracer.start_span("chat", parent, SpanKind.CLIENT, attributes))

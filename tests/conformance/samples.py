@@ -82,6 +82,8 @@ class Samples:
     that is sent instead, or nothing."""
     nothing_taught: tuple[bytes, ...]
 
+    reasoner: str
+    """A model that reasons before it answers."""
     pins: tuple[int, ...]
     """What the request with all of Steno's own members pins."""
     tells_usage: bool
@@ -118,6 +120,7 @@ def loaded(name: str, **how: Any) -> Samples:
         answers=tuple((each["of"].encode(), _answer(each)) for each in told["answers"]),
         lessons=tuple((model, raw.encode(), refused, instead) for model, raw, refused, instead in told["lessons"]),
         pins=tuple(told["pins"]),
+        reasoner=told.get("reasoner", "o3"),
         **plain,
         **how,
     )

@@ -62,8 +62,8 @@ def samples(spoken: WireFormat) -> Samples:
 
 
 def test_a_format_without_samples_fails_with_a_sentence() -> None:
-    with pytest.raises(pytest.fail.Exception, match=r"The format gemini brings no samples: write .*/gemini\.py"):
-        samples_of("gemini")
+    with pytest.raises(pytest.fail.Exception, match=r"The format converse brings no samples: write .*/converse\.py"):
+        samples_of("converse")
 
 
 def test_formats_are_told_apart_by_name_and_path() -> None:
@@ -421,6 +421,18 @@ def test_a_stream_is_told_the_status_first_and_everything_at_its_end(spoken: Wir
     samples.check_stream(frames)
 
 
+def test_a_stream_that_is_cut_anywhere_keeps_its_bytes(spoken: WireFormat, samples: Samples) -> None:
+    """Whatever the pieces it comes in: untold to the byte, and told with nothing but our members."""
+    for sent in (b"".join(samples.stream), b"".join(samples.stream).replace(b"\n", b"\r\n")):
+        whole = b"".join(frames_of(spoken.answers.editor(TOLD), frames_in(sent)))
+        assert whole.replace(b"," + TOLD.report, b"").replace(b"," + STATUS, b"") == sent
+        for cut in range(len(sent)):
+            splitters = FrameSplitter(), FrameSplitter()
+            for splitter, told, expected in zip(splitters, (ContextMembers(), TOLD), (sent, whole), strict=True):
+                frames = [*splitter.feed(sent[:cut]), *splitter.feed(sent[cut:]), splitter.flush()]
+                assert b"".join(frames_of(spoken.answers.editor(told), frames)) == expected
+
+
 def test_a_status_of_another_steno_is_replaced(spoken: WireFormat, samples: Samples) -> None:
     once = spoken.answers.editor(ContextMembers(STATUS, STATUS + b',"context":{"status":"full"}')).whole(samples.whole)
     assert spoken.answers.editor(TOLD).whole(once) == spoken.answers.editor(TOLD).whole(samples.whole)
@@ -590,14 +602,16 @@ def test_a_quoting_call_holds_the_rules_the_transcript_and_the_cap(spoken: WireF
     assert "what was said" in texts
     assert texts.count("Do it.") == 2
     sent = json.loads(body)
-    assert sent["model"] == "m"
-    assert sent["temperature"] == 0
-    assert sent[spoken.summaries.cap("m")] == 300
-    assert spoken.summaries.spec.path.startswith(b"/v1/")
+    assert sent.get("model") == "m" or b"/models/m:" in spoken.summaries.target("m")
+    held = sent.get(spoken.spec.summary.holder, sent)
+    assert held["temperature"] == 0
+    assert held[spoken.summaries.cap("m")] == 300
+    assert spoken.summaries.target("m", query=b"key=k").startswith(b"/v1")
+    assert spoken.summaries.target("m", query=b"key=k").endswith(b"key=k")
 
 
-def test_a_model_that_reasons_first_is_allowed_more(spoken: WireFormat) -> None:
-    assert options_of(spoken, "o3")[spoken.summaries.cap("o3")] == 8_300
+def test_a_model_that_reasons_first_is_allowed_more(spoken: WireFormat, samples: Samples) -> None:
+    assert options_of(spoken, samples.reasoner)[spoken.summaries.cap(samples.reasoner)] == 8_300
 
 
 def test_a_continuing_call_holds_the_conversation_byte_for_byte(spoken: WireFormat, samples: Samples) -> None:
@@ -617,10 +631,10 @@ def test_no_operator_sets_what_a_call_says_by_itself(spoken: WireFormat, samples
     assert set(json.loads(body)) - {"temperature"} <= spoken.summaries.own_members <= SAID_BY_STENO
 
 
-def test_what_a_model_does_not_take_is_left_out(spoken: WireFormat) -> None:
+def test_what_a_model_does_not_take_is_left_out(spoken: WireFormat, samples: Samples) -> None:
     for member in spoken.summaries.optional:
-        assert member not in options_of(spoken, "o3", [member])
-    assert set(spoken.summaries.optional) <= set(options_of(spoken, "o3"))
+        assert member not in options_of(spoken, samples.reasoner, [member])
+    assert set(spoken.summaries.optional) <= set(options_of(spoken, samples.reasoner))
     assert "temperature" not in options_of(spoken, without=["temperature"])
 
 

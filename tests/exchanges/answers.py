@@ -13,6 +13,7 @@ CREATED = 1_234_567_890
 ERROR_TYPE = "invalid_request_error"
 FINISHES: Mapping[str, Mapping[str, str]] = {
     "messages": {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"},
+    "gemini": {"stop": "STOP", "length": "MAX_TOKENS", "tool_calls": "STOP", "content_filter": "SAFETY"},
 }
 PHRASES: Mapping[int, str] = {
     200: "OK", 204: "No Content", 301: "Moved Permanently", 304: "Not Modified", 307: "Temporary Redirect",
@@ -83,6 +84,9 @@ def _body(spec: Mapping[str, Any], format_: Format) -> bytes:
     message = error.get("message", "The provider refused.")
     if format_ == "messages":
         return compact({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_provider"})
+    if format_ == "gemini":
+        status = int(spec.get("status", 400))
+        return compact({"error": {"code": status, "message": message, "status": error.get("code", kind)}})
     return compact({"error": {"message": message, "type": kind, "param": None, "code": error.get("code")}})
 
 
@@ -369,5 +373,38 @@ def _item_events(item: Json, index: int) -> list[tuple[str, Json]]:
     return [(added, {"output_index": index, "item": item}), done]
 
 
-_WHOLE = {"chat": _chat, "messages": _message, "responses": _response}
-_FRAMES = {"chat": _chat_frames, "messages": _message_frames, "responses": _response_frames}
+# Gemini
+
+
+def _gemini(
+    spec: Mapping[str, Any], asked: Json, prompt: int, parts: Sequence[Json] | None = None, *, ends: bool = True
+) -> Json:
+    if parts is None:
+        parts = _gemini_parts(spec, [_text(spec)])
+    finish = str(spec.get("finish", "stop"))
+    reason = {"finishReason": FINISHES["gemini"].get(finish, finish)} if ends else {}
+    content = {"role": "model", **({"parts": parts} if parts else {})}
+    whole: Json = {"candidates": [{"content": content, **reason, "index": 0}]}
+    if (usage := _usage(spec, prompt)) is not None:
+        counts = {"promptTokenCount": usage[0], "cachedContentTokenCount": usage[2], "candidatesTokenCount": usage[1]}
+        whole["usageMetadata"] = {**counts, "totalTokenCount": usage[0] + usage[1]}
+    return {**whole, "modelVersion": asked.get("model"), "responseId": "provider"}
+
+
+def _gemini_parts(spec: Mapping[str, Any], texts: Sequence[str | None]) -> list[Json]:
+    calls = [{"name": call.get("name", "find_parcel"), "args": json.loads(_arguments(call)), "id": call.get("id")}
+             for call in spec.get("calls") or ()]  # fmt: skip
+    called = [{name: value for name, value in call.items() if value is not None} for call in calls]
+    return [*({"text": text} for text in texts if text), *({"functionCall": call} for call in called)]
+
+
+def _gemini_frames(spec: Mapping[str, Any], asked: Json, prompt: int) -> list[bytes]:
+    parts = _gemini_parts(spec, _pieces(_text(spec)))
+    chunks = [[part] for part in parts] or [[]]
+    last = len(chunks) - 1
+    answers = (_gemini(spec, asked, prompt, chunk, ends=at == last) for at, chunk in enumerate(chunks))
+    return [b"data: %b\r\n\r\n" % compact(answered) for answered in answers]
+
+
+_WHOLE = {"chat": _chat, "messages": _message, "responses": _response, "gemini": _gemini}
+_FRAMES = {"chat": _chat_frames, "messages": _message_frames, "responses": _response_frames, "gemini": _gemini_frames}

@@ -14,7 +14,7 @@ import yaml
 from tests.exchanges.histories import Format
 
 FOLDER = Path(__file__).parent / "cases"
-FORMATS: tuple[Format, ...] = ("chat", "messages", "responses")
+FORMATS: tuple[Format, ...] = ("chat", "messages", "responses", "gemini")
 MODES: tuple[Mode, ...] = ("whole", "streamed")
 DATABASES = ("sqlite",)
 FILE_KEYS = frozenset({"about", "cases", "formats", "modes", "databases", "settings", "environment", "provider",
@@ -50,7 +50,7 @@ class Variant:
 
     @property
     def is_recorded(self) -> bool:
-        return bool(self.spec.get("recorded", True))
+        return self.format != "gemini" and bool(self.spec.get("recorded", True))
 
     @property
     def requests(self) -> list[Spec]:
@@ -93,11 +93,19 @@ def laid_over(below: Any, above: Any) -> Any:
 
 
 def _variants(topic: str, name: str, spec: Spec) -> Iterator[Variant]:
-    for format_ in spec.get("formats", FORMATS):
+    for format_ in spec.get("formats", [format_ for format_ in FORMATS if _names(spec, format_)]):
         for mode in spec.get("modes", MODES):
             chosen = cast("Spec", _chosen(spec, format_, mode))
             for database in spec.get("databases", DATABASES):
                 yield Variant(topic, name, format_, mode, database, chosen)
+
+
+def _names(value: Any, format_: str) -> bool:
+    """True if every `by_format` has a choice for the format."""
+    if isinstance(value, Mapping):
+        choices = value.get("by_format", {"other": None})
+        return (format_ in choices or "other" in choices) and all(_names(inner, format_) for inner in value.values())
+    return not isinstance(value, list) or all(_names(inner, format_) for inner in value)
 
 
 def _chosen(value: Any, format_: str, mode: str) -> Any:

@@ -6,20 +6,25 @@ A case writes messages as Chat Completions has them; `body_of` says the same in 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import cycle, islice
 from typing import Any, Literal
 
-Format = Literal["chat", "messages", "responses"]
+from lab.formats.gemini import POSTED
+
+Format = Literal["chat", "messages", "responses", "gemini"]
 Json = dict[str, Any]
 
 PATHS: Mapping[str, str] = {
     "chat": "/v1/chat/completions",
     "messages": "/v1/messages",
     "responses": "/v1/responses",
+    "gemini": "/v1beta/models/{model}:generateContent",
 }
-MEMBER: Mapping[str, str] = {"chat": "messages", "messages": "messages", "responses": "input"}
+MEMBER: Mapping[str, str] = {"chat": "messages", "messages": "messages", "responses": "input", "gemini": "contents"}
 """Member of a body that holds the history."""
+STREAMED = {":generateContent": ":streamGenerateContent?alt=sse"}
+"""Endings of paths by which an answer is streamed, where the path says that."""
 INSTRUCTIONS = ("system", "developer")
 
 FILLER = (
@@ -40,6 +45,14 @@ FUNCTION: Json = {
     "description": "Where a parcel is.",
     "parameters": {"type": "object", "properties": {"parcel": {"type": "string"}}, "required": ["parcel"]},
 }
+
+
+def format_at(path: str) -> Format | None:
+    """The format of a request at a path."""
+    if POSTED.search(path):
+        return "gemini"
+    found: Iterator[Any] = (name for name, ending in PATHS.items() if path.partition("?")[0].endswith(ending))
+    return next(found, None)
 
 
 def filled(beginning: str, words: int, filler: str = FILLER) -> str:
@@ -223,12 +236,15 @@ def body_of(messages: Sequence[Json], format_: Format, model: str, *, tools: int
         body = {"model": model, "messages": [message.get("raw", message) for message in messages]}
     elif format_ == "messages":
         body = {"model": model, "max_tokens": 500, **_messages(messages)}
+    elif format_ == "gemini":
+        body = _gemini(messages)
     else:
         body = {"model": model, "store": False, **_responses(messages)}
     if functions:
         body["functions"] = [FUNCTION]
     elif tools:
-        body["tools"] = [_declared(number, format_) for number in range(1, tools + 1)]
+        declared = [_declared(number, format_) for number in range(1, tools + 1)]
+        body["tools"] = [{"functionDeclarations": declared}] if format_ == "gemini" else declared
     return body
 
 
@@ -239,6 +255,8 @@ def _declared(number: int, format_: Format) -> Json:
         return {"type": "function", "function": function}
     if format_ == "responses":
         return {"type": "function", **function}
+    if format_ == "gemini":
+        return function
     return {"name": function["name"], "description": function["description"], "input_schema": function["parameters"]}
 
 
@@ -300,6 +318,54 @@ def _block(part: Json) -> Json:
     kind, _, data = url.removeprefix("data:").partition(";base64,")
     source = {"type": "base64", "media_type": kind, "data": data} if data else {"type": "url", "url": url}
     return {"type": "image", "source": source}
+
+
+def _gemini(messages: Sequence[Json]) -> Json:
+    system, others = _leading(messages)
+    made: list[Json] = []
+    names: dict[Any, str] = {}
+    for message in others:
+        if "raw" in message:
+            made.append(message["raw"])
+            continue
+        names |= {call.get("id"): call["function"]["name"] for call in _calls(message)}
+        parts = [*_results(message, names), *_gemini_parts(message)]
+        role = "model" if message["role"] == "assistant" else "user"
+        if parts and "functionResponse" in parts[0] and made and "functionResponse" in made[-1]["parts"][-1]:
+            made[-1]["parts"] += parts
+        elif parts:
+            rest = {key: value for key, value in message.items() if key not in _OWN}
+            made.append({"role": role, "parts": parts, **rest})
+    return {**({"systemInstruction": {"parts": [{"text": system}]}} if system is not None else {}), "contents": made}
+
+
+def _results(message: Json, names: Mapping[Any, str]) -> list[Json]:
+    if message["role"] not in ("tool", "function"):
+        return []
+    id_ = message.get("tool_call_id")
+    named = {"name": names.get(id_) or message.get("name") or "find_parcel", **({"id": id_} if id_ else {})}
+    return [{"functionResponse": {**named, "response": {"result": _plain_text(message["content"])}}}]
+
+
+def _gemini_parts(message: Json) -> list[Json]:
+    if message["role"] in ("tool", "function"):
+        return []
+    parts = [_gemini_part(part) for part in _content(message) if part.get("text") != ""]
+    for call in _calls(message):
+        named = {"name": call["function"]["name"], "args": _parsed(call["function"]["arguments"])}
+        id_ = {"id": call["id"]} if call.get("id") and "tool_calls" in message else {}
+        parts.append({"functionCall": {**named, **id_}})
+    return parts
+
+
+def _gemini_part(part: Json) -> Json:
+    match part:
+        case {"type": "text", "text": str(text), **others}:
+            return {"text": text, **others}
+        case {"type": "image_url", "image_url": {"url": str(url)}}:
+            kind, _, data = url.removeprefix("data:").partition(";base64,")
+            return {"inlineData": {"mimeType": kind, "data": data}} if data else {"fileData": {"fileUri": url}}
+    return part
 
 
 def _responses(messages: Sequence[Json]) -> Json:

@@ -8,17 +8,20 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import eq
 from typing import Any, cast
 
 import msgspec
 
+from lab.formats.gemini import POSTED, camel_case
 from lab.simulator.chat_completions import judge as chat_judge
+from lab.simulator.gemini import judge as gemini_judge
 from lab.simulator.messages import judge as messages_judge
 from lab.simulator.refusals import Rejection
 from lab.simulator.responses import judge as responses_judge
 from tests.e2e.scripted import Received, ScriptedProvider, Step
 from tests.exchanges.answers import compact, steps_of
-from tests.exchanges.histories import MEMBER, PATHS, Format, Json, texts_in
+from tests.exchanges.histories import MEMBER, Format, Json, format_at, texts_in
 from tests.exchanges.matching import mismatches
 
 SETTLE = b"x-exchanges-settle"
@@ -89,8 +92,8 @@ class Provider:
         return ordered
 
     def _steps(self, received: Received) -> list[Step]:
-        path = received.target.partition(b"?")[0].decode("latin-1")
-        format_ = next((cast("Format", name) for name, ending in PATHS.items() if path.endswith(ending)), None)
+        target = received.target.decode("latin-1")
+        format_ = format_at(target)
         if received.all(SETTLE):
             return steps_of({"text": "Settled."}, format_ or "chat", {"model": "settle"}, 10)
         is_summary = b"summary" in received.all(b"x-context-call")
@@ -99,6 +102,9 @@ class Provider:
         with self._lock:
             queue = self._summaries if is_summary else self._answers
             spec = queue.popleft() if queue else self._default(facts)
+        if format_ == "gemini" and body is not None:
+            found = POSTED.search(target)
+            body = {**body, "model": found and found[2], "stream": "alt=sse" in target}
         steps = self._made(spec, received, format_, body, facts)
         with self._lock:
             self.calls.append(Call(received, format_, is_summary, facts, steps, elements))
@@ -160,7 +166,7 @@ def facts_of(received: Received, format_: Format | None, body: Json | None, elem
 
 def refusal(format_: Format | None, body: Any, headers: Mapping[str, str], *, alternating: bool = False) -> str | None:
     """What a provider of the format would say against a body, but for its size; None if nothing."""
-    refused: Rejection | None = None
+    refused: Rejection | gemini_judge.Refusal | None = None
     try:
         match format_:
             case "chat":
@@ -168,6 +174,11 @@ def refusal(format_: Format | None, body: Any, headers: Mapping[str, str], *, al
             case "messages":
                 betas = [beta.strip() for beta in headers.get("anthropic-beta", "").split(",")]
                 refused = messages_judge.refusal_of(body, betas, alternating=alternating)
+            case "gemini":
+                refused = gemini_judge.refusal_of(camel_case(body), "gemini-2.5-pro")
+                roles = [gemini_judge.role_of(content) for content in body["contents"]]
+                if refused is None and alternating and any(map(eq, roles, roles[1:])):
+                    return "The roles have to alternate."
             case "responses":
                 refused = responses_judge.refusal_of(body, alternating=alternating)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -180,6 +191,8 @@ def _role(element: Any) -> str:
     if not isinstance(element, dict):
         return type(element).__name__
     content = element.get("content")
+    if any("functionResponse" in part for part in element.get("parts") or ()):
+        return "tool"
     if (
         isinstance(content, list)
         and content
@@ -188,7 +201,7 @@ def _role(element: Any) -> str:
     ):
         return "tool"
     kind = str(element.get("role") or element.get("type") or "none")
-    return {"function_call_output": "tool", "function_call": "assistant"}.get(kind, kind)
+    return {"function_call_output": "tool", "function_call": "assistant", "model": "assistant"}.get(kind, kind)
 
 
 def _listed(given: Any) -> list[Mapping[str, Any]]:

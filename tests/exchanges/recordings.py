@@ -123,7 +123,11 @@ class Recorder:
         self._payloads += 1
         made: Json = {"summary call": True} if call.is_summary else {}
         target = call.received.target.decode("latin-1")
-        if target != PATHS.get(exchange.format or ""):
+        if (
+            target.encode() != exchange.sent.split(b" ", 2)[1]
+            if exchange.format == "gemini"
+            else target != PATHS.get(exchange.format or "")
+        ):
             made["path"] = self.placeholders.replaced(target)
         if headers := self._headers_up(exchange, call):
             made["headers"] = headers

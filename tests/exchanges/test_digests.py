@@ -35,7 +35,7 @@ def _changed(format_: str, histories: Mapping[str, Any], stages: Stages) -> Iter
     for name, history in histories.items():
         expected, ignore = history["conversation"], history.get("ignore", [])
         stage = stages.stage(laid_over(SETTINGS, {"identity": {"ignore": ignore}}))
-        members = {key: value for key, value in history.items() if key in ("messages", "input")}
+        members = {key: value for key, value in history.items() if key in ("messages", "input", "contents")}
         body = compact({"format": format_, "model": "any", "max_tokens": 5, **members})
         headers = {"authorization": "Bearer sk-digests", "content-type": "application/json"}
         answer = stage.send(http_request("POST", "/context/plan", headers, body))

@@ -79,7 +79,10 @@ def whole(bill: Bill) -> Json:
         },
         "messages": {"type": "message", "content": [{"type": "text", "text": TEXT}], "stop_reason": "end_turn"},
         "responses": {"object": "response", "status": "completed", "output": []},
+        "gemini": {"candidates": [{"content": {"role": "model", "parts": [{"text": TEXT}]}, "finishReason": "STOP"}]},
     }
+    if bill.format == "gemini":
+        named = {"modelVersion": bill.model, "usageMetadata": bill.usage}
     return {**said[bill.format], **named, **bill.beside}
 
 
@@ -101,6 +104,10 @@ def frames(bill: Bill) -> Iterator[Json]:
             yield {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": TEXT}}
             yield {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": late}
             yield {"type": "message_stop"}
+        case "gemini":
+            begun = {"candidates": [{"content": {"role": "model", "parts": [{"text": TEXT}]}}]}
+            yield {**answer, **begun, "usageMetadata": {"promptTokenCount": 1, "totalTokenCount": 1}}
+            yield {**answer, "candidates": [{"content": {"role": "model"}, "finishReason": "STOP"}]}
         case _:
             yield {"type": "response.created", "response": {**answer, "output": [], "usage": None}}
             yield {"type": "response.output_text.delta", "delta": TEXT}

@@ -150,7 +150,7 @@ def test_rest_describes_every_endpoint(steno: Steno) -> None:
         for path, methods in schema["paths"].items()
         for method in methods
     }
-    proxied = {route for route in real if " /v1/" in route}
+    proxied = {route for route in real if " /v1" in route}
     assert described == real - proxied - {"GET /healthz"}
     routes = REST.partition("### Routes")[2].partition("###")[0]
     assert all(f"{route.split()[1]}`" in routes for route in proxied | {"GET /healthz"})

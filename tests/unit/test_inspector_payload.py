@@ -128,7 +128,12 @@ def test_a_command_gives_curl_the_very_bytes_whatever_they_hold(spoken: Any) -> 
     body = spoken.assembled("m", [json.dumps(said(HOSTILE), ensure_ascii=False).encode()], 10) + b"\nSTENO_BODY\n'"
     command = curl_of("http://127.0.0.1:1/it's", spoken, "a 'name' $HOME ü", body)
     shown = 'curl() { for each in "$@"; do printf "%s\\0" "$each"; done; cat; }\n'
-    environment = {"OPENAI_API_KEY": "k 1", "ANTHROPIC_API_KEY": "k 1", "PATH": "/bin:/usr/bin"}
+    environment = {
+        "OPENAI_API_KEY": "k 1",
+        "ANTHROPIC_API_KEY": "k 1",
+        "GEMINI_API_KEY": "k 1",
+        "PATH": "/bin:/usr/bin",
+    }
     ran = subprocess.run(["/bin/sh", "-c", shown + command], env=environment, capture_output=True, check=True)  # noqa: S603
     *arguments, given = ran.stdout.split(b"\0")
     assert given == body + b"\n"

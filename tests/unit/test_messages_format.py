@@ -27,9 +27,9 @@ from app.errors import BodyTooLarge, InvalidRequest, UpstreamUnreadable
 from app.formats.answers import ContextMembers
 from app.formats.messages.answers import PING
 from app.formats.messages.format import MESSAGES
-from app.formats.messages.payload import OPENER
 from app.formats.raw_json import Unreadable
 from app.formats.reader import Beginnings, MessageReader
+from app.formats.rendering import OPENER
 from app.formats.requests import WireRequest
 from app.tokens.estimate import Costs
 from tests.conformance.messages import STREAM, WHOLE, delta, frame, start, text

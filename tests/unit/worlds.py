@@ -29,7 +29,17 @@ NO_BREAKPOINTS = SimpleNamespace(breakpoints=SimpleNamespace(may_be_set=lambda _
 
 
 def asked(talk: Conversation, **changes: Any) -> ChatRequest:
-    unused = ("measure", "prompt", "headers", "query", "is_left_alone", "recognised", "heads", "events", "wait_seconds")
+    unused = (
+        "measure",
+        "prompt",
+        "headers",
+        "target",
+        "is_left_alone",
+        "recognised",
+        "heads",
+        "events",
+        "wait_seconds",
+    )
     given: dict[str, Any] = {
         **dict.fromkeys(unused),
         "request_id": "req_1",

@@ -53,7 +53,6 @@ class CompletionEditor(AnswerEditor):
     TEXT = re.compile(rb'"(?:content|reasoning_content|reasoning|arguments)"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
 
     sent: ChunkHead | None = None
-    """The head of the chunks that were sent before the provider's."""
     choices: int = 1
     """Number of answers in the stream, each with an end of its own."""
     hides_usage: bool = False
@@ -61,7 +60,6 @@ class CompletionEditor(AnswerEditor):
     finished: set[int] = field(default_factory=set)
     """Choices with a reason to finish. After the last one what follows is bookkeeping."""
     _sampled: int = field(default=0, compare=False)
-    """Bytes of frames that passed unseen in which text was counted."""
     _sampled_text: int = field(default=0, compare=False)
 
     @property
@@ -113,7 +111,6 @@ class CompletionEditor(AnswerEditor):
         return reasons
 
     def _count_text(self, frames: bytes, start: int, stop: int) -> None:
-        """Count the text of frames that pass unseen."""
         if self._sampled < SAMPLE:
             sample = last_end(frames, start, min(stop, start + SAMPLE))
             sample = sample if sample > start else stop
@@ -168,8 +165,6 @@ def _without_role(choices: bytes) -> bytes:
 
 
 class ChunkHead(Struct, frozen=True):
-    """Members that all chunks of one stream have in common."""
-
     id: str
     created: int
     """Unix seconds."""
@@ -198,7 +193,6 @@ class CompactionEvents(EarlyFrames):
 
     @property
     def sent(self) -> ChunkHead | None:
-        """The head that later chunks must have; None where no chunk of ours was sent."""
         return self.head if self.shape == "chunk" else None
 
     def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
@@ -260,7 +254,6 @@ def _chunk(head: Mapping[str, bytes], choice: bytes, more: Mapping[str, bytes] |
 
 
 def _said(index: int, choice: RawObject) -> bytes:
-    """The chunk with all that a choice says."""
     message = choice.raw("message") or choice.raw("delta") or b"{}"
     delta = RawObject(message)
     calls = delta.raw("tool_calls")
@@ -294,8 +287,6 @@ def _members(value: RawObject, *, only: Iterable[str] | None = None, without: It
 
 
 class ChatAnswers(Answers):
-    """The answers of this format."""
-
     spec = SPEC
     editing = CompletionEditor
     frames_of = staticmethod(frames_of)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from app.formats.rendering import (
     PROMPT_CACHE_BREAKPOINT,
     Breakpoints,
     contents_joined,
+    edited,
     joined,
     kept_breakpoint,
     placed,
@@ -170,7 +172,6 @@ def _call(call: Json) -> ToolCall:
 
 
 def is_media(part: Any) -> bool:
-    """Whether a part of a content is neither text nor thoughts."""
     return isinstance(part, dict) and not is_text(part) and part.get("type") not in ("refusal", *VOLATILE_PARTS)
 
 
@@ -214,53 +215,36 @@ _joined = contents_joined("text")
 
 
 def _left(raw: bytes, part: Altered) -> bytes:
-    left = _altered(raw, part.texts, part.calls)
-    return _without_media(left, part.media) if part.media else left
+    """A message with its texts replaced in order, words in place of its other parts, and its calls by those that are
+    left; the rest keeps its bytes."""
+    message, texts = decoded_object(raw), iter(part.texts)
+    if isinstance(content := message.get("content"), str):
+        text = next(texts)
+        left = raw if text == content else spliced(raw, {"content": msgspec.json.encode(text)})
+    else:
+        left = edited(raw, partial(_edit, texts, iter(part.media))) or spliced(raw, {"content": b"[]"})
+    return left if part.calls is None else spliced(left, *_with_calls(message, part.calls))
 
 
-def _without_media(raw: bytes, words: Sequence[str]) -> bytes:
-    """A message with words in place of its parts that are no text, in order."""
-    remaining = iter(words)
-    content = [
-        {"type": "text", "text": next(remaining), **kept_breakpoint(part)} if is_media(part) else part
-        for part in decoded_object(raw).get("content") or ()
-    ]
-    return spliced(raw, {"content": msgspec.json.encode(content)})
+def _edit(texts: Iterator[str], words: Iterator[str], part: dict[str, Any]) -> dict[str, Any] | None:
+    """None for a text of which nothing is left: some providers refuse it empty."""
+    if is_text(part):
+        text = next(texts)
+        return part if text == part["text"] else {**part, "text": text} if text else None
+    if is_media(part) and (word := next(words, None)) is not None:
+        return {"type": "text", "text": word, **kept_breakpoint(part)}
+    return part
 
 
-def _altered(raw: bytes, texts: Sequence[str], calls: Sequence[tuple[int, str]] | None) -> bytes:
-    """A message with its texts replaced in order, and its calls by those that are left; the rest keeps its bytes."""
-    message = decoded_object(raw)
-    replaced: dict[str, Any] = {}
-    content = message.get("content")
-    remaining = iter(texts)
-    if isinstance(content, str):
-        replaced["content"] = next(remaining)
-    elif isinstance(content, list):
-        replaced["content"] = [left for part in content if (left := _part_left(part, remaining)) is not None]
-    encoded = {name: msgspec.json.encode(value) for name, value in replaced.items() if value != content}
-    return spliced(raw, encoded) if calls is None else spliced(raw, *_with_calls(message, calls, encoded))
-
-
-def _part_left(part: Any, texts: Iterator[str]) -> Any:
-    """A part of a content with what is left of its text; None where that is nothing: some providers refuse it empty."""
-    if not is_text(part):
-        return part
-    text = next(texts)
-    return {**part, "text": text} if text or not part["text"] else None
-
-
-def _with_calls(
-    message: Json, calls: Sequence[tuple[int, str]], replaced: Mapping[str, bytes]
-) -> tuple[Mapping[str, bytes], tuple[str, ...]]:
+def _with_calls(message: Json, calls: Sequence[tuple[int, str]]) -> tuple[Mapping[str, bytes], tuple[str, ...]]:
     """Members to replace and to remove. Providers refuse an empty list of calls."""
     held = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
     left = [_with_arguments(held[position], arguments) for position, arguments in calls if position < len(held)]
     if left:
-        return {**replaced, "tool_calls": msgspec.json.encode(left)}, ()
+        return {"tool_calls": msgspec.json.encode(left)}, ()
     if isinstance(legacy := message.get("function_call"), dict) and calls:
-        return {**replaced, "function_call": msgspec.json.encode({**legacy, "arguments": calls[0][1]})}, ()
-    return replaced, ("tool_calls",)
+        return {"function_call": msgspec.json.encode({**legacy, "arguments": calls[0][1]})}, ()
+    return {}, ("tool_calls",)
 
 
 def _with_arguments(call: Json, arguments: str) -> Json:

@@ -33,8 +33,6 @@ PROMPT_PARTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input
 
 @dataclass(slots=True)
 class MessageEditor(AnswerEditor):
-    """One answer, streamed or whole."""
-
     SPEC = SPEC
     NOTABLE = re.compile(rb'"(?:message_(?:start|delta|stop)|error)"')
     CONTENT = re.compile(
@@ -44,7 +42,6 @@ class MessageEditor(AnswerEditor):
     TEXT = re.compile(rb'"(?:text|thinking|partial_json)"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
 
     begins_answer: bool = False
-    """Whether a `message_start` of ours was sent before the provider's."""
 
     @property
     def usage(self) -> Usage | None:
@@ -110,7 +107,6 @@ class MessageEvents(EarlyFrames):
 
     @property
     def begins_answer(self) -> bool:
-        """Whether a `message_start` of ours was sent: a second one breaks clients."""
         return self.shape == "start"
 
     def keep_alive(self) -> bytes:
@@ -140,7 +136,6 @@ _USES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 
 
 def frames_of(request: WireRequest, headers: Headers, body: bytes) -> Iterator[bytes]:  # noqa: ARG001 - all streams are alike
-    """The frames of a whole message."""
     message = read_whole(body)
     blocks = split_array(message.raw("content") or b"null") if "content" in message else None
     if message.value("type") == "error" or message.value("error"):
@@ -186,7 +181,6 @@ def _block_frames(index: int, raw: bytes) -> Iterator[bytes]:
 
 
 def typed_event(kind: str, **members: Any) -> bytes:
-    """A frame of ours, whose name is its type."""
     return event(msgspec.json.encode({"type": kind, **members}), kind)
 
 
@@ -228,8 +222,6 @@ def _envelope(details: dict[str, Any]) -> bytes:
 
 
 class MessagesAnswers(Answers):
-    """The answers of this format."""
-
     spec = SPEC
     editing = MessageEditor
     error = staticmethod(own_error)

@@ -174,7 +174,6 @@ def refuses_thinking(refusal: bytes, request: MessagesRequest, *, changed: bool)
 
 
 def edits_in(source: RawObject) -> Sequence[Mapping[str, Any]]:
-    """Edits of the history that are asked of the provider."""
     return objects_in(object_of(source.value("context_management")).get("edits"))
 
 
@@ -193,9 +192,7 @@ REPLY, MESSAGE = 3, 3
 CALL, RESULT = 30, 18
 """Tokens around each call, and around each result."""
 SCHEMA = 150
-"""Around a schema that the answer has to follow."""
 FILE = 25
-"""Around a file."""
 PAGE = 1_570
 """A page's picture, at most."""
 POINTS = 4.0

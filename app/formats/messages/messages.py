@@ -7,7 +7,7 @@ or several of those together, up to the provider's own compaction: what stands b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -21,18 +21,15 @@ from app.conversation.tool_results import ResultConfidence
 from app.formats.media import file_of, pixels
 from app.formats.messages.spec import SPEC, SYSTEM
 from app.formats.raw_json import (
-    RawObject,
     Unreadable,
     decoded_object,
     decoded_value,
     json_text,
     objects_in,
-    spliced,
-    split_array,
     text_at,
 )
 from app.formats.reader import NOTHING, Draft, without, written_alike
-from app.formats.rendering import CACHE_CONTROL, Breakpoints
+from app.formats.rendering import CACHE_CONTROL, Breakpoints, raw_parts
 
 Json = Mapping[str, Any]
 Place = tuple[dict[str, Any], str]
@@ -58,7 +55,6 @@ def decoded_messages(raw: bytes) -> list[dict[str, Any]]:
 
 
 def blocks_of(content: object) -> list[dict[str, Any]]:
-    """Blocks of a content; a text is one block of text."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return objects_in(content)
@@ -116,35 +112,11 @@ def _texts_in_result(value: object) -> Iterator[Place]:
                 yield from _texts_in_result(held)
 
 
-Edit = Callable[[dict[str, Any]], dict[str, Any] | None]
-"""A function to what is left of a block: the very same where it stays as it is, None where nothing is left."""
-
-
-def edited(raw: bytes, edit: Edit) -> bytes:
-    """A message with its blocks edited; those that stay keep their bytes. Empty where no block is left."""
-    message = decoded_object(raw)
-    if not isinstance(message.get("content"), list):
-        return raw
-    kept, changed = [], False
-    for block, element in zip(message["content"], raw_blocks(raw), strict=True):
-        left = edit(block) if isinstance(block, dict) else block
-        changed = changed or left is not block
-        if left is not None:
-            kept.append(element if left is block else msgspec.json.encode(left))
-    if not kept:
-        return b""
-    return spliced(raw, {"content": b"[%b]" % b",".join(kept)}) if changed else raw
-
-
 def raw_blocks(raw: bytes) -> list[bytes]:
-    """A message's blocks, each with its own bytes; a text is one block of text."""
-    try:
-        content = RawObject(raw).raw("content") or b"[]"
-    except Unreadable:  # A key that stands twice, for one: as it was read, with the last of them.
-        content = msgspec.json.encode(decoded_object(raw).get("content") or [])
-    if content.startswith(b"["):
-        return split_array(content)
-    return [msgspec.json.encode(block) for block in blocks_of(decoded_object(raw).get("content"))]
+    content = decoded_object(raw).get("content")
+    if isinstance(content, list):
+        return raw_parts(raw, "content")
+    return [msgspec.json.encode(block) for block in blocks_of(content)]
 
 
 FILES = frozenset({"document", "container_upload"})
@@ -153,7 +125,6 @@ READ = SEALED | SERVER_USES | {"text", "tool_use", "search_result", "compaction"
 
 
 def media_in(content: object) -> Iterator[Media]:
-    """Media of a content, those in results and documents, too."""
     for block in blocks_of(content):
         match block:
             case {"type": "image"}:
@@ -180,7 +151,6 @@ def _image(source: object) -> Media:
 
 
 def _size(held: object) -> int:
-    """Characters of all texts in it."""
     match held:
         case str():
             return len(held)
@@ -290,7 +260,6 @@ def _owners(blocks: Sequence[dict[str, Any]]) -> tuple[int, ...]:
 
 
 def _failed(blocks: Sequence[Json]) -> tuple[int, ...]:
-    """Places of the results that are marked as errors among the results."""
     results = filter(is_result, blocks)
     return tuple(place for place, block in enumerate(results) if block.get("is_error") is True)
 
@@ -333,7 +302,6 @@ def _call(block: Json) -> ToolCall:
 
 
 def written(arguments: object) -> str:
-    """A call's input as text: a value in this format."""
     return json_text({} if arguments is None else arguments)
 
 

@@ -26,7 +26,6 @@ from app.formats.messages.messages import (
     MARK,
     SEALED,
     blocks_of,
-    edited,
     is_beside,
     is_result,
     media_in,
@@ -35,9 +34,7 @@ from app.formats.messages.messages import (
     written,
 )
 from app.formats.raw_json import decoded_object, decoded_value, object_of, spliced
-from app.formats.rendering import Placed, joined, kept_breakpoint, placed
-
-OPENER = "[Earlier messages of this conversation are left out here.]"
+from app.formats.rendering import OPENER, Placed, edited, joined, kept_breakpoint, placed
 
 
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
@@ -90,7 +87,6 @@ def _mark_of(conversation: Conversation, view: View, part: Summary) -> object:
 
 
 def _without_thinking(raw: bytes) -> bytes | None:
-    """None where nothing else is in it."""
     return edited(raw, lambda block: None if block.get("type") in SEALED else block) or None
 
 
@@ -103,7 +99,6 @@ def _left(raw: bytes, part: Altered) -> bytes | None:
 
 
 def _without_media(block: dict[str, Any], words: Iterator[str]) -> dict[str, Any]:
-    """A block with words in place of what in it is no text, in order."""
     match block:
         case {"type": "tool_result", "content": list(held)}:
             return {**block, "content": [_without_media(inner, words) for inner in held]}
@@ -177,7 +172,6 @@ def _settled(entries: Sequence[Placed], begun: str, expired: Container[int | Non
 
 
 def _joined(first: bytes, second: bytes, keeps_first: bool) -> bytes:
-    """Merge a note into a client message, keeping the client's other members."""
     blocks = [*raw_blocks(first), *raw_blocks(second)]
     blocks.sort(key=lambda block: not is_result(object_of(decoded_value(block))))
     return spliced(first if keeps_first else second, {"content": b"[%b]" % b",".join(blocks)})
@@ -187,7 +181,6 @@ _LONG = "1h"
 
 
 def last_mark(raw: bytes) -> object:
-    """The last one in a message, as its value; None without any."""
     if MARK.encode() not in raw:
         return None
     marks = [block[MARK] for block in _blocks_marked(blocks_of(decoded_object(raw).get("content")))]

@@ -69,19 +69,15 @@ def error_frames(envelope: bytes) -> bytes:
 
 @dataclass(slots=True)
 class CompactionEvents(EarlyFrames):
-    """The frames of this format."""
-
     model: str
     id: str = field(default_factory=new_id)
     """Id of the response that we begin; all later frames are given it."""
     number: int = 0
-    """Number of the next frame."""
     outcome: bytes = b""
     """A member that says what became of the compaction, for the provider's first frame."""
 
     @property
     def begins(self) -> bool:
-        """Whether the answer is begun by a frame of ours."""
         return self.shape == "start"
 
     def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
@@ -110,8 +106,6 @@ LONGEST_ID = 1_000
 
 @dataclass(slots=True)
 class ResponsesEditor(AnswerEditor):
-    """One answer, streamed or whole."""
-
     SPEC = SPEC
     NOTABLE = re.compile(
         rb'"type"\s*+:\s*+"(?:response\.(?:completed|incomplete|failed|created)|error)"|"error"\s*+:\s*+\{'
@@ -122,13 +116,10 @@ class ResponsesEditor(AnswerEditor):
     TEXT = re.compile(rb'"delta"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
 
     early: CompactionEvents | None = None
-    """The frames that were sent before the provider's."""
     _told: bool = False
     """Whether the first frame that gets the status has come."""
     _id: str = ""
-    """Id of the response, as the client knows it."""
     _next: int = 0
-    """Number of the next frame."""
 
     def __post_init__(self) -> None:
         if self.early is not None and self.early.begins:
@@ -136,7 +127,6 @@ class ResponsesEditor(AnswerEditor):
 
     @property
     def _continues(self) -> bool:
-        """Whether the provider's frames go on with a response that we began."""
         return self.early is not None and self.early.begins
 
     def quiet(self, frames: bytes, start: int) -> int:
@@ -206,7 +196,6 @@ class ResponsesEditor(AnswerEditor):
 
 
 MOST_ITEMS = 10_000
-"""Most items of an output."""
 UNWRITTEN = {
     "message": ("content", b"[]"),
     "function_call": ("arguments", b'""'),
@@ -241,7 +230,6 @@ def frames_of(request: WireRequest, headers: Headers, body: bytes) -> Iterator[b
 
 
 def _said(whole: RawObject, items: Sequence[RawObject]) -> Iterator[tuple[str, _Members]]:
-    """The frames' types and members."""
     empty = {name: raw for name, raw in (("output", b"[]"), ("usage", b"null")) if name in whole}
     running = {"status": b'"in_progress"'} if "status" in whole else {}
     begun = whole.spliced(empty | running)
@@ -282,8 +270,6 @@ def _part(at: _Members, part: RawObject) -> Iterator[tuple[str, _Members]]:
 
 
 class ResponsesAnswers(Answers):
-    """The answers of this format."""
-
     spec = SPEC
     editing = ResponsesEditor
     frames_of = staticmethod(frames_of)
@@ -293,6 +279,5 @@ class ResponsesAnswers(Answers):
         return (early if isinstance(early, CompactionEvents) else None,)
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
-        """The safest frame is a comment. Where the provider keeps the answer, an id of ours would come back to it."""
         quiet = shape == "chunk" or (shape == "start" and request.source.value("store") is not False)
         return CompactionEvents("comment" if quiet else shape, compaction_id, request.model)

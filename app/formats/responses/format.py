@@ -43,8 +43,6 @@ CODEX_PROMPT = "You are performing a CONTEXT CHECKPOINT COMPACTION"
 
 
 class ResponsesRequest(WireRequest, frozen=True):
-    """A request as far as Steno reads it."""
-
     SPEC = SPEC
 
     @classmethod
@@ -159,7 +157,6 @@ _OPENAI = re.compile(r"(?:.*/)?(?:openai\.)?(?P<name>(?:ft:)?(?:chatgpt|gpt-(?!o
 
 @lru_cache(maxsize=1_024)
 def token_rules(model: str, host: str = "") -> CountingRules:
-    """Rules by which a model at a host counts."""
     if "grok" in model.lower():
         rules = rules_for(model, host)
         return replace(

@@ -116,7 +116,6 @@ def _content_slots(member: str, held: Any) -> Iterator[tuple[Path, str]]:
 
 
 def _text_keys(part: Any) -> tuple[str, ...]:
-    """Keys under which a part holds texts."""
     match part:
         case {"stdout": _} | {"stderr": _}:
             return "stdout", "stderr"
@@ -134,7 +133,6 @@ def as_item(raw: bytes) -> bytes:
 
 
 def _bare_text(raw: bytes) -> str | None:
-    """The text of a raw message that is no item."""
     if not raw.startswith(b'"'):
         return None
     found = INSTRUCTIONS.match(raw)
@@ -215,7 +213,6 @@ def _settled(raw: bytes, item: Json, type_: str, media: tuple[Media, ...]) -> Me
 
 
 def _found(item: Json) -> Iterator[str]:
-    """The texts of a provider's own tool's results."""
     for member in ("output", "error"):
         if held := item.get(member):
             yield held if isinstance(held, str) else json_text(held)
@@ -225,11 +222,9 @@ def _found(item: Json) -> Iterator[str]:
 
 
 HOLDING_PARTS = ("content", "output")
-"""Members of an item that hold parts."""
 
 
 def is_media(part: Json) -> bool:
-    """Whether a part is no text."""
     return not _text_keys(part)
 
 
@@ -375,7 +370,6 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
 
 
 def note(text: str) -> bytes:
-    """A text of ours. Without an id: the provider knows of no such item."""
     content = [{"type": "input_text", "text": text}]
     return msgspec.json.encode({"type": "message", "role": "user", "content": content})
 

@@ -1,0 +1,1 @@
+"""Gemini's `generateContent`, Google's API for conversations."""

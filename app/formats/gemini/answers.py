@@ -1,0 +1,112 @@
+"""The answer on its way to the client: our members go in.
+
+Each event of a stream is a whole answer, with the usage up to there; the one with a reason to finish is the last, and
+its usage is right. Clients take every line for data, so nothing of ours is a comment or has a name. They forget a turn
+in which an event has no part, so ours have an empty text. The first event gets the status, the last one everything.
+Without `alt=sse` a stream is one array of the same answers, of which the first and the last are edited.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from app.errors import StenoError
+from app.formats.answers import MOST_RAW, AnswerEditor, Answers, read_whole
+from app.formats.gemini.spec import SPEC, STATUSES
+from app.formats.provider_errors import provider_error
+from app.formats.raw_json import RawObject, Unreadable, holds_more_values, split_array
+from app.formats.requests import Headers, WireRequest
+from app.formats.sse import EarlyFrames, EventShape, event
+
+
+@dataclass(slots=True)
+class GeminiEditor(AnswerEditor):
+    SPEC = SPEC
+    NOTABLE = re.compile(rb'"(?:finish_?[rR]eason|prompt_?[fF]eedback|error)"')
+    CONTENT = re.compile(
+        rb'"text"\s*+:\s*+"[^"]|"(?:function_?[cC]all|inline_?[dD]ata|executable_?[cC]ode|tool_?[cC]all)"'
+    )
+    TEXT = re.compile(rb'"text"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
+
+    def whole(self, body: bytes) -> bytes:
+        if not body.lstrip().startswith(b"["):
+            return super(GeminiEditor, self).whole(body)
+        try:
+            elements = [] if holds_more_values(body, MOST_RAW) else split_array(body)
+            pieces, place = [], 0
+            for element in elements:
+                start = body.index(element, place)
+                pieces += [body[place:start], self._edited(RawObject(element))]
+                place = start + len(element)
+        except Unreadable:
+            return body
+        self.text_bytes = len(body)
+        return b"".join((*pieces, body[place:]))
+
+    def _edited(self, said: RawObject) -> bytes:
+        if "error" in said:
+            self._fail(said.text)
+            return said.text
+        ends = bool(self._take(said)) and not self.ended
+        members = self.finish_members if ends else b"" if self.begun else self.first_members
+        self.begun, self.ended = True, self.ended or ends
+        return said.with_status(members) if members else said.text
+
+
+@dataclass(slots=True)
+class GeminiEvents(EarlyFrames):
+    """The frames of this format: all clients take an answer with an empty text, and no other frame."""
+
+    def keep_alive(self) -> bytes:
+        return self._with(b"")
+
+    def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
+        return self._with(b',"compaction":%b' % self.data(kind, details) + (b"," + members if members else b""))
+
+    @staticmethod
+    def _with(members: bytes) -> bytes:
+        return event(b'{"candidates":[{"content":{"role":"model","parts":[{"text":""}]},"index":0}]%b}' % members)
+
+
+def own_error(error: StenoError) -> bytes:
+    """Body of a refusal of our own, with our code among its details."""
+    info = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": error.code, "domain": "steno"}
+    return _envelope(error.status, {"message": error.message, "details": [info]})
+
+
+def refusal_frame(status: int, headers: Headers, body: bytes, now: float) -> bytes:
+    """Frame with the provider's refusal: with a number that clients take for an error's, and the error first."""
+    said = provider_error(status, headers, body, now)
+    given = {name: said[name] for name in ("message", "status", "details") if isinstance(said.get(name), str | list)}
+    return event(_envelope(said["code"] if isinstance(said["code"], int) else max(status, 400), given))
+
+
+def _envelope(status: int, members: Mapping[str, Any]) -> bytes:
+    word = STATUSES.get(status) or ("INVALID_ARGUMENT" if status < 500 else "INTERNAL")
+    return msgspec.json.encode({"error": {"code": status, "status": word, **members}})
+
+
+def frames_of(request: WireRequest, headers: Headers, body: bytes) -> Iterator[bytes]:  # noqa: ARG001 - all streams are alike
+    """The frames of a whole answer: it is an event itself, and an array of answers is several."""
+    answers = split_array(body) if body.lstrip().startswith(b"[") else [body]
+    for each in answers:
+        answer = read_whole(each)
+        if not any(name in answer for name in ("candidates", "promptFeedback", "error")):
+            raise Unreadable("It has no candidates.")
+        yield event(answer.text)
+
+
+class GeminiAnswers(Answers):
+    spec = SPEC
+    editing = GeminiEditor
+    error = staticmethod(own_error)
+    refusal_frame = staticmethod(refusal_frame)
+    frames_of = staticmethod(frames_of)
+
+    def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> GeminiEvents:  # noqa: ARG002
+        return GeminiEvents("chunk" if shape != "off" else shape, compaction_id)

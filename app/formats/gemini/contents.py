@@ -1,0 +1,239 @@
+"""Contents: what one of them says, the bytes that stand for what it means, and the payload that a view becomes.
+
+A content has a role and parts, and each part holds one thing: a text, a call, a result, a file. Results stand in a
+user's content. They name their call's tool, and its id only since Gemini 3: without one they answer in order. The
+instructions beside the history are read as a content of the role `system`.
+
+A provider takes two contents of one role in a row, and calls behind a user's content or behind results only: a text of
+the user's stands where the model's contents would come first, or where they were no neighbours. A signature stands
+beside the part that it is for, and goes where that goes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from app.compaction.view import Altered, Conversation, View
+from app.conversation.client_context import is_client_text
+from app.conversation.messages import Kind, Media, Message, ToolCall
+from app.conversation.tool_results import ResultConfidence
+from app.formats.gemini.spec import SPEC, UNSIGNED, camel
+from app.formats.media import file_of, pixels, seconds
+from app.formats.raw_json import Unreadable, as_text, decoded_object, json_text, object_of, objects_in, text_at
+from app.formats.reader import NOTHING, Draft, of_user, without, written_alike
+from app.formats.rendering import OPENER, Placed, edited, joined, placed
+
+Json = Mapping[str, Any]
+
+DATA = ("functionCall", "functionResponse", "inlineData", "fileData", "codeExecutionResult", "text")
+"""Members that a part may hold. The first that it has says what it is."""
+_ALPHABET = str.maketrans("-_", "+/", "=")
+
+
+def read_content(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
+    """Raises `Unreadable` where an element is no content."""
+    if SPEC.beside is not None and SPEC.beside.match(raw):
+        [held] = decoded_object(b"{%b}" % raw).values()
+        content = {**object_of(camel(held)), "role": "system"}
+    else:
+        content = object_of(camel(decoded_object(raw)))
+    if not isinstance(role := content.get("role") or "user", str):
+        raise Unreadable("A content's role is no text.")
+    parts = objects_in(content.get("parts"))
+    return Draft(_read(role, parts, raw), written_alike(_canonical(role, content, ignore)))
+
+
+def _read(role: str, parts: Sequence[Json], raw: bytes) -> Message:
+    kind, texts, owners, number = SPEC.kinds.get(role, Kind.OTHER), list[str](), list[int](), count()
+    results = [part["functionResponse"] for part in parts if _sort(part) == "functionResponse"]
+    for part in parts:
+        if (text := text_of(part)) is not None:
+            texts.append(text)
+            owners.append(next(number) if _sort(part) == "functionResponse" else -1)
+    beside = [text for text, owner in zip(texts, owners, strict=True) if owner < 0 and text]
+    media, confidence = tuple(_media(parts)), ResultConfidence.NONE
+    if kind is Kind.USER and results:
+        kind = Kind.RESULT if not beside or is_client_text(beside) else kind
+    else:
+        kind, confidence = of_user(kind, texts, plain=not media)
+    returned = tuple(place for place, owner in enumerate(owners) if owner >= 0)
+    return Message(
+        kind=kind,
+        role=role,
+        texts=tuple(texts),
+        raw=raw,
+        digest=b"",
+        calls=tuple(_call(part["functionCall"]) for part in parts if _sort(part) == "functionCall"),
+        # Rather by an id than by the tool's name.
+        answers=tuple(text_at(result, "id") or text_at(result, "name") for result in results),
+        owners=tuple(owners) if results and any(owners) else (),
+        failed=tuple(place for place, result in enumerate(results) if "error" in object_of(result.get("response"))),
+        settled=tuple(
+            ToolCall("", "code_execution", text_at(object_of(part.get("executableCode")), "code"))
+            for part in parts
+            if "executableCode" in part
+        ),
+        media=media,
+        thoughts=tuple(text_at(part, "text") for part in parts if part.get("thought")),
+        passed_on=returned if kind is Kind.USER and results else (),
+        beside=tuple(place for place in range(len(texts)) if place not in returned) if kind is Kind.RESULT else (),
+        result_confidence=confidence,
+        encrypted=sum(len(text_at(part, "thoughtSignature")) for part in parts),
+    )
+
+
+def _sort(part: Json) -> str:
+    """The member that says what a part is; empty for one that is none of these, or a summary of thoughts."""
+    found = next((name for name in DATA if name in part), "")
+    is_read = not part.get("thought") if found == "text" else isinstance(part.get(found), dict)
+    return found if is_read else ""
+
+
+def text_of(part: Json) -> str | None:
+    """The text of a part, which may be shortened; a result that is one text is that text, and any other one JSON."""
+    match _sort(part):
+        case "text":
+            return text_at(part, "text")
+        case "codeExecutionResult":
+            return text_at(part["codeExecutionResult"], "output")
+        case "functionResponse":
+            response = part["functionResponse"].get("response")
+            match response:
+                case {**members} if len(members) == 1 and isinstance(text := next(iter(members.values())), str):
+                    return text
+                case _:
+                    return json_text(response)
+    return None
+
+
+def _with_text(part: dict[str, Any], text: str) -> dict[str, Any] | None:
+    """A part, in whichever case its names are, with another text; None where nothing is left, which is refused."""
+    sort = _sort(object_of(camel(part)))
+    if sort == "text":
+        return {**part, "text": text} if text else None
+    name = _name_of(part, sort)
+    if sort == "codeExecutionResult":
+        return {**part, name: {**part[name], "output": text}}
+    response = part[name].get("response")
+    members = object_of(response)
+    key = next(iter(members)) if len(members) == 1 else "error" if "error" in members else "output"
+    return {**part, name: {**part[name], "response": {key: text}}}
+
+
+def _name_of(part: Json, sort: str) -> str:
+    return next(name for name in part if sort in object_of(camel({name: None})))
+
+
+def _call(call: Json) -> ToolCall:
+    return ToolCall(text_at(call, "id"), text_at(call, "name"), json_text(object_of(call.get("args"))))
+
+
+def _media(parts: Sequence[Json]) -> Iterator[Media]:
+    for part in parts:
+        sort = _sort(part)
+        if sort in ("inlineData", "fileData"):
+            yield _file(part[sort])
+        elif sort == "functionResponse":
+            for inner in _media(objects_in(part[sort].get("parts"))):
+                yield replace(inner, bound=True)
+
+
+def _file(held: Json) -> Media:
+    kind, _, form = text_at(held, "mimeType").partition("/")
+    data, name = text_at(held, "data").translate(_ALPHABET), text_at(held, "displayName")
+    size = len(data) + len(text_at(held, "fileUri"))
+    if kind == "image":
+        width, height = pixels(f"data:,{_padded(data[: 1 << 20])}")
+        return Media(kind, size, width=width, height=height, name=name)
+    if kind == "audio":
+        return Media(kind, size, seconds=seconds(_padded(data), form), name=name)
+    if data and kind in ("application", "text"):
+        return replace(file_of(_padded(data), size), name=name)
+    return Media("file" if kind in ("application", "text", "") else kind, size, name=name)
+
+
+def _padded(data: str) -> str:
+    return data + "=" * (-len(data) % 4)
+
+
+def _canonical(role: str, content: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, Any]:
+    """Meaning of a content: names in camelCase, base64 in one alphabet. Thoughts and their signatures do not count, nor
+    does what is missing, null or empty; unknown names count. `ignore` removes volatile text."""
+    said = (part for part in objects_in(content.get("parts")) if not part.get("thought"))
+    parts = [kept for part in said if (kept := _canonical_part(part, ignore))]
+    others = {key: value for key, value in content.items() if key not in ("role", "parts") and value not in NOTHING}
+    return {**others, "role": role, **({"parts": parts} if parts else {})}
+
+
+def _canonical_part(part: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, Any]:
+    kept = {key: value for key, value in part.items() if key not in SPEC.volatile_members and value not in NOTHING}
+    if isinstance(text := kept.get("text"), str):
+        kept["text"] = without(text, ignore)
+    if "data" in (inline := object_of(kept.get("inlineData"))):
+        kept["inlineData"] = {**inline, "data": as_text(inline["data"]).translate(_ALPHABET)}
+    return kept
+
+
+def note(text: str) -> bytes:
+    return msgspec.json.encode({"role": "user", "parts": [{"text": text}]})
+
+
+def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
+    """The payload's raw messages in order; what is verbatim keeps its bytes.
+
+    `alternate`: for a provider that refuses two contents of the user in a row.
+    """
+    payload: list[Placed] = []
+    for each in placed(conversation, view, note, _left):
+        before = payload[-1] if payload else Placed(b"")
+        is_neighbour = each.place == (0 if before.place is None else before.place + 1)
+        if each.role == "model" and not (is_neighbour or before.own or before.role == "user"):
+            payload.append(Placed(note(OPENER), own=True))
+        payload.append(each)
+    return joined(payload, _joined) if alternate else [each.raw for each in payload]
+
+
+def _joined(first: bytes, second: bytes, keeps_first: bool) -> bytes:
+    one, other = decoded_object(first), decoded_object(second)
+    parts = [*(one.get("parts") or ()), *(other.get("parts") or ())]
+    return msgspec.json.encode({**(one if keeps_first else other), "parts": parts})
+
+
+def _left(raw: bytes, part: Altered) -> bytes | None:
+    """A content with its texts replaced in order, its calls by those that are left, and words in place of its files;
+    None where nothing is left."""
+    calls = None if part.calls is None else dict(part.calls)
+    edit = partial(_edit, iter(part.texts), calls, count(), iter(part.media))
+    return edited(raw, edit, "parts") or None
+
+
+def _edit(
+    texts: Iterator[str],
+    calls: Mapping[int, str] | None,
+    called: Iterator[int],
+    words: Iterator[str],
+    part: dict[str, Any],
+) -> dict[str, Any] | None:
+    read = object_of(camel(part))
+    if (before := text_of(read)) is not None:
+        if (text := next(texts)) != before:
+            return _with_text(part, text)
+    elif _sort(read) == "functionCall" and calls is not None:
+        arguments = calls.get(next(called))
+        if arguments is None:
+            return None
+        if arguments != _call(read["functionCall"]).arguments:
+            name = _name_of(part, "functionCall")
+            # A signature may be one of the call as it was.
+            signed = {_name_of(part, "thoughtSignature"): UNSIGNED} if "thoughtSignature" in read else {}
+            return {**part, name: {**part[name], "args": msgspec.Raw(arguments.encode())}, **signed}
+    elif any(_media([read])) and (word := next(words, None)) is not None:
+        return {"text": word}
+    return part

@@ -1,0 +1,113 @@
+"""Gemini as a table.
+
+Names are written in camelCase or in snake_case, also mixed in one object: rows have the first, and `camel` reads both.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+
+from app.compaction.chunks import Ending
+from app.conversation.messages import Kind
+from app.formats.raw_json import Where
+from app.formats.spec import FormatSpec, SummarySpec
+
+ADDRESS = re.compile(rb"/v1(?:alpha|beta\d*)?/(?:projects/.+/)?models/(?P<model>[^/:]+):(?P<method>[A-Za-z]+)")
+"""Paths with a model and a method, which says whether the answer is to be streamed. Vertex names a project and a
+publisher before the model."""
+_ANSWER = ("candidates", "content", "parts")
+_THINKING = re.compile(r"gemini-(?:2\.5|[3-9])")
+
+
+def _restrained(model: str) -> dict[str, object]:
+    """Until 2.5 a budget in tokens; from 3 on a level."""
+    return {"thinkingConfig": {"thinkingBudget": 512} if "gemini-2" in model else {"thinkingLevel": "low"}}
+
+
+SPEC = FormatSpec(
+    name="gemini",
+    page="https://ai.google.dev/api/generate-content",
+    noun="Gemini answer",
+    address=ADDRESS,
+    methods=frozenset({b"generateContent", b"streamGenerateContent"}),
+    early_is_content=True,
+    path=b"/v1beta/models/{model}:generateContent",
+    other_paths=(b"/v1alpha", b"/v1beta", b"/v1beta1", b"/v1/projects", b"/upload/v1", b"/upload/v1beta"),
+    largest_body=20_000_000,
+    history="contents",
+    output_members=("maxOutputTokens", "max_output_tokens"),
+    declaring_members=("tools", "toolConfig", "tool_config"),
+    cached_members=("tools",),
+    cache_key_member="",
+    schema_members=(),
+    extending_members=("cachedContent", "cached_content", "continuationToken", "continuation_token"),
+    client_tools=frozenset({None}),
+    kinds={"system": Kind.INSTRUCTIONS, "user": Kind.USER, "model": Kind.ASSISTANT, "function": Kind.RESULT},
+    # A provider wants signatures in the current turn alone, in any alphabet of base64; clients put dummies there.
+    volatile_members=frozenset({"thoughtSignature"}),
+    beside=re.compile(rb'"(?:systemInstruction|system_instruction)"[ \t\n\r]*+:[ \t\n\r]*+'),
+    usage="usageMetadata",
+    model="modelVersion",
+    whole=(("candidates",), ("promptFeedback",)),
+    texts=((*_ANSWER, Where("thought", (None, False)), "text"),),
+    calls=((*_ANSWER, "functionCall"),),
+    reasons=(("candidates", "finishReason"), ("promptFeedback", "blockReason")),
+    endings={
+        "STOP": Ending.FINISHED,
+        "MAX_TOKENS": Ending.CUT_OFF,
+        **dict.fromkeys(
+            ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR"), Ending.REFUSED
+        ),
+    },
+    cut_off="MAX_TOKENS",
+    length_tells_window=False,
+    summary=SummarySpec(
+        quoting=lambda instructions, transcript: {
+            "systemInstruction": {"parts": [{"text": instructions}]},
+            "contents": [{"role": "user", "parts": [{"text": transcript}]}],
+        },
+        asking=lambda instructions: {"role": "user", "parts": [{"text": instructions}]},
+        forbidding=(("tools", "toolConfig", {"functionCallingConfig": {"mode": "NONE"}}),),
+        own_members=frozenset(
+            {"contents", "systemInstruction", "generationConfig", "maxOutputTokens", "thinkingConfig"}
+            | {"tools", "toolConfig", "model", "cachedContent"}
+        ),
+        optional=("thinkingConfig",),
+        also_named={"thinkingConfig": re.compile(rb"[Tt]hinking (?:level|budget|is)|thinking_|\b[Bb]udget\b")},
+        caps=("maxOutputTokens", "maxOutputTokens"),
+        reasoning=_THINKING,
+        restrained=_restrained,
+        said={},
+        holder="generationConfig",
+        streaming=b"streamGenerateContent?alt=sse",
+    ),
+)
+
+STATUSES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+"""Names of errors by status; below 500 the others are faults of the request, and from there on of the server."""
+COMPACTION_PROMPT = b"You are a specialized system component responsible for distilling chat history"
+"""Beginning of the instructions by which Gemini CLI compacts its history itself."""
+UNSIGNED = b64encode(b"skip_thought_signature_validator").decode()
+"""Signature of a call that the model did not make so, as Google documents it."""
+VERBATIM = frozenset({"args", "response", "partMetadata", "parameters", "parametersJsonSchema"})
+"""Members whose keys are the client's own."""
+
+
+def camel(value: object) -> object:
+    """JSON with its names in camelCase, but for those that are the client's own."""
+    if isinstance(value, list):
+        return [camel(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    named = ((re.sub(r"_([a-z])", lambda found: found[1].upper(), key), held) for key, held in value.items())
+    return {key: held if key in VERBATIM else camel(held) for key, held in named}

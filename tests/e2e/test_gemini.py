@@ -1,0 +1,114 @@
+"""Gemini through Steno: Google's SDK whole, streamed and as a chat through compactions, arrays, counts, other paths."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+from google import genai
+from google.genai import errors, types
+
+from lab.simulator import ScriptedCall, Simulator
+from tests.e2e.compactions import statuses
+from tests.e2e.running import StartSteno, Steno
+
+MODEL = "gemini-3.6-flash"
+PATH = f"/v1beta/models/{MODEL}"
+ASKED = [f"Where is order ORD-{number:04d}? {'The customer waits for it at the gate. ' * 40}" for number in range(20)]
+LONG: Any = [
+    {"role": role, "parts": [{"text": f"{text} {'Nobody has seen it since. ' * 40}"}]}
+    for text in ASKED
+    for role in ("user", "model")
+][:-1]
+LOOK_UP = ScriptedCall(name="look_up", arguments='{"name":"cart"}')
+
+
+def look_up(name: str) -> str:
+    """Look something up."""
+    return f"found {name} " + "on the shelf " * 100
+
+
+@pytest.fixture
+def running(steno: StartSteno) -> Steno:
+    return steno(compaction={"background": {"enabled": False}})
+
+
+@pytest.fixture
+def client(running: Steno) -> Iterator[genai.Client]:
+    with genai.Client(api_key="test", http_options=types.HttpOptions(base_url=running.url)) as client:
+        yield client
+
+
+def post(running: Steno, method: str, sent: Any, **headers: str) -> httpx2.Response:
+    return httpx2.post(
+        f"{running.url}{PATH}:{method}", json=sent, headers={"x-goog-api-key": "test", **headers}, timeout=60
+    )
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_a_chat_keeps_its_turns_and_signatures_through_compactions(
+    simulator: Simulator, client: genai.Client, stream: bool
+) -> None:
+    config = types.GenerateContentConfig(system_instruction="Be brief.", tools=[look_up])
+    chat = client.chats.create(model=MODEL, config=config)
+    for text in ASKED:
+        simulator.next_chat(tool_calls=[LOOK_UP])
+        said = [part.text for part in chat.send_message_stream(text)] if stream else [chat.send_message(text).text]
+        assert "".join(filter(None, said)) == simulator.chats[-1].text
+    assert len(simulator.summaries) > 1
+    assert statuses(simulator) == {200}
+    texts = [part.text for content in chat.get_history() for part in content.parts or ()]
+    asked = [text for text in texts if text and text in ASKED]
+    assert asked == ASKED, "the client's own history is whole"
+    assert {record.path.rpartition("/")[2] for record in simulator.summaries} == {f"{MODEL}:streamGenerateContent"}
+
+
+def test_a_compacted_answer_says_so_in_every_shape(simulator: Simulator, running: Steno) -> None:
+    whole = post(running, "generateContent", {"contents": LONG})
+    assert (whole.headers["x-context-status"], whole.json()["context_status"]) == ("summarized", "summarized")
+    array = post(running, "streamGenerateContent", {"contents": LONG}).json()
+    assert (array[0]["context_status"], array[-1]["context"]["status"]) == ("summarized", "summarized")
+    streamed = post(running, "streamGenerateContent?alt=sse", {"contents": [*LONG, *LONG[:20], LONG[0]]})
+    frames = [json.loads(line[6:]) for line in streamed.text.splitlines() if line]
+    assert frames[0]["compaction"]["type"] == "compaction_started"
+    assert frames[0]["candidates"][0]["content"]["parts"] == [{"text": ""}]
+    assert (frames[-1]["context"]["status"], "usageMetadata" in frames[-1]) == ("summarized", True)
+    assert statuses(simulator) == {200}
+
+
+def test_an_overflow_is_learnt_from_and_a_refusal_comes_in_the_providers_words(
+    simulator: Simulator, running: Steno, client: genai.Client
+) -> None:
+    simulator.window = 4_000
+    answered = post(running, "generateContent", {"contents": LONG[-9:]})
+    assert (answered.status_code, answered.json()["context_status"]) == (200, "summarized")
+    simulator.next_chat(status=429, retry_after=7)
+    with pytest.raises(errors.ClientError, match="You exceeded your current quota"):
+        list(client.models.generate_content_stream(model=MODEL, contents="Hi."))
+
+
+def test_counts_and_other_paths_pass_and_the_key_is_in_no_log(
+    running: Steno, client: genai.Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (client.models.count_tokens(model=MODEL, contents="Hi there").total_tokens or 0) > 0
+    forwarded = post(running, "countTokens", {"contents": LONG}, **{"x-context-count": "forwarded"})
+    assert (forwarded.status_code, forwarded.headers["x-context-status"]) == (200, "trimmed")
+    assert client.models.get(model=MODEL).name == f"models/{MODEL}"
+    keyed = httpx2.post(f"{running.url}{PATH}:generateContent?key=the-key-itself", json={"contents": LONG}, timeout=60)
+    assert (keyed.status_code, keyed.headers["x-context-status"]) == (200, "summarized")
+    assert "the-key-itself" not in "".join(capsys.readouterr())
+
+
+def test_a_plan_names_its_model_in_the_body_and_a_compaction_gives_contents_back(
+    simulator: Simulator, running: Steno
+) -> None:
+    asked = {"format": "gemini", "model": MODEL, "contents": LONG}
+    headers = {"x-goog-api-key": "test"}
+    plan = httpx2.post(f"{running.url}/context/plan", json=asked, headers=headers, timeout=60)
+    assert (plan.status_code, plan.json()["context"]["status"]) == (200, "summarized")
+    made = httpx2.post(f"{running.url}/context/compact", json=asked, headers=headers, timeout=60).json()
+    assert (made["format"], made["messages"][-1]) == ("gemini", LONG[-1])
+    assert {record.path for record in simulator.summaries} == {f"{PATH}:streamGenerateContent"}
