@@ -137,7 +137,7 @@ poisoning: dev-env ## each way in which one tenant may try to change what anothe
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	POISONING=1 $(VENV)/python -m pytest tests/e2e/test_poisoning.py $(PYTEST_ARGS)
 
-histories: dev-env ## hostile histories in three formats through every preset, before strict providers; options: HISTORIES=1000 SEED=7 ONLY=number
+histories: dev-env ## hostile histories in four formats through every preset, before strict providers; options: HISTORIES=1000 SEED=7 ONLY=number
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	HISTORIES=$(HISTORIES) $(if $(SEED),SEED=$(SEED)) $(if $(ONLY),ONLY=$(ONLY)) $(VENV)/python -m pytest \
 		tests/release/test_histories.py $(if $(ONLY),-n 0,$(PYTEST_ARGS))
@@ -151,9 +151,9 @@ clients: dev-env ## clients that are not among our dependencies, installed into 
 	@.clients/older/bin/pip install -qq --requirement tests/clients/requirements-older.txt
 	$(VENV)/python -m pytest tests/release/test_other_clients.py tests/e2e/test_recipes.py $(PYTEST_ARGS)
 
-agents: dev-env ## Claude Code and Codex themselves, through five compactions each, without a network; needs npm, ip and unshare; options: AGENTS="claude codex"
+agents: dev-env ## Claude Code, Codex and Gemini CLI themselves, through five compactions each, without a network; needs npm, ip and unshare; options: AGENTS="claude codex gemini"
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	@npm install --prefix .clients/agents --no-audit --no-fund @anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0
+	@npm install --prefix .clients/agents --no-audit --no-fund @anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0 @google/gemini-cli@0.61.0
 	@node .clients/agents/node_modules/@anthropic-ai/claude-code/install.cjs
 	unshare --map-root-user --net sh -c 'ip link set lo up && exec $(VENV)/python -m tests.clients.agents $(AGENTS)'
 
@@ -173,7 +173,7 @@ bench: dev-env ## Steno beside its peers: docs/benchmarks.md; options: SUBJECTS=
 
 accuracy: dev-env ## how far estimates are off, by format: ROWS=FOLDER
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(foreach format,responses messages,$(VENV)/python -m lab.benchmarks.accuracy $(format) \
+	$(foreach format,responses messages gemini,$(VENV)/python -m lab.benchmarks.accuracy $(format) \
 		$(ROWS)/token-groundtruth-$(format).jsonl &&) true
 
 costs: dev-env ## the arithmetic of docs/costs.md; or, with FILE=agents.jsonl, what their conversations cost: options as of `make rivals`

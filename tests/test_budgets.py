@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 540,
     "app/tokens": 2_117,
     "app/formats": 7_078,
-    "tests": 59_336,
+    "tests": 59_457,
     "lab": 10_210,
 }
 """Lines of Python by folder, at most."""

@@ -86,7 +86,7 @@ class Scorer:
         prior = prior_for(model, self._estimator.formula(wire.token_rules(model)), request.has_tools)
         told = round(prior.offset + prior.ratio * counted)
         holds_media = any(message.media for message in messages)
-        return Scored(family(model), sort_of(request, holds_media), told, row["expected_prompt_tokens"])
+        return Scored(family(model, row["host"]), sort_of(request, holds_media), told, row["expected_prompt_tokens"])
 
 
 def sort_of(request: WireRequest, holds_media: bool) -> str:
@@ -100,8 +100,10 @@ def sort_of(request: WireRequest, holds_media: bool) -> str:
     return KNOWN if request.is_typical else ""
 
 
-def family(model: str) -> str:
+def family(model: str, host: str) -> str:
     name = model.lower().rsplit("/", 1)[-1].removeprefix("openai.")
+    if name.startswith("gemini"):
+        return "Gemini 2.0 and Vertex" if "-2.0" in name or host.startswith("aiplatform") else "Gemini from 2.5 on"
     if (version := claude_version(name)) is not None:
         return "Claude from 4.7 on" if version >= (4, 7) else "Claude up to 4.6"
     if name.startswith(("gpt-3", "gpt-4")):

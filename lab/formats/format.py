@@ -71,6 +71,10 @@ class ReplayFormat(ABC):
     def key_headers(self, api_key: str) -> dict[str, str]:
         return {"authorization": f"Bearer {api_key}"}
 
+    def said(self, role: str, text: str) -> Element:
+        """A message of the user's or the assistant's."""
+        return {"role": role, "content": text}
+
     def raw_messages(self, body: bytes) -> list[bytes]:
         """Elements of the history in a request's body, each with its own bytes; what stands beside it is the first."""
         given = member_of(body, self.history)

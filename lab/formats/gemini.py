@@ -51,6 +51,9 @@ class Gemini(ReplayFormat):
     def key_headers(self, api_key: str) -> dict[str, str]:
         return {"x-goog-api-key": api_key}
 
+    def said(self, role: str, text: str) -> Element:
+        return {"role": {"assistant": "model"}.get(role, role), "parts": [{"text": text}]}
+
     def raw_messages(self, body: bytes) -> list[bytes]:
         told = _instructions(body)
         first = [msgspec.json.encode({**object_of(told), "role": "system"})] if told not in (b"", b"null") else []

@@ -74,7 +74,8 @@ class SentMessage:
     @property
     def speakers(self) -> frozenset[str]:
         """Roles that whoever quotes it may give it."""
-        return frozenset({self.role, "tool"} if self.tells_a_result else {self.role})
+        other = "tool" if self.tells_a_result else "model" if self.role == "assistant" else self.role
+        return frozenset({self.role, other})
 
     def is_loosened(self, original: SentMessage) -> bool:
         """Whether it is the original without what was tied to its place."""

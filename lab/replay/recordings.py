@@ -78,13 +78,14 @@ class Recording:
 
     def followed_by_a_question(self) -> Recording:
         """The recording with one more request at the end, in which everything that was said is history."""
-        asked = () if self.messages[-1]["role"] == "user" else ({"role": "user", "content": ONE_MORE},)
-        return replace(self, messages=(*self.messages, *asked, {"role": "assistant", "content": YES}))
+        said = self.format.said
+        asked = () if self.messages[-1]["role"] == "user" else (said("user", ONE_MORE),)
+        return replace(self, messages=(*self.messages, *asked, said("assistant", YES)))
 
     def asked(self, question: Question) -> tuple[Message, ...]:
         """The history of a request that asks it; of what is `followed_by_a_question`, the last words are its own."""
-        said = {"role": "assistant", "content": question.before}
-        return (*self.messages[:-1], said, {"role": "user", "content": question.text})
+        before, asked = self.format.said("assistant", question.before), self.format.said("user", question.text)
+        return (*self.messages[:-1], before, asked)
 
 
 def read_recordings(path: Path) -> list[Recording]:

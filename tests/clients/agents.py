@@ -1,9 +1,10 @@
-"""Claude Code and Codex themselves, through Steno and before a strict provider: `make agents`.
+"""Claude Code, Codex and Gemini CLI themselves, through Steno and before a strict provider: `make agents`.
 
 Each is driven through a long session in a folder of its own, with instructions in a file and a file to read in every
-turn, and Codex calls a tool of Steno's MCP server once. What the provider saw is judged here: how often it was asked,
-refused and asked the same twice, how often the history was compacted, and whether the instructions and what the user
-just said stood in every payload. And what the client wrote down: the usage that the provider reported.
+turn, and Codex calls a tool of Steno's MCP server once. Gemini CLI reads all of its files in one turn, as it repeats
+results where it takes a session up again. What the provider saw is judged here: how often it was asked, refused and
+asked the same twice, how often the history was compacted, and whether the instructions and what the user just said
+stood in every payload. And what the client wrote down: the usage that the provider reported.
 """
 
 from __future__ import annotations
@@ -38,12 +39,10 @@ PROGRAMS = ROOT / ".clients" / "agents" / "node_modules" / ".bin"
 RULE = "CANARY-RULE-7731: write British English, and never touch the folder named vendor."
 TASK = "TASK-5520"
 COMPACTIONS = 5
-READS = 2
-"""Files that are read in each turn."""
 FILE_WORDS = 4_500
 REPLY_SENTENCES = 150
 """What is read can be masked once it is answered. What is said has to be summarised."""
-TURN_SECONDS = 180
+TURN_SECONDS = 600
 LISTED = "list_conversations"
 """Tool of the MCP server that Codex calls once."""
 
@@ -58,12 +57,18 @@ class Agent:
     identifiers: int = 1
     """One line in so many of its files has an identifier of its own. What a small window is summarised to has no room
     for more."""
+    turns: int = 30
+    """Questions at most; a session ends after six compactions."""
+    reads: int = 2
+    """Files that are read in each turn."""
     least_tools: int = 5
     """A request that declares fewer is not one of the session, but about it: a title, a test of the line."""
 
 
 CLAUDE = Agent("claude", "CLAUDE.md", 100_000)
 CODEX = Agent("codex", "AGENTS.md", 40_000, identifiers=25)
+GEMINI = Agent("gemini", "GEMINI.md", 40_000, identifiers=25, turns=1, reads=28)
+AGENTS = (CLAUDE, CODEX, GEMINI)
 
 
 ASKED_BY_USER = re.compile(r'"(?:text|content)": "(?:Your task [^"]*)?QUESTION-([0-9]{3}): read ')
@@ -71,19 +76,19 @@ ASKED_BY_USER = re.compile(r'"(?:text|content)": "(?:Your task [^"]*)?QUESTION-(
 
 def question(turn: int) -> str:
     task = f"Your task ({TASK}) is to review the files part by part. " if turn == 0 else ""
-    return f"{task}QUESTION-{turn:03d}: read part{turn}a.txt and part{turn}b.txt, and say what stands out."
+    return f"{task}QUESTION-{turn:03d}: read the files of part {turn}, and say what stands out."
 
 
-def write_folder(folder: Path, agent: Agent, turns: int) -> None:
+def write_folder(folder: Path, agent: Agent) -> None:
     (folder / agent.instructions).write_text(f"# House rules\n\n{RULE}\n")
-    for turn in range(turns):
-        for letter in "ab":
+    for turn in range(agent.turns):
+        for read in range(agent.reads):
             names = (
-                f"Entry{turn}{letter}-{number}" if number % agent.identifiers == 0 else "The one beside it"
+                f"Entry{turn}-{read}-{number}" if number % agent.identifiers == 0 else "The one beside it"
                 for number in range(FILE_WORDS // 6)
             )
             words = (f"{name} was moved to shelf {number % 97}." for number, name in enumerate(names))
-            (folder / f"part{turn}{letter}.txt").write_text("\n".join(words))
+            (folder / f"part{turn}-{read}.txt").write_text("\n".join(words))
 
 
 def prepare(agent: Agent, home: Path, url: str) -> dict[str, str]:
@@ -96,6 +101,16 @@ def prepare(agent: Agent, home: Path, url: str) -> dict[str, str]:
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",
         }
+    if agent is GEMINI:
+        settings = {
+            "security": {"auth": {"selectedType": "gemini-api-key"}},
+            "privacy": {"usageStatisticsEnabled": False},
+            "general": {"enableAutoUpdate": False},
+        }
+        (home / ".gemini").mkdir()
+        (home / ".gemini" / "settings.json").write_text(json.dumps(settings))
+        trusted = {"GEMINI_CLI_TRUST_WORKSPACE": "true"}
+        return variables | {"GOOGLE_GEMINI_BASE_URL": url, "GEMINI_API_KEY": "test"} | trusted
     (home / ".codex").mkdir()
     (home / ".codex" / "config.toml").write_text(
         f'model = "gpt-5-codex"\nmodel_provider = "steno"\n\n[model_providers.steno]\nname = "Steno"\n'
@@ -110,6 +125,8 @@ def command(agent: Agent, turn: int) -> list[str]:
     if agent is CLAUDE:
         more = ["--continue"] if turn else []
         return [program, "-p", *more, "--model", "claude-sonnet-4-5", "--allowedTools", "Read,Bash", "--", asked]
+    if agent is GEMINI:
+        return [program, "-p", asked, "--yolo", "--model", "gemini-3.6-flash"]
     flags = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
     return [program, "exec", *flags, *(["resume", "--last"] if turn else []), asked]
 
@@ -120,7 +137,8 @@ def command(agent: Agent, turn: int) -> list[str]:
 def declared(record: Record) -> list[Any]:
     payload = record.payload
     tools = payload.get("tools") if isinstance(payload, dict) else None
-    return tools if isinstance(tools, list) else []
+    listed = tools if isinstance(tools, list) else []
+    return [each for tool in listed for each in tool.get("functionDeclarations", [tool])]
 
 
 def is_session(agent: Agent, record: Record) -> bool:
@@ -129,7 +147,11 @@ def is_session(agent: Agent, record: Record) -> bool:
 
 def history(record: Record) -> list[Any]:
     payload = record.payload
-    found = payload.get("messages") or payload.get("input") if isinstance(payload, dict) else None
+    found = (
+        payload.get("messages") or payload.get("input") or payload.get("contents")
+        if isinstance(payload, dict)
+        else None
+    )
     return found if isinstance(found, list) else []
 
 
@@ -170,12 +192,17 @@ CALLS: Mapping[str, Callable[[str], dict[str, Any]]] = {
 """How a file is read, by the tools that the agents declare."""
 
 
-def script(simulator: Simulator, agent: Agent, folder: Path, turns: int) -> None:
+def script(simulator: Simulator, agent: Agent, folder: Path) -> None:
     """Each turn reads its files, one call after the other, and is answered then."""
     if agent is CODEX:
         simulator.when(lists, tool_calls=[ScriptedCall(name=LISTED)])
-    for turn, read, (name, arguments) in product(range(turns), range(READS), CALLS.items()):
-        path = str(folder / f"part{turn}{'ab'[read]}.txt")
+    if agent is GEMINI:  # Its one turn is summarised meanwhile: results in a prompt do not say how far it is.
+        for read in range(agent.reads):
+            call = ScriptedCall(name="read_file", arguments=json.dumps({"file_path": f"{folder}/part0-{read}.txt"}))
+            simulator.when(partial(is_session, agent), tool_calls=[call], times=1)
+        return
+    for turn, read, (name, arguments) in product(range(agent.turns), range(agent.reads), CALLS.items()):
+        path = str(folder / f"part{turn}-{read}.txt")
         call = ScriptedCall(name=name, arguments=json.dumps(arguments(path)))
         simulator.when(partial(is_due, agent, turn, read, name), tool_calls=[call], thinking="That file next.")
 
@@ -206,18 +233,18 @@ def long_reply(messages: list[Any]) -> str:
 @contextmanager
 def before(simulator: Simulator, agent: Agent) -> Iterator[Steno]:
     with simulator.serve() as provider:
-        formats = ["chat_completions", "messages", "responses"]
-        steno = start(
-            provider.url,
-            {"upstream": {"formats": formats}, "models": [{"match": "*", "context_window": agent.window}]},
-        )
+        upstream: dict[str, Any] = {"formats": ["chat_completions", "messages", "responses"]}
+        if agent is GEMINI:
+            upstream = {"formats": ["gemini"], "base_url": provider.url}
+        models = [{"match": "*", "context_window": agent.window}]
+        steno = start(provider.url, {"upstream": upstream, "models": models})
         try:
             yield steno
         finally:
             steno.stop()
 
 
-def play(agent: Agent, turns: int) -> tuple[Simulator, list[str], list[str]]:
+def play(agent: Agent) -> tuple[Simulator, list[str], list[str]]:
     """The provider as it was left, what went wrong at the client, and the lines of its own log."""
     simulator = Simulator(window=agent.window, models="any", reply=long_reply, tables=ROOT / ".tables")
     failed: list[str] = []
@@ -225,10 +252,10 @@ def play(agent: Agent, turns: int) -> tuple[Simulator, list[str], list[str]]:
         home, folder = Path(place) / "home", Path(place) / "work"
         home.mkdir()
         folder.mkdir()
-        write_folder(folder, agent, turns)
-        script(simulator, agent, folder, turns)
+        write_folder(folder, agent)
+        script(simulator, agent, folder)
         variables = prepare(agent, home, steno.url)
-        for turn in range(turns):
+        for turn in range(agent.turns):
             ended = subprocess.run(  # noqa: S603 - what this is for
                 command(agent, turn),
                 cwd=folder,
@@ -254,12 +281,17 @@ def used(agent: Agent, written: Sequence[str]) -> int:
         counted = [line["payload"]["info"] for line in lines if line["payload"].get("type") == "token_count"]
         totals = {info["total_token_usage"]["total_tokens"]: info["last_token_usage"] for info in counted if info}
         return sum(usage["total_tokens"] for usage in totals.values())
+    if agent is GEMINI:
+        said = {line["id"]: line["tokens"] for line in lines if line.get("type") == "gemini" and line.get("tokens")}
+        return sum(tokens["total"] for tokens in said.values())
     answers = [line["message"] for line in lines if line.get("type") == "assistant"]
     return sum(map(tokens_of, {answer["id"]: answer["usage"] for answer in answers}.values()))
 
 
 def tokens_of(usage: Mapping[str, Any]) -> int:
     """Tokens of prompt and answer."""
+    if "totalTokenCount" in usage:
+        return int(usage["totalTokenCount"])
     cached = ("cache_creation_input_tokens", "cache_read_input_tokens")
     return sum(usage.get(name) or 0 for name in ("input_tokens", "output_tokens", *cached))
 
@@ -304,12 +336,11 @@ def judge(agent: Agent, simulator: Simulator, failed: Sequence[str], written: Se
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("agents", nargs="*", help="claude, codex; both unless named")
-    parser.add_argument("--turns", type=int, default=30, help="at most so many; it ends after six compactions")
+    parser.add_argument("agents", nargs="*", help="claude, codex, gemini; all unless named")
     options = parser.parse_args()
     configure_logging("error", "text", sys.stderr)
-    agents = [agent for agent in (CLAUDE, CODEX) if not options.agents or agent.name in options.agents]
-    right = [judge(agent, *play(agent, options.turns)) for agent in agents]
+    agents = [agent for agent in AGENTS if not options.agents or agent.name in options.agents]
+    right = [judge(agent, *play(agent)) for agent in agents]
     return 0 if all(right) else 1
 
 

@@ -13,7 +13,7 @@ const config = { systemInstruction: "You are the shop's clerk.", tools: [{ funct
 
 const filler = "the clerk wrote down what was agreed about the parcel so that nobody has to ask the customer again".split(" ");
 const words = (number) => Array.from({ length: number }, (_, index) => filler[index % filler.length]).join(" ");
-const question = (turn) => `${turn}. ${words(400)} ${turn % 3 === 1 ? "Find it?" : "Thank you."}`;
+const question = (turn) => `${turn}. ${words(1000)} ${turn % 3 === 1 ? "Find it?" : "Thank you."}`;
 
 const { models, chats } = new GoogleGenAI({ apiKey: `key-${which}`, httpOptions: { baseUrl: url } });
 

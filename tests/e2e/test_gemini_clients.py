@@ -1,9 +1,10 @@
-"""Google's SDK before the simulator: answers whole, streamed and as a chat, signatures kept, errors in their shapes."""
+"""Google's SDK before the simulator, and through Steno: answers whole, streamed and as a chat, signatures, errors."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import httpx2
@@ -11,8 +12,11 @@ import pytest
 from google import genai
 from google.genai import errors, types
 
+from app.formats.paths import FORMAT_NAMES
 from app.http.loopback import RunningServer
-from lab.simulator import ScriptedCall, Simulator
+from lab.simulator import Fault, ScriptedCall, Simulator
+from tests.e2e.compactions import compactions, statuses
+from tests.e2e.running import StartSteno
 
 MODEL = "gemini-3.6-flash"
 PATH = f"/v1beta/models/{MODEL}"
@@ -135,3 +139,74 @@ def test_what_a_recent_prompt_began_with_is_counted_as_cached(client: genai.Clie
     assert first is None
     assert second is not None
     assert second > 2_000
+
+
+# Through Steno
+
+FILLER = "the clerk reads aloud what stands in the order and the customer explains why it came too late to the door "
+COMPACTIONS = 5
+
+
+@pytest.fixture
+def through(steno: StartSteno, provider: RunningServer) -> Iterator[genai.Client]:
+    if "gemini" not in FORMAT_NAMES:
+        pytest.skip("the format is not there yet")
+    url = steno(upstream={"base_url": provider.url, "formats": ["gemini"]}).url
+    with genai.Client(api_key="test", http_options=types.HttpOptions(base_url=url)) as client:
+        yield client
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_a_chat_goes_through_five_compactions(simulator: Simulator, through: genai.Client, stream: bool) -> None:
+    """With calls and signatures, which the provider refuses where one is missing, changed or of another call."""
+    chat = through.chats.create(model=MODEL, config=CONFIG)
+    for number in count(1):
+        question = f"Question {number}: where is ORD-{number:04d}? {FILLER * 40}"
+        if number % 2:
+            simulator.next_chat(tool_calls=[LOOK_UP, LOOK_UP])
+        said = list(chat.send_message_stream(question)) if stream else [chat.send_message(question)]
+        assert "".join(part.text or "" for part in said) == simulator.chats[-1].text
+        asked = [part["text"] for content in simulator.chats[-1].payload["contents"] for part in texts_of(content)]
+        assert question in asked
+        if compactions(simulator.chats) >= COMPACTIONS:
+            break
+    assert statuses(simulator) == {200}
+    kept = [part.text for content in chat.get_history() if content.role == "user" for part in content.parts or ()]
+    assert len(list(filter(None, kept))) == number, "the client's history has every question"
+    assert all(record.header("x-goog-api-key") == "test" for record in simulator.log)
+
+
+def texts_of(content: Any) -> list[Any]:
+    return [part for part in content["parts"] if "text" in part]
+
+
+def test_headers_and_raw_bodies_say_what_was_done(simulator: Simulator, through: genai.Client) -> None:
+    """The SDK strips members that it does not know."""
+    history = [
+        types.Content(role=role, parts=[types.Part(text=f"{number}: {FILLER * 60}")])
+        for number in range(8)
+        for role in ("user", "model")
+    ]
+    answer = through.models.generate_content(model=MODEL, contents=[*history, types.UserContent("Go on.")])
+    assert answer.sdk_http_response is not None
+    assert answer.sdk_http_response.headers is not None
+    assert answer.sdk_http_response.headers["x-context-status"] == "summarized"
+    assert compactions(simulator.chats) == 1
+
+
+@pytest.mark.parametrize("shape", [None, "start"])
+def test_a_chat_keeps_its_history_where_news_of_a_summary_come_first(
+    simulator: Simulator, through: genai.Client, shape: str | None
+) -> None:
+    simulator.summary_default = Fault(delay=1.5)
+    headers = {"x-context-events": shape} if shape else {}
+    config = types.GenerateContentConfig(http_options=types.HttpOptions(headers=headers))
+    roles = ("user", "model") * 8
+    history: list[Any] = [types.Content(role=role, parts=[types.Part(text=FILLER * 60)]) for role in roles]
+    chat = through.chats.create(model=MODEL, config=config, history=history)
+    chunks = list(chat.send_message_stream("Go on."))
+    assert len(simulator.summaries) > 0
+    assert "".join(chunk.text or "" for chunk in chunks) == simulator.chats[-1].text
+    # The SDK keeps a content for each chunk.
+    parts = [part.text for content in chat.get_history()[len(history) :] for part in content.parts or ()]
+    assert "".join(filter(None, parts)) == f"Go on.{simulator.chats[-1].text}"

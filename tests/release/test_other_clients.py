@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from app.formats.paths import FORMAT_NAMES
+from app.http.loopback import RunningServer
+from lab.formats.known import format_at
 from lab.simulator import Record, ScriptedCall, Simulator
 from tests.e2e.commands import ROOT
 from tests.e2e.running import WINDOW, StartSteno
@@ -65,7 +68,8 @@ def run(*command: str | Path) -> None:
 
 
 def judge(simulator: Simulator, written: str) -> None:
-    assert {(record.path, record.status) for record in simulator.log} == {(f"/v1/{written}", 200)}
+    seen = {(format_at(record.path).name, record.status) for record in simulator.log}
+    assert seen == {(written, 200)}
     views = [frozenset(re.findall(r"</notes (\w+)>", record.body.decode())) for record in simulator.chats]
     assert sum(bool(later - earlier) for earlier, later in pairwise([frozenset[str](), *views])) >= COMPACTIONS
 
@@ -87,6 +91,17 @@ def test_googles_client_on_node_is_understood_by_the_provider_itself(simulator: 
     with simulator.serve() as provider:
         run("node", program, provider.url, client, "6")
     assert [record.status for record in simulator.log] == [200] * 8
+
+
+@pytest.mark.skipif("gemini" not in FORMAT_NAMES, reason="the format is not there yet")
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("client", GEMINI_ON_NODE)
+def test_googles_client_on_node_goes_through_five_compactions(
+    simulator: Simulator, provider: RunningServer, steno: StartSteno, client: str
+) -> None:
+    program = Path(shutil.copy(PROGRAMS / "gemini.mjs", INSTALLED))
+    run("node", program, steno(upstream={"base_url": provider.url, "formats": ["gemini"]}).url, client)
+    judge(simulator, "gemini")
 
 
 @pytest.mark.timeout(120)
