@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from math import isinf
@@ -11,15 +11,15 @@ from typing import Annotated, Any, get_args
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
-from msgspec import Struct
 from prometheus_client.samples import Sample
 
+from app.api.usage import totals_of
 from app.compaction.fallback import Status
 from app.inspector.charts import Bar
 from app.inspector.formats import currency_of, short, whole, words
 from app.inspector.pages import address
 from app.inspector.visits import PageRoute, TheVisit, Visit, redirected
-from app.store import PeriodUsage, Sorting, StoredCalibration, UnknownCursor, UsageSum, Wanted
+from app.store import PeriodUsage, Sorting, StoredCalibration, UnknownCursor, UsageSums, Wanted
 from app.store.calibrations import read_models_used, read_own_calibrations
 from app.store.conversations import search_conversations
 from app.store.histories import find_titles
@@ -44,53 +44,25 @@ Text = Annotated[str, Query(max_length=200)]
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
-class Totals(Struct, frozen=True):
-    """Figures of a period."""
-
-    answers: UsageSum
-    summaries: UsageSum
-
-    @property
-    def saved_share(self) -> float | None:
-        """Share of the tokens that would have been sent, had nothing been done."""
-        received = self.answers.prompt + self.answers.saved
-        return self.answers.saved / received if received else None
-
-    @property
-    def cached_share(self) -> float | None:
-        return self.answers.cached / self.answers.prompt if self.answers.prompt else None
-
-    @property
-    def net(self) -> float | None:
-        """Money that was saved, negative where more was paid than without Steno."""
-        priced = self.answers.priced + self.summaries.priced
-        return self.answers.saved_cost + self.summaries.saved_cost if priced else None
-
-    @property
-    def paid(self) -> float | None:
-        priced = self.answers.priced + self.summaries.priced
-        return self.answers.cost + self.summaries.cost if priced else None
-
-
 @router.get("/ui")
 async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366)] = 1) -> Response:
     """The last so many `days`; of one day the last 24 hours."""
     usage = await visit.find(read_overview, days)
     periods = {start: [each for each in usage.periods if each.start == start] for start in _starts(days)}
-    totals = _totals(usage.periods)
+    sums = _sums(usage.periods)
     calibrations = await visit.find(read_own_calibrations, Paging(MOST_CALIBRATIONS, order="desc"))
     return visit.page(
         "overview.html",
         days=days,
         periods=PERIODS,
         named=PERIODS.get(days, f"{days} days"),
-        totals=totals,
-        currency=currency_of(totals.answers, totals.summaries),
+        totals=totals_of(sums),
+        currency=currency_of(sums.messages, sums.summaries),
         is_simulated=visit.is_simulated(visit.services.providers.all),
         tokens=[_tokens(_named(start, days), parts) for start, parts in periods.items()],
         fates=[_fates(_named(start, days), parts) for start, parts in periods.items()],
         kinds=(*FATES, "failed"),
-        table=[(start, _totals(parts)) for start, parts in reversed(periods.items()) if parts],
+        table=[(start, totals_of(_sums(parts))) for start, parts in reversed(periods.items()) if parts],
         models=usage.models,
         calibrations=[_calibration(visit, stored) for stored in calibrations.data],
         others_exist=await visit.others_exist(),
@@ -106,11 +78,10 @@ def _starts(days: int) -> list[datetime]:
     return [hour.replace(hour=0) - timedelta(days=back) for back in reversed(range(days))]
 
 
-def _totals(periods: Iterable[PeriodUsage]) -> Totals:
-    kept = list(periods)
-    return Totals(
-        add_sums(each.sums for each in kept if each.purpose == "message"),
-        add_sums(each.sums for each in kept if each.purpose != "message"),
+def _sums(periods: Sequence[PeriodUsage]) -> UsageSums:
+    return UsageSums(
+        add_sums(each.sums for each in periods if each.purpose == "message"),
+        add_sums(each.sums for each in periods if each.purpose != "message"),
     )
 
 
@@ -118,8 +89,8 @@ def _named(start: datetime, days: int) -> str:
     return f"{start:%H:%M}" if days == 1 else f"{start.day} {start:%b}"
 
 
-def _tokens(name: str, parts: Iterable[PeriodUsage]) -> Bar:
-    answers = _totals(parts).answers
+def _tokens(name: str, parts: Sequence[PeriodUsage]) -> Bar:
+    answers = _sums(parts).messages
     sent, saved = answers.prompt, max(answers.saved, 0)
     return Bar(name, f"{name}: {short(sent)} tokens sent, {short(saved)} saved", {"sent": sent, "saved": saved})
 

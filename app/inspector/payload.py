@@ -17,7 +17,7 @@ from urllib.parse import quote
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.api.messages import message_in
+from app.api.messages import coverage_at, message_in
 from app.compaction.chunks import SummaryChunk
 from app.compaction.prompts import chunk_text
 from app.conversation.messages import Kind
@@ -78,13 +78,12 @@ def message_count(parts: Sequence[Part]) -> int:
 
 def fate_of(parts: Sequence[Part], index: int) -> Fate:
     """Fate of a message; where it is shown beside its summary, that counts."""
-    standing = [part for part in parts if part.get("first_index", index + 1) <= index <= part.get("last_index", -1)]
-    own = [part for part in standing if part["kind"] != "pinned"]
-    shown = next((part for part in own if part["kind"] not in ("summarized", "pruned")), None)
+    shown = coverage_at([part for part in parts if part["kind"] != "pinned"], index)
+    copies = [part for part in parts if part["kind"] == "pinned"]
     return Fate(
-        kind=(shown or (own[0] if own else {"kind": "unknown"}))["kind"],
-        summary_id=next((part["summary_id"] for part in standing if part["kind"] == "summarized"), None),
-        pinned=len(own) < len(standing),
+        kind=shown.kind if shown else "unknown",
+        summary_id=shown.summary_id if shown else None,
+        pinned=coverage_at(copies, index) is not None,
         recalled=any(part["kind"] == "recalled" and index in part["messages"] for part in parts),
     )
 
