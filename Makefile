@@ -35,7 +35,7 @@ export PYTHONDONTWRITEBYTECODE =
 VENV = .venv/bin
 STENO = $(VENV)/python -m app.cli.main
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)')
-STENO_ALONE = default,default+prices,default+prefix
+STENO_ALONE = default,default+prices
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
@@ -74,11 +74,11 @@ doctor: run-env ## whether it works, and what to do if it does not; options: UPS
 
 replay: dev-env ## replay a recorded conversation: make replay FILE=conversation.json
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
-	$(STENO) replay '$(or $(FILE),$(error make replay needs FILE=...))'
+	$(VENV)/python -m lab.replay '$(or $(FILE),$(error make replay needs FILE=...))'
 
 recall: dev-env ## what questions find in the payloads that ask them: FILE=dialogues.jsonl; options: PRESETS WINDOWS RATIOS QUESTIONS
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(STENO) replay '$(or $(FILE),$(error make recall needs FILE=...))' --recall $(MEASURED) \
+	$(VENV)/python -m lab.replay '$(or $(FILE),$(error make recall needs FILE=...))' --recall $(MEASURED) \
 		$(if $(QUESTIONS),--questions '$(QUESTIONS)')
 
 exchanges: dev-env ## play the golden exchanges and write the recordings that differ anew; options: ONLY=overflow

@@ -14,8 +14,8 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 44_164,
-    "app/cli": 2_642,
+    "app": 44_063,
+    "app/cli": 2_541,
     "app/compaction": 10_000,
     "app/conversation": 1_955,
     "app/http": 2_899,
@@ -33,7 +33,7 @@ LINES = {
     "lab": 10_210,
 }
 """Lines of Python by folder, at most."""
-FILES = 203
+FILES = 201
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12

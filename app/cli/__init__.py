@@ -1,1 +1,1 @@
-"""Commands that a person starts: serve, doctor, demo, replay, and the others of `steno`. May use all other rooms."""
+"""The command line: `steno NAME` is in the module NAME. May use all other packages."""

@@ -1,33 +1,143 @@
-"""Stored conversations of every tenant, straight from the database, for `steno conversations`.
+"""`steno conversations`: stored conversations of every tenant, straight from the database.
 
-Theory: the operator has the database, and needs neither a running Steno nor anybody's key for it; a caller has REST. A
-deletion is what one by another replica is: a Steno that runs meanwhile forgets the rest when it next looks.
+The operator has the database, and needs neither a running Steno nor anybody's key for it; a caller has REST. A deletion
+is what one by another replica is: a Steno that runs meanwhile forgets the rest when it next looks.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+import typer
 from msgspec import Struct
 
 from app.api import messages
-from app.cli.terminal import on_terminal, print_json, say, say_row
+from app.cli.command import (
+    AsJson,
+    Config,
+    DatabaseURL,
+    commands,
+    fail,
+    failing_on,
+    on_terminal,
+    print_json,
+    say,
+    say_row,
+    settings_of,
+)
 from app.formats.registry import FORMATS
 from app.main import open_store
 from app.settings import Settings
-from app.store import Store, StoredConversation, StoreUnavailable
+from app.store import Store, StoredConversation, StoreError, StoreUnavailable
 from app.store.chunks import read_summaries
 from app.store.conversations import find_conversation, find_pins, read_conversations, read_tenants
 from app.store.tables import Paging
 from app.store.usage import UsagePage, read_records
 
+T = TypeVar("T")
+
 PAGE = 100
 TENANT_SHOWN = 8
 """Characters of a tenant's digest that tell it from others, as a rule."""
+
+cli = commands(
+    help="List, show, export, hand off or delete stored conversations, of all tenants.", no_args_is_help=True
+)
+
+
+def _utf8(given: str) -> str:
+    """An argument as UTF-8, where the locale cannot decode it; exit if its bytes are none."""
+    raw = given.encode("utf-8", "surrogateescape")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        fail(f"{raw!r:.50} is not UTF-8: write it in UTF-8.")
+
+
+ConversationId = Annotated[str, typer.Argument(metavar="ID", help="The conversation's id.", callback=_utf8)]
+Tenant = Annotated[str, typer.Option(help="Only this tenant; the first characters of its id are enough.")]
+
+
+@cli.command("list")
+def list_conversations(
+    limit: Annotated[int, typer.Option(min=1, max=100, help="At most so many, the latest first.")] = 20,
+    tenant: Tenant = "",
+    config: Config = None,
+    database_url: DatabaseURL = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the latest conversations."""
+    found = _with_store(config, database_url, lambda store: _latest(store, limit, tenant))
+    if as_json:
+        print_json([{"tenant": each.tenant, **_as_json(each.conversation)} for each in found])
+    elif on_terminal():
+        _show_list(found)
+    else:
+        for each in found:
+            known, saved = each.conversation, each.conversation.tokens_before - each.conversation.tokens_after
+            row = (known.id, f"{known.updated_at:%Y-%m-%dT%H:%M:%SZ}", known.status, known.turns, known.tokens_before)
+            say_row((*row, saved, known.model, each.tenant))
+
+
+@cli.command("show")
+def show_conversation(
+    conversation_id: ConversationId,
+    tenant: Tenant = "",
+    config: Config = None,
+    database_url: DatabaseURL = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a conversation and its summaries."""
+    content = _with_store(config, database_url, lambda store: _content_of(store, conversation_id, tenant))
+    if as_json:
+        print_json({name: content[name] for name in ("tenant", "conversation", "summaries")})
+    else:
+        _show(content)
+
+
+@cli.command("export")
+def export_conversation(
+    conversation_id: ConversationId, tenant: Tenant = "", config: Config = None, database_url: DatabaseURL = None
+) -> None:
+    """Print all that is stored of a conversation, as JSON."""
+    print_json(_with_store(config, database_url, lambda store: _content_of(store, conversation_id, tenant)))
+
+
+@cli.command("handoff")
+def hand_off_conversation(
+    conversation_id: ConversationId, tenant: Tenant = "", config: Config = None, database_url: DatabaseURL = None
+) -> None:
+    """Print a document in Markdown from which another model, or a person, can go on with a conversation."""
+
+    async def document(store: Store) -> str:
+        found = await _the_one(store, conversation_id, tenant)
+        return await messages.handoff_of(store, FORMATS, found.tenant, found.conversation)
+
+    typer.echo(_with_store(config, database_url, document), nl=False)
+
+
+@cli.command("delete")
+def delete_conversation(
+    conversation_id: ConversationId,
+    tenant: Tenant = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    config: Config = None,
+    database_url: DatabaseURL = None,
+) -> None:
+    """Delete a conversation with its summaries, messages and usage."""
+    if not yes:
+        typer.confirm(f"Delete the conversation {conversation_id}?", abort=True)
+
+    async def delete(store: Store) -> None:
+        found = await _the_one(store, conversation_id, tenant)
+        await store.delete_conversation(found.tenant, conversation_id)
+
+    _with_store(config, database_url, delete)
+    typer.echo(f"Deleted {conversation_id}.")
 
 
 class NotFound(Exception):
@@ -39,8 +149,20 @@ class Found(Struct, frozen=True):
     conversation: StoredConversation
 
 
+def _with_store(config: str | None, database_url: str | None, work: Callable[[Store], Awaitable[T]]) -> T:
+    """Run work on the store and return its result; exit if the store or the conversation is not there."""
+    settings = settings_of(config, storage={"url": database_url})
+
+    async def run() -> T:
+        async with _opened(settings) as store:
+            return await work(store)
+
+    with failing_on(StoreError, NotFound):
+        return asyncio.run(run())
+
+
 @asynccontextmanager
-async def opened(settings: Settings) -> AsyncIterator[Store]:
+async def _opened(settings: Settings) -> AsyncIterator[Store]:
     """Open the store, which has to exist and be of this release. Raises `StoreUnavailable`."""
     store = open_store(settings)
     try:
@@ -57,7 +179,7 @@ async def opened(settings: Settings) -> AsyncIterator[Store]:
         await store.close()
 
 
-async def latest(store: Store, limit: int, tenant: str) -> list[Found]:
+async def _latest(store: Store, limit: int, tenant: str) -> list[Found]:
     """Return the latest conversations of the tenants whose id begins with `tenant`."""
     found: list[Found] = []
     for seen in await store.rest(read_tenants):
@@ -67,7 +189,7 @@ async def latest(store: Store, limit: int, tenant: str) -> list[Found]:
     return sorted(found, key=lambda each: each.conversation.updated_at, reverse=True)[:limit]
 
 
-async def the_one(store: Store, conversation_id: str, tenant: str) -> Found:
+async def _the_one(store: Store, conversation_id: str, tenant: str) -> Found:
     """Return the only conversation with this id, of the tenants whose id begins with `tenant`. Raises `NotFound`."""
     found = []
     for seen in await store.rest(read_tenants):
@@ -81,55 +203,41 @@ async def the_one(store: Store, conversation_id: str, tenant: str) -> Found:
     return found[0]
 
 
-async def delete(store: Store, conversation_id: str, tenant: str) -> None:
-    """Delete a conversation. Raises `NotFound`."""
-    found = await the_one(store, conversation_id, tenant)
-    await store.delete_conversation(found.tenant, conversation_id)
-
-
-async def content_of(store: Store, conversation_id: str, tenant: str) -> dict[str, Any]:
+async def _content_of(store: Store, conversation_id: str, tenant: str) -> dict[str, Any]:
     """Return all that is stored of it, as values for JSON; messages only if they were kept. Raises `NotFound`."""
-    found = await the_one(store, conversation_id, tenant)
-    tenant, known = found.tenant, found.conversation
+    found = await _the_one(store, conversation_id, tenant)
+    key = found.tenant, found.conversation.id
 
-    every = partial(_all, store, tenant, known.id)
-    history = await store.history(tenant, known.id)
+    async def every(query: Callable[..., Awaitable[Any]]) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        after: str | None = None
+        while True:
+            answer = await store.rest(query, *key, Paging(PAGE, after=after))
+            page = answer.page if isinstance(answer, UsagePage) else answer
+            rows += map(msgspec.to_builtins, page.data)
+            if not page.has_more:
+                return rows
+            after = page.last_id
+
+    history = await store.history(*key)
     return {
-        "tenant": tenant,
-        "conversation": _as_json(known),
+        "tenant": found.tenant,
+        "conversation": _as_json(found.conversation),
         "summaries": await every(read_summaries),
-        "pins": [msgspec.to_builtins(pin) for pin in await store.rest(find_pins, tenant, known.id)],
+        "pins": [msgspec.to_builtins(pin) for pin in await store.rest(find_pins, *key)],
         "messages": [msgspec.to_builtins(each) for each in (history.messages if history else ())],
         "usage": await every(read_records),
     }
 
 
-async def handoff_of(store: Store, conversation_id: str, tenant: str) -> str:
-    """Return the document to go on from, with whatever messages were kept. Raises `NotFound`."""
-    found = await the_one(store, conversation_id, tenant)
-    return await messages.handoff_of(store, FORMATS, found.tenant, found.conversation)
+def _as_json(known: StoredConversation) -> dict[str, Any]:
+    content: dict[str, Any] = msgspec.to_builtins(known)
+    plan = known.plan and msgspec.json.decode(known.plan)
+    return content | {"coverage": msgspec.json.decode(known.coverage or b"[]"), "plan": plan}
 
 
-async def _all(
-    store: Store, tenant: str, conversation_id: str, query: Callable[..., Awaitable[Any]]
-) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    after: str | None = None
-    while True:
-        found = await store.rest(query, tenant, conversation_id, Paging(PAGE, after=after))
-        page = found.page if isinstance(found, UsagePage) else found
-        rows += map(msgspec.to_builtins, page.data)
-        if not page.has_more:
-            return rows
-        after = page.last_id
-
-
-def show_list(found: Sequence[Found]) -> None:
-    """Print three lines for each, with the id whole, to be copied; for other programs a row."""
-    if not on_terminal():
-        for each in found:
-            say_row(_row(each))
-        return
+def _show_list(found: list[Found]) -> None:
+    """Print three lines for each, with the id whole, to be copied."""
     if not found:
         say("No conversation is stored.")
     several = len({each.tenant for each in found}) > 1
@@ -142,28 +250,7 @@ def show_list(found: Sequence[Found]) -> None:
         say(f"    {known.model}{tenant}")
 
 
-def _row(found: Found) -> Iterator[object]:
-    known = found.conversation
-    yield from (known.id, f"{known.updated_at:%Y-%m-%dT%H:%M:%SZ}", known.status, known.turns)
-    yield from (known.tokens_before, known.tokens_before - known.tokens_after, known.model, found.tenant)
-
-
-def list_as_json(found: Sequence[Found]) -> None:
-    print_json([{"tenant": each.tenant, **_as_json(each.conversation)} for each in found])
-
-
-def _as_json(known: StoredConversation) -> dict[str, Any]:
-    content: dict[str, Any] = msgspec.to_builtins(known)
-    plan = known.plan and msgspec.json.decode(known.plan)
-    return content | {"coverage": msgspec.json.decode(known.coverage or b"[]"), "plan": plan}
-
-
-def one_as_json(content: dict[str, Any]) -> None:
-    """Print as JSON what `show_one` shows; `export` has the rest."""
-    print_json({name: content[name] for name in ("tenant", "conversation", "summaries")})
-
-
-def show_one(content: dict[str, Any]) -> None:
+def _show(content: dict[str, Any]) -> None:
     """Print a conversation in words, with its summaries whole."""
     known = content["conversation"]
     before, after = known["tokens_before"], known["tokens_after"]
@@ -180,6 +267,5 @@ def show_one(content: dict[str, Any]) -> None:
         say(f"{name:<13} {value}")
     for summary in content["summaries"]:
         first, last = summary["first_index"] + 1, summary["last_index"] + 1  # As the summary numbers them.
-        place = f"messages {first} to {last}, {summary['tokens']:,} tokens"
-        say(f"\n{summary['id']}: {place}", bold=True)
+        say(f"\n{summary['id']}: messages {first} to {last}, {summary['tokens']:,} tokens", bold=True)
         say(summary["text"])

@@ -1,32 +1,41 @@
-"""The doctor: whether Steno works with these settings, and what to do if it does not."""
+"""`steno doctor`: whether Steno works with these settings, and what to do if it does not."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import os
+import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import reduce
 from pathlib import Path
+from typing import Annotated, Any
 
 import httpx2
+import msgspec
+import typer
+from msgspec import Struct
+from pydantic import SecretStr
+from pydantic_settings import EnvSettingsSource
 
 from app import __version__
 from app.cli import ports
-from app.cli.inside import asking
+from app.cli.command import AsJson, Config, DatabaseURL, Upstream, commands, on_terminal, print_json, say, settings_of
 from app.cli.models import ask_for_models
-from app.cli.setting_lines import in_effect
-from app.cli.terminal import on_terminal, print_json, say
+from app.cli.plan import asking
 from app.http.headers import new_instance
 from app.main import has_list_prices, open_providers, open_store
 from app.providers.model_listings import ModelListing
 from app.providers.providers import Provider, judge_upstream, suffix
 from app.providers.registry import day_of_list_prices, days_since
-from app.settings import ConfigurationError, Settings
+from app.settings import ConfigurationError, Settings, environment_name, every_setting, load
 from app.settings.checks import CORRECT_URL, SECRET_NOT_CHECKED, Finding, check_settings, existing_secret
 from app.settings.server import tables_folder
-from app.store import Check, Store, StoreError, StoreUnavailable
+from app.settings.settings import aliases, read_file
+from app.store import Check, DatabaseURLError, Store, StoreError, StoreUnavailable
+from app.store.engine import read_url
 from app.store.schema import MADE_WITH_ANOTHER, WAYS_OUT
 from app.tokens.tokenizer import Tokenizer
 
@@ -35,9 +44,36 @@ CHAT = "/v1/chat/completions", "OPENAI_API_KEY"
 """Path of a round trip, and the variable with its key."""
 MESSAGES = "/v1/messages", "ANTHROPIC_API_KEY"
 LONGEST_ANSWER = 16
+LONGEST_VALUE = 60
 _STATES = {"ok": "ok", "warning": "warning", "problem": "problem", "fatal": "problem"}
 """Printed state of a finding: the verdict says what keeps Steno from starting."""
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+cli = commands()
+
+
+@cli.command()
+def doctor(
+    upstream: Upstream = None,
+    config: Config = None,
+    database_url: DatabaseURL = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List all settings, each with its source.")] = False,
+    round_trip: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Send a short request to this model, through Steno. It is billed."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check settings, providers, database, tokenizer tables, windows and port; exit 1 if something is wrong.
+
+    With --round-trip MODEL the key is taken from OPENAI_API_KEY, or from ANTHROPIC_API_KEY where the provider speaks
+    Messages alone.
+    """
+    settings = settings_of(config, upstream={"base_url": upstream}, storage={"url": database_url})
+    found = asyncio.run(examine(settings, round_trip))
+    (show_json if as_json else show)(found, settings if verbose else None)
+    if not is_healthy(found):
+        sys.exit(1)
 
 
 async def examine(settings: Settings, model: str | None = None) -> list[Finding]:
@@ -119,12 +155,10 @@ def check_port(host: str, port: int, setting: str = "server.host") -> Finding:
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             return Finding("problem", subject, f"cannot be listened on ({error.strerror})", f"Correct {setting}.")
-        by = ports.holder(host, port) or "another program"
-        if "Steno" in by:
-            return Finding("ok", subject, f"in use by {by}")
-        return Finding(
-            "problem", subject, f"in use by {by}", f"Stop that, or set another {setting.replace('host', 'port')}."
-        )
+        if ports.is_steno(host, port):
+            return Finding("ok", subject, "in use by another Steno")
+        remedy = f"Stop that, or set another {setting.replace('host', 'port')}."
+        return Finding("problem", subject, "in use by another program", remedy)
     return Finding("ok", subject, "free")
 
 
@@ -241,3 +275,72 @@ def judge_database(check: Check) -> Finding:
 def _listed(names: Sequence[str]) -> str:
     rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return ", ".join(names[:MOST_NAMES]) + rest
+
+
+# Settings in effect
+
+ALIASES = {
+    "storage.url": "DATABASE_URL",
+    "secret": "STENO_SECRET_FILE",
+    "server.allow_unauthenticated": "STENO_ALLOW_UNAUTHENTICATED",
+}
+
+
+class InEffect(Struct, frozen=True):
+    key: str
+    value: str
+    """The value as JSON, or in words where it is a secret or long."""
+    source: str | None
+    """Place where the value was set; None for a default."""
+
+    @property
+    def line(self) -> str:
+        short = self.value if len(self.value) <= LONGEST_VALUE else f"{self.value[: LONGEST_VALUE - 3]}..."
+        return f"    {self.key} = {short}" if self.source is None else f"  * {self.key} = {short}   ({self.source})"
+
+
+def in_effect(settings: Settings) -> Iterator[InEffect]:
+    """All settings; those that differ from the default with where they were set."""
+    defaults, unflagged = Settings.model_construct(), None
+    with suppress(ConfigurationError):  # Raised where a flag is needed.
+        unflagged = load()
+    file = os.environ.get("STENO_CONFIG")
+    environment, others, content = EnvSettingsSource(Settings)(), aliases(), read_file(Path(file)) if file else {}
+    for key, _ in every_setting():
+        value, source = _value(settings, key), None
+        if value != _value(defaults, key):
+            if unflagged is not None and _value(unflagged, key) != value:
+                source = "command line"
+            elif _holds(environment, key):
+                is_single = environment_name(key) in map(str.upper, os.environ)
+                source = environment_name(key if is_single else key.partition(".")[0])
+            elif _holds(others, key):
+                source = ALIASES[key]
+            elif _holds(content, key):
+                source = file
+            else:
+                source = f"preset {settings.compaction.preset}" if unflagged is not None else "command line"
+        yield InEffect(key, _shown(key, value), source)
+
+
+def _value(settings: Settings, key: str) -> Any:
+    return reduce(getattr, key.split("."), settings)
+
+
+def _holds(content: Any, key: str) -> bool:
+    """True if nested sections hold that key."""
+    name, _, rest = key.partition(".")
+    return isinstance(content, Mapping) and name in content and (not rest or _holds(content[name], rest))
+
+
+def _shown(key: str, value: Any) -> str:
+    if key == "secret":
+        return "null" if value is None else "(hidden)"
+    if isinstance(value, SecretStr):
+        try:
+            return read_url(value.get_secret_value()).shown
+        except DatabaseURLError:
+            return "(hidden: cannot be read)"
+    if key in ("models", "upstreams"):
+        return f"{len(value)} entries"
+    return msgspec.json.encode(value, enc_hook=str).decode()

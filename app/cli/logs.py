@@ -12,7 +12,7 @@ from typing import Any, Literal, TextIO
 
 import structlog
 
-from app.cli.terminal import may_be_coloured
+from app.cli.command import may_be_coloured
 from app.http.asgi import AbortedAnswer
 from app.store import DatabaseUnusable
 
@@ -110,6 +110,7 @@ def _unexpected(record: logging.LogRecord) -> bool:
     return not last_line.startswith(f"{DatabaseUnusable.__module__}.")
 
 
+COLUMNS = 120
 EVENT_WIDTH = 28
 """Columns of an event's name, so that what follows stands in one column for most of them."""
 _COLORS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "31"}
@@ -121,21 +122,27 @@ _LEFT_OUT = ("event", "level", "logger", "timestamp", "exception")
 
 
 class Line:
-    """Renders an event as one line; what has no value is left out. An error's places follow, a line each."""
+    """Renders an event for a terminal of 120 columns; what has no value is left out.
+
+    Fields that do not fit its line stand on the next one, below its name. An error's places follow, a line each.
+    """
 
     def __init__(self, *, colors: bool) -> None:
         self._colors = colors
 
     def __call__(self, _logger: object, _method: str, event: structlog.typing.EventDict) -> str:
         level, exception = str(event.get("level", "info")), event.get("exception")
-        head = (
-            self._in(_DIM, str(event.get("timestamp", ""))),
-            self._in(_COLORS.get(level, "0"), f"{level:<7}"),
-            self._in(_BOLD, f"{event['event']:<{EVENT_WIDTH}}"),
-        )
-        fields = " ".join(f"{self._in(_DIM, name + '=')}{value}" for name, value in _fields(event))
-        line = f"{' '.join(head)} {fields}".rstrip()
-        return f"{line}\n{exception}" if exception else line
+        timestamp, name = str(event.get("timestamp", "")), f"{event['event']:<{EVENT_WIDTH}}"
+        indent = len(f"{timestamp} {level:<7} ")
+        line = f"{self._in(_DIM, timestamp)} {self._in(_COLORS.get(level, '0'), f'{level:<7}')} {self._in(_BOLD, name)}"
+        width = indent + len(name)
+        for field, value in _fields(event):
+            width += len(f" {field}={value}")
+            if width > COLUMNS:
+                line += "\n" + " " * (indent - 1)
+                width = indent + len(f"{field}={value}")
+            line += f" {self._in(_DIM, field + '=')}{value}"
+        return f"{line.rstrip()}\n{exception}" if exception else line.rstrip()
 
     def _in(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self._colors else text

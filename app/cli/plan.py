@@ -1,17 +1,34 @@
-"""Plan of a request in words, for `steno plan`. Providers are asked for their models, and nothing else."""
+"""`steno plan`: say what Steno would do to a request. Providers are asked for their models, and nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from contextlib import contextmanager
+from typing import Annotated, Any
 
+import httpx2
 import msgspec
-from msgspec import Struct
+import typer
+from pydantic import SecretStr
 
-from app.cli.inside import asking, at_window
+from app.cli.command import (
+    AsJson,
+    Config,
+    Upstream,
+    Window,
+    at_window,
+    commands,
+    fail,
+    failing_on,
+    print_json,
+    settings_of,
+)
 from app.cli.models import SOURCES
-from app.settings import Settings
+from app.http.loopback import serve
+from app.main import create_app
+from app.settings import ClientSettings, ConfigurationError, Settings
 
+ANSWER_SECONDS = 120.0
 PARTS = {
     "instructions": "instructions and tools",
     "summarized": "summarised",
@@ -30,37 +47,57 @@ STATUSES = {
     "trimmed": "Steno would shorten or leave out parts of it.",
 }
 
-
-class UnusableRequest(Exception):
-    """The input is not a request that Steno can plan."""
+cli = commands()
 
 
-class Planned(Struct, frozen=True):
-    model: str | None
-    answer: dict[str, Any]
-    """Answer of `POST /context/plan`."""
-
-
-def plan(settings: Settings, body: bytes, written: str | None, window: int | None) -> Planned:
-    """Return the plan of a request. Raises `UnusableRequest` and `ConfigurationError`.
-
-    `written` is the name of the format; None: Responses where there is an `input`, otherwise Chat Completions.
-    """
+@cli.command()
+def plan(
+    file: Annotated[typer.FileBinaryRead, typer.Argument(help="A request body as JSON; - reads standard input.")],
+    written: Annotated[
+        str | None, typer.Option("--as", help="Its format: chat_completions, messages, responses.")
+    ] = None,
+    window: Window = None,
+    upstream: Upstream = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what Steno would do to a request. No provider gets it, and no stored summary is used."""
+    settings = settings_of(config, upstream={"base_url": upstream})
     try:
-        request = msgspec.json.decode(body, type=dict[str, Any])
+        request = msgspec.json.decode(file.read(), type=dict[str, Any])
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise UnusableRequest(f"The request must be a JSON object: {error}.") from error
+        fail(f"The request must be a JSON object: {error}.")
     request["format"] = written or request.get("format") or ("responses" if "input" in request else "chat_completions")
-    with asking(at_window(settings, window) if window else settings) as client:
+    with failing_on(ConfigurationError), asking(at_window(settings, window) if window else settings) as client:
         answer = client.post("/context/plan", json=request)
     planned = answer.json()
     if answer.status_code != 200:
-        raise UnusableRequest(planned["error"]["message"])
-    return Planned(request.get("model"), planned)
+        fail(planned["error"]["message"])
+    if as_json:
+        print_json(planned)
+    else:
+        for line in in_words(planned, request.get("model")):
+            typer.echo(line)
 
 
-def in_words(of: Planned) -> Iterator[str]:
-    planned = of.answer
+@contextmanager
+def asking(settings: Settings) -> Iterator[httpx2.Client]:
+    """Start a Steno for a single question, in this process and with its database in memory; yield a client of it.
+
+    Raises `ConfigurationError` if the settings are not valid.
+    """
+    in_memory = settings.storage.model_copy(update={"url": SecretStr("memory")})
+    here = settings.server.model_copy(update={"host": "127.0.0.1"})
+    alone = settings.model_copy(update={"storage": in_memory, "server": here, "clients": ClientSettings()})
+    with (
+        serve(create_app(alone, reports=False)) as server,
+        httpx2.Client(base_url=server.url, timeout=ANSWER_SECONDS, trust_env=False) as client,
+    ):
+        yield client
+
+
+def in_words(planned: Mapping[str, Any], model: str | None) -> Iterator[str]:
+    """Lines that tell the answer of `POST /context/plan`."""
     context, budget = planned["context"], planned["budget"]
     tokens = context["tokens"]
     over = "over" if tokens["estimated"] > budget["trigger"] else "within"
@@ -68,8 +105,7 @@ def in_words(of: Planned) -> Iterator[str]:
     yield ""
     yield f"  request    {tokens['estimated']:>9,} tokens, {over} the trigger of {budget['trigger']:,}"
     yield f"  forwarded  {tokens['forwarded']:>9,} tokens, {tokens['saved']:,} saved"
-    source = SOURCES[budget["window_source"]]
-    yield f"  window     {budget['window']:>9,} tokens for {of.model} (from: {source})"
+    yield f"  window     {budget['window']:>9,} tokens for {model} (from: {SOURCES[budget['window_source']]})"
     yield f"  limit      {budget['limit']:>9,} tokens for the prompt; a compaction aims at {budget['target']:,}"
     if made := planned["summaries_to_make"]:
         messages = f"{planned['messages_to_summarize']} messages"

@@ -12,18 +12,15 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
+from app.settings import Settings
 from app.settings.server import ServerSettings
 
 SPREADS = sys.platform == "linux"
 """True if the kernel spreads connections over all sockets that listen at one address.
-Where several processes share one socket, whoever is awake takes most of a crowd."""
+Where several processes share one socket, the first one awake takes most of a crowd."""
 
 ASK_SECONDS = 0.5
-LISTENS = "0A"
-"""The state of a listening socket in Linux' tables."""
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - not listened to here
-
-
 UNIX = "unix:"
 """Beginning of an address that is a socket file's path."""
 SOCKET_MODE = 0o660
@@ -63,17 +60,15 @@ def host_and_port(named: str) -> tuple[str, int]:
 def take_all(server: ServerSettings) -> Taken:
     """Bind the sockets of all addresses. Raises `OSError`, whose `filename` is `server.admin` if that is the one."""
     callers = take(server.host, server.port)
+    if (admin := server.admin) is None:
+        return Taken(callers, [])
     try:
-        return Taken(callers, [] if server.admin is None else take_named(server.admin))
+        is_file = admin.startswith(UNIX)
+        return Taken(callers, [_at_path(Path(admin[len(UNIX) :]))] if is_file else take(*host_and_port(admin)))
     except OSError as error:
         close(callers)
-        error.filename = server.admin
+        error.filename = admin
         raise
-
-
-def take_named(named: str) -> list[socket.socket]:
-    """Bind sockets at `host:port` or `unix:/path`, as `take` does."""
-    return [_at_path(Path(named[len(UNIX) :]))] if named.startswith(UNIX) else take(*host_and_port(named))
 
 
 def _at_path(path: Path) -> socket.socket:
@@ -124,46 +119,9 @@ def share(taken: Iterable[socket.socket]) -> None:
             _sharing(each)
 
 
-def holder(host: str, port: int) -> str | None:
-    """Describe who listens there, in a few words; None if that cannot be seen."""
-    process = _listening_process(port)
-    if _is_steno(host, port):
-        return f"another Steno{f' (process {process[0]})' if process else ''}"
-    return f"{process[1]} (process {process[0]})" if process else None
-
-
-def _is_steno(host: str, port: int) -> bool:
-    try:
-        with closing(HTTPConnection(near(host), port, timeout=ASK_SECONDS)) as connection:
-            connection.request("GET", "/readyz")
-            return (connection.getresponse().getheader("server") or "").startswith("steno")
-    except (OSError, HTTPException):
-        return False
-
-
-def _listening_process(port: int) -> tuple[int, str] | None:
-    """Id and name of the process that listens, as Linux shows them of processes that one may look into."""
-    sockets = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with suppress(OSError):
-            rows = (line.split() for line in Path(table).read_text().splitlines()[1:])
-            sockets |= {f"socket:[{row[9]}]" for row in rows if row[3] == LISTENS and row[1].endswith(f":{port:04X}")}
-    for entry in Path("/proc").glob("[0-9]*/fd/*") if sockets else ():
-        with suppress(OSError):
-            if str(entry.readlink()) in sockets:
-                return int(entry.parts[2]), (entry.parents[1] / "comm").read_text().strip()
-    return None
-
-
 def close(taken: Iterable[socket.socket]) -> None:
     for each in taken:
         each.close()
-
-
-def remove_files(server: ServerSettings) -> None:
-    """Remove the socket file that `take_all` made."""
-    if server.admin is not None and server.admin.startswith(UNIX):
-        Path(server.admin[len(UNIX) :]).unlink(missing_ok=True)
 
 
 def _bound(made: socket.socket, address: tuple[object, ...]) -> socket.socket:
@@ -181,3 +139,27 @@ def _bound(made: socket.socket, address: tuple[object, ...]) -> socket.socket:
 def _sharing(made: socket.socket) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     return made
+
+
+def is_steno(host: str, port: int) -> bool:
+    """True if another Steno answers there."""
+    try:
+        with closing(HTTPConnection(near(host), port, timeout=ASK_SECONDS)) as connection:
+            connection.request("GET", "/readyz")
+            return (connection.getresponse().getheader("server") or "").startswith("steno")
+    except (OSError, HTTPException):
+        return False
+
+
+def cannot_listen(settings: Settings, error: OSError) -> str:
+    """Why the sockets could not be bound, and what to do."""
+    why = (error.strerror or str(error)).rpartition(": ")[2].lower()
+    if settings.server.admin is not None and error.filename == settings.server.admin:
+        return f"Steno cannot listen on {error.filename}: {why}. Choose another address for server.admin."
+    host, port = settings.server.host, settings.server.port
+    at = f"Steno cannot listen on {host}:{port}: {why}"
+    if error.errno != errno.EADDRINUSE:
+        return f"{at}. Choose another address with --host and --port."
+    by = " by another Steno" if is_steno(host, port) else ""
+    other = f"`steno serve --port {port + 1}`, or `make run PORT={port + 1}`"
+    return f"{at}{by}. Stop what listens there, or choose another port: {other}."

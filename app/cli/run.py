@@ -10,40 +10,51 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Annotated, Any
 
 import typer
 from msgspec import Struct
 
 from app import __version__
 from app.cli import ports
-from app.cli.child import Child
-from app.cli.inside import at_window
+from app.cli.command import Config, DatabaseURL, Upstream, Window, at_window, commands, fail
 from app.cli.logs import configure_logging
-from app.cli.server import SWITCH_SECONDS, cannot_listen, with_password
-from app.cli.spent import Spent
+from app.cli.serve import SWITCH_SECONDS, with_password
 from app.cli.tools import ANTHROPIC_VARIABLES, KEY_VARIABLES, OPENAI_VARIABLES, prepared, variables_for
 from app.http.loopback import serve
 from app.http.protocol import protocol_within
+from app.inspector.formats import DOLLARS, counted, gain, money
 from app.main import create_app
 from app.settings import ConfigurationError, Settings, load
 from app.settings.server import tables_folder
 from app.settings.upstreams import ANTHROPIC
+from app.store import StoreError, UsageRecord
 from app.store.engine import read_url
 from app.tokens.rules import rules_for
 from app.tokens.tokenizer import Tokenizer
 
 HOST = "127.0.0.1"
 DRAIN_SECONDS = 5.0
-"""Seconds to wait at the end for a summary that is being made: the command is over, and somebody waits for a shell."""
+"""Seconds to wait at the end for a summary that is being made: the command is over, and its user waits for a shell."""
 SIMULATED_WINDOW = 8_000
 SIMULATED_KEY = "sk-simulated"
+CANNOT_START = 125
+"""Exit status where Steno could not start; this and the next two are as in `env` and `timeout`."""
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+
+cli = commands()
 
 
 class Options(Struct, frozen=True):
@@ -56,7 +67,42 @@ class Options(Struct, frozen=True):
     simulated: bool = False
 
 
-def run(command: Sequence[str], options: Options) -> int:
+@cli.command(context_settings={"allow_interspersed_args": False})
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="What to run, with its arguments.")],
+    upstream: Upstream = None,
+    window: Window = None,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 for a free one.")] = 0,
+    config: Config = None,
+    database_url: DatabaseURL = None,
+    preset: Annotated[str | None, typer.Option(help="How conversations are kept small: a preset.")] = None,
+    simulated: Annotated[bool, typer.Option("--simulated", help="A scripted provider: no key, no network.")] = False,
+) -> None:
+    """Run a command with Steno in front of its provider: steno run -- codex
+
+    The base URLs that OpenAI's and Anthropic's clients read are set for it. Where they were set before, requests go on
+    to there. At the end Steno says what it compacted and saved. The exit status is the command's; 125 if Steno could
+    not start, 126 or 127 if the command could not.
+    """
+    if upstream and simulated:
+        fail("--upstream and --simulated exclude each other.")
+    if config:
+        os.environ["STENO_CONFIG"] = config
+    if shutil.which(command[0]) is None:
+        fail(f"There is no command {command[0]!r}.", NOT_FOUND)
+    try:
+        status = _run(command, Options(upstream, port, window, preset, database_url, simulated))
+    except (ConfigurationError, StoreError) as error:
+        fail(str(error), CANNOT_START)
+    except OSError as error:
+        fail(f"{command[0]} cannot be started: {error.strerror}.", NOT_EXECUTABLE)
+    if status == -signal.SIGINT:  # As the command did: a shell's loop ends, too.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    raise typer.Exit(status if status >= 0 else 128 - status)
+
+
+def _run(command: Sequence[str], options: Options) -> int:
     """Run the command and return its exit status; negative if a signal ended it.
 
     Raises `ConfigurationError` and `StoreError` before anything runs, and `OSError` if it cannot be started.
@@ -74,9 +120,12 @@ def run(command: Sequence[str], options: Options) -> int:
             mcp = settings.storage.messages and _serves_mcp()
             arguments = prepared(command, url, variables, anthropic=is_anthropic(settings), mcp=mcp)
             _introduce(settings, url, password, command, arguments)
-            status = Child().run(arguments, variables)
+            status = _run_in_foreground(arguments, variables)
         _sum_up(spent, log)
     return status
+
+
+# Settings
 
 
 def settings_of(options: Options, upstream: str | None, environment: Mapping[str, str]) -> Settings:
@@ -92,7 +141,7 @@ def settings_of(options: Options, upstream: str | None, environment: Mapping[str
         "storage": {"url": options.database_url} if options.database_url else {},
         "compaction": {"preset": options.preset} if options.preset else {},
     }
-    if options.simulated:  # To be looked at: what was said belongs to it, and is nobody's.
+    if options.simulated:  # For the inspector: the messages are nobody's.
         sections["storage"] = {"url": options.database_url or "memory", "messages": True}
     sections = {name: section for name, section in sections.items() if any(section.values())}
     settings = load(**sections)
@@ -122,6 +171,11 @@ def _providers_in(environment: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
+def is_anthropic(settings: Settings) -> bool:
+    """True if Messages can go to Anthropic alone."""
+    return {at.host for at in settings.all_upstreams.values() if "messages" in at.speaks} == {ANTHROPIC}
+
+
 def _serves_mcp() -> bool:
     """True if MCP's package is installed. It is imported before the command needs it: Codex asks once, and goes on
     without whatever is not there at once."""
@@ -132,10 +186,7 @@ def _serves_mcp() -> bool:
     return True
 
 
-def is_anthropic(settings: Settings) -> bool:
-    """True if Messages can go to Anthropic alone."""
-    hosts = {at.host for at in settings.all_upstreams.values() if "messages" in at.speaks}
-    return hosts == {ANTHROPIC}
+# Steno
 
 
 @contextmanager
@@ -148,7 +199,7 @@ def _simulated(options: Options) -> Iterator[str]:
 
 
 class _LogFile(logging.Handler):
-    """A log, and the number of its warnings and errors, which somebody should look at."""
+    """A log, and the number of its warnings and errors."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(logging.WARNING)
@@ -182,18 +233,14 @@ def _serving(settings: Settings, port: int, spent: Spent, log: _LogFile) -> Iter
     try:
         listener = ports.take(HOST, port)[0]
     except OSError as error:
-        raise ConfigurationError(cannot_listen(settings, error)) from error
+        raise ConfigurationError(ports.cannot_listen(settings, error)) from error
     taken = listener.getsockname()[1]
     settings = settings.model_copy(update={"server": settings.server.model_copy(update={"port": taken, "admin": None})})
     app = create_app(settings)
     app.state.services.ledger.heard.append(spent.add)
+    protocol = protocol_within(settings.limits.receive_seconds, settings.limits.connections)
     try:
-        server = serve(
-            app,
-            listener=listener,
-            http=protocol_within(settings.limits.receive_seconds, settings.limits.connections),
-            own_headers=False,
-        )
+        server = serve(app, listener=listener, http=protocol, own_headers=False)
     except RuntimeError as error:
         why: str | None = app.state.failure
         raise ConfigurationError(why or f"Steno could not start; {log.path} says why.") from error
@@ -201,6 +248,128 @@ def _serving(settings: Settings, port: int, spent: Spent, log: _LogFile) -> Iter
         yield server.url
     finally:
         server.stop(2 * DRAIN_SECONDS)
+
+
+# The command
+
+
+def _run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a command as if the shell had started it: its terminal, its signals. Returns its exit status, negative if a
+    signal ended it. Raises `OSError` if it cannot start."""
+    process: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        if number in (signal.SIGINT, signal.SIGQUIT) and _has_the_terminal():
+            return  # The terminal sent it to the whole foreground group: the command has it already.
+        if process is None:
+            early.append(number)
+        else:
+            process.send_signal(number)
+
+    # Handlers, and not SIG_IGN: the command would inherit that. What nohup had ignored stays ignored.
+    passed_on = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
+    before = {
+        number: signal.signal(number, pass_on) for number in passed_on if signal.getsignal(number) != signal.SIG_IGN
+    }
+    try:
+        process = subprocess.Popen(command, env=environment)  # noqa: S603 - the user's own command
+        for number in early:
+            process.send_signal(number)
+        return process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _has_the_terminal() -> bool:
+    """True if this process is in the foreground of a terminal."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+# What is said of it
+
+
+@dataclass(slots=True)
+class Spent:
+    """Sums over the calls of one run, from the ledger."""
+
+    requests: int = 0
+    """Calls of the command that the provider answered with success."""
+    refused: int = 0
+    """Calls that the provider answered with an error."""
+    compacted: int = 0
+    summaries: int = 0
+    estimated: int = 0
+    """Tokens that came, of the calls whose tokens were counted."""
+    forwarded: int = 0
+    saved: int = 0
+    cost: float = 0.0
+    summary_cost: float = 0.0
+    saved_cost: float = 0.0
+    """Cost that the command's own requests would have had beyond this; negative if they would have cost less."""
+    too_large: int = 0
+    """Requests that came larger than the model's window leaves room for."""
+    too_large_saved_cost: float = 0.0
+    unpriced: int = 0
+    """Calls whose cost is not known."""
+    in_dollars: bool = True
+    """True if no price was the operator's own, whose currency is not known."""
+
+    def add(self, record: UsageRecord) -> None:
+        is_message = record.purpose == "message"
+        if record.status != 200:
+            self.refused += is_message
+            return
+        if is_message:
+            self.requests += 1
+            self.compacted += record.context_status in ("summarized", "trimmed")
+            self.saved += record.saved
+            if record.estimated is not None and record.forwarded is not None:
+                self.estimated += record.estimated
+                self.forwarded += record.forwarded
+        else:
+            self.summaries += 1
+        if record.cost is None:
+            self.unpriced += 1
+            return
+        self.cost += record.cost
+        self.summary_cost += 0.0 if is_message else record.cost
+        self.in_dollars &= record.price_source != "settings"
+        self.saved_cost += record.saved_cost or 0.0
+        if record.is_too_large:
+            self.too_large += 1
+            self.too_large_saved_cost += record.saved_cost or 0.0
+
+    def lines(self) -> Iterator[str]:
+        """Sums in words; each line fits a terminal."""
+        made = counted(self.summaries, "summary", "summaries")
+        yield f"{counted(self.requests, 'request')}, {self.compacted} of them compacted; {made} made"
+        if self.refused:
+            yield f"{counted(self.refused, 'request')} more refused by the provider"
+        if self.estimated:
+            share = self.saved / self.estimated
+            yield f"{self.estimated:,} tokens sent, {self.forwarded:,} forwarded: {self.saved:,} saved ({share:.0%})"
+        if self.cost:
+            unit = " US dollars at list prices" if self.in_dollars else ""
+            summaries = f", {self.summary_cost:.4f} of it for summaries" if self.summaries else ""
+            yield f"cost {self.cost:.4f}{unit}{summaries}"
+            currency = DOLLARS if self.in_dollars else ""
+            yield gain(self.saved_cost, currency)
+            if self.too_large:
+                part = money(self.too_large_saved_cost, currency)
+                yield f"{part} of this comes from {counted(self.too_large, 'request')} that would have been refused"
+            if self.unpriced:
+                yield f"without {counted(self.unpriced, 'call')} whose cost is not known"
 
 
 def _introduce(

@@ -1,38 +1,98 @@
-"""Serving: the port is taken, then one process serves there, or several under uvicorn's supervisor."""
+"""`steno serve`: the port is taken, then one process serves there, or several under uvicorn's supervisor."""
 
 from __future__ import annotations
 
+import asyncio
 import resource
+import signal
+import socket
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_urlsafe
+from types import FrameType
+from typing import Annotated
 
 import structlog
+import typer
+import uvicorn
+from pydantic import SecretStr
+from starlette.types import ASGIApp
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.server import ServerState
 
-from app.cli import ports, server, workers
+from app import __version__
+from app.cli import ports
+from app.cli.command import Config, DatabaseURL, Upstream, commands, fail, settings_of
 from app.cli.logs import configure_logging, is_readable
-from app.settings import Settings
+from app.cli.ports import Taken
+from app.http.protocol import protocol_within
+from app.main import create_app
+from app.proxy.services import Services
+from app.settings import ConfigurationError, Settings
+from app.store import StoreError
 
 log = structlog.get_logger("steno")
 
 SPARE_FILES = 200
 """Open files beside connections: the database, logs, connections that get the answer that there are too many."""
+LET_IN = 0.2
+"""Share of `server.drain_seconds` in which others are still let in at most."""
+QUIET_SECONDS = 0.25
+"""Seconds without new requests, after which a process that is to stop listens no longer."""
+SWITCH_SECONDS = 0.0005
+"""Seconds that a worker thread keeps the interpreter when the event loop wants it, which is after each system call.
+With Python's own 5 ms a request waited twice as long beside a busy thread."""
+
+cli = commands()
 
 
-def serve(settings: Settings) -> str | None:
-    """Serve until stopped. Return the reason why it did not start, or None; a worker prints its own, and this exits."""
+@cli.command()
+def serve(
+    upstream: Upstream = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on (127.0.0.1).")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on (8080).")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that serve there (1).")] = None,
+    config: Config = None,
+    database_url: DatabaseURL = None,
+) -> None:
+    """Start the proxy."""
+    settings = settings_of(
+        config,
+        server={"host": host, "port": port, "workers": workers},
+        upstream={"base_url": upstream},
+        storage={"url": database_url},
+    )
     configure_logging(settings.log.level, settings.log.format)
     try:
         taken = ports.take_all(settings.server)
     except OSError as error:
-        return server.cannot_listen(settings, error)
+        fail(ports.cannot_listen(settings, error))
     settings = settings.model_copy(update={"limits": settings.limits.of_each(settings.server.workers)})
     _allow_files(settings.limits.connections)
     on_terminal = is_readable(settings.log.format) and sys.stdout.isatty()
-    settings, password = server.with_password(settings) if on_terminal else (settings, None)
-    run = workers.run if settings.server.workers > 1 else server.run
+    settings, password = with_password(settings) if on_terminal else (settings, None)
     try:
-        return run(settings, taken, password)
+        problem = _serve(settings, taken, password)
     finally:
-        ports.remove_files(settings.server)
+        if (admin := settings.server.admin) is not None and admin.startswith(ports.UNIX):
+            Path(admin[len(ports.UNIX) :]).unlink(missing_ok=True)
+    if problem is not None:
+        fail(problem)
+
+
+def _serve(settings: Settings, taken: Taken, password: str | None) -> str | None:
+    """Serve until stopped. Return the reason why it did not start, or None; a worker prints its own, and this exits."""
+    if settings.server.workers > 1:
+        from app.cli import workers  # noqa: PLC0415 - it imports this module
+
+        return workers.run(settings, taken, password)
+    try:
+        return Server(settings, taken, password).run_until_stopped()
+    except (ConfigurationError, StoreError) as error:
+        return str(error)
 
 
 def _allow_files(connections: int) -> None:
@@ -50,3 +110,179 @@ def _allow_files(connections: int) -> None:
             wanted=wanted,
             remedy="Raise the limit of open files (ulimit -Hn), or lower limits.connections.",
         )
+
+
+def with_password(settings: Settings) -> tuple[Settings, str | None]:
+    """Settings with a password of the inspector, and the password if it was made here: for output to the operator."""
+    if settings.inspector.password is not None or not settings.inspector.enabled:
+        return settings, None
+    made = token_urlsafe(12)
+    inspector = settings.inspector.model_copy(update={"password": SecretStr(made)})
+    return settings.model_copy(update={"inspector": inspector}), made
+
+
+def _config_of(settings: Settings, app: ASGIApp) -> uvicorn.Config:
+    """How uvicorn serves an application at one of the listeners, each of which has its own bound of connections."""
+    config = uvicorn.Config(
+        app,
+        # httptools: h11 accepts a length beside chunks, which smuggles requests.
+        http=protocol_within(settings.limits.receive_seconds, settings.limits.connections),
+        # FORWARDED_ALLOW_IPS in the environment would let callers say where they are: server.trusted_proxies does.
+        proxy_headers=False,
+        log_config=None,
+        access_log=False,
+        # The provider's own pass; the router adds what an answer of ours lacks.
+        date_header=False,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(settings.server.drain_seconds)),
+        lifespan="on",
+    )
+    config.load()
+    return config
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server with two listeners, which says when it listens and is not ready any more once it is to stop."""
+
+    def __init__(self, settings: Settings, taken: Taken, password: str | None = None, *, reports: bool = True) -> None:
+        """`reports`: it says that it listens, and logs what is wrong with the settings. Raises `ConfigurationError` and
+        `StoreError`."""
+        sys.setswitchinterval(SWITCH_SECONDS)
+        app = create_app(settings, reports=reports)
+        super().__init__(_config_of(settings, app))
+        self._settings = settings
+        self._taken = taken
+        self._password = password
+        self._reports = reports
+        self._app = app
+        self._services: Services = app.state.services
+        self._operators_config = _config_of(settings, app.operators_entry)
+        self._operators_state = ServerState()
+        """Connections of the operator's listener, which those of callers cannot crowd out."""
+        self._operators_state.tasks = self.server_state.tasks
+        self._failure: str | None = None
+
+    def run_until_stopped(self) -> str | None:
+        """Serve until stopped. Return the reason why it did not start, or None."""
+        # Once it has drained, uvicorn raises the signal again: a stop that was asked for would end as a failure.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+        with suppress(SystemExit):  # uvicorn's own, when the start failed.
+            self.run(self._taken.callers)
+        if self.started:
+            return None
+        failure: str | None = self._app.state.failure
+        return failure or self._failure or "The start failed; the log says why."
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._services.tasks.stop()
+        super().handle_exit(sig, frame)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+            self.servers += [await self._listen_for_operators(each) for each in self._taken.operator]
+        except OSError as error:  # Another program has listened since the port was taken.
+            self._failure = ports.cannot_listen(self._settings, error)
+            await self.lifespan.shutdown()
+            sys.exit(STARTUP_FAILURE)
+        if self._reports:
+            self._announce()
+
+    async def _listen_for_operators(self, listener: socket.socket) -> asyncio.base_events.Server:
+        loop, config = asyncio.get_running_loop(), self._operators_config
+
+        def protocol() -> asyncio.Protocol:
+            made: asyncio.Protocol = config.http_protocol_class(  # type: ignore[call-arg] # as uvicorn calls it
+                config=config, server_state=self._operators_state, app_state=self.lifespan.state
+            )
+            return made
+
+        # Not `create_unix_server`, which removes the file with the first worker that ends.
+        return await loop.create_server(protocol, sock=listener, backlog=config.backlog)
+
+    def _announce(self) -> None:
+        """Report what is in use and where: in one line of the log, or on a terminal in a few."""
+        settings, services = self._settings, self._services
+        loop, http = (
+            type(asyncio.get_running_loop()).__module__.partition(".")[0],
+            self.config.http_protocol_class.__name__,
+        )
+        host, port = self._taken.callers[0].getsockname()[:2]
+        workers, named = settings.server.workers, settings.server.admin
+        admin = None if named is None else ports.admin_url(named, self._taken.operator)
+        if is_readable(settings.log.format):
+            runs_on = f"{workers} {'worker' if workers == 1 else 'workers'}, {loop}, {http}"
+            missing = tuple(services.estimator.heuristics)
+            url = ports.url_of(ports.near(host), port)
+            sys.stdout.write(banner(settings, url, services.store.place, runs_on, missing, self._password, admin))
+            sys.stdout.flush()
+            return
+        log.info(
+            "serving",
+            version=__version__,
+            url=f"{ports.url_of(host, port)}/v1",
+            admin=named if named is None or named.startswith(ports.UNIX) else admin,
+            upstream=settings.upstream.base_url,
+            database=services.store.place,
+            workers=workers,
+            loop=loop,
+            http=http,
+        )
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for connection in list(self._operators_state.connections):
+            connection.shutdown()
+        await self._let_in()
+        await super().shutdown(sockets)
+
+    async def _let_in(self) -> None:
+        """Answer what still comes, until nothing does: a balancer needs seconds to see that this process stops, and
+        what it sent to one that closes cannot be repeated."""
+        state, began = self.server_state, time.monotonic()
+        while time.monotonic() < began + self._settings.server.drain_seconds * LET_IN:
+            seen = state.total_requests, set(state.connections)
+            await asyncio.sleep(QUIET_SECONDS)
+            if seen == (state.total_requests, set(state.connections)):
+                break
+        left = self._settings.server.drain_seconds - (time.monotonic() - began)
+        self.config.timeout_graceful_shutdown = max(1, round(left))
+
+
+_NAMES = {"chat_completions": "Chat Completions", "messages": "Messages", "responses": "Responses"}
+WIDTH = 18
+
+
+def banner(
+    settings: Settings,
+    url: str,
+    database: str,
+    server: str,
+    missing_tables: tuple[str, ...] = (),
+    password: str | None = None,
+    admin: str | None = None,
+) -> str:
+    """`url` is scheme, host and port, and `admin` that of the operator's listener, if there is one; `server` says what
+    Steno runs on; `password` opens the inspector, if it was made for this run."""
+    estimated = f"no table for {', '.join(missing_tables)}: tokens are estimated by bytes"
+    rows = [
+        ("Chat Completions", f"OPENAI_BASE_URL={url}/v1"),
+        ("Messages", f"ANTHROPIC_BASE_URL={url}"),  # Its SDKs add /v1 themselves.
+        ("Responses", f"OPENAI_BASE_URL={url}/v1"),
+        *([("Inspector", f"{admin or url}/ui")] if settings.inspector.enabled else []),
+        *([("Password", f"{password} (shows all tenants, until Steno stops)")] if password else []),
+        ("Metrics", f"{admin or url}/metrics"),
+        ("", ""),
+        *_upstreams(settings),
+        ("Database", database),
+        ("Tokenizer", estimated if missing_tables else "tiktoken's tables"),
+        ("Server", server),
+    ]
+    lines = (f"  {name:<{WIDTH}}{value}".rstrip() for name, value in rows)
+    return "\n".join(("", f"Steno {__version__}", "", *lines, "", "Stop it with Ctrl-C.", "", ""))
+
+
+def _upstreams(settings: Settings) -> Iterator[tuple[str, str]]:
+    for number, (name, upstream) in enumerate(settings.all_upstreams.items()):
+        spoken = ", ".join(shown for each, shown in _NAMES.items() if each in upstream.speaks)
+        yield "" if number else "Upstreams", f"{name}: {upstream.base_url} ({spoken})"

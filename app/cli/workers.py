@@ -26,7 +26,7 @@ from uvicorn.supervisors.multiprocess import Process
 from app.cli import ports
 from app.cli.logs import configure_logging
 from app.cli.ports import Taken
-from app.cli.server import Server, cannot_listen
+from app.cli.serve import Server
 from app.settings import ConfigurationError, Settings
 from app.store import StoreError
 from app.telemetry.metrics import FOLDER
@@ -43,9 +43,7 @@ def run(settings: Settings, taken: Taken, password: str | None) -> str | None:
     try:
         folder = TemporaryDirectory(prefix="steno-metrics-")
     except OSError as error:
-        return (
-            f"Several workers need a folder for their metrics: {error.strerror}. Set TMPDIR to one that can be written."
-        )
+        return f"Several workers need a folder for their metrics: {error.strerror}. Set TMPDIR to a writable one."
     with folder as path:
         os.environ[FOLDER] = path
         supervisor.run()
@@ -79,7 +77,7 @@ class Worker(Process):
         try:
             taken = Taken(*map(ports.beside, self._taken)) if ports.SPREADS else self._taken
         except OSError as error:
-            return cannot_listen(self._settings, error)
+            return ports.cannot_listen(self._settings, error)
         try:
             self._server = server = Server(self._settings, taken, self._password, reports=self._reports)
         except (ConfigurationError, StoreError) as error:

@@ -192,9 +192,9 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        sources = [init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=_aliases())]
+        sources = [init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=aliases())]
         if path := os.environ.get("STENO_CONFIG"):
-            sources.append(InitSettingsSource(settings_cls, init_kwargs=_read_file(Path(path))))
+            sources.append(InitSettingsSource(settings_cls, init_kwargs=read_file(Path(path))))
         return (*sources, _PresetSource(settings_cls))
 
 
@@ -254,7 +254,7 @@ def _check_names() -> None:
         raise ConfigurationError(f"There is no settings file {path} (--config or STENO_CONFIG).")
 
 
-def _aliases() -> dict[str, Any]:
+def aliases() -> dict[str, Any]:
     """Settings from variables with names of their own: DATABASE_URL, STENO_SECRET_FILE, STENO_ALLOW_UNAUTHENTICATED."""
     found: dict[str, Any] = {}
     if url := os.environ.get("DATABASE_URL"):
@@ -284,7 +284,7 @@ class _FileLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _read_file(path: Path) -> dict[str, Any]:
+def read_file(path: Path) -> dict[str, Any]:
     """Read a YAML file's sections. Raises `ConfigurationError`."""
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), _FileLoader)  # noqa: S506 - a safe loader

@@ -1,4 +1,4 @@
-"""Commands of the lab, to which `steno` passes on their arguments: `steno demo`, and `steno replay`.
+"""The command of the replay: `python -m lab.replay FILE...`
 
 A replay takes recordings, prints tables of what happened, and exits with 1 if anything went missing. `--recall` plays
 the same recordings, and measures the payloads.
@@ -14,12 +14,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.main import get_command
 
-from app.cli.main import LEAST_WINDOW, Upstream, fail, failing_on, keep_quiet
-from app.cli.terminal import print_json
+from app.cli.command import LEAST_WINDOW, Upstream, fail, failing_on, keep_quiet, print_json
 from app.settings import ConfigurationError
-from lab.commands.demo import hold_conversation
 from lab.formats.known import FORMATS
 from lab.replay.player import Played, Player
 from lab.replay.recordings import (
@@ -46,11 +43,6 @@ Presets = Annotated[str | None, typer.Option(help="Replay with these presets: `a
 MODEL_IS_NEEDED = "--upstream needs --model, such as gpt-4o-mini."
 
 
-def run(context: typer.Context) -> None:
-    """Run the command that `steno` was called with, and exit with its status."""
-    get_command(cli)([str(context.info_name), *context.args], prog_name=context.find_root().info_name)
-
-
 def refuse(*problems: tuple[object, str]) -> None:
     """Exit with the message of the first problem that exists."""
     for is_there, message in problems:
@@ -67,14 +59,6 @@ def _numbers(option: str, written: str, read: Callable[[str], Any], fits: Callab
     if not numbers or not all(map(fits, numbers)):
         fail(f"{option} is {what}, or several with commas, and not {written!r}.")
     return numbers
-
-
-@cli.command()
-def demo() -> None:
-    """Hold a long conversation with and without Steno, against a simulated provider: no key, no network."""
-    keep_quiet()
-    with failing_on(ConfigurationError):
-        sys.exit(hold_conversation())
 
 
 @cli.command()

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 
-from app.cli.terminal import say
+from app.cli.command import say
 from app.http.loopback import serve
 from app.main import create_app
 from app.settings import load

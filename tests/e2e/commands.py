@@ -48,11 +48,11 @@ def at_home(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
 def run(
     arguments: list[str], folder: Path, checkout: Path = ROOT, /, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """A command to its end."""
+    """A command to its end; `replay` is the lab's."""
     with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
-        process = _start(
-            "app.cli.main", arguments, folder, environment(at_home(folder, variables), checkout), stdout, stderr
-        )
+        module, given = ("lab.replay", arguments[1:]) if arguments[0] == "replay" else ("app.cli.main", arguments)
+        env = environment(at_home(folder, variables), checkout)
+        process = _start(module, given, folder, env, stdout, stderr)
         try:
             status = process.wait(START_SECONDS)
         finally:

@@ -49,7 +49,7 @@ def test_with_stored_messages_it_holds_summaries_words_the_last_failure_and_the_
     assert "\n\n\tThen print it again.\n\t\n\t## Rules\n\t\n\t\tShip on Sundays.\n\n" in latest
     assert f"### {summary['last_index'] + 2} " in latest
     started.stop()
-    printed = commands.run(["handoff", "order", "--database-url", url], tmp_path)
+    printed = commands.run(["conversations", "handoff", "order", "--database-url", url], tmp_path)
     assert (printed.stdout, printed.stderr) == (text, "")
-    missing = commands.run(["handoff", "other", "--database-url", url], tmp_path)
+    missing = commands.run(["conversations", "handoff", "other", "--database-url", url], tmp_path)
     assert (missing.returncode, missing.stderr) == (1, "steno: There is no conversation 'other'.\n")

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from app import __version__
-from app.cli.main import cli
+from app.cli.main import COMMANDS
 from app.conversation.reasons import Code
 from app.errors import StenoError
 from app.http.credentials import CREDENTIALS, QUERY_KEYS
@@ -206,8 +206,7 @@ def started(page: str, program: str) -> set[str]:
 
 
 def test_commands_and_files_that_pages_name_exist() -> None:
-    commands = {command.name or command.callback.__name__ for command in cli.registered_commands if command.callback}
-    commands |= {str(group.name) for group in cli.registered_groups}
+    commands = {*COMMANDS}
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert offences(lambda _, text: started(text, "steno") - commands) == []
     assert offences(lambda _, text: started(text, "make") - targets) == []

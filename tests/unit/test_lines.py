@@ -8,7 +8,7 @@ import pytest
 
 from app import __version__
 from app.cli.logs import Line
-from app.cli.server import banner
+from app.cli.serve import banner
 from app.conversation.reasons import _REMEDIES, Code, because, hint_for
 from app.proxy.exchange import _AWAY, _FAULT, _STATUSES
 from app.settings import Settings, every_setting, load
@@ -35,11 +35,21 @@ def rendered(colors: bool = False, **fields: object) -> str:
     return Line(colors=colors)(None, "info", {"event": "something", "level": "info", "timestamp": "14:03:07", **fields})
 
 
-def test_a_decision_is_one_line_with_the_tokens_first_and_the_ids_last() -> None:
+def test_a_decision_has_the_tokens_first_and_the_ids_last() -> None:
     assert Line(colors=False)(None, "info", dict(DECIDED)) == (
         "14:03:07 info    payload changed              tokens=6,447->1,288 of 8,000 model=gpt-4o"
-        " actions=summarized,recalled messages=pruned:3 seconds=1.559 conversation_id=order-4711 request_id=req_1"
+        " actions=summarized,recalled\n"
+        "                 messages=pruned:3 seconds=1.559 conversation_id=order-4711 request_id=req_1"
     )
+
+
+def test_lines_fit_120_columns() -> None:
+    ids = {"conversation_id": f"conv_{'f' * 24}", "request_id": f"req_{'f' * 24}"}
+    reason = "summariser_status: 500, summariser_upstream_unreachable, put_off_for_cost"
+    remedy = "Choose a faster summary.model, or raise it."
+    line = Line(colors=False)(None, "info", {**DECIDED, **ids, "reason": reason, "remedy": remedy})
+    assert 2 <= len(line.splitlines()) <= 5
+    assert max(map(len, line.splitlines())) <= 120
 
 
 def test_what_has_no_value_is_left_out_and_zero_is_a_value() -> None:
@@ -66,7 +76,7 @@ def test_the_places_of_an_error_follow_its_line() -> None:
 
 def test_the_banner_has_an_address_to_paste_for_each_format_and_every_upstream() -> None:
     settings = load(upstreams={"local": {"base_url": "http://127.0.0.1:11434/v1"}})
-    text = banner(settings, "http://127.0.0.1:8080", "sqlite:///steno.db", "2 workers, uvloop, HttpToolsProtocol", [])
+    text = banner(settings, "http://127.0.0.1:8080", "sqlite:///steno.db", "2 workers, uvloop, HttpToolsProtocol")
     for shown in (
         f"Steno {__version__}",
         "OPENAI_BASE_URL=http://127.0.0.1:8080/v1",
@@ -78,7 +88,7 @@ def test_the_banner_has_an_address_to_paste_for_each_format_and_every_upstream()
         "tiktoken",
     ):
         assert shown in text
-    assert banner(settings, "", "", "", ["o200k_base"]).count("no table for o200k_base") == 1
+    assert banner(settings, "", "", "", ("o200k_base",)).count("no table for o200k_base") == 1
     assert "http://127.0.0.1:8080/ui\n" in text
     assert "Password" not in text
     made = banner(settings, "", "", "", password="sesame", admin="http://127.0.0.1:9090")

@@ -15,7 +15,7 @@ NOTHING: Any = None
 
 @pytest.mark.parametrize("is_ready", [True, False])
 def test_an_answer_to_an_earlier_question_does_not_count(is_ready: bool) -> None:
-    worker = Worker(uvicorn.Config("app.main:app"), NOTHING, NOTHING, None, reports=False)
+    worker = Worker(uvicorn.Config("app.main:app", log_config=None), NOTHING, NOTHING, None, reports=False)
     worker.child_conn.send(not is_ready)  # As it answers, once it has started, what was asked before.
 
     def answer() -> None:

@@ -39,7 +39,6 @@ PRICES: Priced = {"prices": [{"match": "*", "prompt": 1.0, "completion": COMPLET
 STENO: Mapping[str, Mapping[str, Any]] = {
     "": {},
     "+prices": PRICES,
-    "+prefix": {**PRICES, "summary": {"style": "prefix"}},
     "+uncapped": {"compaction": {"trigger": {"tokens": 0}}},
 }
 """Additions to a preset's name, with the settings that they stand for."""

@@ -1,0 +1,95 @@
+"""What commands share: options, the settings in effect, output, and the way in which they fail.
+
+Output is coloured on a terminal, unless NO_COLOR says otherwise; for other programs it has a line for each entry.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, NoReturn, TextIO
+
+import msgspec
+import structlog
+import typer
+
+from app.settings import ConfigurationError, ModelSettings, Settings, load
+
+LEAST_WINDOW = 1_000
+
+Upstream = Annotated[str | None, typer.Option(help="The provider's base URL, such as https://api.openai.com/v1.")]
+Config = Annotated[str | None, typer.Option(help="YAML file with settings.")]
+DatabaseURL = Annotated[str | None, typer.Option(help="PostgreSQL or SQLite URL, or `memory`.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+Window = Annotated[int | None, typer.Option(min=LEAST_WINDOW, help="Context window of every model, in tokens.")]
+
+
+def commands(**options: Any) -> typer.Typer:
+    """A command, or a group of several, to be called by `main`."""
+    return typer.Typer(add_completion=False, rich_markup_mode="markdown", **options)
+
+
+def settings_of(config: str | None, **flags: Any) -> Settings:
+    """Silence the log, and return the settings in effect, flags first; exit if they are not valid."""
+    keep_quiet()
+    if config:
+        os.environ["STENO_CONFIG"] = config
+    sections = {name: {k: v for k, v in section.items() if v is not None} for name, section in flags.items()}
+    with failing_on(ConfigurationError):
+        return load(**{name: section for name, section in sections.items() if section})
+
+
+def at_window(settings: Settings, window: int) -> Settings:
+    """Return the settings with this context window (tokens) for every model; other limits stay as they are set."""
+    limits = {"context_window": window, "max_input_tokens": None}
+    models = (model.model_copy(update=limits) for model in settings.models)
+    return settings.model_copy(update={"models": (*models, ModelSettings(match="*", context_window=window))})
+
+
+def keep_quiet() -> None:
+    """Silence all logging: commands print what happened themselves."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    logging.getLogger().addHandler(logging.NullHandler())
+
+
+def fail(message: str, status: int = 1) -> NoReturn:
+    """Print one line for the user and exit with this status."""
+    typer.echo(f"steno: {message}", err=True)
+    raise typer.Exit(status)
+
+
+@contextmanager
+def failing_on(*errors: type[Exception]) -> Iterator[None]:
+    """Exit with the message of such an error."""
+    try:
+        yield
+    except errors as error:
+        fail(str(error))
+
+
+def say(text: str, *, file: TextIO | None = None, nl: bool = True, **style: Any) -> None:
+    """Print a line in this style, to standard output if no file is given."""
+    at = file or sys.stdout
+    typer.echo(typer.style(text, **style) if style and may_be_coloured(at) else text, file=at, nl=nl, color=True)
+
+
+def say_row(cells: Iterable[object]) -> None:
+    """Print an entry for other programs: a line, with tabs between the cells."""
+    typer.echo("\t".join(" ".join(str(cell).split()) for cell in cells))
+
+
+def print_json(value: Any) -> None:
+    typer.echo(msgspec.json.format(msgspec.json.encode(value)))
+
+
+def on_terminal() -> bool:
+    """True if a person reads standard output, and not a program."""
+    return sys.stdout.isatty()
+
+
+def may_be_coloured(file: TextIO) -> bool:
+    """True if https://no-color.org and the terminal allow colours."""
+    return file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
