@@ -249,7 +249,7 @@ class Server(uvicorn.Server):
         self.config.timeout_graceful_shutdown = max(1, round(left))
 
 
-_NAMES = {"chat_completions": "Chat Completions", "messages": "Messages", "responses": "Responses"}
+_NAMES = {"chat_completions": "Chat Completions", "messages": "Messages", "responses": "Responses", "gemini": "Gemini"}
 WIDTH = 18
 
 

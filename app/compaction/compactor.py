@@ -60,7 +60,7 @@ from app.conversation.reasons import Code, Reason, Reasons, because
 from app.runtime.caches import Erased
 from app.runtime.tasks import SingleFlight, Work
 from app.store import StoreUnavailable
-from app.tokens.cost_gate import COMMON_PRICE, rates_of
+from app.tokens.usage import COMMON_PRICE, rates_of
 
 T = TypeVar("T")
 

@@ -17,9 +17,8 @@ from app.compaction.select import Path, PlanningState, build_view, pinned_tokens
 from app.compaction.user_words import SHARE, WIDE_SHARE, chunk_room, held_tokens
 from app.compaction.view import Conversation
 from app.conversation.messages import Kind, Transcript
-from app.tokens.cost_gate import Change, Rates, is_worth
 from app.tokens.estimate import is_answer
-from app.tokens.usage import Price
+from app.tokens.usage import Change, Price, Rates, is_worth
 
 QUOTE_TOKENS = 6
 """Tokens that quoting a message in a transcript costs beyond what the message costs in a prompt: its heading."""

@@ -11,7 +11,7 @@ from app.compaction.mask import MaskPolicy, exceeds
 from app.compaction.recall import RecallPolicy
 from app.compaction.trim import FADE_AT, SessionPruning, is_quiet
 from app.compaction.view import Conversation
-from app.tokens.cost_gate import CostGate
+from app.tokens.usage import CostGate
 
 Strategy = Literal["additive", "full", "checkpoint", "rolling", "window", "none"]
 """How summaries are made: a chunk for each range; one over everything, from the originals; one since the last, and the

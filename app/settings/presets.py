@@ -97,11 +97,7 @@ _AS_ITS_MODEL = {"background": {"enabled": False}, "recall": {"max_ratio": 0.0}}
 and brings nothing back."""
 _UNGATED = {"cost_gate": None, "user_words": False}
 _NO_FLOOR = {"floor_tokens": 0}
-_SESSION_PRUNING = {
-    **_AS_ITS_MODEL,
-    "trigger": _AT_THE_LIMIT,
-    "mask": _NO_MASKS,
-}
+_SESSION_PRUNING = {**_AS_ITS_MODEL, "trigger": _AT_THE_LIMIT, "mask": _NO_MASKS}
 _NOTHING_MECHANICAL = {**_UNGATED, "strategy": "none", "fit": False, "emergency": False, "prune": False}
 _OPENCLAW_WINDOW = 200_000
 _LIBRECHAT_RESERVE = 0.05
@@ -116,12 +112,7 @@ PRESETS: Mapping[PresetName, Preset] = {
     "lightspeed": Preset(
         choose_for="moving from lightspeed-stack without a change in behaviour; conversations with few tool results",
         not_for="agents with large tool results: without masks every refill costs a summary",
-        compaction={
-            **_AS_ITS_MODEL,
-            "trigger": {"tokens": 0},
-            "tail": {"turns": 4},
-            "mask": _NO_MASKS,
-        },
+        compaction={**_AS_ITS_MODEL, "trigger": {"tokens": 0}, "tail": {"turns": 4}, "mask": _NO_MASKS},
         style="transcript",
         policy={**_UNGATED, "folds_in": False},
         # The tail: 0.30 of the window, which is more than the limit.
@@ -132,11 +123,7 @@ PRESETS: Mapping[PresetName, Preset] = {
         choose_for="agents that work on one goal at a time, before a provider with a prompt cache",
         not_for="long chats that refer back to old turns: little but one summary is left; models that write poor"
         " summaries",
-        compaction={
-            **_AS_ITS_MODEL,
-            "trigger": _AT_THE_LIMIT,
-            "tail": {"turns": 0},
-        },
+        compaction={**_AS_ITS_MODEL, "trigger": _AT_THE_LIMIT, "tail": {"turns": 0}},
         summary={"prompt": LIBRECHAT_PROMPT},
         style="prefix",
         update_prompt=LIBRECHAT_UPDATE_PROMPT,
@@ -147,10 +134,7 @@ PRESETS: Mapping[PresetName, Preset] = {
     "librechat-fading": Preset(
         choose_for="tool results that are long and soon useless; places where no summariser may see the conversation",
         not_for="dialogues: the oldest messages are left out for good",
-        compaction={
-            **_AS_ITS_MODEL,
-            "trigger": _AT_THE_LIMIT,
-        },
+        compaction={**_AS_ITS_MODEL, "trigger": _AT_THE_LIMIT},
         policy={**_UNGATED, "strategy": "none", "fade": True, "fit": False, "stub": False},
         mask=_LIBRECHAT_MASK,
         shares={**_NO_FLOOR, "target": 0.80, "reserve": _LIBRECHAT_RESERVE},
@@ -158,12 +142,7 @@ PRESETS: Mapping[PresetName, Preset] = {
     "librechat-checkpoint": Preset(
         choose_for="the smallest prompts, for long chats with short questions",
         not_for="expensive summarisers: it makes several times as many summaries",
-        compaction={
-            **_AS_ITS_MODEL,
-            "trigger": _AT_THE_LIMIT,
-            "tail": {"turns": 0},
-            "mask": _NO_MASKS,
-        },
+        compaction={**_AS_ITS_MODEL, "trigger": _AT_THE_LIMIT, "tail": {"turns": 0}, "mask": _NO_MASKS},
         summary={"max_tokens": 1_024},
         style="transcript",
         policy={**_UNGATED, "strategy": "checkpoint"},
@@ -186,12 +165,7 @@ PRESETS: Mapping[PresetName, Preset] = {
     "sliding-window": Preset(
         choose_for="small talk, where old turns do not matter",
         not_for="anything with a task or a fact to remember; providers with a prompt cache",
-        compaction={
-            **_AS_ITS_MODEL,
-            "trigger": _AT_THE_LIMIT,
-            "tail": {"turns": 20},
-            "mask": _NO_MASKS,
-        },
+        compaction={**_AS_ITS_MODEL, "trigger": _AT_THE_LIMIT, "tail": {"turns": 20}, "mask": _NO_MASKS},
         policy={**_UNGATED, "strategy": "window", "stub": False},
         shares={**_NO_FLOOR, "tail_turns": 3},
     ),

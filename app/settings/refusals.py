@@ -18,68 +18,66 @@ class ConfigurationError(Exception):
     """Settings that Steno cannot use: which, and what would be allowed."""
 
 
-_GATEWAY = "Steno no longer counts what a tenant uses: set such a limit at the gateway or at the provider."
+_PRESET_DECIDES = "The preset decides it: choose another in compaction.preset."
 _NO_FUNCTIONS = "Steno adds no functions: connect an agent that wants to search to the MCP server at /mcp."
+_LEARNT = "Steno learns it from the provider's first refusal."
 _NATIVE = "Requests that ask their provider to compact pass: Steno no longer answers in its place."
+
+
+def _each(keys: str, advice: str) -> dict[str, str]:
+    """The same advice for several keys, written as `section: name name`."""
+    section, _, names = keys.partition(": ")
+    return {f"{section}.{name}": advice for name in names.split()}
+
 
 REMOVED: Mapping[str, str] = {
     "clients.keys": "Steno gives out no keys: let a proxy name the caller in clients.header.",
     "clients.jwt": "Let a proxy verify tokens and name the caller in clients.header.",
     "clients.oauth": "A refreshed token is a new tenant: name the caller in clients.header, or set clients.tenant.",
-    "limits.requests_per_minute": _GATEWAY,
-    "limits.tokens_per_day": _GATEWAY,
-    "limits.money_per_day": _GATEWAY,
-    "limits.forced_compactions_per_minute": _GATEWAY,
-    "limits.summary_tokens_per_hour": _GATEWAY,
-    "compaction.ask": _NO_FUNCTIONS,
-    "compaction.ask_functions": _NO_FUNCTIONS,
-    "compaction.pinned_text": "Pin the message that holds the rules, or put them into the system message.",
-    "compaction.prune.enabled": "The preset decides it: choose another in compaction.preset.",
-    "summary.style": "The preset decides it: choose another in compaction.preset.",
-    "upstream.alternating_roles": "Steno learns it from the provider's first refusal.",
-    "upstreams.*.alternating_roles": "Steno learns it from the provider's first refusal.",
-    "calibration": "Estimates are always calibrated.",
-    "tokenizer": "Name the folder of the tables in the variable TIKTOKEN_CACHE_DIR.",
-    "limits.compactions_per_tenant": "It is 16.",
-    "limits.receive_seconds": "It is 60.",
-    "telemetry": "Set the variable OTEL_TRACES_EXPORTER to otlp.",
-    "storage.encryption": "Run `steno migrate --decrypt NAME` once with each of its names, without the setting.",
-    "storage.read_url": "Every read goes to storage.url: take the key away.",
-    "upstream.native_compaction": _NATIVE,
-    "upstreams.*.native_compaction": _NATIVE,
-    **{
-        f"compaction.trigger.{name}": "The trigger is a share of the limit (token_ratio) and a cap (tokens)."
-        for name in ("since_checkpoint_ratio", "of", "remaining_tokens", "overflow", "turns", "messages", "any")
-    },
+    **_each(
+        "limits: requests_per_minute tokens_per_day money_per_day forced_compactions_per_minute"
+        " summary_tokens_per_hour",
+        "Steno no longer counts what a tenant uses: set such a limit at the gateway or at the provider.",
+    ),
+    **_each("compaction: ask ask_functions", _NO_FUNCTIONS),
+    **_each("upstream: native_compaction", _NATIVE),
+    **_each("upstreams.*: native_compaction", _NATIVE),
+    **_each("upstream: alternating_roles", _LEARNT),
+    **_each("upstreams.*: alternating_roles", _LEARNT),
+    **_each(
+        "compaction.trigger: since_checkpoint_ratio of remaining_tokens overflow turns messages any",
+        "The trigger is a share of the limit (token_ratio) and a cap (tokens).",
+    ),
+    **_each(
+        "compaction: strategy floor_tokens target_ratio tail.fill_ratio tail.max_ratio session_pruning cost_gate"
+        " prune.enabled",
+        _PRESET_DECIDES,
+    ),
+    "summary.style": _PRESET_DECIDES,
     "compaction.trigger.body_bytes": "Pictures and files give way at 0.8 of what the provider takes.",
     "upstreams.*.trigger": "Set compaction.trigger.",
     "models.*.trigger": "Set compaction.trigger, or the preset of the entry.",
-    **dict.fromkeys(
-        (
-            "compaction.strategy",
-            "compaction.floor_tokens",
-            "compaction.target_ratio",
-            "compaction.tail.fill_ratio",
-            "compaction.tail.max_ratio",
-            "compaction.session_pruning",
-            "compaction.cost_gate",
-        ),
-        "The preset decides it: choose another in compaction.preset.",
-    ),
     "compaction.enabled": "Set compaction.preset to off, or take the key away.",
     "compaction.window.turns": "Set compaction.tail.turns.",
     "compaction.window.tokens": "Set compaction.tail.turns, or compaction.trigger.tokens.",
     "compaction.mask.allow": "Name the tools whose results stay in compaction.mask.deny.",
     "compaction.client_instructions": "Put such instructions into the system message.",
     "compaction.recall.max_tokens": "Set compaction.recall.max_ratio.",
+    "compaction.pinned_text": "Pin the message that holds the rules, or put them into the system message.",
     "summary.prompts": "Set summary.prompt: one for all models and tenants.",
     "summary.rules": "What the user said is kept, without patterns.",
-    "identity.body_names": "Send the name in x-context-conversation-id.",
-    "identity.session_headers": "Send the name in x-context-conversation-id.",
-    "models.*.max_output_tokens": "The provider or the bundled table says it.",
     "summary.values": "Exact values are always kept.",
+    **_each("identity: body_names session_headers", "Send the name in x-context-conversation-id."),
+    "models.*.max_output_tokens": "The provider or the bundled table says it.",
     "upstreams.*.preset": "Set the preset of an entry in models.",
+    "calibration": "Estimates are always calibrated.",
+    "tokenizer": "Name the folder of the tables in the variable TIKTOKEN_CACHE_DIR.",
+    "telemetry": "Set the variable OTEL_TRACES_EXPORTER to otlp.",
     "limits.in_flight_bytes": "It is four times limits.body_bytes.",
+    "limits.compactions_per_tenant": "It is 16.",
+    "limits.receive_seconds": "It is 60.",
+    "storage.encryption": "Run `steno migrate --decrypt NAME` once with each of its names, without the setting.",
+    "storage.read_url": "Every read goes to storage.url: take the key away.",
     "storage.secrets": "Secrets are removed from all that is stored: take the key away.",
     "storage.statement_cache": "Behind PgBouncer put ?prepared_statement_cache_size=0 into the database URL.",
 }

@@ -143,7 +143,7 @@ class LimitSettings(Section):
     @property
     def in_flight_bytes(self) -> int:
         """Largest sum of the chat request bodies being served; beyond it requests get 503 with `retry-after`."""
-        return IN_FLIGHT_BODIES * self.largest_body
+        return 4 * self.largest_body
 
     def of_each(self, workers: int) -> Self:
         """Limits of each of so many processes: together they keep to what is set, as memory is the machine's."""
@@ -175,10 +175,6 @@ class LogSettings(Section):
     """Least severe level that is logged: debug, info, warning or error."""
     format: Literal["auto", "json", "text"] = "auto"
     """Shape of log lines on standard output; `auto` is text on a terminal and JSON anywhere else."""
-
-
-IN_FLIGHT_BODIES = 4
-"""Largest bodies that may be served at once."""
 
 
 _NO_NAMES = CREDENTIALS | {b"host", b"cookie", b"forwarded", b"x-forwarded-for", b"content-type", b"content-length"}
@@ -245,9 +241,6 @@ class EventSettings(Section):
     """Add `context_status` and `context` to answers; the headers are always there."""
 
 
-FILE = "steno.db"
-
-
 def home() -> Path:
     """Steno's own folder: `STENO_HOME`, else one in the user's data folder (XDG)."""
     if named := os.environ.get("STENO_HOME"):
@@ -259,14 +252,6 @@ def home() -> Path:
         except RuntimeError:  # A user without a home; nothing can be written there, and the check says so.
             data = Path("/.local/share")
     return data / "steno"
-
-
-def sqlite_url(path: Path) -> str:
-    return f"sqlite:///{quote(str(path))}"
-
-
-def default_database() -> Path:
-    return home() / FILE
 
 
 def tables_folder() -> Path:
@@ -309,4 +294,4 @@ class StorageSettings(Section):
     @property
     def address(self) -> str:
         """The URL of the database in use; it may hold a password."""
-        return self.url.get_secret_value() if self.url else sqlite_url(default_database())
+        return self.url.get_secret_value() if self.url else f"sqlite:///{quote(str(home() / 'steno.db'))}"

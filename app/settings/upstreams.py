@@ -152,11 +152,6 @@ class UpstreamSettings(Section):
         return urlsplit(self.base_url).hostname or ""
 
     @property
-    def is_vendors(self) -> bool:
-        """Whether the upstream is the one of the vendor who made its API."""
-        return self.host in (*SPOKEN_AT, GOOGLE)
-
-    @property
     def speaks(self) -> frozenset[FormatName]:
         """Formats in which the upstream may be asked."""
         spoken = SPOKEN_AT.get(self.host, FORMAT_NAMES)
@@ -167,7 +162,7 @@ class UpstreamSettings(Section):
     @property
     def is_meant_for(self) -> frozenset[FormatName]:
         """Formats for which the upstream serves all models, also those that no setting names."""
-        return self.speaks if self.formats or self.is_vendors else frozenset()
+        return self.speaks if self.formats or self.host in (*SPOKEN_AT, GOOGLE) else frozenset()
 
     @model_validator(mode="after")
     def _has_its_key(self) -> Self:
@@ -206,7 +201,7 @@ class NamedUpstreamSettings(UpstreamSettings):
 
 
 VENDORS_OWN: Mapping[str, NamedUpstreamSettings] = {
-    "anthropic": NamedUpstreamSettings(base_url=f"https://{ANTHROPIC}/v1"),
+    "anthropic": NamedUpstreamSettings(base_url=f"https://{ANTHROPIC}/v1")
 }
 """Upstreams that Steno adds beside OpenAI, if no other one speaks their formats."""
 
@@ -226,13 +221,9 @@ class ModelSettings(Section):
     """Preset of requests for the model; null means compaction.preset."""
 
     @model_validator(mode="after")
-    def _says_something(self) -> ModelSettings:
+    def _is_of_use(self) -> Self:
         if not (self.context_window or self.base_model or self.preset):
             raise ValueError("context_window is needed, or base_model, the model whose window it has, or a preset")
-        return self
-
-    @model_validator(mode="after")
-    def _input_fits_the_window(self) -> ModelSettings:
         if self.max_input_tokens and self.context_window and self.max_input_tokens > self.context_window:
             raise ValueError(
                 f"max_input_tokens ({self.max_input_tokens}) is more than context_window ({self.context_window}),"
@@ -243,10 +234,7 @@ class ModelSettings(Section):
 
 def entry_of(model: str, entries: Iterable[ModelSettings]) -> ModelSettings | None:
     """First entry that fits the model; None if none does."""
-    for entry in entries:
-        if fits(model, entry.match):
-            return entry
-    return None
+    return next((entry for entry in entries if fits(model, entry.match)), None)
 
 
 class PriceSettings(Section):

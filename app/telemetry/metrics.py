@@ -85,9 +85,6 @@ class Metrics:
         else:
             ProcessCollector(registry=registry)
 
-        def counter(name: str, meaning: str) -> Counter:
-            return Counter(name, meaning, registry=registry)
-
         def counters(name: str, meaning: str, **labels: Iterable[str]) -> Mapping[Any, Counter]:
             return _series(Counter(name, meaning, [*labels], registry=registry), *labels.values())
 
@@ -154,8 +151,8 @@ class Metrics:
             purpose=_PURPOSES,
             kind=(*REPORTED, ESTIMATED, FORWARDED, SAVED),
         )
-        self.recalled_tokens = counter(
-            "steno_recalled_tokens", "Tokens of messages that were quoted back into payloads."
+        self.recalled_tokens = Counter(
+            "steno_recalled_tokens", "Tokens of messages that were quoted back into payloads.", registry=registry
         )
         self._cost = counters("steno_cost", "Cost of answered calls in the currency of the prices.", purpose=_PURPOSES)
         self._estimate_ratio = histogram(
@@ -238,8 +235,6 @@ class Metrics:
         cache_bytes = gauge("steno_cache_bytes", "Bytes that caches hold.", "livesum", "cache")
         self.cache_bytes = _series(cache_bytes, CACHES)
 
-    # The sum over all workers
-
     def exposed(self) -> bytes:
         """Return all metrics, to be sent as Prometheus' `CONTENT_TYPE_LATEST`."""
         return generate_latest(self._all)
@@ -252,18 +247,14 @@ class Metrics:
                 found[sample.name].append(sample)
         return found
 
-    # On every request's path
-
     def begun(self, route: str, status: int, seconds: float) -> None:
         """Count the status of an answer, `seconds` after its request's head came."""
         # A provider may answer with 999.
         self._requests[route, f"{min(max(status // 100, 1), 5)}xx"].inc()
         self._first_byte[route].observe(seconds)
 
-    # Beside it, or where something is done
-
     def not_done(self, why: Reasons) -> None:
-        """Count a payload for which something was due that was not done."""
+        """Count a payload for which something due was not done."""
         self._payload_reasons[str(why[0].code)].inc()
 
     def called(

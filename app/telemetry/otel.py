@@ -38,6 +38,7 @@ _USAGE = {
 
 
 _PROVIDERS = {"messages": "anthropic", "gemini": "gcp.gemini"}
+_REMEDY = "Check OTEL_EXPORTER_OTLP_ENDPOINT and whether the collector is running, or take OTEL_TRACES_EXPORTER away."
 
 
 class OtelTracer:
@@ -116,9 +117,6 @@ class _Exporter(SpanExporter):
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         return self._exporter.force_flush(timeout_millis)
-
-
-_REMEDY = "Check OTEL_EXPORTER_OTLP_ENDPOINT and whether the collector is running, or take OTEL_TRACES_EXPORTER away."
 
 
 def _resource() -> Resource:

@@ -19,16 +19,14 @@ class Span(Protocol):
         ...
 
     def names(self, model: str, address: str) -> None:
-        """Record the model that is asked, and the host of its provider."""
+        """`address`: the host of the provider."""
         ...
 
     def says(self, attribute: str, value: Value | None) -> None:
         """Set an attribute; None sets nothing."""
         ...
 
-    def used(self, tokens: Tokens) -> None:
-        """Record the usage that the provider reported."""
-        ...
+    def used(self, tokens: Tokens) -> None: ...
 
     def failed(self, kind: str | None) -> None:
         """Record the end by a status, or one of our own codes; None: it did not fail."""

@@ -1,4 +1,4 @@
-"""Usage: the tokens that a provider reports of a call, their price, and what compaction saved of it.
+"""Usage: the tokens that a provider reports of a call, their price, and what a compaction saves.
 
 A saving is what the client's own request would have cost uncompacted, less what the call did cost.
 
@@ -154,7 +154,7 @@ class Charge(Struct, frozen=True):
 
 
 class Spend(Struct, frozen=True):
-    """One row of the ledger. Amount and value are negative, because they leave the account."""
+    """One row of the ledger; amount and value are negative, because they leave the account."""
 
     kind: Kind
     amount: int
@@ -348,3 +348,61 @@ def _cached(
         known = (tokens.prompt if before is None else before.prompt) or 0
         return read + omitted if read >= WARM_SHARE * known else read
     return max(read, before.whole - before.lag) if before.caches and recent else read
+
+
+# The cost gate: whether a change of the prompt is worth what it costs
+
+
+class CostGate(Struct, frozen=True):
+    """Puts off what would cost more than it saves.
+
+    1. A change that frees tokens saves `freed * cached` with each request from this one on. It costs the calls for its
+       summaries once and, where the prompt is in the provider's cache, `rewritten * (uncached - cached)`.
+    2. The conversation grew by `growth` tokens with each request. As many more are counted on as have paid for what is
+       freed, `freed / (2 * growth)`: that costs at most twice the best choice, had the end been known (the ski rental
+       problem).
+    3. Waiting for `n` requests costs `n * freed * cached` and spares `n / requests` of the costs, so that putting off
+       needs no term of its own.
+    """
+
+    requests: int = 10
+    """Least number of further requests that are counted on, the current one included."""
+
+
+class Rates(Struct, frozen=True):
+    """Prices of a token of the prompt."""
+
+    uncached: float
+    """Price where the provider reads it for the first time, and writes it to its cache."""
+    cached: float
+
+
+class Change(Struct, frozen=True):
+    """Difference that a change makes to the prompts from this one on, in tokens."""
+
+    freed: int
+    rewritten: int
+    """Tokens after the first byte that changes."""
+    growth: float
+    """Tokens that each request added so far."""
+
+
+COMMON_PRICE = Price(prompt=1.0, completion=5.0, cached=0.1)
+"""Stands for the price of a model without one: the ratio that most models have. A local model's cache spares time."""
+
+
+def rates_of(price: Price, *, warm: bool) -> Rates | None:
+    """Rates of a price; None where the prompt is warm and the price of cached tokens is unknown."""
+    if not warm:
+        return Rates(price.prompt, price.prompt)
+    if price.cached is None:
+        return None
+    return Rates(price.prompt if price.written is None else price.written, price.cached)
+
+
+def is_worth(change: Change, rates: Rates, gate: CostGate, calls: float = 0.0) -> bool:
+    """Whether the change saves at least what it costs. `calls` is the cost of its summaries, in tokens times the price
+    of a million."""
+    requests = max(gate.requests, change.freed / (2 * max(1.0, change.growth)))
+    saves = requests * change.freed * rates.cached
+    return saves >= calls + change.rewritten * (rates.uncached - rates.cached)

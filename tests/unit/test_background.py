@@ -31,8 +31,7 @@ from app.conversation.reasons import Code, because
 from app.runtime.caches import Erased
 from app.runtime.tasks import OwnedTasks
 from app.settings import BackgroundSettings
-from app.tokens.cost_gate import CostGate, Rates
-from app.tokens.usage import Price
+from app.tokens.usage import CostGate, Price, Rates
 from tests.unit.clock import Clock
 from tests.unit.conversations import budget, conversation, message, notes, play
 from tests.unit.worlds import World, asked

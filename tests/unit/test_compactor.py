@@ -20,8 +20,7 @@ from app.compaction.request import MANY_BYTES, MANY_MESSAGES
 from app.compaction.view import Altered, Pruned, Verbatim, View, without_thinking
 from app.conversation.reasons import Code, Reason, because
 from app.store import StoreUnavailable
-from app.tokens.cost_gate import CostGate, Rates
-from app.tokens.usage import Price
+from app.tokens.usage import CostGate, Price, Rates
 from tests.unit.conversations import (
     SETTINGS,
     TENANT,

@@ -10,8 +10,7 @@ from app.compaction.plan import Plan, calls_of_plan, change_of_mask, change_of_p
 from app.compaction.select import PlanningState, due_mask
 from app.compaction.view import Conversation
 from app.tokens.calibration import Line
-from app.tokens.cost_gate import Change, CostGate, Rates, is_worth, rates_of
-from app.tokens.usage import Price
+from app.tokens.usage import Change, CostGate, Price, Rates, is_worth, rates_of
 from tests.unit.conversations import (
     SETTINGS,
     budget,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.tokens.cost_gate import CostGate
+from app.tokens.usage import CostGate
 from lab.benchmarks.costs import CHANGE, GROWTH, INSTRUCTIONS, SUMMARIES, SUMMARISED, TAIL, examples
 
 COSTS = (Path(__file__).parents[2] / "docs" / "costs.md").read_text()

@@ -7,8 +7,7 @@ import tomllib
 
 import pytest
 
-from app.cli.run import Options, is_anthropic, settings_of
-from app.cli.tools import FIRST_PARTY, prepared, variables_for
+from app.cli.run import FIRST_PARTY, Options, is_anthropic, prepared, settings_of, variables_for
 
 URL = "http://127.0.0.1:9000"
 
