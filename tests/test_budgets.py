@@ -14,26 +14,26 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 44_063,
-    "app/cli": 2_541,
+    "app": 43_900,
+    "app/cli": 2_514,
     "app/compaction": 10_000,
     "app/conversation": 1_955,
     "app/http": 2_899,
     "app/inspector": 2_318,
-    "app/providers": 1_796,
+    "app/providers": 1_781,
     "app/proxy": 2_973,
     "app/api": 2_626,
     "app/runtime": 568,
-    "app/settings": 1_844,
+    "app/settings": 1_786,
     "app/store": 4_414,
-    "app/telemetry": 540,
-    "app/tokens": 2_117,
+    "app/telemetry": 523,
+    "app/tokens": 2_088,
     "app/formats": 7_078,
     "tests": 59_457,
     "lab": 10_210,
 }
 """Lines of Python by folder, at most."""
-FILES = 201
+FILES = 199
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12

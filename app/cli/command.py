@@ -1,4 +1,4 @@
-"""What commands share: options, the settings in effect, output, and the way in which they fail.
+"""Parts that all commands share: options, the settings in effect, output, and the way in which they fail.
 
 Output is coloured on a terminal, unless NO_COLOR says otherwise; for other programs it has a line for each entry.
 """
@@ -56,14 +56,12 @@ def keep_quiet() -> None:
 
 
 def fail(message: str, status: int = 1) -> NoReturn:
-    """Print one line for the user and exit with this status."""
     typer.echo(f"steno: {message}", err=True)
     raise typer.Exit(status)
 
 
 @contextmanager
 def failing_on(*errors: type[Exception]) -> Iterator[None]:
-    """Exit with the message of such an error."""
     try:
         yield
     except errors as error:
@@ -86,7 +84,6 @@ def print_json(value: Any) -> None:
 
 
 def on_terminal() -> bool:
-    """True if a person reads standard output, and not a program."""
     return sys.stdout.isatty()
 
 

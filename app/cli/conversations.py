@@ -237,7 +237,6 @@ def _as_json(known: StoredConversation) -> dict[str, Any]:
 
 
 def _show_list(found: list[Found]) -> None:
-    """Print three lines for each, with the id whole, to be copied."""
     if not found:
         say("No conversation is stored.")
     several = len({each.tenant for each in found}) > 1
@@ -251,7 +250,6 @@ def _show_list(found: list[Found]) -> None:
 
 
 def _show(content: dict[str, Any]) -> None:
-    """Print a conversation in words, with its summaries whole."""
     known = content["conversation"]
     before, after = known["tokens_before"], known["tokens_after"]
     rows = {

@@ -98,7 +98,6 @@ def is_healthy(found: Iterable[Finding]) -> bool:
 
 
 def show(found: Sequence[Finding], settings: Settings | None) -> None:
-    """Print the verdict and the findings, then all settings if they are given."""
     say(verdict(found), fg="green" if is_healthy(found) else "red", bold=True)
     say("\nchecks")
     before_remedy = f"\n{'':11}-> " if on_terminal() else " -> "
@@ -126,14 +125,12 @@ def show_json(found: Sequence[Finding], settings: Settings | None) -> None:
 
 
 def check_prices(settings: Settings) -> Iterator[Finding]:
-    """Report the age of the public prices, if calls are charged by them."""
     if has_list_prices(settings):
         day = day_of_list_prices()
         yield Finding("ok", "list prices", f"of {day.isoformat()}, {days_since(day)} days old")
 
 
 def check_admin(named: str | None) -> Iterator[Finding]:
-    """Report whether Steno could listen at `server.admin` now."""
     if named is None:
         return
     if not named.startswith(ports.UNIX):
@@ -148,7 +145,6 @@ def check_admin(named: str | None) -> Iterator[Finding]:
 
 
 def check_port(host: str, port: int, setting: str = "server.host") -> Finding:
-    """Report whether Steno could listen there now."""
     subject = f"address {host}:{port}"
     try:
         ports.close(ports.take(host, port))
@@ -186,7 +182,6 @@ def round_trip(settings: Settings, model: str) -> Finding:
 
 
 def verdict(found: Iterable[Finding]) -> str:
-    """One line: whether Steno starts like this, and whether it works."""
     states = [finding.state for finding in found]
     problems = sum(_STATES[state] == "problem" for state in states)
     if "fatal" in states:
@@ -328,7 +323,6 @@ def _value(settings: Settings, key: str) -> Any:
 
 
 def _holds(content: Any, key: str) -> bool:
-    """True if nested sections hold that key."""
     name, _, rest = key.partition(".")
     return isinstance(content, Mapping) and name in content and (not rest or _holds(content[name], rest))
 

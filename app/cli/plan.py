@@ -97,7 +97,6 @@ def asking(settings: Settings) -> Iterator[httpx2.Client]:
 
 
 def in_words(planned: Mapping[str, Any], model: str | None) -> Iterator[str]:
-    """Lines that tell the answer of `POST /context/plan`."""
     context, budget = planned["context"], planned["budget"]
     tokens = context["tokens"]
     over = "over" if tokens["estimated"] > budget["trigger"] else "within"

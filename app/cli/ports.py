@@ -52,7 +52,6 @@ def admin_url(named: str, taken: Iterable[socket.socket] = ()) -> str:
 
 
 def host_and_port(named: str) -> tuple[str, int]:
-    """Host and port of `server.admin`."""
     host, _, port = named.rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -142,7 +141,6 @@ def _sharing(made: socket.socket) -> socket.socket:
 
 
 def is_steno(host: str, port: int) -> bool:
-    """True if another Steno answers there."""
     try:
         with closing(HTTPConnection(near(host), port, timeout=ASK_SECONDS)) as connection:
             connection.request("GET", "/readyz")
@@ -152,7 +150,6 @@ def is_steno(host: str, port: int) -> bool:
 
 
 def cannot_listen(settings: Settings, error: OSError) -> str:
-    """Why the sockets could not be bound, and what to do."""
     why = (error.strerror or str(error)).rpartition(": ")[2].lower()
     if settings.server.admin is not None and error.filename == settings.server.admin:
         return f"Steno cannot listen on {error.filename}: {why}. Choose another address for server.admin."

@@ -295,7 +295,6 @@ def _run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -
 
 
 def _has_the_terminal() -> bool:
-    """True if this process is in the foreground of a terminal."""
     try:
         terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:

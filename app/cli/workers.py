@@ -65,7 +65,6 @@ class Worker(Process):
         self.began = monotonic()
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - it has two lists of its own
-        """Serve: the body of the worker's process."""
         self.parent_conn.close()
         configure_logging(self._settings.log.level, self._settings.log.format)
         if (failure := self._serve()) is not None:

@@ -102,7 +102,6 @@ class Calibrations:
         return own if line is None else replace(own, adopted=line)
 
     def picture_scale(self, tenant: str, model: str, formula: str) -> float:
-        """Factor for the tokens of the model's pictures."""
         return picture_scale(self.of(tenant, model, pictures_of(formula), tools=False).line.ratio)
 
     def is_due(self, tenant: str, model: str, formula: str, tools: bool) -> bool:

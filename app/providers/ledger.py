@@ -45,8 +45,6 @@ CACHED_SECONDS, CACHED_LONG_SECONDS = 300.0, 3_600.0
 
 
 class _Latest(Struct, frozen=True):
-    """The latest answered request of a conversation."""
-
     sent: EarlierRequest
     end: bytes
     """Digest of the whole history."""
@@ -55,8 +53,6 @@ class _Latest(Struct, frozen=True):
 
 
 class Ledger:
-    """Records calls behind the answers."""
-
     def __init__(
         self,
         writes: WriteBehind,

@@ -114,8 +114,6 @@ class ListingRefused(Exception):
 
 
 class ModelListing(Struct, frozen=True):
-    """A provider's list of models."""
-
     models: Mapping[str, Window | None]
     """Windows by the provider's names; None where the list does not tell the window."""
     aliases: Mapping[str, str] = field(default_factory=dict)
@@ -184,13 +182,11 @@ class ModelListings:
             self._tasks.start(self._refresh(), "windows")
 
     def names_for(self, tenant: str) -> frozenset[str]:
-        """Names listed to every tenant, or to the tenant's own key."""
         names, _ = self._names.get(tenant) or (frozenset[str](), 0.0)
         return self._open_names | names
 
     @property
     def is_current(self) -> bool:
-        """True if there is no listing to wait for."""
         return not self._at.discover_windows or (self.listing is not None and not self._wants_key)
 
     async def wait_for_first(self, tenant: str, headers: Headers) -> None:

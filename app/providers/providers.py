@@ -90,11 +90,9 @@ class Provider:
         return self.windows.revision + self.calibrations.revision + self._unspoken_revision
 
     def demands_alternation(self, format_: str, model: str, tenant: str) -> bool:
-        """Whether the model refused two messages of one role in a row."""
         return self._alternating.find(tenant, (format_, model)) is not None
 
     def learn_alternation(self, format_: str, model: str, tenant: str) -> None:
-        """Remember that a model refused two messages of one role in a row."""
         if len(model) > LONGEST_MODEL:
             return
         if not self.demands_alternation(format_, model, tenant):
@@ -106,7 +104,6 @@ class Provider:
         return self._refused_thinking.own(tenant, (format_, model, turn)) or 0
 
     def learn_refused_thinking(self, tenant: str, format_: str, model: str, turn: bytes, messages: int) -> None:
-        """Remember that a model refused the thinking of a turn that had come so far."""
         if len(model) <= LONGEST_MODEL:
             self._refused_thinking.learn(tenant, (format_, model, turn), messages)
             self._refused_thinking.learn(tenant, (format_, model, b""), messages)
@@ -116,7 +113,6 @@ class Provider:
         return format_ in self.settings.speaks and self._unspoken.find(tenant, format_) is None
 
     def lacks(self, format_: str, tenant: str) -> None:
-        """The path of a format is not there."""
         if self._unspoken.own(tenant, format_) is None:
             log.warning("upstream does not speak a format", upstream=self.name, format=format_)
         self._unspoken.learn(tenant, format_, True)
@@ -128,7 +124,6 @@ class Provider:
         return own if own in able else next(iter(able), own)
 
     def largest_body(self, format_: WireFormat) -> int:
-        """Bytes of a request in a format that it takes."""
         known = [size for ending, size in LARGEST_BODIES.items() if self.host.endswith(ending)]
         return min(known, default=format_.spec.largest_body)
 

@@ -68,8 +68,6 @@ class ListedPrice(NamedTuple):
 
 
 class ListedModel(Struct, frozen=True):
-    """A model in the table."""
-
     window: BundledModel | None = None
     price: tuple[ListedPrice, ...] = ()
     search: float | None = None
@@ -113,7 +111,6 @@ def list_prices() -> Mapping[str, ListedModel]:
 
 
 def day_of_list_prices() -> date:
-    """Day on which the prices were compared with public tables."""
     return _table().date
 
 
@@ -149,7 +146,6 @@ def _bare(model: str) -> str:
 
 
 def days_since(day: date) -> int:
-    """Days since that day, in UTC."""
     return max(0, (datetime.now(UTC).date() - day).days)
 
 

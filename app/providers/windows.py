@@ -264,7 +264,6 @@ class Windows:
 
 @lru_cache(MOST_CACHED)
 def bundled_window(model: str) -> Window | None:
-    """The window in the bundled registry."""
     found = look_up(model, bundled())
     if found is None:
         return None
@@ -305,7 +304,6 @@ def least_of(window: Window) -> int:
 
 
 def are_close(other: int, limit: int) -> bool:
-    """True if two limits are one, rounded."""
     return abs(other - limit) <= CLOSE * max(other, limit)
 
 

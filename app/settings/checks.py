@@ -45,7 +45,6 @@ def existing_secret(settings: Settings) -> bytes:
 
 
 def secret_beside(database: Path) -> Path:
-    """File beside a SQLite file that keeps its secret."""
     return database.with_suffix(".secret")
 
 
@@ -84,7 +83,6 @@ class Finding(Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """Text and remedy, without the subject."""
         return f"{self.text.removesuffix('.')}. {self.remedy or ''}".rstrip()
 
 

@@ -155,7 +155,6 @@ def _place(loc: tuple[int | str, ...], section: type[BaseModel]) -> tuple[Mappin
 
 
 def _range(field: FieldInfo | None) -> str:
-    """Numbers that a field takes, in words; empty where it has no bounds."""
     words = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
     bounds = [
         f"{word} {bound}"
@@ -167,7 +166,6 @@ def _range(field: FieldInfo | None) -> str:
 
 
 def _constraints(field: FieldInfo) -> Iterator[Any]:
-    """Constraints of a field and of its type, None aside."""
     yield from field.metadata
     for kind in get_args(field.annotation):
         for inner in getattr(kind, "__metadata__", ()):

@@ -137,7 +137,6 @@ class LimitSettings(Section):
 
     @property
     def largest_body(self) -> int:
-        """Bytes that a chat request's body may have."""
         return self.body_bytes or LARGEST_BODY
 
     @property

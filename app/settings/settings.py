@@ -159,7 +159,6 @@ class Settings(BaseSettings):
 
     @property
     def operator_pays(self) -> bool:
-        """True if an upstream has a key of the operator's."""
         return any(upstream.api_key_env for upstream in self.all_upstreams.values())
 
     @property
@@ -179,7 +178,6 @@ class Settings(BaseSettings):
         return None
 
     def base_model(self, model: str) -> str:
-        """Model that the given one is counted and sized as."""
         entry = entry_of(model, self.models)
         return (entry and entry.base_model) or model
 
@@ -231,7 +229,6 @@ def every_setting(section: type[BaseModel] = Settings, within: str = "") -> Iter
 
 
 def environment_name(key: str) -> str:
-    """Name of the variable that sets the setting of that dotted key."""
     return f"STENO_{key.replace('.', '__').upper()}"
 
 

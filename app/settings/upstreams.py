@@ -43,7 +43,6 @@ def is_address(url: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """True for a host that is this machine by its name."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:

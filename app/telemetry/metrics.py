@@ -73,12 +73,9 @@ def _series(metric: M, *values: Iterable[str]) -> Mapping[Any, M]:
 
 
 class Metrics:
-    """Metrics of one process."""
-
     def __init__(self) -> None:
         registry = CollectorRegistry()
         self._all = registry
-        """Source of the exposition."""
         if FOLDER in os.environ:
             self._all = CollectorRegistry()
             MultiProcessCollector(self._all)  # type: ignore[no-untyped-call]
@@ -240,7 +237,6 @@ class Metrics:
         return generate_latest(self._all)
 
     def samples(self) -> Mapping[str, Sequence[Sample]]:
-        """Return all samples by their names."""
         found: defaultdict[str, list[Sample]] = defaultdict(list)
         for metric in self._all.collect():
             for sample in metric.samples:
@@ -248,13 +244,11 @@ class Metrics:
         return found
 
     def begun(self, route: str, status: int, seconds: float) -> None:
-        """Count the status of an answer, `seconds` after its request's head came."""
         # A provider may answer with 999.
         self._requests[route, f"{min(max(status // 100, 1), 5)}xx"].inc()
         self._first_byte[route].observe(seconds)
 
     def not_done(self, why: Reasons) -> None:
-        """Count a payload for which something due was not done."""
         self._payload_reasons[str(why[0].code)].inc()
 
     def called(
@@ -266,7 +260,6 @@ class Metrics:
         forwarded: int | None = None,
         cost: float | None = None,
     ) -> None:
-        """Count a call that a provider answered."""
         counts = {kind: getattr(tokens, kind) for kind in REPORTED}
         for kind, number in (counts | {ESTIMATED: estimated, FORWARDED: forwarded, SAVED: saved}).items():
             if number and number > 0:  # A counter cannot go down.
@@ -301,7 +294,6 @@ class Metrics:
 
 
 SAMPLE_SECONDS = 5.0
-"""Seconds between two samples of the gauges."""
 
 
 class Sampler:
@@ -313,7 +305,6 @@ class Sampler:
         self._gauges = gauges
         self._counters = counters
         self._counted = dict.fromkeys(counters, 0.0)
-        """Counters' values when they were last looked at."""
 
     def sample(self) -> None:
         for gauge, value in self._gauges.items():

@@ -134,7 +134,6 @@ class Calibration(Struct, frozen=True, dict=True):
 
     @property
     def note(self) -> str | None:
-        """A warning for the operator."""
         if self.samples < FEWEST_NOTED:
             return None
         bounds = self.prior.bounds
@@ -218,7 +217,6 @@ def picture_sample(calibration: Calibration, text: int, pictures: int, reported:
 
 
 def tolerance_of(reported: int) -> float:
-    """Tokens by which an exact line may be wrong."""
     return max(EXACT_TOKENS, EXACT * reported)
 
 
@@ -344,7 +342,6 @@ _CLAUDE_VERSION = re.compile(r"(?<!\d)(\d{1,2})(?:[.-](\d{1,2}))?(?!\d)")
 
 
 def prior_of(model: str, tools: bool) -> Prior:
-    """Line measured for the model's family; else a guess."""
     name = model[-LONGEST_MODEL:].rsplit("/", 1)[-1].lower()
     if (version := claude_version(model)) is not None:
         _, ratio, text, with_tools = next(known for known in _CLAUDES if version >= known[0])

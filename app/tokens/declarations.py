@@ -31,8 +31,6 @@ class Tool(Struct, frozen=True):
 
 
 class ResponseFormat(Struct, frozen=True):
-    """A `json_schema` the answer has to follow."""
-
     name: str
     description: str
     schema: Schema
@@ -54,7 +52,6 @@ class Declarations(Struct, frozen=True):
 
 
 def functions_text(tools: Iterable[Tool]) -> str:
-    """The namespace with all functions, as it stands in a prompt."""
     writer = _Writer()
     functions = "".join(f"{writer.function(tool)}\n\n" for tool in tools)
     return f"namespace functions {{\n\n{functions}}} // namespace functions"

@@ -57,7 +57,6 @@ class Costs(Struct, frozen=True):
 
 
 def estimate(messages: Sequence[Message], declarations: Declarations, rules: CountingRules, count: Count) -> int:
-    """Tokens of a whole request."""
     messages = History(messages)
     holds_calls = any(message.calls for message in messages)
     tokens = declared_tokens(declarations, system_text(messages), holds_calls, rules, count)

@@ -152,7 +152,6 @@ class Prompt(Struct, frozen=True):
 
     @property
     def count(self) -> Counter:
-        """Tokens of a text."""
         return self.way.count
 
     @property
@@ -208,7 +207,6 @@ class Prompt(Struct, frozen=True):
         return None if plain is None or scaled is None else (plain, scaled)
 
     def cost(self, message: Message) -> int:
-        """Tokens of a message by itself."""
         return sum(unit_tokens([message], self.way.rules, self.way.count))
 
     def _thoughts(self, message: Message) -> int:

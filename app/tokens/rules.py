@@ -41,8 +41,6 @@ class Tiles(Struct, frozen=True):
 
 
 class Fit(Struct, frozen=True):
-    """Size that a picture is scaled down to."""
-
     patches: int
     side: int
     """Pixels of the longer side."""
@@ -77,8 +75,6 @@ class Patches(Struct, frozen=True):
 
 
 class Area(Struct, frozen=True):
-    """Tokens by pixels, up to a bound."""
-
     pixels_per_token: float
     most: int
 
@@ -162,8 +158,6 @@ WHOLE = "whole"
 
 
 class Encrypted(Struct, frozen=True):
-    """Cost of encrypted reasoning, by its characters."""
-
     wrapping: int
     """Characters that cost nothing."""
     per_token: float

@@ -120,5 +120,4 @@ def _places(folder: Path | None) -> Iterator[Path]:
 
 
 def by_bytes(size: int) -> int:
-    """The heuristic estimate of so many bytes of UTF-8."""
     return -int(-size // BYTES_PER_TOKEN)
