@@ -22,6 +22,7 @@ MARK = re.compile(r"\b(?:mk\d+x\d+z|w\d+)\b")
 OVER_THE_WINDOW = re.compile(
     r"context length|context window|prompt is too long|exceed context limit|maximum number of tokens"
 )
+ALTERNATE = re.compile(r"roles must alternate")
 CLEARED = "[Old tool result content cleared]"
 SHORTENED = " characters in all, "
 """Part of the note that stands in a result of which only a part is shown, or whose text another result repeats."""
@@ -55,6 +56,8 @@ class Judge:
     _shortened: dict[str, int] = field(default_factory=dict)
     """By a summary's text how many shortened results its call was shown, itself or in another summary."""
     _learnt: set[int] = field(default_factory=set)
+    _is_alternation_learnt: bool = False
+    """True once the provider refused two messages of one role in a row."""
     _refused_behind: bytes | None = None
     """The messages behind which thinking was refused last."""
 
@@ -102,6 +105,8 @@ class Judge:
         said = record.refusal or f"status {record.status}"
         if OVER_THE_WINDOW.search(said):
             self.overflows += 1
+        elif ALTERNATE.search(said) and not self._is_alternation_learnt:
+            self._is_alternation_learnt = True
         elif bound := BOUND.match(said):
             place = int(bound[1])
             before = msgspec.json.encode(record.payload["messages"][:place])
