@@ -251,9 +251,15 @@ async def read_report(
     within = [table.tenant == tenant, table.created_at >= since_ms, table.created_at < until_ms]
     if model is not None:
         within.append(table.model == model)
-    found = await connection.execute(_sums_by_purpose().where(*within).group_by(_FOR_ANSWERS))
-    groups = [] if by is None else await _groups(connection, within, by, MOST_GROUPS + 1)
-    return UsageReport(_sums_in(found.all()), groups[:MOST_GROUPS], has_more=len(groups) > MOST_GROUPS)
+    groups: Sequence[UsageGroup] = () if by is None else await _groups(connection, within, by, MOST_GROUPS + 1)
+    has_more = len(groups) > MOST_GROUPS
+    if groups and not has_more:
+        parts = [each.sums for each in groups]
+        sums = UsageSums(add_sums(part.messages for part in parts), add_sums(part.summaries for part in parts))
+    else:
+        found = await connection.execute(_sums_by_purpose().where(*within).group_by(_FOR_ANSWERS))
+        sums = _sums_in(found.all())
+    return UsageReport(sums, groups[:MOST_GROUPS], has_more)
 
 
 async def read_overview(connection: AsyncConnection, tenant: str, days: int) -> UsageOverview:
