@@ -113,7 +113,7 @@ def pytest_configure() -> None:
     ):
         looking = _looking(spoken, payload.render)
         _PATCH.setattr(payload, "render", looking)
-        _PATCH.setattr(type(spoken), "render", staticmethod(looking))
+        _PATCH.setattr(spoken, "render", looking)
 
 
 def pytest_unconfigure() -> None:

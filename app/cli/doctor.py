@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import httpx2
 import msgspec
@@ -43,6 +44,7 @@ MOST_NAMES = 8
 CHAT = "/v1/chat/completions", "OPENAI_API_KEY"
 """Path of a round trip, and the variable with its key."""
 MESSAGES = "/v1/messages", "ANTHROPIC_API_KEY"
+GEMINI = "/v1beta/models/{model}:generateContent", "GEMINI_API_KEY"
 LONGEST_ANSWER = 16
 LONGEST_VALUE = 60
 _STATES = {"ok": "ok", "warning": "warning", "problem": "problem", "fatal": "problem"}
@@ -162,10 +164,13 @@ def round_trip(settings: Settings, model: str) -> Finding:
     """Send a short request to the model, through a Steno with these settings. It is billed as any other."""
     subject, messages = f"round trip to {model}", [{"role": "user", "content": "Say OK."}]
     spoken = settings.upstream.speaks
-    path, variable = CHAT if "chat_completions" in spoken else MESSAGES
+    path, variable = CHAT if "chat_completions" in spoken else MESSAGES if "messages" in spoken else GEMINI
     key = os.environ.get(variable, "")
     body = {"model": model, "messages": messages} | ({} if path == CHAT[0] else {"max_tokens": LONGEST_ANSWER})
     headers = {"authorization": f"Bearer {key}"} if key else {}
+    if path == GEMINI[0]:
+        path, headers = path.replace("{model}", quote(model, safe="")), {"x-goog-api-key": key} if key else {}
+        body = {"contents": [{"role": "user", "parts": [{"text": "Say OK."}]}]}
     begun = time.monotonic()
     try:
         with asking(settings) as client:

@@ -13,14 +13,13 @@ a request by its path; summaries are asked for in the dialect of the upstream th
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 from msgspec import Struct
 
-from app.compaction.view import Conversation, View
 from app.formats.answers import Answers
 from app.formats.raw_json import RawObject, TooManyValues, Unreadable, decoded, holds_more_values
 from app.formats.reader import Beginnings, Draft
@@ -53,15 +52,27 @@ _decode_named = msgspec.json.Decoder(_Named).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
+@dataclass(eq=False)
 class WireFormat:
-    """One API for conversations. What is usual stands here; a format says what is different."""
+    """One API for conversations: its table, and what that cannot say."""
 
     spec: FormatSpec
     request: type[WireRequest]
     answers: Answers
-    breakpoints: Breakpoints
+    message: Callable[..., Draft]
+    """Function that reads one of a request's raw messages: see `Decode`."""
+    render: Callable[..., list[bytes]]
+    """Function of a conversation and a view to the payload's raw messages in order; what is verbatim keeps its bytes.
+    `alternate`: for a provider that refuses two user messages in a row."""
+    breakpoints: Breakpoints = field(default_factory=Breakpoints)
+    token_rules: Callable[..., CountingRules] = rules_for
+    """Function of a model, and of the host where it is asked, to the rules by which it counts a prompt."""
+    window_asked: Callable[[Headers], int | None] = lambda _: None
+    """Function of a request's headers to the window in tokens that they ask for."""
+    refuses_thinking: Callable[..., bool] = lambda *_, **__: False
+    """Whether a refusal is about signed thinking in a payload. `changed`: it is not the history as it came."""
 
-    def __init__(self) -> None:
+    def __post_init__(self) -> None:
         self.name, self.path = self.spec.name, self.spec.path
         self.summaries = SummaryDialect(self.spec, self.request)
 
@@ -125,10 +136,6 @@ class WireFormat:
             **members,
         )
 
-    def window_asked(self, headers: Headers) -> int | None:  # noqa: ARG002 - in most formats none is about it
-        """The window in tokens that a request's headers ask for, where they do."""
-        return None
-
     def model_in(self, body: bytes, target: bytes = b"") -> str:
         """The model of a body which is not read any further; empty if that cannot be known."""
         if self.spec.address is not None and (found := self.spec.address.match(target)):
@@ -138,13 +145,6 @@ class WireFormat:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return ""
         return model if len(model) <= LONGEST_MODEL else ""
-
-    def token_rules(self, model: str, host: str = "") -> CountingRules:
-        """Rules by which a model counts a prompt of this format. `host`: where it is asked, as far as that matters."""
-        return rules_for(model, host)
-
-    def message(self, raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
-        raise NotImplementedError
 
     def alone(self, raw: bytes) -> bytes:
         """A raw message as JSON that stands for itself: the instructions beside a history are a whole member, with its
@@ -168,17 +168,6 @@ class WireFormat:
         if output is not None and self.spec.needs_output:
             members.append(b'"%b":%d' % (self.spec.output_members[0].encode(), output))
         return b"{%b}" % b",".join((*members, self.request.history_of([*map(self.raw_of, messages)])))
-
-    def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
-        """The payload's raw messages in order; what is verbatim keeps its bytes.
-
-        `alternate`: for a provider that refuses two user messages in a row.
-        """
-        raise NotImplementedError
-
-    def refuses_thinking(self, refusal: bytes, request: WireRequest, *, changed: bool) -> bool:  # noqa: ARG002 - most formats sign none
-        """Whether a refusal is about signed thinking in a payload. `changed`: it is not the history as it came."""
-        return False
 
     def messages_in(self, payload: bytes) -> bytes:
         """The history in a payload, as JSON and as it stands there."""

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.conversation.messages import History, Message
-from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.chat_completions.messages import read_message
 from app.formats.reader import MessageReader
+from app.formats.responses.format import RESPONSES
 from app.runtime.caches import Caches
 from app.tokens.declarations import Declarations, Tool
 from app.tokens.estimate import estimate
@@ -183,7 +183,7 @@ def test_two_formats_share_no_count() -> None:
     estimator = Estimator(tables)
     prompt(estimator, read(TALK)).costs()
     tables.counted.clear()
-    estimator.prompt("gpt-4o", read(TALK), b"", Declarations, token_rules=CHAT_COMPLETIONS.token_rules).costs()
+    estimator.prompt("gpt-4o", read(TALK), b"", Declarations, token_rules=RESPONSES.token_rules).costs()
     assert tables.counted["where is it"]
 
 

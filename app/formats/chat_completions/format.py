@@ -82,13 +82,4 @@ def _threshold(source: RawObject) -> int | None:
     return None
 
 
-class ChatCompletions(WireFormat):
-    spec = SPEC
-    request = ChatRequest
-    answers = ChatAnswers()
-    breakpoints = BREAKPOINTS
-    message = staticmethod(read_message)
-    render = staticmethod(render)
-
-
-CHAT_COMPLETIONS: WireFormat = ChatCompletions()
+CHAT_COMPLETIONS = WireFormat(SPEC, ChatRequest, ChatAnswers(), read_message, render, BREAKPOINTS)

@@ -20,7 +20,6 @@ from app.formats.gemini.answers import GeminiAnswers
 from app.formats.gemini.contents import read_content, render
 from app.formats.gemini.spec import ADDRESS, COMPACTION_PROMPT, SPEC, camel
 from app.formats.raw_json import RawObject, json_text, object_of, objects_in, text_at
-from app.formats.rendering import Breakpoints
 from app.formats.requests import WireRequest, tool_of, unread
 from app.tokens.declarations import Declarations
 from app.tokens.rules import CountingRules, Encrypted, OneByOne, Pages, Tiles, rules_for
@@ -141,14 +140,4 @@ def token_rules(model: str, host: str = "") -> CountingRules:
     )
 
 
-class Gemini(WireFormat):
-    spec = SPEC
-    request = GeminiRequest
-    answers = GeminiAnswers()
-    breakpoints = Breakpoints()
-    token_rules = staticmethod(token_rules)
-    message = staticmethod(read_content)
-    render = staticmethod(render)
-
-
-GEMINI: WireFormat = Gemini()
+GEMINI = WireFormat(SPEC, GeminiRequest, GeminiAnswers(), read_content, render, token_rules=token_rules)

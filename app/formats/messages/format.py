@@ -165,7 +165,7 @@ def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
     return None
 
 
-def refuses_thinking(refusal: bytes, request: MessagesRequest, *, changed: bool) -> bool:
+def refuses_thinking(refusal: bytes, request: WireRequest, *, changed: bool) -> bool:
     """Whether signed thinking is refused: because of what stands before it, or, where the history was `changed`, for
     another reason. Not where the client itself says what is to become of such thinking."""
     if BINDING_MEMBER.decode() in object_of(request.source.value("thinking")):
@@ -260,18 +260,14 @@ def _drops_reasoning(model: str, version: tuple[int, int]) -> bool:
     return version < ((4, 5) if "opus" in model.lower() else (4, 6))
 
 
-class Messages(WireFormat):
-    spec = SPEC
-    answers = MessagesAnswers()
-    breakpoints = BREAKPOINTS
-    request = MessagesRequest
-    window_asked = staticmethod(window_asked)
-    token_rules = staticmethod(token_rules)
-    message = staticmethod(read_message)
-    render = staticmethod(render)
-
-    def refuses_thinking(self, refusal: bytes, request: WireRequest, *, changed: bool) -> bool:
-        return isinstance(request, MessagesRequest) and refuses_thinking(refusal, request, changed=changed)
-
-
-MESSAGES: WireFormat = Messages()
+MESSAGES = WireFormat(
+    SPEC,
+    MessagesRequest,
+    MessagesAnswers(),
+    read_message,
+    render,
+    BREAKPOINTS,
+    token_rules=token_rules,
+    window_asked=window_asked,
+    refuses_thinking=refuses_thinking,
+)

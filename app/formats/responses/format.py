@@ -185,14 +185,6 @@ def token_rules(model: str, host: str = "") -> CountingRules:
     )
 
 
-class Responses(WireFormat):
-    spec = SPEC
-    answers = ResponsesAnswers()
-    breakpoints = BREAKPOINTS
-    request = ResponsesRequest
-    token_rules = staticmethod(token_rules)
-    message = staticmethod(read_item)
-    render = staticmethod(render)
-
-
-RESPONSES: WireFormat = Responses()
+RESPONSES = WireFormat(
+    SPEC, ResponsesRequest, ResponsesAnswers(), read_item, render, BREAKPOINTS, token_rules=token_rules
+)
