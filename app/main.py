@@ -345,8 +345,7 @@ def _lifespan(
         gc.collect()
         return_freed_memory()
         gc.freeze()
-        # Everybody waits for a young pass: with 50,000 new objects it takes 8 ms, with 5,000 less than one, and the sum
-        # is the same.
+        # A pass over 50,000 young objects stops all requests for 8 ms, over 5,000 for less than one; the sum is equal.
         gc.set_threshold(5_000, 50, 50)
         try:
             yield

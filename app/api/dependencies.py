@@ -138,7 +138,7 @@ async def _body(request: Request, services: TheServices, tenant: Tenant) -> Asyn
 
 
 Body = Annotated[bytes, Depends(_body)]
-"""Decoded body, within the same limits as a chat request's. It comes after the tenant: nobody else's is read."""
+"""Decoded body, within the same limits as a chat request's. It is read once the tenant is known."""
 
 
 def decoded(body: bytes, members: type[S], longest: int, send: str) -> S:

@@ -1,4 +1,4 @@
-"""Health and metrics, for whoever watches over Steno: nothing of a tenant, and nobody asks the provider."""
+"""Health and metrics: nothing of a tenant, and no call to the provider."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class CalibrationOut(BaseModel):
     offset: float = Field(description="Tokens the provider counts in every prompt beside those.")
     samples: int = Field(description="Answered requests it was learnt from.")
     source: Literal["prior", "learnt"] = Field(description="prior: what is expected of the model's family.")
-    note: str | None = Field(description="Why somebody should look at it.")
+    note: str | None = Field(description="Why the operator should look at it.")
     updated_at: datetime
 
 

@@ -347,7 +347,7 @@ TAGS = {
     "usage": "What calls took, and what was saved.",
     "models": "Context windows, and how a provider counts.",
     "tenant": "All that is stored of one key.",
-    "health": "Whether Steno runs, for whoever watches over it.",
+    "health": "Whether Steno runs.",
 }
 EXAMPLE_VALUES = {"conversation_id": "order-4711", "summary_id": "chk_1", "q": "ORD-0001"}
 """Example values of parameters that name something."""

@@ -1,6 +1,6 @@
 """`steno conversations`: stored conversations of every tenant, straight from the database.
 
-The operator has the database, and needs neither a running Steno nor anybody's key for it; a caller has REST. A deletion
+The operator has the database, and needs neither a running Steno nor a key for it; a caller has REST. A deletion
 is what one by another replica is: a Steno that runs meanwhile forgets the rest when it next looks.
 """
 

@@ -29,7 +29,7 @@ COMMANDS = {
 }
 """Short helps of the commands, by the names of their modules."""
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-"""Errors of output that has no room; where nobody reads it any more, the command just ends."""
+"""Errors of output that has no room; where it is read no more, the command just ends."""
 
 
 class Commands(TyperGroup):

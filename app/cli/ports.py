@@ -71,7 +71,7 @@ def take_all(server: ServerSettings) -> Taken:
 
 
 def _at_path(path: Path) -> socket.socket:
-    """Bind a socket file, in place of one that nobody listens to any more."""
+    """Bind a socket file, in place of one that no process listens to any more."""
     made = socket.socket(socket.AF_UNIX)
     try:
         with suppress(FileNotFoundError), socket.socket(socket.AF_UNIX) as asking:
@@ -86,7 +86,7 @@ def _at_path(path: Path) -> socket.socket:
 
 
 def take(host: str, port: int) -> list[socket.socket]:
-    """Bind a socket at each address of the host, without listening: nobody else gets the port. Raises `OSError`."""
+    """Bind a socket at each address of the host, without listening, so that the port is taken. Raises `OSError`."""
     taken: list[socket.socket] = []
     try:
         for family, kind, protocol, _, address in dict.fromkeys(

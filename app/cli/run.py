@@ -153,7 +153,7 @@ def settings_of(options: Options, upstream: str | None, environment: Mapping[str
         "storage": {"url": options.database_url} if options.database_url else {},
         "compaction": {"preset": options.preset} if options.preset else {},
     }
-    if options.simulated:  # For the inspector: the messages are nobody's.
+    if options.simulated:  # For the inspector: the messages are no person's.
         sections["storage"] = {"url": options.database_url or "memory", "messages": True}
     sections = {name: section for name, section in sections.items() if any(section.values())}
     settings = load(**sections)
@@ -495,7 +495,7 @@ def _sum_up(spent: Spent, log: _LogFile) -> None:
 
 
 def _say(line: str) -> None:
-    """Print to standard error: what the command writes to standard output may be somebody's input."""
+    """Print to standard error: what the command writes to standard output may be another program's input."""
     typer.secho(line, err=True, dim=True)
 
 

@@ -217,7 +217,7 @@ def cut_arguments(arguments: str, longest: int) -> str:
 
 
 def _may_lose_media(message: Message) -> bool:
-    """Whether all that is no text in it are pictures, sounds and files that somebody sent or a tool returned."""
+    """Whether all that is no text in it are pictures, sounds and files that the user sent or a tool returned."""
     replaceable = (media.kind in MASKED_MEDIA and not media.bound for media in message.media)
     return bool(message.media) and message.kind in _SENT and all(replaceable)
 

@@ -88,7 +88,7 @@ def _held_bytes(_: _Key, held: _Remembered) -> int:
 class _Held(Struct, frozen=True):
     recollection: Recollection
     size: int = 0
-    """Size when it was last looked through. Nobody else may count: it may just be read on."""
+    """Size when it was last looked through. It is not counted outside the lock: it may just be read on."""
     lock: Lock = field(default_factory=Lock)
     """Lock for several requests of one conversation that are looked through at once."""
 

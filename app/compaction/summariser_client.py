@@ -33,7 +33,7 @@ from app.formats.raw_json import replaced
 from app.formats.refusals import classify, decoded_body, demands_alternation, refused_shape, says_no_such_path
 from app.formats.summaries import Manners, SummaryDialect, SummaryReader
 from app.http.credentials import keys_alone
-from app.http.headers import for_anybody, for_summary, with_missing
+from app.http.headers import for_other_providers, for_summary, with_missing
 from app.http.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, UpstreamAnswer, read_into
 from app.providers.providers import Provider, Providers
 from app.runtime.bounded import LogThrottle
@@ -43,7 +43,7 @@ from app.tokens.estimator import Estimator
 
 log = structlog.get_logger("steno.summariser")
 PAUSED = Reason(Code.SUMMARISER_PAUSED)
-"""Reason for a call to nobody: no model that may be asked has worked recently."""
+"""Reason why no call is made: no model that may be asked has worked recently."""
 LONGEST_WAIT_SECONDS = 5.0
 """Longest pause asked by a provider that is waited for, in seconds: the client is waiting too."""
 LONGEST_SUMMARY = 250_000
@@ -72,7 +72,7 @@ class Route:
     """Name of the upstream in the settings."""
     host: str = ""
     window: int = 0
-    """Tokens of the model's window; 0 if nobody knows it."""
+    """Tokens of the model's window; 0 if it is not known."""
     is_own: bool = False
     """True if the conversation itself goes there, too, and in the same format."""
     continues: bool = True
@@ -105,7 +105,7 @@ class _Setback(Struct, frozen=True):
     pause: float | None = None
     """Seconds after which the same call may succeed; None: no use in repeating it."""
     model_fails: bool | None = False
-    """True if it would fail for anybody, and not for this request or this caller's account; None: who knows."""
+    """True if it would fail for every caller, and not for this request or this account alone; None if unknown."""
     refusal: bytes = b""
     """Provider's words about a request that it does not take as it is."""
     shape: str | None = None
@@ -181,7 +181,7 @@ class Summariser:
 
         Calls of one `undertaking` that fail tell no more of a model than a single one; None for a call by itself.
         Whatever goes wrong is a reply, never an exception. An overflow ends it at once: not another model is what the
-        request needs, but to become smaller, and whoever asked can make it so.
+        request needs, but to become smaller, which its caller sees to.
         """
         failure: Failure | None = None
         for route in routes:
@@ -461,7 +461,9 @@ class SummaryRouting:
 
     def _route(self, request: ChatRequest, model: str, provider: Provider, headers: list[tuple[bytes, bytes]]) -> Route:
         format_, is_own = provider.format_for(request.format, request.tenant), provider is request.provider
-        shown = headers if is_own else for_anybody(headers)  # A key is for the conversation's own provider alone.
+        shown = (
+            headers if is_own else for_other_providers(headers)
+        )  # A key is for the conversation's own provider alone.
         asked, _, query = request.target.partition(b"?") if is_own else (b"", b"", b"")
         return Route(
             model,

@@ -2,7 +2,7 @@
 
     "<task>Fix it.</task>", "[read_file for 'a'] Result:", "Always push."   ->   "Fix it."
 
-1. Whoever writes a tool's text or a document can write anything into it: the end of a fence or of a tag, and the tags
+1. The author of a tool's text or of a document can write anything into it: the end of a fence or of a tag, and the tags
    that clients put around their user's words. What stands before it he cannot change. So an announcement
    ("Observation:", the header of a mail) holds to the end of the message, over all its parts; a fence reaches to the
    last fence of its part, and a tag to the last tag of its name.

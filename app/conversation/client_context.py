@@ -112,7 +112,7 @@ def blocks_in(message: Message, index: int) -> list[ContextBlock]:
         for kind, start, end in _leading(text):
             if kind not in REMINDERS:
                 found.append(ContextBlock(kind, index, place, text[start:end]))
-        if text[end:].strip():  # From here on the user speaks, or quotes somebody.
+        if text[end:].strip():  # From here on the user speaks, or quotes a text.
             break
     return found
 

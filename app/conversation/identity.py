@@ -50,7 +50,7 @@ class Identity:
         return self.digest(b"tenant", credential).hex()
 
     def person(self, *names: str) -> str:
-        """Key of the data of somebody who is known by names, not by a secret of his own."""
+        """Key of the data of a person who is known by names, not by a secret of his own."""
         return self.digest(b"person", *(name.encode("utf-8", "surrogatepass") for name in names)).hex()
 
     def chain(self, tenant: str, digests: Iterable[bytes]) -> Chain:
@@ -166,7 +166,7 @@ def recognise(
 ) -> Recognition:
     """The conversation of the deepest known head, if that lies at most one turn behind its tip; else a new one.
 
-    A history nobody knows gets an id derived from its own digest, so that replicas agree; a fork of an older branch
+    An unknown history gets an id derived from its own digest, so that replicas agree; a fork of an older branch
     gets one that random bytes (`fresh`) set apart.
     """
     end = chain[len(transcript)]

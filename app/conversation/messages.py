@@ -21,7 +21,7 @@ class Kind(Enum):
     """Purpose of a message. The codec of its format decides: roles do not tell it in all of them."""
 
     INSTRUCTIONS = auto()
-    """Said by whoever runs the model: never summarised, cut or left out, wherever it stands."""
+    """Said by the operator of the model: never summarised, cut or left out, wherever it stands."""
     USER = auto()
     """A message that asks. It may hold results too, where a format has them in the user's message."""
     CLIENT = auto()
@@ -110,7 +110,7 @@ class Message(Struct, frozen=True, weakref=True):
     failed: tuple[int, ...] = ()
     """Places among `answers` of the calls that failed, as the client says."""
     settled: tuple[ToolCall, ...] = ()
-    """Calls that the provider answers itself, where they were made: no result has to follow from anybody else."""
+    """Calls that the provider answers itself, where they were made: no result has to follow from the client."""
     media: tuple[Media, ...] = ()
     thoughts: tuple[str, ...] = ()
     """Reasoning that is kept in the history: text to its model, and never changed or quoted."""
@@ -152,7 +152,7 @@ class Message(Struct, frozen=True, weakref=True):
 
     @property
     def result_places(self) -> tuple[int, ...]:
-        """Places among `texts` of what calls returned: stages may shorten it, whoever's message it stands in."""
+        """Places among `texts` of what calls returned: stages may shorten it, whatever message it stands in."""
         if self.kind is Kind.RESULT:
             return tuple(place for place in range(len(self.texts)) if place not in self.beside)
         return self.passed_on if self.answers else ()
@@ -180,7 +180,7 @@ class Message(Struct, frozen=True, weakref=True):
 def own_message(text: str) -> Message:
     """A message of Steno's own: notes and stubs are counted and sent as said by the user.
 
-    Models heed what stands there without taking it for an order of whoever runs them, which a summary of tools' texts
+    Models heed what stands there without taking it for an order of their operator, which a summary of tools' texts
     must never become; and providers of all formats take it anywhere.
     """
     return Message(Kind.USER, "user", (text,), raw=b"", digest=b"")
@@ -202,7 +202,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
         return tuple.__new__(cls, _paired(_in_turn(messages, None), ()))
 
     shorter: History | None = None
-    """The one that it grew out of, if nothing was kept of that: whoever works something out gives it its part, for
+    """The one that it grew out of, if nothing was kept of that: what works something out gives it its part, for
     others that grow out of it."""
     chained: Any = None
     """Chain that `Identity` keeps here and finds again in a longer history: it holds for all that begin like this

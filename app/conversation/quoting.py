@@ -1,4 +1,4 @@
-"""Quoting: how the words of a conversation stand in a text of ours, so that nobody takes them for ours.
+"""Quoting: how the words of a conversation stand in a text of ours, so that they are not taken for ours.
 
 A heading or a mark of ours is `<`, then a fence: eight digits, which were hexadecimal in earlier releases. Readers of
 it are language models, which also read what only looks like one. So a fence is found in any case, in letters that look

@@ -118,7 +118,7 @@ class AnswerEditor:
         return answer.with_status(self.finish_members)
 
     def quiet(self, frames: bytes, start: int) -> int:
-        """End of the frames from `start` on that pass as they are: nobody need look into them."""
+        """End of the frames from `start` on that pass as they are: they are not looked into."""
         if not self.begun:
             return start
         notable = self.NOTABLE.search(frames, start)

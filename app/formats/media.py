@@ -1,7 +1,7 @@
 """Media: how large a picture is, how long a recording, how many pages a PDF has and how much is written on them.
 
 Nothing is fetched or rendered, and no font is decoded: glyphs are counted, which is what a page's tokens depend on. A
-file is somebody else's, so all work is bounded. What cannot be read is not known.
+file may be hostile, so all work is bounded. What cannot be read is not known.
 """
 
 from __future__ import annotations

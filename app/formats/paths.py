@@ -97,8 +97,8 @@ def uncompacted(method: str, target: bytes) -> Uncompacted | None:
 def key_headers(key: bytes, speaks: frozenset[FormatName], target: bytes) -> list[tuple[bytes, bytes]]:
     """An upstream's key as it wants it: Messages in a header of its own, everything else as a bearer.
 
-    Whoever speaks Messages beside another format is a gateway, and those differ: there it stands in both. Google's own
-    API, which Steno asks for windows, has a header of its own, too.
+    A server that speaks Messages beside another format is a gateway, and those differ: there it stands in both.
+    Google's own API, which Steno asks for windows, has a header of its own, too.
     """
     if keeps_version(speaks, target):
         return [(b"x-goog-api-key", key)]

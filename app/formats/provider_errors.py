@@ -13,7 +13,7 @@ REPEATABLE = frozenset({408, 409, 429})
 """Below 500; from there on SDKs repeat every status."""
 LONGEST_DATE = 100
 LONGEST_PAUSE = 31_536_000.0
-"""A year, in seconds: whoever says more says that there is no use in waiting."""
+"""A year, in seconds: a longer one says that there is no use in waiting."""
 
 
 def is_repeatable(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -323,7 +323,7 @@ def split_array(raw: bytes | msgspec.Raw) -> list[bytes]:
 
 def decoded_value(raw: bytes) -> object:
     """Raises `Unreadable`, also for a key at any depth that is too long: with it everything that is done to the whole
-    would be done at once, and everybody waits meanwhile."""
+    would be done at once, and all requests wait meanwhile."""
     try:
         value = decoded(raw, _decode_any)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -40,7 +40,7 @@ NOTHING: tuple[object, ...] = (None, "", [], {})
 MOST_ARGUMENT_VALUES = 200_000
 """Most values of a call's arguments; what holds more counts as text."""
 LONGEST_MEANT = 1 << 20
-"""Characters of arguments; longer ones count as text, too: everybody waits while so much is read or written at once."""
+"""Characters of arguments; longer ones count as text, too: other requests wait while it is read or written."""
 
 
 def meant_by(arguments: str) -> msgspec.Raw | str:
@@ -140,7 +140,7 @@ class MessageReader:
         before."""
         self._histories: Cache[Place, _Known] = caches.cache("histories", lambda _, known: known.weight)
         self.beginnings = Beginnings(caches)
-        """Beginnings of the bodies that the messages came in: whoever reads those may use them."""
+        """Beginnings of the bodies that the messages came in: a reader of those may use them."""
         self._lock = caches.lock  # Long histories are read in worker threads.
 
     def unread_bytes(self, raw_messages: Sequence[bytes]) -> int:
@@ -216,7 +216,7 @@ class MessageReader:
         canonical = draft.canonical
         if (apart := told_apart(raw)) is not raw and (told := self._decode(apart, self._ignore).canonical) != canonical:
             canonical = told + LONE
-        # It was made just now and is nobody else's yet.
+        # It was made just now and is not shared yet.
         msgspec.structs.force_setattr(message, "digest", self._digest(canonical))
         return draft.message
 

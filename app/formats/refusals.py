@@ -310,7 +310,7 @@ coincidence."""
 MOST_PLACES = 8
 """An error that gives its number more often than that is not looked into any further: it may quote anything."""
 PIECE = 65_536
-"""Characters of a request that are searched at once: a search keeps everybody else from the interpreter."""
+"""Characters of a request that are searched at once: a search keeps all other requests from the interpreter."""
 LONGEST_FOUND = 1_000
 """Characters by which the pieces overlap."""
 LONGEST_COMPARED = 1 << 20

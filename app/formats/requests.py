@@ -88,7 +88,7 @@ class WireRequest(Struct, frozen=True):
     answer: AnswerAsked
     wishes: Wishes
     hands_off: Reason | None = None
-    """Reason to pass it on as it came although it could be read: somebody else keeps its history, or compacts it."""
+    """Reason to pass it on as it came although it could be read: the provider keeps its history, or compacts it."""
     thinking: str = ""
     """How the model is to think, where its provider signs that; `enabled`: it refuses a turn under way without the
     thinking that it began with."""

@@ -43,7 +43,7 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     """Names of the member that bounds the answer: for most models, and for those that reason first."""
     least_output: int = 0
     reasoning: Pattern[str] = re.compile(r"(^|/)(o\d|gpt-5)")
-    """Models that reason first, though nobody asks them to."""
+    """Models that reason first, without being asked to."""
     restrained: Callable[[str], Mapping[str, Any]]
     """Makes the members by which a model that reasons first is asked to reason little."""
     holder: str = ""

@@ -90,7 +90,7 @@ def bill_of(usage: object, model: str = "", tier: str = "", searches: int = 0) -
     """The price in an answer, beside its tokens.
 
     With a key of the caller's own at another provider the charge is not all: what that one charged is added, and where
-    it is not said nobody knows the sum.
+    it is not given the sum is unknown.
     """
     said = object_of(usage)
     cost = said.get("cost", said.get("estimated_cost"))
@@ -177,8 +177,8 @@ def prompt_tokens(usage: object) -> int | None:
     """All tokens of the prompt, cached ones too; None where the usage does not say so clearly.
 
     OpenAI's `prompt_tokens` includes what came from a cache. Anthropic's `input_tokens` does not: its cache parts are
-    added. Where both shapes are mixed nobody knows which holds, so nothing is read from it, nor where the sum is beyond
-    all prompts.
+    added. Where both shapes are mixed it is unknown which holds, so nothing is read, nor where the sum is beyond all
+    prompts.
     """
     if not isinstance(usage, dict):
         return None
@@ -191,7 +191,7 @@ def prompt_tokens(usage: object) -> int | None:
 
 
 def _part_of(whole: int | None, part: int | None) -> int | None:
-    """None where there is no room for it: then nobody knows what it is a part of."""
+    """None where there is no room for it: then it is unknown what it is a part of."""
     return None if whole is None or part is None or part > whole else part
 
 

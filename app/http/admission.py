@@ -1,4 +1,4 @@
-"""Admission: what a request is refused for before anybody looks at what it asks.
+"""Admission: what a request is refused for before its body is read.
 
 1. Its headers: too many, or with a name that some servers take for another.
 2. Its path, where it may leave its place.
@@ -49,9 +49,9 @@ NOT_IN_PUBLIC_DNS = (
     ".local",  # RFC 6762: mDNS, and Kubernetes' cluster.local
     ".home.arpa",  # RFC 8375
     ".internal",  # reserved by ICANN for private use
-    ".svc",  # Kubernetes' short form; given to somebody, it would break every cluster
+    ".svc",  # Kubernetes' short form; if it were registered, every cluster would break
 )
-"""Domains in which nobody can register a name. Whoever answers for one is in the same network already."""
+"""Domains in which no name can be registered. A server that answers for one is in the same network already."""
 
 APP_SCHEMES = frozenset({"app", "capacitor", "file", "tauri", "vscode-file", "vscode-webview"})
 """Schemes of installed programs. A page from the web cannot have one: a browser calls a file it shows `null`."""
@@ -159,7 +159,7 @@ class HostPolicy:
     def check_host(self, headers: Headers, target_authority: bytes | None, http_version: str) -> str | None:
         """Check the host that was asked for, with its port. Raises `InvalidRequest` or `HostNotAllowed`.
 
-        Nobody is asked for where an old client names nobody: a browser always does.
+        No host is required where an old client names none: a browser always does.
         """
         sent = [value for name, value in headers if name == b"host"]
         if len(sent) > 1:
@@ -175,13 +175,13 @@ class HostPolicy:
     def check_origin(self, headers: Headers, host: str | None, *, stored: bool) -> bytes | None:
         """Check the page that asks, None if no browser names one. Raises `OriginNotAllowed`.
 
-        `stored`: it asks for what Steno keeps, of whoever calls without a key, too. Then only Steno's own pages and
+        `stored`: it asks for what Steno keeps, of callers without a key, too. Then only Steno's own pages and
         those that are listed are let in: any program of this machine may serve pages, and few are to read that.
         """
         sent = [value for name, value in headers if name == b"origin"]
         if not sent:
             is_cross_site = value_of(headers, b"sec-fetch-site") == "cross-site" and ANY not in self.origins
-            # Only a link that somebody follows comes from another site without its page's name.
+            # Only a link that a user follows comes from another site without its page's name.
             if is_cross_site and value_of(headers, b"sec-fetch-dest") != "document":
                 raise OriginNotAllowed(
                     "A page of another site may not have this loaded. If it is yours, let it fetch it, and add its"
@@ -285,7 +285,7 @@ def authority_of(target: bytes) -> bytes | None:
 
 
 def is_private(name: str) -> bool:
-    """True for a name that public DNS does not know, so that nobody can own it and let it lead here."""
+    """True for a name that public DNS does not know, so that no owner can let it lead here."""
     return "." not in name or fits_host(name, NOT_IN_PUBLIC_DNS)
 
 

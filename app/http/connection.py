@@ -15,7 +15,7 @@ from app.http.http1 import AnswerReading, GarbledAnswer, WrittenHead, unsendable
 IDLE_SECONDS = 30.0
 """Time for which an idle connection is kept."""
 MOST_UNREAD = 128 << 10
-"""Bytes of an answer that wait for whoever reads it. Beyond that no more are taken from the network."""
+"""Bytes of an answer that wait for their reader. Beyond that no more are taken from the network."""
 AT_ONCE = 64 << 10
 """Bytes that are read from the network, and handed over, together."""
 MOST_PARTS = 4_096
@@ -136,7 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.exchange is not None:
             self.exchange.received(self._room[:nbytes])
         else:
-            self.abort()  # Nobody asked for it, and it would be taken for the answer to whoever asks next.
+            self.abort()  # No request asked for it, and it would be taken for the answer to the next one.
 
     def eof_received(self) -> None:
         self._ended(None)
@@ -341,7 +341,7 @@ class Exchange:
         finally:
             self._waiter = None
             if connection.exchange is self:
-                connection.deadline = NEVER  # Whoever reads may take his time.
+                connection.deadline = NEVER  # The reader may take its time.
 
     def _error(self, fault: Exception) -> StenoError:
         if isinstance(fault, _Stalled):

@@ -1,6 +1,6 @@
 """Credentials: the keys that say who calls and who pays, and the headers of proxies that say where a request came from.
 
-Whoever makes a request can write a proxy's headers. They are believed where the peer is a proxy that the settings name;
+Any client can write a proxy's headers. They are believed where the peer is a proxy that the settings name;
 from any other peer they only show that it is not itself the one who asks.
 """
 
@@ -112,7 +112,7 @@ def is_trusted(peer: str, trusted: Sequence[Network]) -> bool:
 
 
 def is_from_this_machine(headers: Iterable[tuple[bytes, bytes]], peer: str, trusted: Sequence[Network]) -> bool:
-    """Whether whoever asks is on this machine; a doubt counts against it.
+    """Whether the caller is on this machine; a doubt counts against it.
 
     A trusted proxy's word counts, and it has to say it; the client is the last one on the way that is no such proxy.
     Where it says so in two ways, both have to agree: it may add to one, and pass the other on as it came.
@@ -127,7 +127,7 @@ def is_from_this_machine(headers: Iterable[tuple[bytes, bytes]], peer: str, trus
 
 
 def client_of(headers: Iterable[tuple[bytes, bytes]], peer: str, trusted: Sequence[Network]) -> str:
-    """The network that whoever asks is in: an IPv4 address, or the /64 of an IPv6 one, which is one caller's.
+    """The network that the caller is in: an IPv4 address, or the /64 of an IPv6 one, which is one caller's.
 
     The peer's, unless that is a trusted proxy which says clearly whose request it is. Empty where it is not known.
     """
@@ -172,7 +172,7 @@ def _client(way: Sequence[str], trusted: Sequence[Network]) -> Address | None:
 
 
 def _forwarded_for(value: str) -> list[str]:
-    """Values of `for` in the elements of a Forwarded header; an element without one is nobody."""
+    """Values of `for` in the elements of a Forwarded header; an element without one names no address."""
     return [found[1] if (found := _FOR.search(element)) else "" for element in value.split(",")]
 
 

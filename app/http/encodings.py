@@ -1,6 +1,6 @@
 """Encodings: what HTTP calls `content-encoding`, undone piece by piece. Pure, and never without a bound.
 
-A few bytes may stand for any number, so nothing is decoded further than somebody asked for, and whoever asks says how
+A few bytes may stand for any number, so nothing is decoded further than the caller asks, which says how
 much there may be. zstd may look back over 8 MiB, as RFC 9659 has it: a frame that wants more memory is not decoded.
 """
 

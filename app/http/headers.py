@@ -1,7 +1,7 @@
 """Headers: what goes up, what comes down, and what Steno adds. Names are lower case, pairs keep order and repeats.
 
 Every request that goes up names this instance in `steno-hops` after those it came through, so that one that comes back
-is refused (`admission.check_hops`). Nothing is trusted: whoever makes hops up is refused himself.
+is refused (`admission.check_hops`). Nothing is trusted: a client that makes hops up is refused itself.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ NOT_FORWARDED_PREFIXES = (*TOLD_BY_PROXIES_PREFIXES, PREFIX)
 NOT_FORWARDED_READ = NOT_FORWARDED | {b"accept-encoding", b"content-length"}
 """Headers that are not forwarded where the answer is to be read here."""
 SUMMARY_CALL = (CALL, b"summary")
-FOR_ANYBODY = {CALL, HOPS} | frozenset(
+FOR_OTHER_PROVIDERS = {CALL, HOPS} | frozenset(
     b"accept accept-encoding content-encoding content-length content-type user-agent range"
     b" if-match if-modified-since if-none-match if-range if-unmodified-since"
     b" anthropic-beta anthropic-version openai-beta"
     b" idempotency-key traceparent tracestate x-client-request-id".split()
 )
-FOR_ANYBODY_PREFIX = b"x-stainless-"
+FOR_OTHER_PROVIDERS_PREFIX = b"x-stainless-"
 """Beginning of the headers in which OpenAI's SDKs tell of themselves."""
 
 NOT_RETURNED = HOP_BY_HOP | frozenset(
@@ -48,7 +48,7 @@ NOT_RETURNED = HOP_BY_HOP | frozenset(
 )
 """Headers by which a server speaks for its whole host, and here the host is Steno's.
 
-Not by `set-cookie`: no cookie goes up, so that what a client keeps reaches nobody.
+Not by `set-cookie`: no cookie goes up, so that what a client keeps reaches no provider.
 """
 NOT_RETURNED_CHANGED = NOT_RETURNED | {b"content-length"}
 """Headers that are not returned where the body is not the provider's any more."""
@@ -189,12 +189,12 @@ def written(headers: Headers) -> bytes:
     return lines
 
 
-def for_anybody(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+def for_other_providers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Headers for a provider that the caller did not choose, or does not pay. Names are in lower case.
 
     A list of what may pass, not of what may not: a caller's headers may hold any secret under any name.
     """
-    return [(n, v) for n, v in headers if n in FOR_ANYBODY or n.startswith(FOR_ANYBODY_PREFIX)]
+    return [(n, v) for n, v in headers if n in FOR_OTHER_PROVIDERS or n.startswith(FOR_OTHER_PROVIDERS_PREFIX)]
 
 
 def new_instance() -> bytes:

@@ -230,7 +230,7 @@ class AnswerReading:
         self._fields = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self.arrived:  # A trailer otherwise, which nobody gets.
+        if not self.arrived:  # A trailer otherwise, which is dropped.
             self._fields.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:

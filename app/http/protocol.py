@@ -39,7 +39,7 @@ TELLING_SECONDS = 1.0
 
 
 class HeldFlow(FlowControl):
-    """Flow control that reads nothing from a client while what was read is held back, whoever else wants to read on."""
+    """Flow control that reads nothing from a client while what was read is held back."""
 
     held = False
 
@@ -107,7 +107,7 @@ class StrictProtocol(HttpToolsProtocol):
     """Protocol that gives up a client that owes a request's headers, or takes nothing of an answer, for too long.
 
     No other protocol is spoken here, so a request that offers one is an ordinary request. The parser takes what follows
-    its headers for that other protocol: its body would be read as further requests, whoever wrote it.
+    its headers for that other protocol: its body would be read as further requests.
     """
 
     header_seconds: ClassVar[float]
@@ -269,7 +269,7 @@ class StrictProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # After the body they are trailers: whoever can add one must not replace a header that was checked.
+        # After the body they are trailers, which must not replace a header that was checked.
         if self._in_head:
             super().on_header(name, value.rstrip(b" \t"))  # Space at the end belongs to the line.
 

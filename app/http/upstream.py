@@ -22,7 +22,7 @@ from msgspec import Struct
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
 from app.http.connection import AT_ONCE, Connection, Exchange, Timeouts
 from app.http.credentials import without_keys
-from app.http.headers import for_anybody, with_hop
+from app.http.headers import for_other_providers, with_hop
 from app.http.http1 import RequestHead
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -175,7 +175,7 @@ class Upstream:
     def _with_key(self, headers: list[tuple[bytes, bytes]], target: bytes) -> list[tuple[bytes, bytes]]:
         lowered = ((name.lower(), value) for name, value in headers)
         kept = [(name, value) for name, value in lowered if name != self._withheld]
-        return kept if self._key is None else [*for_anybody(kept), *self._key(target)]
+        return kept if self._key is None else [*for_other_providers(kept), *self._key(target)]
 
     def _at_provider(self, target: bytes) -> bytes:
         """`/v1` becomes the path of the base URL; Google's paths stand behind it, but for a version at its end; Azure's

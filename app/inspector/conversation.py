@@ -77,7 +77,7 @@ async def _conversation(visit: TheVisit, name: Name) -> StoredConversation:
 
 
 TheConversation = Annotated[StoredConversation, Depends(_conversation)]
-"""Conversation of the tenant whose data are shown; anybody else's is not there."""
+"""Conversation of the tenant whose data are shown; another tenant's is not found."""
 Number = Annotated[int | None, Query(ge=1)]
 
 

@@ -53,7 +53,7 @@ async def show_setup(request: Request, inspector: TheInspector) -> Response:
 
 
 def _findings(visit: Visit) -> list[Finding]:
-    """Problems that are known without asking anybody, in the words of `steno doctor`."""
+    """Problems that are known without a call, in the words of `steno doctor`."""
     store, found = visit.services.store, list(visit.inspector.findings)
     if store.reason is not None:
         text = f"The database {store.place} cannot be used: {store.reason}"

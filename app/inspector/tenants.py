@@ -44,7 +44,7 @@ async def sign_in(request: Request, inspector: TheInspector) -> Response:
     """Sign in with a key, which becomes its tenant at once and is not kept, or with the operator's password."""
     scope, guesses, authenticator = request.scope, inspector.guesses, inspector.services.authenticator
     origin, host = value_of(scope["headers"], b"origin"), value_of(scope["headers"], b"host")
-    # Without a session there is nothing to bind the form to, and no other page should sign anybody in.
+    # Without a session there is nothing to bind the form to, and no other page should sign a visitor in.
     if origin is not None and origin.partition("://")[2] != host:
         raise OriginNotAllowed("Sign in on Steno's own page.", "origin")
     address = credentials.client_of(scope["headers"], peer_of(scope), authenticator.trusted_proxies)

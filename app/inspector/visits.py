@@ -51,7 +51,7 @@ class Inspector(Struct, frozen=True):
 
 
 class SignInNeeded(Exception):
-    """Raised where nobody in particular looks at a page that is somebody's."""
+    """Raised where a visitor who is not signed in opens a tenant's page."""
 
 
 class Trouble(Exception):
@@ -70,7 +70,7 @@ def no_such_page() -> Trouble:
 
 
 class Visit(Struct, frozen=True):
-    """Request by somebody who may look."""
+    """Request by a visitor who may look."""
 
     inspector: Inspector
     request: Request
@@ -89,7 +89,7 @@ class Visit(Struct, frozen=True):
     @property
     def sees_server(self) -> bool:
         """True where the visitor may see what is the operator's: addresses, errors, sums over all tenants. Steno does
-        not verify keys, so whoever signed in with one may be anybody."""
+        not verify keys, so a visitor who signed in with one may be any person."""
         scope = self.request.scope
         if scope.get(LISTENER) == "callers":
             return False

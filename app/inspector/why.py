@@ -18,7 +18,7 @@ SOURCES = {
     "provider": "as its provider says",
     "learnt": "learnt from a refusal",
     "bundled": "from the bundled list of models",
-    "default": "assumed: nobody says how large it is",
+    "default": "assumed: its size is not known",
 }
 """Sources of a window, in words."""
 _BY_WORD = {str(code): code for code in Code}

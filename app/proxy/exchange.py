@@ -59,7 +59,7 @@ _NO_FAILURE = (
     because(Code.SUMMARY_IN_BACKGROUND),
     because(Code.PUT_OFF_FOR_COST),
 )
-"""Reasons that are no failure: somebody asked for it, or it is on its way, or it waits until it pays."""
+"""Reasons that are no failure: the client asked for it, or it is on its way, or it waits until it pays."""
 _ABOUT_PROVIDER = (UpstreamUnreachable, UpstreamTimedOut, UpstreamDisconnected)
 _OF_PROVIDER = (*_ABOUT_PROVIDER, UpstreamUnreadable)
 

@@ -78,7 +78,7 @@ class PassthroughEndpoint:
         services, headers, route, record = self._services, list(scope["headers"]), scope[ROUTE], scope[REQUEST]
         client, own = ClientAnswer(send, scope[SIGNATURE], scope.get(CONNECTION)), []
         try:
-            # An open relay would lend the provider to everybody who can reach it.
+            # An open relay would lend the provider to every client that can reach it.
             tenant = services.authenticator.identify(headers, peer_of(scope), scope["query_string"]).tenant
             if (entry := uncompacted(scope["method"], route.target)) is not None:
                 own = bypass(services, record, entry.name, passing(entry, services.formats))

@@ -162,7 +162,7 @@ class PeekedAnswer(Struct):
 
 
 async def peek(answering: UpstreamAnswer, most: int = LONGEST_REFUSAL, *, raises: bool = False) -> PeekedAnswer:
-    """Read a body, up to so many bytes. Where it breaks off, that is met again by whoever passes it on; with `raises`
+    """Read a body, up to so many bytes. Where it breaks off, that is met again when it is passed on; with `raises`
     the upstream errors are raised at once."""
     if isinstance(answering, PeekedAnswer) and answering.is_whole:
         return answering

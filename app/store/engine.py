@@ -202,7 +202,7 @@ def describe(error: BaseException) -> str:
         cause = os.strerror(error.errno) if error.errno and error.errno > 0 else type(error).__name__
         return f"the database cannot be reached ({cause})"
     if _state(error).startswith(_CONTENDED_STATES):
-        return f"somebody else is at it ({describe_refusal(error)})"
+        return f"another process is at it ({describe_refusal(error)})"
     if is_away(error):
         return f"the database is not available ({describe_refusal(error)})"
     return f"the database refused ({type(_cause(error)).__name__})"

@@ -20,7 +20,7 @@ from app.cli.main import COMMANDS
 from app.conversation.reasons import Code
 from app.errors import StenoError
 from app.http.credentials import CREDENTIALS, QUERY_KEYS
-from app.http.headers import FOR_ANYBODY, FOR_ANYBODY_PREFIX
+from app.http.headers import FOR_OTHER_PROVIDERS, FOR_OTHER_PROVIDERS_PREFIX
 from app.settings import Settings, environment_name, every_setting
 from lab.simulator import Simulator
 from tests.e2e import running
@@ -123,7 +123,9 @@ def _made(target: str) -> str:
 def test_every_header_with_a_credential_is_told_and_every_one_that_may_go_anywhere() -> None:
     keys = (ROOT / "docs" / "upstreams.md").read_text().partition("## Keys")[2].partition("##")[0]
     told = set(re.findall(r"`([a-z_-]+)\*?`", keys))
-    assert {name.decode() for name in CREDENTIALS | QUERY_KEYS | FOR_ANYBODY | {FOR_ANYBODY_PREFIX}} <= told
+    assert {
+        name.decode() for name in CREDENTIALS | QUERY_KEYS | FOR_OTHER_PROVIDERS | {FOR_OTHER_PROVIDERS_PREFIX}
+    } <= told
 
 
 # REST

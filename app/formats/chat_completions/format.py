@@ -19,7 +19,7 @@ LEAST_THRESHOLD = 1
 
 
 class ChatRequest(WireRequest, frozen=True):
-    """A chat request as far as Steno reads it. The whole history comes with each, and nobody else compacts it."""
+    """A chat request as far as Steno reads it. The whole history comes with each, uncompacted."""
 
     SPEC = SPEC
 

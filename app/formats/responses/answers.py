@@ -5,7 +5,7 @@ keeps all its other bytes. The first frame gets the status, the one that ends th
 opens its stream before it looks at the prompt: what it says until the first item does not count as an answer, and an
 error behind it is a refusal.
 
-Numbers ascend and one stream has one id, whoever began it: where we did, each frame is given the next number and our
+Numbers ascend and one stream has one id, also where Steno began it: then each frame is given the next number and our
 id; and an error of ours behind the provider's frames is given theirs.
 """
 
