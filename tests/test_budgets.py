@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 523,
     "app/tokens": 2_088,
     "app/formats": 7_050,
-    "tests": 59_462,
+    "tests": 59_470,
     "lab": 10_210,
 }
 """Lines of Python by folder, at most."""

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from app.http.loopback import RunningServer
 from lab.simulator import Simulator
 from tests.e2e.commands import ROOT
 from tests.e2e.histories import turns
@@ -24,6 +25,7 @@ PAGES = ROOT / "docs" / "clients"
 INSTALLED = ROOT / ".clients"
 INTERPRETERS = {
     "anthropic": Path(sys.executable),
+    "gemini": Path(sys.executable),
     "openai-agents": Path(sys.executable),
     "openai-python": Path(sys.executable),
     "agent-framework": INSTALLED / "venv" / "bin" / "python",
@@ -36,7 +38,12 @@ INTERPRETERS = {
 """Of the pages with Python; litellm, dspy and llama-index want an older openai than the others."""
 ON_NODE = ["ai-sdk", "openai-node"]
 HAND_TRIED = ["README", "claude-code", "cline", "codex", "curl", "librechat", "open-webui", "opencode"]
-KEYS = {"OPENAI_API_KEY": "sk-recipes", "ANTHROPIC_API_KEY": "sk-recipes"}
+KEYS = {"OPENAI_API_KEY": "sk-recipes", "ANTHROPIC_API_KEY": "sk-recipes", "GEMINI_API_KEY": "recipes"}
+CONTENTS = """contents = [
+    {"role": "user" if each["role"] == "user" else "model", "parts": [{"text": each["content"]}]} for each in messages
+]
+"""
+"""The same history for Gemini."""
 
 _BLOCK = re.compile(r"^```(python|javascript|sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -54,6 +61,7 @@ def program(page: str, language: str, histories: Path) -> str:
     """The page's blocks one after the other. Each finds a long history of its own in `messages`."""
     if language == "python":
         head, each = f"import json\nhistories = json.load(open({str(histories)!r}))\n", "messages = histories[{}]\n"
+        each += CONTENTS.replace("{", "{{").replace("}", "}}") if page == "gemini" else ""
     else:
         read = (
             f'import {{ readFileSync }} from "node:fs";\nconst histories = JSON.parse(readFileSync("{histories}"));\n'
@@ -89,11 +97,15 @@ def test_every_page_is_run_or_known_to_hold_no_program() -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("page", INTERPRETERS)
-def test_pages_with_python_run_and_print_what_they_say(steno: StartSteno, tmp_path: Path, page: str) -> None:
+def test_pages_with_python_run_and_print_what_they_say(
+    steno: StartSteno, provider: RunningServer, tmp_path: Path, page: str
+) -> None:
     if not INTERPRETERS[page].exists():
         pytest.skip("make clients installs it")
     file = tmp_path / "page.py"
-    file.write_text(program(page, "python", histories_in(tmp_path)).replace("http://127.0.0.1:8080", steno().url))
+    upstream = {"upstream": {"base_url": provider.url, "formats": ["gemini"]}} if page == "gemini" else {}
+    url = steno(**upstream).url
+    file.write_text(program(page, "python", histories_in(tmp_path)).replace("http://127.0.0.1:8080", url))
     assert run([INTERPRETERS[page], "-W", "ignore", file], tmp_path) == output(page)
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from app.formats.paths import FORMAT_NAMES
 from app.http.loopback import RunningServer
 from lab.formats.known import format_at
 from lab.simulator import Record, ScriptedCall, Simulator
@@ -93,7 +92,6 @@ def test_googles_client_on_node_is_understood_by_the_provider_itself(simulator: 
     assert [record.status for record in simulator.log] == [200] * 8
 
 
-@pytest.mark.skipif("gemini" not in FORMAT_NAMES, reason="the format is not there yet")
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("client", GEMINI_ON_NODE)
 def test_googles_client_on_node_goes_through_five_compactions(

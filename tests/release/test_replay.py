@@ -149,10 +149,10 @@ def test_command_listens_in_on_a_provider_of_every_format(
 ) -> None:
     files = []
     for written in FORMATS.values():
-        said = said_in(written.name, agents(tmp_path, 8, 8))
+        said = said_in(written.name, agents(tmp_path, 6, 6))
         lines = [{"id": each.name, **each.beside, written.history: each.messages} for each in said]
         files.append(str(recorded.write(tmp_path / f"{written.name}.jsonl", lines)))
-    asked = ("--upstream", f"{provider.url}/v1", "--model", MODEL, "--window", "6000", "--json")
+    asked = ("--upstream", f"{provider.url}/v1", "--model", MODEL, "--window", "5000", "--json")
     ended = commands.run(["replay", *files, *asked], tmp_path, ROOT, OPENAI_API_KEY="sk-mine")
     [result] = json.loads(ended.stdout)
     assert (ended.returncode, result["violations"]) == (0, [])

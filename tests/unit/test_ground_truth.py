@@ -28,6 +28,7 @@ WITHIN_A_TENTH = {
     ("responses", "gpt-5"): 0.86,
     ("responses", "grok"): 0.90,
     ("messages", "Claude up to 4.6"): 0.80,
+    ("gemini", "Gemini from 2.5 on"): 0.60,
 }
 """By format and family, of the requests of which all is known that their prompts cost: the share of those estimated
 so well before anything was learnt."""

@@ -132,7 +132,7 @@ def token_rules(model: str, host: str = "") -> CountingRules:
         message=-1 if is_bare else 0,
         declares_apart=True,
         shows_schema=False,
-        one_by_one=OneByOne(21 if is_new else 7, 21 if is_new else 7, 8, 12),
+        one_by_one=OneByOne(0, 0, 0, 0) if is_bare else OneByOne(0, 0, 8, 8),
         drops_reasoning=True,
         encrypted=Encrypted(100, 4.7) if is_new else FREE,
         files=Pages(525 if is_new else 258, unknown=525 if is_new else 258),
