@@ -30,7 +30,7 @@ LINES = {
     "app/tokens": 2_088,
     "app/formats": 7_050,
     "tests": 59_470,
-    "lab": 10_210,
+    "lab": 10_150,
 }
 """Lines of Python by folder, at most."""
 FILES = 199

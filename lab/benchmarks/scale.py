@@ -194,7 +194,6 @@ async def fill_usage(connection: AsyncConnection, rows: int, now: int) -> None:
 
 
 async def measure_reports(store: Store, rows: int) -> Mapping[str, float]:
-    """Seconds of each report."""
     now = round(time() * 1000)
     async with store.database.migrating() as connection:
         await fill_usage(connection, rows, now)

@@ -92,8 +92,6 @@ def reply(messages: Sequence[Mapping[str, Any]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DemoAnswer:
-    """Answer to one prompt."""
-
     tokens: int = 0
     """Tokens of the prompt, as the provider counted them."""
     status: str = ""

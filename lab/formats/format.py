@@ -15,8 +15,6 @@ Element = dict[str, Any]
 
 
 class Called(NamedTuple):
-    """A call of a tool."""
-
     id: str
     name: str
     arguments: str
@@ -35,7 +33,6 @@ class Reading(NamedTuple):
 
     @property
     def text(self) -> str:
-        """All texts as one."""
         return "\n".join(filter(None, self.texts))
 
     @property
@@ -160,7 +157,6 @@ def object_of(raw: bytes) -> Element:
 
 
 def written(value: Any) -> str:
-    """Arguments of a call as text."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 

@@ -125,7 +125,6 @@ class SentMessages:
         self._read: dict[bytes, SentMessage] = {}
 
     def split(self, body: bytes) -> list[SentMessage]:
-        """The history in a request's body."""
         return [self.read(raw) for raw in self.format.raw_messages(body)]
 
     def read(self, raw: bytes) -> SentMessage:

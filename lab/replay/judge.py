@@ -77,8 +77,6 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Verdict on one request, from its payload."""
-
     violations: tuple[Violation, ...] = ()
     accepted: bool = False
     """True where the provider took the payload."""
@@ -171,8 +169,6 @@ class _Range:
 
 
 class Judge:
-    """Judges the requests of one conversation, in order."""
-
     def __init__(self, conversation: str, calls: SummaryCalls, reader: SentMessages) -> None:
         self._conversation = conversation
         self._calls = calls
@@ -632,7 +628,6 @@ def _acceptance(record: Record) -> Found:
 
 
 def _naming(recalling: Sequence[SentMessage], actions: frozenset[str]) -> Found:
-    """Whether recalled passages were reported to the client if there are any."""
     if recalling and RECALLED not in actions:
         yield "recalled", "The payload quotes recalled passages, and the answer does not say so."
     elif RECALLED in actions and not recalling:

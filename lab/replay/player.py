@@ -158,7 +158,6 @@ def _add(played: Played, tally: Tally) -> None:
 
 
 def _messages_in(parts: Sequence[Mapping[str, Any]]) -> int:
-    """How many messages a coverage is about, the instructions among them."""
     instructions = next((part["messages"] for part in parts if part["kind"] == "instructions"), 0)
     return int(instructions) + max((part.get("last_index", -1) for part in parts), default=-1) + 1
 

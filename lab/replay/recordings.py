@@ -247,7 +247,6 @@ def _dialogue(name: str, value: Mapping[str, Any]) -> Recording:
 
 
 def _answerable(value: Mapping[str, Any], remarks: Mapping[str, Remark]) -> tuple[Question, ...]:
-    """The questions with an answer whose evidence is in the conversation."""
     asked = map(_question, (qa for qa in value.get("qa") or () if "answer" in qa))
     return tuple(question for question in asked if question.evidence and remarks.keys() >= {*question.evidence})
 

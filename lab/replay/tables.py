@@ -100,8 +100,6 @@ ALL_KINDS, SEVERAL, NO_KIND = "all questions", "of several remarks", "of no kind
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One question, asked."""
-
     question: Question
     way: Way | None = None
     """None: not all of its evidence stands in the payload."""
@@ -111,8 +109,6 @@ class Outcome:
 
 @dataclass(slots=True)
 class Recall:
-    """Gathers what each question found."""
-
     outcomes: list[Outcome] = field(default_factory=list)
 
     def see(self, question: Question, played: Played) -> None:

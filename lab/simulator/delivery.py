@@ -17,8 +17,6 @@ from lab.simulator.script import Cut, Fault, Headers
 
 
 class Delivery:
-    """Writes the answer to one request."""
-
     def __init__(
         self,
         connection: Connection,
@@ -35,7 +33,6 @@ class Delivery:
         self._accepts_gzip = "gzip" in (record.header("accept-encoding") or "")
 
     async def content(self, content: Content) -> None:
-        """Write an answer in one piece."""
         await self._wait()
         fault = self._fault
         body = gzip.compress(content.body, 1, mtime=0) if self._accepts_gzip else content.body

@@ -16,7 +16,6 @@ _FILENAME = re.compile(rb'filename="([^"]*)"')
 
 
 def respond(record: Record, models: Iterable[Model], window: int) -> Content:
-    """The answer of any endpoint but chat."""
     path = record.path
     if path == "/v1/models" or path.startswith("/v1/models/"):
         _require_method(record, "GET")

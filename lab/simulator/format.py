@@ -35,16 +35,12 @@ def json_content(value: Any, status: int = 200) -> Content:
 
 
 class Frame(NamedTuple):
-    """One server-sent event."""
-
     event: str | None
     data: Json
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An acceptable request."""
-
     request: Json
     conversation: Sequence[Any]
     """Messages with `role` and `content`, whatever they are in the format."""
@@ -64,8 +60,6 @@ class Accepted:
 
 
 class Answer(NamedTuple):
-    """One answer, in both forms."""
-
     text: str | None
     usage: Json
     whole: Json

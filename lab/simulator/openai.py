@@ -38,8 +38,6 @@ _ERRORS: Mapping[int, tuple[str, str, str | None]] = {
 
 
 class OpenAI(Format):
-    """Base of OpenAI's APIs."""
-
     def __init__(self, count: Count) -> None:
         super().__init__(count)
         self._recent = PromptCache()
@@ -64,7 +62,6 @@ class OpenAI(Format):
 
 
 def posted(record: Record) -> Json:
-    """The object in a request's body."""
     if record.method != "POST":
         raise Refused(no_such_method(record.method, record.path))
     if not isinstance(record.payload, dict):

@@ -36,8 +36,6 @@ class Rejection(Protocol):
 
 
 class Refused(Exception):
-    """Raised where a check fails."""
-
     def __init__(self, refusal: Rejection) -> None:
         super().__init__(refusal.message)
         self.refusal: Any = refusal

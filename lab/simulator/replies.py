@@ -80,7 +80,6 @@ def pieces(text: str, size: int) -> Iterator[str]:
 
 
 def texts_of(message: Mapping[str, Any]) -> list[str]:
-    """The texts of a message's content."""
     content = message.get("content")
     if isinstance(content, str):
         return [content]
@@ -148,8 +147,6 @@ def _joined(lines: Iterable[Sequence[str]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """Words that may be kept of one line."""
-
     sentence: Sequence[str]
     identifiers: Sequence[str]
     """Identifiers that no earlier line had."""

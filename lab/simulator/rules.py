@@ -9,8 +9,6 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that the simulator offers."""
-
     name: str
     window: int | None = None
     """None: the simulator's."""

@@ -132,11 +132,9 @@ class Simulator(Rules):
         self.script.next("chat", fault_of(fault, fields))
 
     def next_summary(self, fault: Fault | None = None, /, **fields: Any) -> None:
-        """How to answer the next acceptable summary call."""
         self.script.next("summary", fault_of(fault, fields))
 
     def next_other(self, fault: Fault | None = None, /, **fields: Any) -> None:
-        """How to answer the next request to any other endpoint."""
         self.script.next("other", fault_of(fault, fields))
 
     def when(

@@ -58,7 +58,6 @@ class Bench:
     say: Callable[[str], None] = print
 
     def ask(self, contestant: Contestant, scenario: Scenario) -> Run:
-        """Loads one subject with one scenario."""
         # Memory is asked for meanwhile only where that is what is measured: reading it costs the subject time.
         return self.load(contestant, scenario.arguments(self.scale, self.folder), watched=bool(scenario.ramp_ms))
 

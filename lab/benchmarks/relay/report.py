@@ -71,7 +71,6 @@ Figures = Mapping[str, Mapping[str, float]]
 
 
 def figures(results: Mapping[str, Any]) -> Figures:
-    """The medians over the rounds."""
     started = {name: {"memory_at_start": each["memory_at_start"]} for name, each in results["subjects"].items()}
     runs = [run | started[run["subject"]] for run in results["runs"] if run.get("answered")]
     return {measure.title: dict(_medians(measure, runs)) for measure in MEASURES}
@@ -127,7 +126,6 @@ def noise(results: Mapping[str, Any]) -> float:
 
 
 def markdown(results: Mapping[str, Any]) -> str:
-    """Return the tables for the documentation."""
     found, subjects = figures(results), columns(results)
     machine = results["machine"]
     versions = (f"{TITLES.get(name, name)} {results['subjects'][name]['version']}" for name in subjects)

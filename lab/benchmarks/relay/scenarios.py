@@ -32,8 +32,6 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One kind of load."""
-
     what: str
     size: int = 4 * KB
     """Bytes of the body."""

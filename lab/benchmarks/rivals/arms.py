@@ -64,7 +64,6 @@ class Arm:
         return summary_of(messages, SUMMARY_WORDS, None, self.simulator.count)
 
     def desk(self) -> Desk:
-        """A desk for one conversation."""
         counting = Counting(self.simulator.count)
         return Desk(self.simulator.window, lambda messages: sum(map(counting.part, messages)), self._summarised)
 
@@ -207,7 +206,6 @@ Rule = Callable[[Sequence[Message], Desk], Sequence[Message]]
 
 
 def never(history: Sequence[Message], _: Desk) -> Sequence[Message]:
-    """Send all of it."""
     return history
 
 

@@ -71,8 +71,6 @@ class Share:
 
 @dataclass(slots=True)
 class Kept:
-    """Counts over all conversations."""
-
     far: Share = field(default_factory=Share)
     """Identifiers that an answer uses, and that were said last more than `FAR` messages before."""
     evidence: Share = field(default_factory=Share)

@@ -17,8 +17,6 @@ from lab.simulator.script import Fault
 
 
 class ChatCompletions(OpenAI):
-    """`POST /v1/chat/completions`."""
-
     path = "/v1/chat/completions"
     closing = b"[DONE]"
 

@@ -250,7 +250,6 @@ def _check_part(path: str, part: Any, allowed: tuple[str, ...], lenient: bool) -
 
 
 def _check_spoken(path: str, message: Json) -> None:
-    """Check members that only an assistant message holds."""
     if message.get("refusal") is not None:
         check_string(f"{path}.refusal", message["refusal"])
     if message.get("function_call") is not None:

@@ -231,7 +231,6 @@ def is_signing(model: str) -> bool:
 
 
 def turn_start(contents: Sequence[Json]) -> int:
-    """Index of the last content with the user's text."""
     texts = (
         index
         for index in reversed(range(len(contents)))

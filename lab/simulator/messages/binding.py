@@ -34,7 +34,6 @@ Json = Mapping[str, Any]
 
 
 def prefix_of(request: Json) -> bytes:
-    """Prefix at which a request's messages begin."""
     return _digest([unmarked(blocks_of(request.get("system"))), unmarked(request.get("tools") or [])])
 
 
@@ -43,7 +42,6 @@ def _then(prefix: bytes, role: str, block: Json) -> bytes:
 
 
 def whole_prefix(request: Json) -> bytes:
-    """Prefix of the answer to a request."""
     prefix = prefix_of(request)
     for message in request.get("messages", ()):
         for block in blocks_of(message["content"]):

@@ -128,7 +128,6 @@ def required_reasoning(own_id: object) -> str | None:
 
 
 def is_own(own_id: object) -> bool:
-    """Whether the simulator made this id."""
     return isinstance(own_id, str) and _OWN.fullmatch(own_id) is not None
 
 
