@@ -32,7 +32,7 @@ LONGEST_COMMAND, LONGEST_MEMBERS, LONGEST_PATH = 16_384, 4_096, 300
 LONGEST_CALL, LONGEST_RESULT = 160, 300
 """Characters of a call and of a result that are quoted."""
 MOST_READ = 20
-"""Files that were read and not changed."""
+"""Most files that are listed as read and not changed."""
 LEAST_ITEMS = 2
 """Items of a list with boxes that is a plan."""
 _BEGINNING, _STATUS_CHARACTERS = 400, 200

@@ -58,7 +58,7 @@ class Window(Struct, frozen=True):
 
 
 class Trigger(Struct, frozen=True):
-    """The size of a view over which a compaction is due."""
+    """A compaction is due for a view that is larger than this."""
 
     tokens: int
     since: int | None = None

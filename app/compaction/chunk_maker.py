@@ -37,8 +37,8 @@ class SummaryCalls(Protocol):
 
 
 async def make_chunks(builder: ChunkBuilder, calls: SummaryCalls) -> Compaction:
-    """Make the planned chunks, one call each. Where they exceed their share with a new one, that takes the others in,
-    in the same call; where one call cannot, all but the newest are folded afterwards.
+    """Make the planned chunks, one call each. If all chunks together would exceed `budget.fold`, the new one takes the
+    older ones in. If that is too much for one call, the older ones are folded afterwards.
 
     Where a summary stands for the whole history, each call goes on from the chunk before it.
     """

@@ -235,7 +235,7 @@ class Compactor:
         self._leased.metrics.chunks["reused"].inc(sum(chunk.id not in made for chunk in chunks))
 
     async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction:
-        return await self._leased.make(request, job)
+        return await self._leased.take_or_await(request, job)
 
     def forget(self, erased: Erased) -> None:
         """Forget what was erased."""
@@ -357,7 +357,7 @@ class Preparation:
                 return Decision(None, why=why)
             if self.parts.lately(request, plan).stopping:
                 return Decision(None, why=because(Code.STOPPING))
-            self._tried.append(await self._make(plan))
+            self._tried.append(await self._take_or_await(plan))
             if not _should_replan(self._tried[-1]):
                 if self.is_without_store:
                     raise StoreUnavailable("the database went away while the summary was made")
@@ -378,7 +378,7 @@ class Preparation:
             if lately.failed_last:
                 return
             if not await self._objections(lately):
-                self._tried.append(await self._make(plan))
+                self._tried.append(await self._take_or_await(plan))
             await self._report_savings()
 
     # What is known so far
@@ -507,7 +507,7 @@ class Preparation:
                     self._postponed = (await self.parts.make(self.request, await self._job(plan))).made
                 await self._keep_masks(shortened)
                 return Compaction((), Outcome.IN_BACKGROUND)
-        return await self._make(plan)
+        return await self._take_or_await(plan)
 
     async def _due_plan(self) -> tuple[Plan | None, bool]:
         """The compaction that is due, and whether it costs too much. What a request has begun is not put off half
@@ -577,7 +577,7 @@ class Preparation:
         path = self.state.widest_path
         return bool(path.chunks) and path.chunks[-1].continued
 
-    async def _make(self, plan: Plan) -> Compaction:
+    async def _take_or_await(self, plan: Plan) -> Compaction:
         """Make a compaction under its lease, or wait for the process that holds it, and go on with what was made."""
         state, compaction = self.state, await self.parts.make(self.request, await self._job(plan))
         if compaction.has_ended:
@@ -684,7 +684,7 @@ class DryRun(Compactor):
         return ()
 
     def lately(self, request: ChatRequest, plan: Plan) -> Lately:
-        """Says what a compaction would bring, whatever is against it now."""
+        """The same without what would keep a compaction from being made now."""
         return replace(super().lately(request, plan), stopping=False, blocked=None, paused=None)
 
     async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction:

@@ -103,54 +103,54 @@ class LeasedCompaction:
     backoff: CompactionBackoff = field(default_factory=CompactionBackoff)
     running: RunningCompactions = field(default_factory=RunningCompactions)
 
-    async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction:
+    async def take_or_await(self, request: ChatRequest, job: CompactionJob) -> Compaction:
         """Take the lease and make a compaction in a task of the application's, or wait for the process that has the
         lease. Raises `StoreUnavailable`."""
         if job.is_again:
             await asyncio.sleep(min(job.seconds_left, RACE_SECONDS * random.random()))
-        place, range_, chain = request.place, job.builder.plan.range, request.conversation.chain.positions
-        lease = await self.store.take_lease(*place, range_, chain, self.holder, self.most_per_tenant)
+        range_, chain = job.builder.plan.range, request.conversation.chain.positions
+        lease = await self.store.take_lease(*request.place, range_, chain, self.holder, self.most_per_tenant)
         if lease == "too_many":
             return Compaction((), Outcome.NOT_BEGUN, because(Code.TOO_MANY_COMPACTIONS))
         if not isinstance(lease, Lease):
-            began = monotonic()
-            if not job.waits or not await self.wait(request, job):
-                return Compaction((), Outcome.TAKES_TOO_LONG)
-            # What was deleted while requests waited for it is not made again for them.
-            waited_ms = round(1_000 * (monotonic() - began)) + SPARE_MS
-            is_deleted = await self.store.is_revoked_within(request.tenant, range_, waited_ms)
-            # It may be another conversation's lease.
-            is_deleted = is_deleted and not await self.store.is_stored(*request.place)
-            return Compaction((), Outcome.DELETED if is_deleted else Outcome.AWAITED)
+            return await self._await_other(request, job)
         task = self.tasks.start(self._run(request, job, lease), f"compaction for {request.request_id}")
         # Waited for, not awaited: a client that leaves, or a deadline, ends the wait and not the work.
         await asyncio.wait({task}, timeout=job.seconds_left)
         return task.result() if task.done() else Compaction((), Outcome.TAKES_TOO_LONG)
 
-    async def wait(self, request: ChatRequest, job: CompactionJob) -> bool:
-        """Wait for the end of another process's compaction; False if it takes too long. Raises `StoreUnavailable`."""
+    async def _await_other(self, request: ChatRequest, job: CompactionJob) -> Compaction:
+        """Wait for the end of another process's compaction. Raises `StoreUnavailable`."""
+        if not job.waits:
+            return Compaction((), Outcome.TAKES_TOO_LONG)
         job.announce()
-        began, ended, chain = monotonic(), False, request.conversation.chain.positions
+        began, ended, range_ = monotonic(), False, job.builder.plan.range
+        chain = request.conversation.chain.positions
         try:
             while job.seconds_left and not ended:
-                ended = await self.store.lease_ended(*request.place, job.builder.plan.range, chain, job.seconds_left)
-            return ended
+                ended = await self.store.lease_ended(*request.place, range_, chain, job.seconds_left)
         finally:
             self.metrics.lease_waits.observe(monotonic() - began)
+        if not ended:
+            return Compaction((), Outcome.TAKES_TOO_LONG)
+        # What was deleted while requests waited for it is not made again for them; the lease may be that of another
+        # conversation.
+        waited_ms = round(1_000 * (monotonic() - began)) + SPARE_MS
+        is_revoked = await self.store.is_revoked_within(request.tenant, range_, waited_ms)
+        is_deleted = is_revoked and not await self.store.is_stored(*request.place)
+        return Compaction((), Outcome.DELETED if is_deleted else Outcome.AWAITED)
 
     async def _run(self, request: ChatRequest, job: CompactionJob, lease: Lease) -> Compaction:
         """Make the chunks from the lease to its release, also where no request waits any more."""
         began, plan = monotonic(), job.builder.plan
         compaction = Compaction((), Outcome.LEASE_LOST)  # Unless one of the branches below comes to its end.
-        ahead = request.purpose == "background"
-        with self.running.during(request.place, plan.messages, ahead=ahead):
+        ahead, place = request.purpose == "background", request.place
+        with self.running.during(place, plan.messages, ahead=ahead):
             try:
                 async with asyncio.TaskGroup() as group:
                     heartbeat = group.create_task(self._keep_alive(lease))
-                    is_erased = self.store.is_erased(*request.place, request.epoch)
-                    if is_erased or (
-                        request.purpose == "background" and not await self.store.is_stored(*request.place)
-                    ):
+                    is_erased = self.store.is_erased(*place, request.epoch)
+                    if is_erased or (ahead and not await self.store.is_stored(*place)):
                         compaction = Compaction((), Outcome.DELETED)
                     elif await self._is_overtaken(request, job.known):
                         compaction = Compaction((), Outcome.AWAITED)

@@ -77,7 +77,7 @@ class CallPairing:
         self._is_closed = True
         """True if the next call begins a batch."""
         self._latest: CallPosition | None = None
-        """Call that the result before this one answers."""
+        """Call that the latest result answered; None at the start of a batch."""
 
     def add_calls(self, message: int, calls: Sequence[_NamedCall]) -> None:
         if self._is_closed:

@@ -68,7 +68,7 @@ class Share(NamedTuple):
 
 class Grid(Struct, frozen=True):
     shares: tuple[Share, ...]
-    """Shares that are not empty. Their tokens add up to the window, without `over`, which is what exceeds it."""
+    """Shares that are not empty. Without `over`, which is what exceeds the window, their tokens add up to it."""
     cells: tuple[Filling, ...]
     """Cells row by row; a filling that occurs has at least one."""
 

@@ -168,7 +168,7 @@ class Place(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True):
-    """Message of the payload, or a part of it of which only the shape is known."""
+    """One message of the payload, or one part of it of which only kind and size are known."""
 
     kind: str
     """Kind of the part, as in the coverage."""

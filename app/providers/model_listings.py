@@ -285,7 +285,7 @@ class ListingReader:
         self._seconds = seconds
         self._default_headers = default_headers
         self._seen: dict[str, Window] = {}
-        """Windows of an Ollama's models while they are not loaded."""
+        """Windows of Ollama's models as last seen, used while a model is not loaded."""
 
     async def read(self, headers: Headers = ()) -> ModelListing:
         """Raises `ListingRefused` or the upstream errors."""

@@ -52,7 +52,7 @@ async def test_it_is_waited_for_as_long_as_there_is_time_and_the_wait_is_measure
     )
     leased = LeasedCompaction(store, nothing, nothing, nothing, nothing, nothing, metrics, nothing, nothing, 1, "me")
     job = CompactionJob(BUILDER, (), lambda: announced.append(True), monotonic() + seconds, waits=waits)
-    compaction = await leased.make(REQUEST, job)
+    compaction = await leased.take_or_await(REQUEST, job)
     assert (compaction.outcome, bool(announced), len(measured)) == (outcome, waits, int(waits))
     assert all(0 <= waited < 60 for waited in measured)
 
