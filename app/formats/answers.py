@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from re import Pattern
 from typing import Any, ClassVar
@@ -183,11 +183,29 @@ class AnswerEditor:
         return told.spliced({"context": context})[1:-1]
 
 
+@dataclass(eq=False)
 class Answers:
-    """How answers are written in one format: bytes in, bytes out. What is usual stands here."""
+    """How answers are written in one format: bytes in, bytes out."""
 
     spec: FormatSpec
     editing: type[AnswerEditor]
+    frames_of: Callable[[WireRequest, Headers, bytes], Iterable[bytes]]
+    """Function to the frames of a stream that says what an answer in one piece does. Raises `Unreadable` for what is
+    none."""
+    early: Callable[[WireRequest, EventShape, str], EarlyFrames]
+    """Function of a request, a shape other than `off` and a compaction's id to the frames of a stream that begins
+    before the provider's."""
+    about: Callable[[WireRequest | None, EarlyFrames | None, bool], tuple[Any, ...]] = lambda *_: ()
+    """Function of what `editor` is given to the other arguments of the format's editor."""
+    error: Callable[[StenoError], bytes] = lambda error: error.envelope
+    """Function to the body of a refusal of our own."""
+    failed: Callable[[bytes], bytes] = event
+    """Function of an error's body to the frames that end a stream with it."""
+    refusal: Callable[[int, Headers, bytes, float], bytes] = error_body
+    """Function to the body of the provider's refusal in a stream that can show no status any more. Time in Unix
+    seconds."""
+    refuses_to_tell_usage: Callable[[bytes], bool] = lambda _: False
+    """Whether a refusal is about our asking a stream what it cost."""
 
     def editor(
         self,
@@ -200,14 +218,6 @@ class Answers:
         """The editor of one answer. `request`: what it answers, None for one that was not read; `early`: what was sent
         before it; `hides_usage`: the client did not ask what the stream cost, we did."""
         return self.editing(context.status, context.report, *self.about(request, early, hides_usage))
-
-    def about(self, request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> tuple[Any, ...]:  # noqa: ARG002 - in most formats all there is to know of an answer stands in it
-        return ()
-
-    def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> EarlyFrames:  # noqa: ARG002 - a format may look into it
-        """Frames for one stream that begins before the provider's. `shape` is not `off`. No frame is safer than a
-        comment, where a format knows of no other that clients take."""
-        return EarlyFrames("named" if shape == "named" else "comment", compaction_id)
 
     async def as_stream(
         self, request: WireRequest, chunks: AsyncIterator[bytes], *, is_stream: bool, headers: Headers
@@ -246,25 +256,11 @@ class Answers:
             except Unreadable as error:
                 raise UpstreamUnreadable(f"{no_answer}.") from error
 
-    def frames_of(self, request: WireRequest, headers: Headers, body: bytes) -> Iterable[bytes]:
-        """The frames of a stream that says what an answer in one piece does. Raises `Unreadable` for what is none."""
-        raise NotImplementedError
-
-    def error(self, error: StenoError) -> bytes:
-        return error.envelope
-
     def error_frame(self, error: StenoError) -> bytes:
         return self.failed(self.error(error))
 
     def refusal_frame(self, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        """The provider's refusal in a stream that has begun and can show no status any more. `now` in Unix seconds."""
-        return self.failed(error_body(status, headers, body, now))
-
-    def failed(self, envelope: bytes) -> bytes:
-        return event(envelope)
-
-    def refuses_to_tell_usage(self, refusal: bytes) -> bool:  # noqa: ARG002 - most streams tell it unasked
-        return False
+        return self.failed(self.refusal(status, headers, body, now))
 
 
 def object_in(said: RawObject, name: str) -> RawObject:

@@ -286,19 +286,22 @@ def _members(value: RawObject, *, only: Iterable[str] | None = None, without: It
     return {name: raw for name in names if name not in without and (raw := value.raw(name)) is not None}
 
 
-class ChatAnswers(Answers):
-    spec = SPEC
-    editing = CompletionEditor
-    frames_of = staticmethod(frames_of)
+def _about(request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> tuple[Any, ...]:
+    sent = early.sent if isinstance(early, CompactionEvents) else None
+    return sent, request.answer.choices if request else 1, hides_usage
 
-    def about(self, request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> tuple[Any, ...]:
-        sent = early.sent if isinstance(early, CompactionEvents) else None
-        return sent, request.answer.choices if request else 1, hides_usage
 
-    def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
-        head = ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time()), request.model)
-        # Its chunks begin the answer anyway.
-        return CompactionEvents("chunk" if shape == "start" else shape, compaction_id, head)
+def _early(request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
+    head = ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time()), request.model)
+    # Its chunks begin the answer anyway.
+    return CompactionEvents("chunk" if shape == "start" else shape, compaction_id, head)
 
-    def refuses_to_tell_usage(self, refusal: bytes) -> bool:
-        return _USAGE_OPTION.search(refusal) is not None
+
+CHAT_ANSWERS = Answers(
+    SPEC,
+    CompletionEditor,
+    frames_of,
+    _early,
+    _about,
+    refuses_to_tell_usage=lambda refusal: _USAGE_OPTION.search(refusal) is not None,
+)

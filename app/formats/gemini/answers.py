@@ -21,7 +21,7 @@ from app.formats.gemini.spec import SPEC, STATUSES
 from app.formats.provider_errors import provider_error
 from app.formats.raw_json import RawObject, Unreadable, holds_more_values, split_array
 from app.formats.requests import Headers, WireRequest
-from app.formats.sse import EarlyFrames, EventShape, event
+from app.formats.sse import EarlyFrames, event
 
 
 @dataclass(slots=True)
@@ -79,11 +79,11 @@ def own_error(error: StenoError) -> bytes:
     return _envelope(error.status, {"message": error.message, "details": [info]})
 
 
-def refusal_frame(status: int, headers: Headers, body: bytes, now: float) -> bytes:
-    """Frame with the provider's refusal: with a number that clients take for an error's, and the error first."""
+def refusal(status: int, headers: Headers, body: bytes, now: float) -> bytes:
+    """Body of the provider's refusal: with a number that clients take for an error's, and the error first."""
     said = provider_error(status, headers, body, now)
     given = {name: said[name] for name in ("message", "status", "details") if isinstance(said.get(name), str | list)}
-    return event(_envelope(said["code"] if isinstance(said["code"], int) else max(status, 400), given))
+    return _envelope(said["code"] if isinstance(said["code"], int) else max(status, 400), given)
 
 
 def _envelope(status: int, members: Mapping[str, Any]) -> bytes:
@@ -101,12 +101,11 @@ def frames_of(request: WireRequest, headers: Headers, body: bytes) -> Iterator[b
         yield event(answer.text)
 
 
-class GeminiAnswers(Answers):
-    spec = SPEC
-    editing = GeminiEditor
-    error = staticmethod(own_error)
-    refusal_frame = staticmethod(refusal_frame)
-    frames_of = staticmethod(frames_of)
-
-    def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> GeminiEvents:  # noqa: ARG002
-        return GeminiEvents("chunk" if shape != "off" else shape, compaction_id)
+GEMINI_ANSWERS = Answers(
+    SPEC,
+    GeminiEditor,
+    frames_of,
+    lambda _, __, compaction_id: GeminiEvents("chunk", compaction_id),
+    error=own_error,
+    refusal=refusal,
+)

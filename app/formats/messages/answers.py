@@ -24,7 +24,7 @@ from app.formats.messages.spec import SPEC
 from app.formats.provider_errors import provider_error
 from app.formats.raw_json import RawObject, Unreadable, joined_members, split_array
 from app.formats.requests import Headers, WireRequest
-from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event
+from app.formats.sse import KEEP_ALIVE, EarlyFrames, event
 from app.formats.usage import Usage
 
 _BEGINNINGS = ("message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta")
@@ -139,7 +139,7 @@ def frames_of(request: WireRequest, headers: Headers, body: bytes) -> Iterator[b
     message = read_whole(body)
     blocks = split_array(message.raw("content") or b"null") if "content" in message else None
     if message.value("type") == "error" or message.value("error"):
-        yield refusal_frame(200, headers, body, time())
+        yield event(refusal(200, headers, body, time()), "error")
         return
     if blocks is None:
         raise UpstreamUnreadable("The provider's answer is no message: it has no content.")
@@ -208,32 +208,27 @@ def own_error(error: StenoError) -> bytes:
     return _envelope(members if error.param is None else {**members, "param": error.param})
 
 
-def refusal_frame(status: int, headers: Headers, body: bytes, now: float) -> bytes:
-    """Frame with the provider's refusal; of its words nothing is changed, as clients recover by them."""
+def refusal(status: int, headers: Headers, body: bytes, now: float) -> bytes:
+    """Body of the provider's refusal; of its words nothing is changed, as clients recover by them."""
     members = provider_error(status, headers, body, now)
     # What it left out was filled in as another format has it.
     given = b'"type"' in body
     left = {name: value for name, value in members.items() if value is not None}
-    return event(_envelope(left if given else {**left, "type": type_of(status)}), "error")
+    return _envelope(left if given else {**left, "type": type_of(status)})
 
 
 def _envelope(details: dict[str, Any]) -> bytes:
     return msgspec.json.encode({"type": "error", "error": details})
 
 
-class MessagesAnswers(Answers):
-    spec = SPEC
-    editing = MessageEditor
-    error = staticmethod(own_error)
-    refusal_frame = staticmethod(refusal_frame)
-    frames_of = staticmethod(frames_of)
-
-    def about(self, request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> tuple[Any, ...]:  # noqa: ARG002
-        return (isinstance(early, MessageEvents) and early.begins_answer,)
-
-    def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> MessageEvents:
-        return MessageEvents(shape, compaction_id, f"msg_{secrets.token_hex(12)}", request.model)
-
-    def failed(self, envelope: bytes) -> bytes:
-        # Without its name clients take it for no error.
-        return event(envelope, "error")
+MESSAGES_ANSWERS = Answers(
+    SPEC,
+    MessageEditor,
+    frames_of,
+    lambda request, shape, id_: MessageEvents(shape, id_, f"msg_{secrets.token_hex(12)}", request.model),
+    lambda _, early, __: (isinstance(early, MessageEvents) and early.begins_answer,),
+    own_error,
+    # Without its name clients take it for no error.
+    lambda envelope: event(envelope, "error"),
+    refusal,
+)

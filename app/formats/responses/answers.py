@@ -269,15 +269,17 @@ def _part(at: _Members, part: RawObject) -> Iterator[tuple[str, _Members]]:
     yield "response.content_part.done", {**at, "part": part.text}
 
 
-class ResponsesAnswers(Answers):
-    spec = SPEC
-    editing = ResponsesEditor
-    frames_of = staticmethod(frames_of)
-    failed = staticmethod(error_frames)
+def _early(request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
+    """The safest frame is a comment. Where the provider keeps the answer, an id of ours would come back to it."""
+    quiet = shape == "chunk" or (shape == "start" and request.source.value("store") is not False)
+    return CompactionEvents("comment" if quiet else shape, compaction_id, request.model)
 
-    def about(self, request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> tuple[Any, ...]:  # noqa: ARG002
-        return (early if isinstance(early, CompactionEvents) else None,)
 
-    def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
-        quiet = shape == "chunk" or (shape == "start" and request.source.value("store") is not False)
-        return CompactionEvents("comment" if quiet else shape, compaction_id, request.model)
+RESPONSES_ANSWERS = Answers(
+    SPEC,
+    ResponsesEditor,
+    frames_of,
+    _early,
+    lambda _, early, __: (early if isinstance(early, CompactionEvents) else None,),
+    failed=error_frames,
+)
