@@ -110,8 +110,8 @@ def test_a_refusal_for_the_shape_counts_even_where_it_was_mended() -> None:
     assert kinds(large, refused, sent(SYSTEM, FIRST, ANSWER, QUESTION)) == ["refused"]
 
 
-def test_thoughts_may_be_refused_once_behind_the_same_notes() -> None:
-    notes: Any = {"role": "user", "content": "[Notes on messages 1 to 7 of this conversation]"}
-    refused = sent(notes, status=400, refusal="The block is bound to a different conversation.")
-    assert kinds(refused) == []
+def test_thinking_may_be_refused_once_behind_the_same_messages() -> None:
+    said = "messages.1.content.0: Invalid `signature`. The block is bound to a different conversation."
+    refused, other = (sent(first, ANSWER, status=400, refusal=said) for first in (FIRST, NOTED))
+    assert kinds(refused, other) == []
     assert kinds(refused, refused) == ["bound"]

@@ -84,6 +84,10 @@ MESSAGES = {
     "responses": (
         rb'{"type":"function_call","call_id":"a","name":"f\ud83d","arguments":"{\"k\\ud83d\":\"\ud83e\"}","k\ude00":1}'
     ),
+    "gemini": (
+        rb'{"role":"model","parts":[{"text":"x\ud83d"},'
+        rb'{"functionCall":{"id":"a","name":"f\ud83e","args":{"k\ude00":"\ud83d"}}}]}'
+    ),
 }
 
 
