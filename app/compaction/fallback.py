@@ -177,7 +177,8 @@ def merge_roles(state: PlanningState, refused: Decision) -> Decision | None:
     limit = (refused.budget or state.budget).limit
     if problems(state.conversation, view, limit, alternates=True):
         return None
-    return replace(refused, view=view, actions=view.actions)
+    others = [action for action in refused.actions if action not in refused.view.actions]
+    return replace(refused, view=view, actions=(*view.actions, *others))
 
 
 def step_down(state: PlanningState, refused: Status, why: Reasons) -> Decision | None:

@@ -12,7 +12,7 @@ from app.compaction.budget import Budget, Window, least_counted, output_cap
 from app.compaction.fallback import TASK_BUDGET_LOWERED, THINKING_OFF, Decision, capped
 from app.compaction.policy import Policy
 from app.compaction.recall import quotation_for_last
-from app.compaction.view import Conversation, Note, Recalled, View, covered_by, lacks_current_thinking
+from app.compaction.view import Conversation, Note, Recalled, View, covered_by, current_turn, lacks_current_thinking
 from app.conversation.identity import Heads, Recognition
 from app.conversation.lazy import lazy
 from app.formats.format import WireFormat
@@ -183,7 +183,8 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_onl
 
     def _turns_thinking_off(self, decision: Decision) -> bool:
         """True if the turn under way goes without thinking that its provider would demand."""
-        goes_without = self.thinking_from > 0 or lacks_current_thinking(self.conversation, decision.view)
+        conversation, view = self.conversation, decision.view
+        goes_without = self.thinking_from > current_turn(conversation) + 1 or lacks_current_thinking(conversation, view)
         return goes_without and self.wire.thinking == "enabled"
 
     def _lowered_task_budget(self, decision: Decision) -> int | None:

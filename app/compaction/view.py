@@ -467,9 +467,18 @@ def without_thinking(
     return replace(changed, without_thinking=changed.without_thinking | left_out, tokens=changed.tokens - saved)
 
 
-def turn_digest(conversation: Conversation) -> bytes | None:
-    """Digest of the history up to the beginning of the turn under way; None for one that holds no signed thinking."""
-    return conversation.chain[current_turn(conversation) + 1] if conversation.history.holds_signed_thinking else None
+LATEST_TURNS = 8
+"""Earlier turns whose refused thinking is looked up."""
+
+
+def turn_digests(conversation: Conversation) -> list[bytes]:
+    """Digests of the history up to the beginning of each of the latest turns, that of the turn under way first; none
+    for a history that holds no signed thinking."""
+    if not conversation.history.holds_signed_thinking:
+        return []
+    last = current_turn(conversation)
+    earlier = [start for start in conversation.transcript.turn_starts if start < last][-LATEST_TURNS:]
+    return [conversation.chain[start + 1] for start in (last, *reversed(earlier))]
 
 
 def lacks_current_thinking(conversation: Conversation, view: View | None) -> bool:

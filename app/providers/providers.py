@@ -75,9 +75,7 @@ class Provider:
         """Formats and models whose output cap counts against the window beside the prompt."""
         self._alternating: TenantFacts[tuple[str, str], bool] = TenantFacts(LEARNT_SECONDS, counts=counts)
         """Formats and models that refused two messages of one role in a row."""
-        self._refused_thinking: TenantFacts[tuple[str, str, bytes | None], int] = TenantFacts(
-            LEARNT_SECONDS, counts=counts
-        )
+        self._refused_thinking: TenantFacts[tuple[str, str, bytes], int] = TenantFacts(LEARNT_SECONDS, counts=counts)
         """Number of messages up to which thinking was refused, by format, model and digest of the turn's beginning,
         which is empty for any turn."""
         self._unspoken: TenantFacts[str, bool] = TenantFacts(UNSPOKEN_SECONDS, counts=counts)
@@ -99,7 +97,7 @@ class Provider:
             log.info("upstream refuses two messages of one role in a row", upstream=self.name, model=model)
         self._alternating.learn(tenant, (format_, model), True)
 
-    def thinking_from(self, tenant: str, format_: str, model: str, turn: bytes | None) -> int:
+    def thinking_from(self, tenant: str, format_: str, model: str, turn: bytes) -> int:
         """Position from which on a model was not yet seen to refuse the thinking of a turn, or of any turn."""
         return self._refused_thinking.own(tenant, (format_, model, turn)) or 0
 

@@ -224,29 +224,32 @@ class ChatEndpoint:
             exchange.record.refused(answering)
 
     async def _recover(self, exchange: Exchange, refused: Attempt) -> Attempt:
-        """Send another payload in place of a refused one, with changed messages once at most. Return the attempt whose
-        answer is the client's."""
-        changed, is_taken = None, False
+        """Send other payloads in place of a refused one. Return the attempt whose answer is the client's."""
+        attempt = exchange.attempt = await self._send_another(exchange, refused)
+        if exchange.stream is not None:
+            exchange.stream.decide(attempt.decision)
+        return attempt
+
+    async def _send_another(self, exchange: Exchange, refused: Attempt) -> Attempt:
+        changed = None
         with tolerated("a request was not prepared", refused.request):
             changed = await choose_recovery(exchange, refused)
-        if changed is not None:
-            exchange.recovered_from = refused.refusal
-            try:
-                await self._send(exchange, changed)
-            except StenoError as error:
-                if refused.refusal is not None and refused.refusal.keeps_messages:
-                    raise
-                exchange.record.failed(error)
-            else:
-                is_taken = takes_place(refused, changed)
-                await (refused if is_taken else changed).answering.close()
-            learn_recovery(exchange, refused, changed, is_taken=is_taken)
-            if is_taken and changed.refusal is not None:
-                return await self._recover(exchange, changed)
-        exchange.attempt = changed if changed is not None and is_taken else refused
-        if exchange.stream is not None:
-            exchange.stream.decide(exchange.attempt.decision)
-        return exchange.attempt
+        if changed is None:
+            return refused
+        exchange.recovered_from, is_taken = refused.refusal, False
+        try:
+            await self._send(exchange, changed)
+        except StenoError as error:
+            if refused.refusal is not None and refused.refusal.keeps_messages:
+                raise
+            exchange.record.failed(error)
+        else:
+            if changed.refusal is not None:
+                changed = await self._send_another(exchange, changed)
+            is_taken = takes_place(refused, changed)
+            await (refused if is_taken else changed).answering.close()
+        learn_recovery(exchange, refused, changed, is_taken=is_taken)
+        return changed if is_taken else refused
 
     def _record(self, exchange: Exchange, request: ChatRequest) -> None:
         """Learn from the answer, write behind what was sent, and make the next summary where one will be due."""

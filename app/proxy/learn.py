@@ -9,10 +9,10 @@ import msgspec
 from msgspec.structs import replace
 
 from app.compaction.budget import MIN_LIMIT, CutAnswer, Overflow, overflow_of
-from app.compaction.fallback import Decision, account_of
+from app.compaction.fallback import THINKING_OFF, Decision, account_of
 from app.compaction.request import ChatRequest
 from app.compaction.verify import coverage_of
-from app.compaction.view import sent_again_from, turn_digest
+from app.compaction.view import sent_again_from, turn_digests
 from app.formats.answers import AnswerEditor
 from app.formats.usage import Usage
 from app.http.upstream import LONGEST_REFUSAL
@@ -38,13 +38,16 @@ def learn_status(attempt: Attempt, status: int) -> None:
         request.provider.windows.add_answered(request.tenant)
         if request.binds_thinking:
             learn_refused_thinking(request, sent_again_from(request.conversation, attempt.decision.view))
+        elif THINKING_OFF in attempt.decision.actions:
+            # The answer has no thinking, which its provider would demand in the turn's next request.
+            learn_refused_thinking(request, len(request.conversation.transcript))
 
 
 def learn_refused_thinking(request: ChatRequest, messages: int) -> None:
     """Remember that the turn goes on without the thinking of so many messages; 0 is nothing to remember."""
-    turn = turn_digest(request.conversation)
-    if messages and turn is not None:
-        request.provider.learn_refused_thinking(request.tenant, request.format.name, request.model, turn, messages)
+    turns = turn_digests(request.conversation)
+    if messages and turns:
+        request.provider.learn_refused_thinking(request.tenant, request.format.name, request.model, turns[0], messages)
 
 
 def learn_overflow(

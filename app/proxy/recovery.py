@@ -1,6 +1,7 @@
 """Recovery: the changed payload that may be sent in place of a refused one.
 
-The messages are changed once at most. What is refused beside them (usage, thinking) is left out before that.
+The messages are changed once at most. What is refused beside them (usage, thinking) is left out before that, and two
+of one role in a row are merged also after it.
 
 | refused | what is sent instead | what is learnt |
 |---|---|---|
@@ -152,7 +153,11 @@ async def _read_refusal(exchange: Exchange, attempt: Attempt, body: bytes, *, fi
 async def choose_recovery(exchange: Exchange, refused: Attempt) -> Attempt | None:
     """Choose what is sent in place of a refused payload; None if the refusal is the answer."""
     request, decision, refusal = refused.request, refused.decision, refused.refusal
-    if refusal is None or (exchange.recovered_from is not None and not exchange.recovered_from.keeps_messages):
+    if refusal is None:
+        return None
+    merges_roles = not request.policy.alternates and refusal.kind == "order" and demands_alternation(refusal.said)
+    before = exchange.recovered_from
+    if before is not None and not before.keeps_messages and not merges_roles:
         return None
     compactor = exchange.services.compactor
     match refusal.kind:
@@ -169,13 +174,16 @@ async def choose_recovery(exchange: Exchange, refused: Attempt) -> Attempt | Non
             decision = replace(decision, view=view, actions=view.actions if view else (), output_cap=None)
             return exchange.begin_attempt(replace(request, thinking_from=messages), decision, refused.waited_seconds)
         case "order":
-            if demands_alternation(refusal.said) and not request.policy.alternates:
+            if merges_roles:
                 request.provider.learn_alternation(request.format.name, request.model, request.tenant)
                 request = replace(request, policy=replace(request.policy, alternates=True))
                 lower = await compactor.for_request(request).merge_roles(decision, refusal.said)
             else:
                 lower = await compactor.for_request(request).step_down(decision, refusal.said)
-            return None if lower is decision else exchange.begin_attempt(request, lower)
+            if lower is not decision:
+                changed = exchange.begin_attempt(request, lower)
+                changed.is_smaller = refused.is_smaller
+                return changed
         case "size" if refusal.overflow is not None and request.compaction:
             return await _make_smaller(exchange, refused, refusal.overflow)
         case "other":

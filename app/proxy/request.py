@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from app.compaction.budget import CAP, HEURISTIC_CAUTION, Budget, Window, budget_for
 from app.compaction.request import MANY_MESSAGES, ChatRequest, Measure
-from app.compaction.view import Conversation, turn_digest
+from app.compaction.view import Conversation, turn_digests
 from app.conversation.identity import Identity, heads_of
 from app.conversation.messages import Kind
 from app.conversation.reasons import Code, Reason
@@ -240,6 +240,7 @@ async def parse_request(
     wants_recall = caller.allows(own_headers.RECALL) and wishes.options.get("recall") is not False
     skipped = len(conversation.instructions)
     refused_thinking = partial(provider.thinking_from, tenant, format_.name, wire.model)
+    is_bound = refused_thinking(b"") > 0
     return ChatRequest(
         tenant=tenant,
         conversation_id=recognised.conversation_id,
@@ -254,8 +255,8 @@ async def parse_request(
         compaction=rules.compaction.enabled and wants_compaction,
         recalls=wants_recall,
         pins=tuple([pin - skipped for pin in wishes.pins if pin >= skipped]) if wishes.pins else (),
-        thinking_from=refused_thinking(turn_digest(conversation)),
-        binds_thinking=refused_thinking(b"") > 0,
+        thinking_from=next(filter(None, map(refused_thinking, turn_digests(conversation))), 0) if is_bound else 0,
+        binds_thinking=is_bound,
         request_id=request_id,
         format=format_,
         wire=wire,

@@ -120,7 +120,8 @@ class Judge:
         self, asked: Asked, elements: Sequence[Json], texts: Sequence[str], is_full: bool
     ) -> Iterator[tuple[str, str]]:
         own, task = without_halves(asked.question), without_halves(asked.task)
-        if own not in texts:
+        may_give_way = is_full and own == task and asked.history[-1].is_result
+        if own not in texts and not may_give_way:
             yield "question", f"The newest words of the user's own are not verbatim in the payload: {own[:90]!r}"
         if task != own and task not in texts and not is_full:
             yield "task", f"What the turn began with is not verbatim in the payload: {task[:90]!r}"

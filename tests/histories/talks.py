@@ -152,7 +152,7 @@ def traits_of(seed: int, number: int) -> Traits:
         style=style,
         alternating=strict,
         output=round(share * window) or USUAL_OUTPUT,
-        counts_answer=share < 1 and random.random() < 0.5,
+        counts_answer=share < 1 and random.random() < 0.5 and format_ != "gemini",
         halves=random.random() < 0.1,
         imitates=random.random() < 0.1,
         imperative=random.choice(SENTENCES),

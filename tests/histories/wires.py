@@ -320,7 +320,8 @@ class Responses:
     def came(self, step: Step, ids: Sequence[str]) -> list[Said]:
         if step.told:
             content = [_text(text, "input_text") for text in step.told]
-            return [Said({"type": "message", "role": "user", "content": content}, ((step.mark, ""),))]
+            told = {"type": "message", "role": "user", "content": content}
+            return [Said(told, ((step.mark, ""),), is_result_text=True)]
         said = []
         for place in step.order if len(ids) == len(step.order) else range(len(ids)):
             result = step.results[place]
