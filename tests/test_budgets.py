@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 43_873,
+    "app": 43_877,
     "app/cli": 2_514,
     "app/compaction": 10_000,
     "app/conversation": 1_955,
@@ -22,14 +22,14 @@ LINES = {
     "app/inspector": 2_318,
     "app/providers": 1_781,
     "app/proxy": 2_974,
-    "app/api": 2_626,
+    "app/api": 2_628,
     "app/runtime": 568,
     "app/settings": 1_786,
     "app/store": 4_414,
     "app/telemetry": 523,
     "app/tokens": 2_088,
     "app/formats": 7_045,
-    "tests": 59_476,
+    "tests": 59_513,
     "lab": 10_150,
 }
 """Lines of Python by folder, at most."""

@@ -309,8 +309,10 @@ async def _prepare(services: Services, chat: ChatRequest, record: RequestRecord)
 
 
 async def _keep(services: Services, chat: ChatRequest, record: RequestRecord, decision: Decision, began: float) -> None:
-    """Record and store what the request showed. `began` is the monotonic clock's."""
+    """Record and store what the request showed, unless it was erased meanwhile. `began` is the monotonic clock's."""
     record.decided(chat, decision, began, waited=False)
+    if services.store.is_erased(*chat.place, chat.epoch):
+        return
     services.store.writes.record(await chat.beside(services.work.do, lambda: conversation_seen(chat, decision)))
     if services.keeps_messages:
         services.store.writes.record_history(latest_history(chat))

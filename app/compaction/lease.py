@@ -273,6 +273,8 @@ class _Calls:
         `kept`: what came of it; if two replicas made the same summary at once, the stored one."""
         request, ratio = self._request, self._request.budget.line.ratio
         _, call, seconds = self.unrecorded.pop(id(answer))
+        if self._leased.store.is_erased(*request.place, request.epoch):
+            return
         self._leased.ledger.record(
             tenant=request.tenant,
             conversation_id=request.conversation_id,

@@ -250,7 +250,7 @@ def takes_place(refused: Attempt, changed: Attempt) -> bool:
         return True
     if changed.decision.view is None and refused.decision.view is not None:
         return True
-    return changed.answering.status == HTTPStatus.OK and not (changed.refusal and changed.refusal.overflow)
+    return changed.answering.status == HTTPStatus.OK and changed.refusal is None
 
 
 def learn_recovery(exchange: Exchange, refused: Attempt, changed: Attempt, *, is_taken: bool) -> None:

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from app.compaction.chunk_builder import SummaryCall
 from app.compaction.chunk_maker import SIDE_BY_SIDE, ChunkMaker
-from app.compaction.chunks import Outcome
-from app.compaction.lease import CompactionJob, LeasedCompaction
+from app.compaction.chunks import ChunkRange, Outcome, SummaryAnswer
+from app.compaction.lease import CompactionJob, LeasedCompaction, _Calls
+from app.compaction.prompts import SummaryRequest
+from app.store import Lease
 
 TRANSCRIPT: Any = SimpleNamespace(chain=SimpleNamespace(positions={}))
 REQUEST: Any = SimpleNamespace(tenant="t", place=("t", "c"), conversation=TRANSCRIPT)
@@ -69,3 +72,17 @@ async def test_parts_of_one_compaction_are_made_side_by_side_up_to_a_number() ->
 
     await ChunkMaker._side_by_side([part] * (3 * SIDE_BY_SIDE))
     assert most == SIDE_BY_SIDE
+
+
+async def test_a_call_for_what_was_erased_meanwhile_is_not_in_the_ledger() -> None:
+    """Its record would have the conversation's name."""
+    recorded: list[Any] = []
+    leased: Any = SimpleNamespace(
+        ledger=SimpleNamespace(record=lambda **record: recorded.append(record)),
+        store=SimpleNamespace(is_erased=lambda *_: True),
+    )
+    request: Any = SimpleNamespace(place=("t", "c"), epoch=1, budget=SimpleNamespace(line=SimpleNamespace(ratio=1.0)))
+    calls, answer = _Calls(leased, request, Lease("t", "c", ChunkRange("", b"", b""), "me", 1)), SummaryAnswer("notes")
+    calls.unrecorded[id(answer)] = answer, SummaryCall(SummaryRequest("", "", 1)), 0.1
+    calls.reject(answer)
+    assert (recorded, calls.unrecorded) == ([], {})
