@@ -31,6 +31,8 @@ RUN mkdir /data && chown 65532:65532 /data
 VOLUME /data
 WORKDIR /data
 USER 65532:65532
+# TIKTOKEN_CACHE_DIR is a folder, not a secret.
+# hadolint ignore=DL3064
 ENV PATH=/opt/steno/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
