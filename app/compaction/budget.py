@@ -32,6 +32,8 @@ HEURISTIC_CAUTION = 0.85
 """Factor of trigger and target where tokens are only estimated by bytes."""
 PROMPT_ERROR = 0.02
 """Share of a prompt by which its estimate may be too low."""
+UNTOLD_ERROR = 0.25
+"""The same where a refusal gives no number of the prompt's."""
 SOFT_SHARE = 0.55
 """Share of the room (see `Budget.room`) up to which no summary is made before it is due."""
 LEAST_OVER_TARGET = 1.10
@@ -406,7 +408,8 @@ def recover(overflow: Overflow, budget: Budget, sent: Payload) -> Recovery | Non
     smaller, allowed = _fewer_tokens(overflow, budget, sent, prompt, reserve)
     if smaller is None:
         return None
-    cap = max(least, window - allowed)
+    # Without the prompt's own number its estimate may be far off, and the provider may add the cap unsaid.
+    cap = max(least, window - (allowed if prompt else round((1 + UNTOLD_ERROR) * allowed)))
     return Recovery(smaller, cap if reserve and cap < sent.cap else None)
 
 
