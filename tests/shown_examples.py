@@ -77,7 +77,7 @@ def recorded_rest() -> Examples:
 
 
 def is_proxied(path: str) -> bool:
-    return path.startswith("/v1/")
+    return path.startswith("/v1")
 
 
 def examples(rest: Examples) -> dict[str, Any]:

@@ -61,8 +61,9 @@ def shop() -> Iterator[Shop]:
         running.forget_environment(patch)
         simulator = Simulator(models="any", window=WINDOW, tables=TABLES)
         with simulator.serve() as provider:
-            keeping = running.start(provider.url, {"storage": {"messages": True}})
-            forgetting = running.start(provider.url, {})
+            waits = {"compaction": {"background": {"enabled": False}}}  # Each request gets the summary that is due.
+            keeping = running.start(provider.url, {"storage": {"messages": True}, **waits})
+            forgetting = running.start(provider.url, waits)
             try:
                 for steno in (keeping, forgetting):
                     for number in range(2, 19, 2):

@@ -32,7 +32,7 @@ def talk(steno: StartSteno, simulator: Simulator, url: str, **storage: Any) -> S
 
 
 def stored(steno: Steno, url: str) -> str:
-    get(steno.url, "/context/conversations")  # Answered once all that waits is stored.
+    get(steno.url, "/context/conversations/one/messages")  # Answered once all that waits is stored.
     rows = stored_rows(url)
     assert rows["summary_chunks"]
     [content] = {row["conversation_id"]: row["content"] for row in rows["histories"]}.values()
