@@ -131,7 +131,7 @@ async def test_what_went_wrong_is_said_and_the_message_is_not_lost(chat: Page, p
 async def test_a_failed_summary_is_said_and_the_conversation_goes_on(chat: Page, provider: Simulator) -> None:
     provider.summary_default = provider.summary_default.__class__(status=400)
     try:
-        for number in range(1, 7):
+        for number in range(1, 13):
             await say(chat, f"Question {number} of another talk.", long=True)
             if await chat.locator(".compaction.failed").count():
                 break
