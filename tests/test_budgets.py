@@ -14,9 +14,9 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 43_877,
+    "app": 43_880,
     "app/cli": 2_514,
-    "app/compaction": 10_000,
+    "app/compaction": 10_003,
     "app/conversation": 1_955,
     "app/http": 2_899,
     "app/inspector": 2_318,
@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 523,
     "app/tokens": 2_088,
     "app/formats": 7_045,
-    "tests": 59_513,
+    "tests": 59_515,
     "lab": 10_150,
 }
 """Lines of Python by folder, at most."""
