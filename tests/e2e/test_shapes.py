@@ -88,7 +88,7 @@ STEPS: dict[str, tuple[Any, str, Callable[..., bool]]] = {
     "the model of a body that is not read": (
         CHAT_COMPLETIONS,
         "model_in",
-        lambda body: len(body) > 100_000,
+        lambda body, *_: len(body) > 100_000,
     ),
 }
 
