@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from secrets import token_hex
 from typing import Any, Literal
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 from msgspec import Struct
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -208,7 +208,7 @@ class Router:
         if b"//" in path or b"%" in path or path.startswith(b"/v1/v1/"):
             meant = _DOUBLED.sub(b"", _SLASHES.sub(b"/", unquote_to_bytes(path))).rstrip(b"/")
             if format_posted(meant) or format_counted(meant):
-                path = meant
+                path = quote(meant, safe="/:@~!$'()*+,;=").encode()  # A model's name may hold what ends a request line.
         if path != b"/v1" and not PROVIDER_PATHS.match(path):
             return None, None, None
         conversation, upstream = names.get(b"/c/"), names.get(b"/u/")

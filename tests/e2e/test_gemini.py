@@ -112,3 +112,14 @@ def test_a_plan_names_its_model_in_the_body_and_a_compaction_gives_contents_back
     made = httpx2.post(f"{running.url}/context/compact", json=asked, headers=headers, timeout=60).json()
     assert (made["format"], made["messages"][-1]) == ("gemini", LONG[-1])
     assert {record.path for record in simulator.summaries} == {f"{PATH}:streamGenerateContent"}
+
+
+def test_the_name_of_a_model_is_sent_on_escaped(simulator: Simulator, running: Steno) -> None:
+    """Decoded, a line end in it would end the request's first line."""
+    answered = httpx2.post(
+        f"{running.url}/v1beta/models/a%0d%0ab%C2%B3:generateContent",
+        json={"contents": LONG[-1:]},
+        headers={"x-goog-api-key": "test"},
+        timeout=60,
+    )
+    assert answered.status_code in (200, 404)
