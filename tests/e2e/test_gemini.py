@@ -114,7 +114,7 @@ def test_a_plan_names_its_model_in_the_body_and_a_compaction_gives_contents_back
     assert {record.path for record in simulator.summaries} == {f"{PATH}:streamGenerateContent"}
 
 
-def test_the_name_of_a_model_is_sent_on_escaped(simulator: Simulator, running: Steno) -> None:
+def test_the_name_of_a_model_is_sent_on_escaped(running: Steno) -> None:
     """Decoded, a line end in it would end the request's first line."""
     answered = httpx2.post(
         f"{running.url}/v1beta/models/a%0d%0ab%C2%B3:generateContent",
