@@ -1,4 +1,4 @@
-"""The command line of Steno: `steno --help` lists its commands, each of which is in the module of its name.
+"""The command line of Steno: `steno --help` lists its commands. Each stands in the module of its name.
 
 A command's module is imported when it runs, so that help and version need none of them.
 """

@@ -122,7 +122,7 @@ def with_password(settings: Settings) -> tuple[Settings, str | None]:
 
 
 def _config_of(settings: Settings, app: ASGIApp) -> uvicorn.Config:
-    """How uvicorn serves an application at one of the listeners, each of which has its own bound of connections."""
+    """How uvicorn serves an application at one listener. Each listener has its own bound of connections."""
     config = uvicorn.Config(
         app,
         # httptools: h11 accepts a length beside chunks, which smuggles requests.

@@ -247,7 +247,7 @@ class Kept(Struct, frozen=True):
     messages: frozenset[int]
     """Positions of the messages that no stage may leave out. Nor change, but for results in a user message."""
     whole: frozenset[int]
-    """Positions of the messages of which no stage may change anything."""
+    """Positions of the messages that no stage may change."""
 
 
 def kept_messages(transcript: Transcript, pins: tuple[int, ...], task: int = -1, *, is_whole: bool = True) -> Kept:

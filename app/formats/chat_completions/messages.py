@@ -227,7 +227,7 @@ def _left(raw: bytes, part: Altered) -> bytes:
 
 
 def _edit(texts: Iterator[str], words: Iterator[str], part: dict[str, Any]) -> dict[str, Any] | None:
-    """None for a text of which nothing is left: some providers refuse it empty."""
+    """None for an empty text: some providers refuse it."""
     if is_text(part):
         text = next(texts)
         return part if text == part["text"] else {**part, "text": text} if text else None
