@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 523,
     "app/tokens": 2_088,
     "app/formats": 7_045,
-    "tests": 59_525,
+    "tests": 59_528,
     "lab": 10_150,
 }
 """Lines of Python by folder, at most."""

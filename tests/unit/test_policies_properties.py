@@ -224,8 +224,11 @@ def orphans(messages: Sequence[Any]) -> list[str]:
             if later["role"] != "tool":
                 break
             following.append(later["tool_call_id"])
-        if calls and sorted(calls) != sorted(following):
-            found.append(f"calls {calls} answered by {following}")
+        answers = [id_ for id_ in following if id_ in calls]
+        if sorted(calls) != sorted(answers):
+            found.append(f"calls {calls} answered by {answers}")
+        if calls:
+            found += [f"result {id_} without a call" for id_ in following if id_ not in calls]
         if message["role"] == "tool" and (
             not place or not (messages[place - 1].get("tool_calls") or _is_tool(messages[place - 1]))
         ):
