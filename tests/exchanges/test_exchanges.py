@@ -21,13 +21,13 @@ def test_exchange(variant: Variant, stages: Stages, request: pytest.FixtureReque
     stage, finish = stages.stage_for(variant, sections_of(variant, database))
     try:
         exchanges = Player(variant, stage).play()
+        port = stage.provider.url.removeprefix("http://")
     finally:
         finish()
     problems = [*_problems(variant, exchanges)]
     assert not problems, f"{variant.id}\n" + "\n".join(problems)
     if not variant.is_recorded:
         return
-    port = stage.provider.url.removeprefix("http://")
     played = Recorder(Placeholders(variant, port)).record(exchanges)
     recorded = recordings.read(variant)
     if played == recorded:
