@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 43_880,
+    "app": 43_691,
     "app/cli": 2_514,
     "app/compaction": 10_003,
     "app/conversation": 1_955,
@@ -28,8 +28,8 @@ LINES = {
     "app/store": 4_414,
     "app/telemetry": 523,
     "app/tokens": 2_088,
-    "app/formats": 7_045,
-    "tests": 59_528,
+    "app/formats": 6_854,
+    "tests": 59_467,
     "lab": 10_150,
 }
 """Lines of Python by folder, at most."""

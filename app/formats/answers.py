@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from re import Pattern
+from time import time
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -26,8 +29,6 @@ from app.formats.spec import FormatSpec
 from app.formats.sse import MOST_VALUES, EarlyFrames, EventShape, data_of, event, last_end
 from app.formats.usage import LONGEST_USAGE, Usage, says_window_full, text_of, usage_of
 
-LONGEST_TEXT = 1 << 20
-"""Bytes of a frame whose text is counted; a longer one holds a picture."""
 LARGEST_WHOLE = 16 << 20
 """Bytes of an answer in one piece that are held, to tell something in it or to make it a stream.
 
@@ -70,9 +71,6 @@ class AnswerEditor:
     """A frame without any of these says nothing new of itself."""
     CONTENT: ClassVar[Pattern[bytes]]
     """A text that is not empty, or a call, in a frame or in an answer in one piece."""
-    TEXT: ClassVar[Pattern[bytes]]
-    """Texts of the model in a frame. Possessive, because what it would go back to takes 500 MB for a frame of
-    escapes."""
 
     first_members: bytes
     finish_members: bytes
@@ -86,8 +84,8 @@ class AnswerEditor:
     """Whether the answer ended because the model's window was full."""
     at_length: bool = field(default=False, init=False)
     """Whether it ended at a bound of its length, which may be the client's, the model's or the window's."""
-    text_bytes: int = field(default=0, init=False)
-    """Bytes of what the model wrote, about."""
+    has_content: bool = field(default=False, init=False)
+    """Whether the model wrote or called anything."""
     begun: bool = field(default=False, init=False)
     ended: bool = field(default=False, init=False)
     """Whether the answer said that it is over, or came in one piece."""
@@ -113,8 +111,9 @@ class AnswerEditor:
             answer = RawObject(body)
         except Unreadable:
             return body
-        self.ended, self.text_bytes = True, len(body)
+        self.ended = True
         self._take(answer)
+        self._look_for_content(body)
         return answer.with_status(self.finish_members)
 
     def quiet(self, frames: bytes, start: int) -> int:
@@ -123,8 +122,7 @@ class AnswerEditor:
             return start
         notable = self.NOTABLE.search(frames, start)
         stop = len(frames) if notable is None else last_end(frames, start, notable.start())
-        if stop - start <= LONGEST_TEXT:
-            self.text_bytes += sum(map(len, self.TEXT.findall(frames, start, stop)))
+        self._look_for_content(frames, start, stop)
         return stop
 
     def edit(self, frame: bytes) -> bytes:
@@ -132,22 +130,21 @@ class AnswerEditor:
         if data is None:
             return frame
         start, stop = data
-        text = frame[start:stop]
-        if len(text) <= LONGEST_TEXT:
-            self.text_bytes += sum(map(len, self.TEXT.findall(text)))
-        if self._passes(text) or holds_more_values(text, MOST_VALUES):
-            return frame
-        try:
-            said = RawObject(text)
-        except Unreadable:
-            return frame
-        edited = self._edited(said)
+        edited = text = frame[start:stop]
+        if not (self._passes(text) or holds_more_values(text, MOST_VALUES)):
+            with suppress(Unreadable):
+                edited = self._edited(RawObject(text))
+        self._look_for_content(text)
         if edited == text:
             return frame
         return frame[:start] + edited + frame[stop:] if edited else b""
 
     def _passes(self, text: bytes) -> bool:
         return self.begun and self.NOTABLE.search(text) is None
+
+    def _look_for_content(self, frames: bytes, start: int = 0, stop: int = sys.maxsize) -> None:
+        if not self.has_content and not self.failed:
+            self.has_content = self.CONTENT.search(frames, start, stop) is not None
 
     def _take(self, said: RawObject) -> list[object]:
         """Take what a frame, or an answer in one piece, says of its cost and of its end. Returns the reasons to
@@ -189,12 +186,12 @@ class Answers:
 
     spec: FormatSpec
     editing: type[AnswerEditor]
-    frames_of: Callable[[WireRequest, Headers, bytes], Iterable[bytes]]
-    """Function to the frames of a stream that says what an answer in one piece does. Raises `Unreadable` for what is
-    none."""
     early: Callable[[WireRequest, EventShape, str], EarlyFrames]
     """Function of a request, a shape other than `off` and a compaction's id to the frames of a stream that begins
     before the provider's."""
+    frames_of: Callable[[WireRequest, RawObject], Iterable[bytes]] | None = None
+    """Function of a request and an answer in one piece to the frames of a stream that says the same; None where no
+    provider is known to answer so. Raises `Unreadable` for what is none."""
     about: Callable[[WireRequest | None, EarlyFrames | None, bool], tuple[Any, ...]] = lambda *_: ()
     """Function of what `editor` is given to the other arguments of the format's editor."""
     error: Callable[[StenoError], bytes] = lambda error: error.envelope
@@ -222,8 +219,8 @@ class Answers:
     async def as_stream(
         self, request: WireRequest, chunks: AsyncIterator[bytes], *, is_stream: bool, headers: Headers
     ) -> AsyncIterator[bytes]:
-        """The stream that was asked for, as it comes, out of whatever came with status 200: a stream, or an answer in
-        one piece.
+        """The stream that was asked for, as it comes, out of what came with status 200: a stream, an error, or, from
+        some servers, an answer in one piece.
 
         `is_stream`: its content type says so. Raises `UpstreamUnreadable` for an answer that is neither.
         """
@@ -248,13 +245,16 @@ class Answers:
             elif len(start) - first >= _LONGEST_FIELD or b"\n" in start[first:]:
                 raise UpstreamUnreadable(f"The provider's answer is neither a stream nor a {self.spec.noun}.")
         if not begun and (start or not is_stream):
-            no_answer = f"The provider's answer is no {self.spec.noun}"
             try:
-                yield b"".join(self.frames_of(request, headers, bytes(start)))
-            except TooManyValues as error:
-                raise UpstreamUnreadable(f"{no_answer}: {error}.") from error
+                whole = read_whole(bytes(start))
+                if whole.value("error"):
+                    yield self.refusal_frame(200, headers, whole.text, time())
+                elif self.frames_of is None:
+                    raise UpstreamUnreadable("The provider's answer is no stream.")
+                else:
+                    yield b"".join(self.frames_of(request, whole))
             except Unreadable as error:
-                raise UpstreamUnreadable(f"{no_answer}.") from error
+                raise UpstreamUnreadable(f"The provider's answer is no {self.spec.noun}.") from error
 
     def error_frame(self, error: StenoError) -> bytes:
         return self.failed(self.error(error))

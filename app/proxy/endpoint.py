@@ -262,9 +262,9 @@ class ChatEndpoint:
                 with tolerated("an answer's usage was not learnt from", request):
                     kind = value_of(attempt.answering.headers, b"content-type") or ""
                     learn_usage(attempt, usage, streamed=kind.lower().startswith(EVENT_STREAM))
-            if editor.window_full or (editor.at_length and not editor.text_bytes):
+            if editor.window_full or (editor.at_length and not editor.has_content):
                 with tolerated("a full window was not learnt from", request):
-                    learn_cut(attempt, editor, is_empty=not editor.text_bytes)
+                    learn_cut(attempt, editor)
         if exchange.record.span is not None:
             calls = exchange.attempts[-1].calls
             exchange.record.span.used(calls[-1].tokens if calls else NOT_REPORTED)

@@ -58,20 +58,17 @@ def learn_overflow(
     windows.learn(request.tenant, request.wire.model, overflow, output, asked, is_measured=is_measured)
 
 
-def learn_cut(attempt: Attempt, editor: AnswerEditor, *, is_empty: bool) -> Overflow | None:
+def learn_cut(attempt: Attempt, editor: AnswerEditor) -> Overflow | None:
     """Return the overflow that the end of an answer shows, and learn from it: there is no more room than prompt and
     answer took."""
     request, usage = attempt.request, editor.usage
     asked, budget = request.wire.answer, request.budget
     tokens, expected = usage.tokens if usage else Tokens(), budget.line.to_provider_tokens(attempt.tokens)
-    completion = tokens.completion
-    if completion is None and not is_empty:
-        completion = by_bytes(editor.text_bytes)
-    each = None if completion is None else completion // max(1, asked.choices)
-    cut, cap = CutAnswer(editor.window_full, is_empty, tokens.prompt, each), attempt.decision.output_cap
+    each = None if tokens.completion is None else tokens.completion // max(1, asked.choices)
+    cut, cap = CutAnswer(editor.window_full, not editor.has_content, tokens.prompt, each), attempt.decision.output_cap
     overflow = overflow_of(cut, expected, budget.window, budget.reserve, cap or asked.output)
     is_shown = overflow is not None or (cut.by_window and cut.total(expected) >= MIN_LIMIT)
-    if is_shown and not (attempt.is_smaller and is_empty):
+    if is_shown and not (attempt.is_smaller and cut.is_empty):
         learn_overflow(request, Overflow("context_window", cut.total(expected)), is_measured=True)
     return overflow
 

@@ -93,11 +93,11 @@ async def _inspect_beginning(exchange: Exchange, attempt: Attempt, answering: Up
     if kind == EVENT_STREAM:
         is_changed = attempt.decision.view is not None
         seconds = exchange.caller.longest_silence() if is_changed else FIRST_PIECE_SECONDS
-        editor, says_something = await read_beginning(answering, format_, seconds)
-        if editor.error and not says_something:
+        editor = await read_beginning(answering, format_, seconds)
+        if editor.error and not editor.has_content:
             attempt.refusal = await _read_refusal(exchange, attempt, editor.error, first_frame=True)
-        elif editor.complete and not says_something:
-            attempt.refusal = _cut_short(attempt, editor, is_empty=True)
+        elif editor.complete and not editor.has_content:
+            attempt.refusal = _cut_short(attempt, editor)
     elif kind == "application/json":
         attempt.answering = peeked = await peek(answering, LARGEST_WHOLE)
         body = peeked.read
@@ -106,15 +106,15 @@ async def _inspect_beginning(exchange: Exchange, attempt: Attempt, answering: Up
         elif peeked.is_whole and any(word in body for word in CUT_WORDS):
             editor = format_.answers.editor()
             editor.whole(body)
-            attempt.refusal = _cut_short(attempt, editor, is_empty=not editor.CONTENT.search(body))
+            attempt.refusal = _cut_short(attempt, editor)
 
 
-def _cut_short(attempt: Attempt, editor: AnswerEditor, *, is_empty: bool) -> Refusal | None:
+def _cut_short(attempt: Attempt, editor: AnswerEditor) -> Refusal | None:
     """Refusal by an answer that ended for want of room, before the client has got anything of it."""
     if not (editor.window_full or editor.at_length):
         return None
     attempt.calls[-1].usage = editor.usage
-    overflow = learn_cut(attempt, editor, is_empty=is_empty)
+    overflow = learn_cut(attempt, editor)
     return None if overflow is None else Refusal("size", overflow=overflow)
 
 

@@ -180,9 +180,9 @@ async def peek(answering: UpstreamAnswer, most: int = LONGEST_REFUSAL, *, raises
     return peeked
 
 
-async def read_beginning(answering: UpstreamExchange, format_: WireFormat, seconds: float) -> tuple[AnswerEditor, bool]:
-    """Read a stream until the model says something, it ends, or so many seconds have passed. Returns what it says of
-    itself, and whether the model said something. Raises the upstream errors."""
+async def read_beginning(answering: UpstreamExchange, format_: WireFormat, seconds: float) -> AnswerEditor:
+    """Read a stream until the model says something, it ends, or so many seconds have passed. Raises the upstream
+    errors."""
     began, frames, seen = monotonic(), 0, 0
     editor, splitter = format_.answers.editor(), FrameSplitter()
     beginning = await answering.beginning(seconds)
@@ -190,15 +190,15 @@ async def read_beginning(answering: UpstreamExchange, format_: WireFormat, secon
         for frame in splitter.feed(beginning[seen:]):
             editor.edit(frame)
             frames += 1
-            if not editor.failed and editor.CONTENT.search(frame):
-                return editor, True
+            if editor.has_content:
+                return editor
         if frames > MOST_EMPTY_FRAMES:
             seconds = min(seconds, FIRST_PIECE_SECONDS)
         seen, left = len(beginning), began + seconds - monotonic()
         if left <= 0 or editor.ended or editor.failed:
             break
         beginning = await answering.beginning(left, seen)
-    return editor, False
+    return editor
 
 
 async def relay_answer(exchange: Exchange, attempt: Attempt) -> None:

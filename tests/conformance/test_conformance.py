@@ -391,8 +391,7 @@ def test_a_stream_tells_its_usage_and_its_end(spoken: WireFormat, samples: Sampl
     assert editor.begun
     assert not editor.failed
     assert not editor.window_full
-    assert editor.text_bytes > 0
-    assert editor.CONTENT.search(b"".join(samples.stream))
+    assert editor.has_content
     assert editor.usage is not None
     assert editor.usage.tokens == samples.stream_usage
     assert editor.usage.prompt == samples.stream_usage.prompt
@@ -404,7 +403,7 @@ def test_a_whole_answer_tells_its_usage(spoken: WireFormat, samples: Samples) ->
     assert editor.complete
     assert editor.usage is not None
     assert editor.usage.tokens == samples.whole_usage
-    assert editor.text_bytes > 0
+    assert editor.has_content
     assert json.loads(edited) == {**json.loads(samples.whole), **json.loads(b"{%b}" % TOLD.report)}
     assert edited.replace(b"," + TOLD.report, b"") == samples.whole
 
@@ -476,7 +475,13 @@ async def _streamed(spoken: WireFormat, samples: Samples, body: bytes, *, is_str
     return [frame + b"\n\n" for frame in b"".join(found).split(b"\n\n")[:-1]]
 
 
-async def test_a_whole_answer_becomes_the_stream_that_was_asked_for(spoken: WireFormat, samples: Samples) -> None:
+async def test_a_whole_answer_becomes_a_stream_where_some_servers_answer_so(
+    spoken: WireFormat, samples: Samples
+) -> None:
+    if spoken.answers.frames_of is None:
+        with pytest.raises(UpstreamUnreadable, match="no stream"):
+            await _streamed(spoken, samples, samples.whole, is_stream=False)
+        return
     frames = await _streamed(spoken, samples, samples.whole, is_stream=False)
     samples.check_stream(frames)
     editor = spoken.answers.editor()
@@ -489,9 +494,18 @@ async def test_a_stream_stays_the_stream_that_it_is(spoken: WireFormat, samples:
     assert await _streamed(spoken, samples, b"".join(samples.stream), is_stream=True) == list(samples.stream)
 
 
+async def test_an_error_with_status_200_ends_the_stream_as_an_error(spoken: WireFormat, samples: Samples) -> None:
+    body = b'{"type":"error",\n"error":{"type":"api_error","message":"Oh.","code":529}}'
+    editor = spoken.answers.editor()
+    frames_of(editor, await _streamed(spoken, samples, body, is_stream=False))
+    assert editor.failed
+    assert b"Oh." in editor.error
+
+
 async def test_what_is_neither_is_unreadable(spoken: WireFormat, samples: Samples) -> None:
-    with pytest.raises(UpstreamUnreadable):
-        await _streamed(spoken, samples, b"<html>Bad gateway</html>", is_stream=False)
+    for body in (b"<html>Bad gateway</html>", b"hi\n", b"{}", b"[1]", b"{broken", b'{"a":1,"a":2}'):
+        with pytest.raises(UpstreamUnreadable):
+            await _streamed(spoken, samples, body, is_stream=False)
 
 
 # Early frames

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from app.compaction.view import (
 )
 from app.conversation.messages import Kind, Message
 from app.conversation.reasons import Code
-from app.errors import BodyTooLarge, InvalidRequest, UpstreamUnreadable
+from app.errors import BodyTooLarge, InvalidRequest
 from app.formats.answers import ContextMembers
 from app.formats.messages.answers import PING
 from app.formats.messages.format import MESSAGES
@@ -476,56 +475,6 @@ def test_nothing_is_learnt_from_the_sum_of_several_prompts() -> None:
     assert editor.usage is not None
     assert editor.usage.prompt is None
     assert editor.usage.tokens.prompt == 55_220, "all of them were paid for"
-
-
-async def _chunks(*pieces: bytes) -> Any:
-    for piece in pieces:
-        yield piece
-
-
-async def _streamed(whole: bytes) -> list[dict[str, Any]]:
-    stream = MESSAGES.answers.as_stream(request(stream=True), _chunks(whole), is_stream=False, headers=())
-    together = b"".join([piece async for piece in stream])
-    return [told(each) for each in together.split(b"\n\n")[:-1]]
-
-
-def _regrown(frames: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The blocks, put together as clients do it."""
-    blocks: list[dict[str, Any]] = []
-    inputs: dict[int, str] = {}
-    for each in frames:
-        if each["type"] == "content_block_start":
-            blocks.append(each["content_block"])
-        elif each["type"] == "content_block_delta":
-            kind, held = each["delta"]["type"], each["delta"]
-            if kind == "input_json_delta":
-                inputs[each["index"]] = inputs.get(each["index"], "") + held["partial_json"]
-            else:
-                name = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}[kind]
-                blocks[each["index"]][name] += held[name]
-    for index, written in inputs.items():
-        blocks[index]["input"] = json.loads(written)
-    return blocks
-
-
-async def test_a_message_in_one_piece_grows_together_again_in_its_stream() -> None:
-    content = [THOUGHT, block("a"), use("c"), SEARCH, FOUND, block("")]
-    whole = {"id": "m", "type": "message", "role": "assistant", "content": content, "stop_reason": "tool_use"}
-    frames = await _streamed(json.dumps({**whole, "usage": {"input_tokens": 3}}).encode())
-    assert _regrown(frames) == content
-    assert frames[0]["message"]["stop_reason"] is None
-    assert frames[-2]["delta"]["stop_reason"] == "tool_use"
-
-
-@pytest.mark.parametrize("whole", [b"{}", b'{"content":7}', b'{"content":[7]}', b"[]"])
-async def test_what_is_no_message_is_no_stream(whole: bytes) -> None:
-    with pytest.raises(UpstreamUnreadable):
-        await _streamed(whole)
-
-
-async def test_an_error_with_status_200_becomes_an_error_frame() -> None:
-    [only] = await _streamed(json.dumps({"type": "error", "error": {"type": "api_error", "message": "Oh."}}).encode())
-    assert (only["type"], only["error"]["message"]) == ("error", "Oh.")
 
 
 # Errors

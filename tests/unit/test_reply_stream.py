@@ -182,6 +182,6 @@ async def test_a_beginning_without_content_is_held_back_for_long_while_few_frame
             return b'data: {"choices":[{"index":0,"delta":{"odd":"word"}}]}\n\n' * frames
 
     answering: Any = Silent()
-    _, says_something = await read_beginning(answering, CHAT_COMPLETIONS, 10.0)
-    assert not says_something
+    editor = await read_beginning(answering, CHAT_COMPLETIONS, 10.0)
+    assert not editor.has_content
     assert asked == [10.0, pytest.approx(seconds, abs=0.5)]

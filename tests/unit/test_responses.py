@@ -18,7 +18,7 @@ from app.formats.responses.format import RESPONSES
 from app.formats.sse import frames_in
 from app.formats.summaries import Manners
 from app.tokens.estimate import Costs
-from tests.conformance.responses import BEGINNING, SAMPLES, STREAM, ends, frame, response
+from tests.conformance.responses import BEGINNING, SAMPLES, STREAM, ends, frame
 from tests.unit.conversations import IDENTITY
 
 STATUS = b'"context_status":"full"'
@@ -406,27 +406,6 @@ def test_an_error_before_the_first_item_is_kept(error: bytes) -> None:
     assert b"context_length_exceeded" in editor.error
     assert editor.failed
     assert editor.complete
-
-
-async def test_a_response_with_items_of_all_kinds_becomes_a_stream() -> None:
-    said = {"type": "message", "id": "m", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
-    output = [
-        {"type": "reasoning", "id": "rs", "summary": []},
-        said,
-        {"type": "custom_tool_call", "id": "ct", "call_id": "c", "name": "n", "input": "run"},
-    ]
-    whole_ = json.dumps(response("incomplete", output)).encode()
-
-    async def pieces() -> Any:
-        yield whole_
-
-    stream = RESPONSES.answers.as_stream(request(), pieces(), is_stream=False, headers=())
-    frames = frames_in(b"".join([each async for each in stream]))
-    SAMPLES.check_stream(frames)
-    told = edited(RESPONSES.answers.editor(), *frames)
-    assert told[-1]["type"] == "response.incomplete"
-    assert [each["item"] for each in told if each["type"] == "response.output_item.done"] == output
-    assert [each["delta"] for each in told if "delta" in each] == ["No.", "run"]
 
 
 def test_a_summary_call_asks_for_as_many_tokens_as_are_allowed_at_least() -> None:

@@ -57,20 +57,8 @@ async def test_nothing_is_an_empty_stream_where_a_stream_was_announced() -> None
         await stream_of()
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"<html>Log in</html>",
-        b"hi\n",
-        b"{}",
-        b"[1]",
-        b"{broken",
-        b'{"choices":1}',
-        b'{"choices":[1]}',
-        b'{"a":1,"a":2}',
-    ],
-)
-async def test_what_is_neither_is_said_to_be_unreadable(body: bytes) -> None:
+@pytest.mark.parametrize("body", [b'{"choices":1}', b'{"choices":[1]}', b'{"choices":[]}'])
+async def test_what_is_no_completion_is_unreadable(body: bytes) -> None:
     with pytest.raises(UpstreamUnreadable):
         await stream_of(body)
 
@@ -84,12 +72,13 @@ async def test_each_choice_says_what_it_has_and_then_ends() -> None:
     told = chunks(await stream_of(completion(*choices, system_fingerprint="fp")))
     assert {(chunk["id"], chunk["object"], chunk["model"]) for chunk in told} == {("c1", "chat.completion.chunk", "m")}
     assert [chunk["choices"] for chunk in told] == [
-        [{"index": 0, "delta": choices[0]["message"], "finish_reason": None, "logprobs": log}],
-        [{"index": 1, "delta": choices[1]["message"], "finish_reason": None}],
-        [{"index": 0, "delta": {}, "finish_reason": "length"}],
-        [{"index": 1, "delta": {}, "finish_reason": "stop"}],
+        [
+            {"index": 0, "delta": choices[0]["message"], "finish_reason": None, "logprobs": log},
+            {"index": 1, "delta": choices[1]["message"], "finish_reason": None},
+        ],
+        [{"index": 0, "delta": {}, "finish_reason": "length"}, {"index": 1, "delta": {}, "finish_reason": "stop"}],
     ]
-    assert [chunk.get("system_fingerprint") for chunk in told] == ["fp", None, None, None]
+    assert [chunk.get("system_fingerprint") for chunk in told] == ["fp", None]
 
 
 async def test_tool_calls_are_numbered_as_in_a_stream() -> None:
@@ -115,10 +104,3 @@ async def test_the_usage_has_a_chunk_of_its_own_only_where_it_was_asked_for(want
     told = chunks(await stream_of(body, wants_usage=wants))
     assert [chunk.get("usage") for chunk in told] == [None] * (len(told) - 1) + [usage]
     assert (told[-1]["choices"] == []) == wants
-
-
-async def test_an_error_with_a_good_status_is_an_error_frame() -> None:
-    frame = await stream_of(b'{"id":"1",\n"error":{"message":"busy","code":529}}')
-    assert json.loads(frame.removeprefix(b"data: ")) == {
-        "error": {"message": "busy", "type": "server_error", "param": None, "code": 529, "request_id": "r1"}
-    }

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import time
@@ -23,12 +23,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from app.errors import UpstreamUnreadable
-from app.formats.answers import LONGEST_NAME, LONGEST_TEXT, AnswerEditor, Answers, read_whole
+from app.formats.answers import LONGEST_NAME, AnswerEditor, Answers
 from app.formats.chat_completions.spec import SPEC
-from app.formats.provider_errors import error_body
 from app.formats.raw_json import RawObject, Unreadable, joined_members, objects_in, split_array
-from app.formats.requests import Headers, WireRequest
+from app.formats.requests import WireRequest
 from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event, last_end
 
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
@@ -36,8 +34,6 @@ _USAGE = re.compile(rb'"usage"\s*:\s*[^n\s]')
 _USAGE_OPTION = re.compile(rb"stream_options|include_usage")
 _SEARCHES = re.compile(r"-search-(?:preview|api)")
 """Models that search the web once for each answer, and charge for it."""
-SAMPLE = 2_048
-"""Bytes of frames that pass unseen in which their text is counted; the others are taken to hold as much."""
 
 
 @dataclass(slots=True)
@@ -50,7 +46,6 @@ class CompletionEditor(AnswerEditor):
         rb'"(?:content|reasoning_content|reasoning|refusal|text|arguments)"\s*+:\s*+(?:"[^"]|[\[{]\s*+[^\]}\s])'
         rb'|"(?:tool_calls|function_call|audio)"\s*+:\s*+[\[{]\s*+[^\]}\s]'
     )
-    TEXT = re.compile(rb'"(?:content|reasoning_content|reasoning|arguments)"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
 
     sent: ChunkHead | None = None
     choices: int = 1
@@ -59,8 +54,6 @@ class CompletionEditor(AnswerEditor):
     """Whether the usage is taken out again: the client did not ask for it, we did, and many clients break on it."""
     finished: set[int] = field(default_factory=set)
     """Choices with a reason to finish. After the last one what follows is bookkeeping."""
-    _sampled: int = field(default=0, compare=False)
-    _sampled_text: int = field(default=0, compare=False)
 
     @property
     def complete(self) -> bool:
@@ -73,8 +66,7 @@ class CompletionEditor(AnswerEditor):
         stop = len(frames)
         if _may_be_notable(frames, start) and (notable := self.NOTABLE.search(frames, start)):
             stop = last_end(frames, start, notable.start())
-        if 0 < stop - start <= LONGEST_TEXT:
-            self._count_text(frames, start, stop)
+        self._look_for_content(frames, start, stop)
         return stop
 
     def _passes(self, text: bytes) -> bool:
@@ -109,17 +101,6 @@ class CompletionEditor(AnswerEditor):
         reasons = super(CompletionEditor, self)._take(said)
         self.searches = int(_SEARCHES.search(self.model) is not None)
         return reasons
-
-    def _count_text(self, frames: bytes, start: int, stop: int) -> None:
-        if self._sampled < SAMPLE:
-            sample = last_end(frames, start, min(stop, start + SAMPLE))
-            sample = sample if sample > start else stop
-            written = sum(map(len, self.TEXT.findall(frames, start, sample)))
-            self.text_bytes += written
-            self._sampled_text += written
-            self._sampled += sample - start
-            start = sample
-        self.text_bytes += self._sampled_text * (stop - start) // self._sampled
 
     def _headed(self, chunk: RawObject) -> tuple[dict[str, bytes], bytes]:
         """Members of the head that was sent: those to replace in the chunk, and those to add."""
@@ -217,62 +198,40 @@ class CompactionEvents(EarlyFrames):
 
 MOST_CHOICES = 128
 """Most choices of an answer: as many as OpenAI gives."""
-_HEAD = ("id", "object", "created", "model")
 
 
-def frames_of(request: WireRequest, headers: Headers, body: bytes) -> Iterator[bytes]:
-    """The frames of a whole completion: what each choice says, how it ends, what all of it cost."""
-    whole = read_whole(body)
+def frames_of(request: WireRequest, whole: RawObject) -> Iterator[bytes]:
+    """A chunk with what all choices say, one with how they end, and the usage: in a chunk of its own, which has no
+    choices and breaks clients that did not ask for it, or in the last one."""
     elements = split_array(whole.raw("choices") or b"[]")
-    if len(elements) > MOST_CHOICES:
-        raise Unreadable(f"It has over {MOST_CHOICES} choices.")
-    choices = [RawObject(raw) for raw in elements]
-    said = [_said(index, choice) for index, choice in enumerate(choices)]
-    if whole.value("error"):
-        yield event(error_body(200, headers, body, time()))
-        return
-    if not choices:
-        raise UpstreamUnreadable("The provider's answer is no chat completion: it has no choices.")
-    head = {name: raw for name in _HEAD if (raw := whole.raw(name)) is not None}
-    head["object"] = b'"chat.completion.chunk"'
-    usage = _members(whole, only=("usage",))
-    for index, chunk in enumerate(said):
-        # What the completion says beside its choices is said once.
-        beside = {} if index else _members(whole, without=("choices", "usage"))
-        yield _chunk(beside | head, chunk)
-    for index, choice in enumerate(choices):
-        is_last = index == len(choices) - 1
-        # A chunk of its own, without choices, breaks clients that did not ask for it.
-        yield _chunk(head, _end(index, choice), usage if is_last and not request.answer.wants_usage else {})
+    if not 0 < len(elements) <= MOST_CHOICES:
+        raise Unreadable(f"It has {len(elements)} choices.")
+    said, ends = list[Mapping[str, bytes]](), list[Mapping[str, bytes]]()
+    for number, choice in enumerate(map(RawObject, elements)):
+        message = RawObject(choice.raw("message") or choice.raw("delta") or b"{}")
+        calls = message.raw("tool_calls") or b""
+        numbered = [_numbered(place, raw) for place, raw in enumerate(split_array(calls) if calls[:1] == b"[" else ())]
+        delta = message.spliced({"tool_calls": b"[%b]" % b",".join(numbered)} if numbered else {})
+        at = {"index": choice.raw("index") or b"%d" % number}
+        beside = _members(choice, {"index", "message", "delta", "finish_reason"})
+        said.append({**at, "delta": delta, "finish_reason": b"null", **beside})
+        reason = choice.raw("finish_reason") or b"null"
+        ends.append({**at, "delta": b"{}", "finish_reason": b'"stop"' if reason == b"null" else reason})
+    whole_head = {**_members(whole, {"choices"}), "object": b'"chat.completion.chunk"'}
+    usage = {"usage": whole_head.pop("usage")} if "usage" in whole_head else {}
+    head = {name: raw for name, raw in whole_head.items() if name in ("id", "object", "created", "model")}
+    yield _chunk(whole_head, said)
+    yield _chunk(head, ends, {} if request.answer.wants_usage else usage)
     if usage and request.answer.wants_usage:
-        yield _chunk(head, b"", usage)
+        yield _chunk(head, (), usage)
     yield event(b"[DONE]")
 
 
-def _chunk(head: Mapping[str, bytes], choice: bytes, more: Mapping[str, bytes] | None = None) -> bytes:
-    return event(b"{%b}" % joined_members({**head, "choices": b"[" + choice + b"]", **(more or {})}))
-
-
-def _said(index: int, choice: RawObject) -> bytes:
-    message = choice.raw("message") or choice.raw("delta") or b"{}"
-    delta = RawObject(message)
-    calls = delta.raw("tool_calls")
-    if calls is not None and calls.startswith(b"["):
-        numbered = [_numbered(number, raw) for number, raw in enumerate(split_array(calls))]
-        message = delta.spliced({"tool_calls": b"[" + b",".join(numbered) + b"]"})
-    beside = _members(choice, without=("index", "message", "delta", "finish_reason"))
-    said = {"index": _place(index, choice), "delta": message, "finish_reason": b"null"}
-    return b"{%b}" % joined_members(said | beside)
-
-
-def _end(index: int, choice: RawObject) -> bytes:
-    reason = choice.raw("finish_reason")
-    finish = reason if reason not in (None, b"null") else b'"stop"'
-    return b"{%b}" % joined_members({"index": _place(index, choice), "delta": b"{}", "finish_reason": finish})
-
-
-def _place(index: int, choice: RawObject) -> bytes:
-    return choice.raw("index") or b"%d" % index
+def _chunk(
+    head: Mapping[str, bytes], choices: Iterable[Mapping[str, bytes]], more: Mapping[str, bytes] | None = None
+) -> bytes:
+    held = b",".join([b"{%b}" % joined_members(choice) for choice in choices])
+    return event(b"{%b}" % joined_members({**head, "choices": b"[%b]" % held, **(more or {})}))
 
 
 def _numbered(number: int, call: bytes) -> bytes:
@@ -281,9 +240,8 @@ def _numbered(number: int, call: bytes) -> bytes:
     return call if "index" in known else known.spliced(add=b'"index":%d' % number)
 
 
-def _members(value: RawObject, *, only: Iterable[str] | None = None, without: Iterable[str] = ()) -> dict[str, bytes]:
-    names = value.members if only is None else only
-    return {name: raw for name in names if name not in without and (raw := value.raw(name)) is not None}
+def _members(value: RawObject, without: Container[str]) -> dict[str, bytes]:
+    return {name: value.raw(name) or b"" for name in value.members if name not in without}
 
 
 def _about(request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> tuple[Any, ...]:
@@ -300,8 +258,8 @@ def _early(request: WireRequest, shape: EventShape, compaction_id: str) -> Compa
 CHAT_ANSWERS = Answers(
     SPEC,
     CompletionEditor,
-    frames_of,
     _early,
+    frames_of,
     _about,
     refuses_to_tell_usage=lambda refusal: _USAGE_OPTION.search(refusal) is not None,
 )

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from app.errors import StenoError
-from app.formats.answers import MOST_RAW, AnswerEditor, Answers, read_whole
+from app.formats.answers import MOST_RAW, AnswerEditor, Answers
 from app.formats.gemini.spec import SPEC, STATUSES
 from app.formats.provider_errors import provider_error
 from app.formats.raw_json import RawObject, Unreadable, holds_more_values, split_array
@@ -31,7 +31,6 @@ class GeminiEditor(AnswerEditor):
     CONTENT = re.compile(
         rb'"text"\s*+:\s*+"[^"]|"(?:function_?[cC]all|inline_?[dD]ata|executable_?[cC]ode|tool_?[cC]all)"'
     )
-    TEXT = re.compile(rb'"text"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
 
     def whole(self, body: bytes) -> bytes:
         if not body.lstrip().startswith(b"["):
@@ -45,7 +44,7 @@ class GeminiEditor(AnswerEditor):
                 place = start + len(element)
         except Unreadable:
             return body
-        self.text_bytes = len(body)
+        self._look_for_content(body)
         return b"".join((*pieces, body[place:]))
 
     def _edited(self, said: RawObject) -> bytes:
@@ -91,21 +90,17 @@ def _envelope(status: int, members: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode({"error": {"code": status, "status": word, **members}})
 
 
-def frames_of(request: WireRequest, headers: Headers, body: bytes) -> Iterator[bytes]:  # noqa: ARG001 - all streams are alike
-    """The frames of a whole answer: it is an event itself, and an array of answers is several."""
-    answers = split_array(body) if body.lstrip().startswith(b"[") else [body]
-    for each in answers:
-        answer = read_whole(each)
-        if not any(name in answer for name in ("candidates", "promptFeedback", "error")):
-            raise Unreadable("It has no candidates.")
-        yield event(answer.text)
+def frames_of(request: WireRequest, whole: RawObject) -> Iterator[bytes]:  # noqa: ARG001 - all streams are alike
+    if not any(name in whole for name in ("candidates", "promptFeedback")):
+        raise Unreadable("It has no candidates.")
+    yield event(whole.text)
 
 
 GEMINI_ANSWERS = Answers(
     SPEC,
     GeminiEditor,
-    frames_of,
     lambda _, __, compaction_id: GeminiEvents("chunk", compaction_id),
+    frames_of,
     error=own_error,
     refusal=refusal,
 )

@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from time import time
 from typing import Any
 
 import msgspec
 
-from app.errors import StenoError, UpstreamUnreadable
-from app.formats.answers import LONGEST_NAME, AnswerEditor, Answers, object_in, read_whole
+from app.errors import StenoError
+from app.formats.answers import LONGEST_NAME, AnswerEditor, Answers, object_in
 from app.formats.messages.spec import SPEC
 from app.formats.provider_errors import provider_error
-from app.formats.raw_json import RawObject, Unreadable, joined_members, split_array
-from app.formats.requests import Headers, WireRequest
+from app.formats.raw_json import RawObject, joined_members
+from app.formats.requests import Headers
 from app.formats.sse import KEEP_ALIVE, EarlyFrames, event
 from app.formats.usage import Usage
 
@@ -39,7 +38,6 @@ class MessageEditor(AnswerEditor):
         rb'"(?:text|thinking|partial_json)"\s*+:\s*+"[^"]'
         rb'|"type"\s*+:\s*+"[a-z_]*(?:tool_use|tool_result|redacted_thinking|fallback|compaction|listing|upload)"'
     )
-    TEXT = re.compile(rb'"(?:text|thinking|partial_json)"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
 
     begins_answer: bool = False
 
@@ -125,65 +123,6 @@ class MessageEvents(EarlyFrames):
         return event(RawObject(told).spliced(add=members), name)
 
 
-_ENDS = ("stop_reason", "stop_sequence", "stop_details", "container")
-"""Members that a stream gives where the message ends."""
-_GROWN = {
-    "text": (("text", "text_delta", "text"),),
-    "thinking": (("thinking", "thinking_delta", "thinking"), ("signature", "signature_delta", "signature")),
-}
-"""Texts by the type of a block: those that come in deltas, with the delta's type and member."""
-_USES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
-
-
-def frames_of(request: WireRequest, headers: Headers, body: bytes) -> Iterator[bytes]:  # noqa: ARG001 - all streams are alike
-    message = read_whole(body)
-    blocks = split_array(message.raw("content") or b"null") if "content" in message else None
-    if message.value("type") == "error" or message.value("error"):
-        yield event(refusal(200, headers, body, time()), "error")
-        return
-    if blocks is None:
-        raise UpstreamUnreadable("The provider's answer is no message: it has no content.")
-    ends = {name: msgspec.Raw(message.raw(name) or b"null") for name in _ENDS if name in message}
-    begun = message.spliced(
-        {"content": b"[]", **dict.fromkeys((n for n in ("stop_reason", "stop_sequence") if n in message), b"null")}
-    )
-    yield typed_event("message_start", message=msgspec.Raw(begun))
-    for index, raw in enumerate(blocks):
-        yield from _block_frames(index, raw)
-    usage = {"usage": msgspec.Raw(message.raw("usage") or b"{}")}
-    yield typed_event("message_delta", delta={"stop_reason": "end_turn", **ends}, **usage)
-    yield typed_event("message_stop")
-
-
-def _block_frames(index: int, raw: bytes) -> Iterator[bytes]:
-    try:
-        block = RawObject(raw)
-    except Unreadable as error:
-        raise UpstreamUnreadable("The provider's answer is no message: a block of it is no object.") from error
-    kind = block.value("type")
-    emptied: dict[str, bytes] = {}
-    deltas: list[dict[str, Any]] = []
-    for name, delta, member in _GROWN.get(kind, ()) if isinstance(kind, str) else ():
-        if block.value(name):
-            emptied[name] = b'""'
-            deltas.append({"type": delta, member: msgspec.Raw(block.raw(name) or b'""')})
-    if kind in _USES and "input" in block:
-        emptied["input"] = b"{}"
-        deltas.append({"type": "input_json_delta", "partial_json": (block.raw("input") or b"{}").decode()})
-    if kind == "compaction":
-        held = {name: msgspec.Raw(block.raw(name) or b"null") for name in ("content", "encrypted_content")}
-        emptied = {name: b"null" for name in held if name in block}
-        deltas.append({"type": "compaction_delta", **held})
-    yield typed_event("content_block_start", index=index, content_block=msgspec.Raw(block.spliced(emptied)))
-    for piece in deltas:
-        yield typed_event("content_block_delta", index=index, delta=piece)
-    yield typed_event("content_block_stop", index=index)
-
-
-def typed_event(kind: str, **members: Any) -> bytes:
-    return event(msgspec.json.encode({"type": kind, **members}), kind)
-
-
 TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -224,11 +163,10 @@ def _envelope(details: dict[str, Any]) -> bytes:
 MESSAGES_ANSWERS = Answers(
     SPEC,
     MessageEditor,
-    frames_of,
     lambda request, shape, id_: MessageEvents(shape, id_, f"msg_{secrets.token_hex(12)}", request.model),
-    lambda _, early, __: (isinstance(early, MessageEvents) and early.begins_answer,),
-    own_error,
+    about=lambda _, early, __: (isinstance(early, MessageEvents) and early.begins_answer,),
+    error=own_error,
     # Without its name clients take it for no error.
-    lambda envelope: event(envelope, "error"),
-    refusal,
+    failed=lambda envelope: event(envelope, "error"),
+    refusal=refusal,
 )
