@@ -248,9 +248,9 @@ _AWAY: Mapping[type[StenoError], str] = {
 class Refusal(Struct, frozen=True):
     """Reason of a provider not to take a payload."""
 
-    kind: Literal["usage", "thinking", "order", "size", "other"]
-    """Subject: the report of a stream's usage, signed thinking, the order of the messages, the size, or another
-    reason."""
+    kind: Literal["usage", "thinking", "roles", "order", "size", "other"]
+    """Subject: the report of a stream's usage, signed thinking, two messages of one role in a row, another order of the
+    messages, the size, or another reason."""
     status: int = 0
     """Status of a refusal for another reason, or the one that an error in the beginning of a stream stands for."""
     said: str = ""

@@ -1,7 +1,7 @@
 """Recovery: the changed payload that may be sent in place of a refused one.
 
-The messages are changed once at most. What is refused beside them (usage, thinking) is left out before that, and two
-of one role in a row are merged also after it.
+The messages are changed once at most. Usage and thinking that are refused are left out before that. Two messages of one
+role in a row are merged before or after it, because that leaves nothing out.
 
 | refused | what is sent instead | what is learnt |
 |---|---|---|
@@ -60,6 +60,8 @@ from app.proxy.stream import announce
 log = structlog.get_logger("steno.observe")
 
 UNKNOWN_FAULT_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
+MESSAGES_CHANGED = ("order", "size", "other")
+"""Kinds of refusals after which messages were left out or shortened."""
 MOST_REPEATS = 2
 """Maximum number of repetitions, as in OpenAI's SDKs, whose pauses these are, too."""
 FIRST_PAUSE_SECONDS = 0.5
@@ -139,7 +141,8 @@ async def _read_refusal(exchange: Exchange, attempt: Attempt, body: bytes, *, fi
     if overflow is not None:
         refusal = Refusal("size", overflow=overflow)
     elif view is not None and (said := refused_shape(status, body, first_frame=first_frame)) is not None:
-        refusal = Refusal("order", said=said)
+        is_new = not request.policy.alternates and demands_alternation(said)
+        refusal = Refusal("roles" if is_new else "order", said=said)
     else:
         named = status_named(decoded_body(body)) if first_frame else None
         return Refusal("other", named or status, f"the provider answered with status {status}")
@@ -155,9 +158,8 @@ async def choose_recovery(exchange: Exchange, refused: Attempt) -> Attempt | Non
     request, decision, refusal = refused.request, refused.decision, refused.refusal
     if refusal is None:
         return None
-    merges_roles = not request.policy.alternates and refusal.kind == "order" and demands_alternation(refusal.said)
     before = exchange.recovered_from
-    if before is not None and not before.keeps_messages and not merges_roles:
+    if before is not None and before.kind in MESSAGES_CHANGED and refusal.kind != "roles":
         return None
     compactor = exchange.services.compactor
     match refusal.kind:
@@ -173,8 +175,8 @@ async def choose_recovery(exchange: Exchange, refused: Attempt) -> Attempt | Non
             log.info("the provider refused thinking", model=request.model)
             decision = replace(decision, view=view, actions=view.actions if view else (), output_cap=None)
             return exchange.begin_attempt(replace(request, thinking_from=messages), decision, refused.waited_seconds)
-        case "order":
-            if merges_roles:
+        case "roles" | "order":
+            if refusal.kind == "roles":
                 request.provider.learn_alternation(request.format.name, request.model, request.tenant)
                 request = replace(request, policy=replace(request.policy, alternates=True))
                 lower = await compactor.for_request(request).merge_roles(decision, refusal.said)
@@ -258,13 +260,13 @@ def learn_recovery(exchange: Exchange, refused: Attempt, changed: Attempt, *, is
     request, refusal = changed.request, refused.refusal
     if refusal is None:
         return
-    if refusal.kind in ("order", "other"):
+    if refusal.kind in ("roles", "order", "other"):
         # Only an answer shows that the refused view was at fault: what is wrong with the client's own messages is
         # refused on every step.
         if not is_taken or changed.answering.status != HTTPStatus.OK or changed.refusal is not None:
             why = tuple(reason for reason in changed.decision.why if reason.code is not Code.PAYLOAD_REFUSED)
             changed.decision = replace(changed.decision, why=why)
-        elif changed.decision.status != refused.decision.status:  # Merged roles are no step down.
+        elif not changed.is_smaller and changed.decision.status != refused.decision.status:
             why = because(Code.PAYLOAD_REFUSED, refusal.said)
             exchange.services.compactor.shape_refused(request, refused.decision.status, why)
         exchange.record.decided(request, changed.decision, None, waited=exchange.has_waited)
