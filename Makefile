@@ -14,7 +14,6 @@ PRESETS ?= default
 WINDOWS ?= 8000
 WINDOW ?= 8000
 RATIOS ?=
-QUESTIONS ?=
 FAULTS ?= 10000
 OPERATIONS ?= 10000
 HISTORIES ?= 1000
@@ -23,7 +22,6 @@ MINUTES ?= 1
 OUT ?=
 TREE ?=
 START ?=
-WITH ?=
 PYTEST_ARGS ?= -n auto
 # Not taken from the environment: some shells keep the machine's name there, or their own age.
 HOST =
@@ -76,10 +74,9 @@ replay: dev-env ## replay a recorded conversation: make replay FILE=conversation
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	$(VENV)/python -m lab.replay '$(or $(FILE),$(error make replay needs FILE=...))'
 
-recall: dev-env ## what questions find in the payloads that ask them: FILE=dialogues.jsonl; options: PRESETS WINDOWS RATIOS QUESTIONS
+recall: dev-env ## what questions find in the payloads that ask them: FILE=dialogues.jsonl; options: PRESETS WINDOWS RATIOS
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m lab.replay '$(or $(FILE),$(error make recall needs FILE=...))' --recall $(MEASURED) \
-		$(if $(QUESTIONS),--questions '$(QUESTIONS)')
+	$(VENV)/python -m lab.replay '$(or $(FILE),$(error make recall needs FILE=...))' --recall $(MEASURED)
 
 exchanges: dev-env ## play the golden exchanges and write the recordings that differ anew; options: ONLY=overflow
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -161,15 +158,15 @@ isolation: dev-env ## several tenants with the same names and each other's ids, 
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	OPERATIONS=$(OPERATIONS) $(VENV)/python -m pytest tests/release/test_isolation.py -n0 -s
 
-scale: dev-env ## what a PostgreSQL with a million rows in each table reads, takes and weighs, and how long usage reports take: docs/scale.md; options: ROWS=1000000
+scale: dev-env ## what a PostgreSQL with a million rows in each table reads, takes and weighs: docs/scale.md; options: ROWS=1000000
 	$(VENV)/python -m lab.benchmarks.scale --rows $(ROWS)
 
-bench: dev-env ## Steno beside its peers: docs/benchmarks.md; options: SUBJECTS=steno,nginx SCENARIOS=sat ROUNDS=3 SECONDS=2 WITH=dir
+bench: dev-env ## Steno beside its peers: docs/benchmarks.md; options: SUBJECTS=steno,nginx SCENARIOS=sat ROUNDS=3 SECONDS=2
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m lab.benchmarks.relay $(if $(SUBJECTS),--subjects '$(SUBJECTS)') \
 		$(if $(SCENARIOS),--scenarios '$(SCENARIOS)') $(if $(ROUNDS),--rounds $(ROUNDS)) \
-		$(if $(findstring command,$(origin SECONDS)),--seconds $(SECONDS)) $(if $(WITH),--with '$(WITH)') \
-		$(if $(SUBJECTS)$(SCENARIOS)$(WITH),--no-docs)
+		$(if $(findstring command,$(origin SECONDS)),--seconds $(SECONDS)) \
+		$(if $(SUBJECTS)$(SCENARIOS),--no-docs)
 
 accuracy: dev-env ## how far estimates are off, by format: ROWS=FOLDER
 	@$(VENV)/python scripts/fetch_tables.py .tables

@@ -22,12 +22,11 @@ from app.formats.messages import payload as messages_payload
 from app.formats.messages.format import MESSAGES
 from app.formats.responses import items as responses_payload
 from app.formats.responses.format import RESPONSES
-from lab.formats.messages import THINKING
 from lab.simulator.chat_completions import judge as chat_completions
 from lab.simulator.messages import judge as messages
 from lab.simulator.messages.binding import prefix_of
 from lab.simulator.messages.binding import seal as seal_thought
-from lab.simulator.messages.blocks import BETAS
+from lab.simulator.messages.blocks import BETAS, THINKING
 from lab.simulator.refusals import Rejection
 from lab.simulator.responses import judge as responses
 from lab.simulator.responses.items import seal as seal_item

@@ -29,8 +29,8 @@ LINES = {
     "app/telemetry": 523,
     "app/tokens": 2_088,
     "app/formats": 6_854,
-    "tests": 59_467,
-    "lab": 10_150,
+    "tests": 58_501,
+    "lab": 9_318,
 }
 """Lines of Python by folder, at most."""
 FILES = 199

@@ -3,8 +3,6 @@
 First each statement that Steno does again and again is explained: exit 1 where one reads more where more is stored.
 Then the store is called as requests over the trigger do: from eight tasks that pause between their calls ("paced",
 fifty a second), and from eight that do not ("busy", where they queue for this process). Times are milliseconds.
-Last come the usage reports of 30 days of a tenant with three in ten of a million records, on each database (the best
-of five, in seconds): exit 1 where one takes more than half a second.
 
     python -m lab.benchmarks.scale --rows 1000000
 """
@@ -16,28 +14,19 @@ import asyncio
 import random
 import sys
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from hashlib import sha256
 from itertools import count
-from pathlib import Path
 from statistics import quantiles
-from tempfile import TemporaryDirectory
-from time import perf_counter, time
+from time import perf_counter
 from typing import Any
-
-from sqlalchemy import BigInteger, literal, literal_column, select, text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.compaction.chunks import ChunkRange
 from app.store import Lease, Store
 from app.store.chunks import chunks_in, masks_in, recent_first_chunks
 from app.store.conversations import find_pins
-from app.store.tables import DAY_MS, usage_records
-from app.store.usage import read_overview, read_report, write_usage
 from tests.databases import database_on, start_server
-from tests.integration.examples import SERIES, STRANGER, TENANT, chunk
-from tests.integration.test_usage import PRICE, record
+from tests.integration.examples import SERIES, chunk
 from tests.plans import TENANTS, Seen, do_all_that_is_repeated, fill, plans, tidy_store
 
 TASKS, SAMPLES, PAUSE = 8, 1_000, 0.16
@@ -47,8 +36,6 @@ SIZES = """
     SELECT relname AS name, reltuples::bigint AS rows, pg_table_size(oid) + pg_indexes_size(oid) AS bytes
     FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND reltuples > 0 ORDER BY 3 DESC
 """
-
-MOST_REPORT_SECONDS, REPORT_DAYS, REPORT_TIMES, FIRST_RECORDS = 0.5, 30, 5, 1_000
 
 Timings = defaultdict[str, list[float]]
 Call = Callable[[Store, int, Timings], Awaitable[None]]
@@ -162,71 +149,6 @@ def judge(found: Sequence[Seen]) -> bool:
     return not growing
 
 
-# Usage reports
-
-
-async def fill_usage(connection: AsyncConnection, rows: int, now: int) -> None:
-    """So many records of the last 30 days, in the order of their time."""
-    varied = (
-        record(
-            f"conversation {number}",
-            tenant=TENANT if number % 10 in (0, 4, 9) else STRANGER,
-            purpose="summary" if number % 10 == 9 else "message",
-            model=f"model {number % 7}",
-            price=PRICE,
-            cost=0.01,
-            status=500 if number % 50 == 0 else 200,
-        )
-        for number in range(FIRST_RECORDS)
-    )
-    await write_usage(connection, list(varied))
-    first, step = now - REPORT_DAYS * DAY_MS, REPORT_DAYS * DAY_MS * FIRST_RECORDS // rows
-    copies = select(literal(1).label("copy")).cte("copies", recursive=True)
-    copies = copies.union_all(select(copies.c.copy + 1).where(copies.c.copy < rows // FIRST_RECORDS))
-    table = usage_records.c
-    made = {
-        "id": table.id.concat("-").concat(copies.c.copy),
-        "created_at": literal(first, BigInteger) + copies.c.copy * literal(step, BigInteger),
-    }
-    values: list[Any] = [made.get(column.name, column) for column in table]
-    every = select(*values).select_from(usage_records).join(copies, literal_column("true"))
-    await connection.execute(usage_records.insert().from_select(list(table.keys()), every.order_by(copies.c.copy)))
-
-
-async def measure_reports(store: Store, rows: int) -> Mapping[str, float]:
-    now = round(time() * 1000)
-    async with store.database.migrating() as connection:
-        await fill_usage(connection, rows, now)
-    async with store.database.migrating() as connection:
-        await connection.execute(text("ANALYZE"))
-    of_days = partial(read_report, tenant=TENANT, since_ms=now - REPORT_DAYS * DAY_MS, until_ms=now + DAY_MS)
-    reports: Mapping[str, Callable[[AsyncConnection], Awaitable[object]]] = {
-        "`GET /context/usage`": of_days,
-        "the same, `by=day`": partial(of_days, by="day"),
-        "the same, `by=model`": partial(of_days, by="model"),
-        "the inspector's overview, 14 days": partial(read_overview, tenant=TENANT, days=14),
-    }
-    timings: Timings = defaultdict(list)
-    for name, report in reports.items():
-        for _ in range(REPORT_TIMES):
-            async with store.database.reading() as connection:
-                await timed(timings, name, report(connection))
-    return {name: min(seconds) for name, seconds in timings.items()}
-
-
-async def report_usage(rows: int) -> bool:
-    """Print the seconds of the reports, and say whether all are short."""
-    with TemporaryDirectory() as folder, database_on(start_server()) as postgresql:
-        found = {}
-        for name, url in {"SQLite": f"sqlite:///{Path(folder, 'steno.db')}", "PostgreSQL": postgresql}.items():
-            async with tidy_store(url) as store:
-                found[name] = await measure_reports(store, rows)
-    print(f"\n| seconds, {rows:,} records | {' | '.join(found)} |\n|---|{'--:|' * len(found)}")
-    for report in found["SQLite"]:
-        print(f"| {report} | {' | '.join(f'{seconds[report]:.2f}' for seconds in found.values())} |")
-    return all(each <= MOST_REPORT_SECONDS for seconds in found.values() for each in seconds.values())
-
-
 async def main() -> None:
     parser = argparse.ArgumentParser(description="What a large PostgreSQL costs.")
     parser.add_argument("--rows", type=int, default=1_000_000, help="in each table")
@@ -242,8 +164,7 @@ async def main() -> None:
                 await do_all_that_is_repeated(store)
             is_well = judge(found)
             await measure(store, rows)
-    if not (await report_usage(rows) and is_well):
-        sys.exit(1)
+    sys.exit(not is_well)
 
 
 if __name__ == "__main__":

@@ -11,23 +11,14 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from app.cli.command import LEAST_WINDOW, Upstream, fail, failing_on, keep_quiet, print_json
 from app.settings import ConfigurationError
-from lab.formats.known import FORMATS
 from lab.replay.player import Played, Player
-from lab.replay.recordings import (
-    Question,
-    Recording,
-    UnreadableRecording,
-    chain,
-    converted,
-    read_recordings,
-    with_questions,
-)
+from lab.replay.recordings import Question, Recording, UnreadableRecording, chain, read_recordings
 from lab.replay.stage import MAY_REFUSE, chosen, settings_of, stage
 from lab.replay.tables import Recall, by_kind, compared
 from lab.replay.tally import Tally
@@ -37,7 +28,6 @@ cli = typer.Typer(
 )
 
 Model = Annotated[str | None, typer.Option(help="The provider's model; needed with --upstream.")]
-Written = Literal["messages", "responses", "gemini"]
 Presets = Annotated[str | None, typer.Option(help="Replay with these presets: `all`, or names with commas.")]
 
 MODEL_IS_NEEDED = "--upstream needs --model, such as gpt-4o-mini."
@@ -65,9 +55,6 @@ def _numbers(option: str, written: str, read: Callable[[str], Any], fits: Callab
 def replay(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recorded conversations: JSON or JSON lines.")],
     window: Annotated[str, typer.Option(help="Context window in tokens, or several with commas.")] = "8000",
-    written: Annotated[
-        Written | None, typer.Option("--as", help="Hold Chat Completions in this format; otherwise as recorded.")
-    ] = None,
     chain: Annotated[int, typer.Option(min=1, help="Join so many conversations into one.")] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="Replay so many conversations of each file.")] = None,
     upstream: Upstream = None,
@@ -77,7 +64,6 @@ def replay(
     recall_ratio: Annotated[
         str | None, typer.Option(help="Measure with these shares of the limit for recalled passages, such as 0,0.05.")
     ] = None,
-    questions: Annotated[Path | None, typer.Option(help="Ask these instead of the files' own; for --recall.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Replay recorded conversations turn by turn and judge what the provider received; exit 1 if anything is lost."""
@@ -89,11 +75,10 @@ def replay(
     refuse(
         (upstream and not model, MODEL_IS_NEEDED),
         (recall and chain > 1, "--recall needs conversations as they are, without --chain."),
-        (questions and not recall, "--questions is for --recall."),
     )
-    options = Options(files, windows, presets, ratios, chain, limit, upstream, model, as_json, written)
+    options = Options(files, windows, presets, ratios, chain, limit, upstream, model, as_json)
     with failing_on(UnreadableRecording, ConfigurationError):
-        sys.exit(measure_recall(options, questions) if recall else compare(options))
+        sys.exit(measure_recall(options) if recall else compare(options))
 
 
 # Replay
@@ -102,8 +87,6 @@ PARTS = 10
 SHOWN = 20
 """Lines about violations."""
 DEFAULT_MODEL = "gpt-4o"
-KEYS = {"messages": "ANTHROPIC_API_KEY", "gemini": "GEMINI_API_KEY"}
-"""Variables with the provider's key by format; otherwise OpenAI's."""
 NO_KEY = "sk-replay"
 """The client wants one; the simulator takes any."""
 AS_SET = "as set"
@@ -125,8 +108,6 @@ class Options:
     upstream: str | None = None
     model: str | None = None
     as_json: bool = False
-    written: str | None = None
-    """The name of the format to play in; None: as recorded."""
 
     @property
     def names(self) -> str:
@@ -134,8 +115,7 @@ class Options:
 
     def recordings(self) -> list[Recording]:
         """Raises `UnreadableRecording`."""
-        read = (each for file in self.files for each in chain(read_recordings(file), self.chain)[: self.limit])
-        return [converted(each, FORMATS[self.written]) if self.written else each for each in read]
+        return [each for file in self.files for each in chain(read_recordings(file), self.chain)[: self.limit]]
 
     def variants(self) -> list[Variant]:
         """Each preset in each window with each share for recalled passages. Raises `ConfigurationError`."""
@@ -174,12 +154,9 @@ def compare(options: Options) -> int:
     return _print_tallies([(line.name, _played(recordings, line, options)) for line in options.variants()], options)
 
 
-def measure_recall(options: Options, questions: Path | None) -> int:
+def measure_recall(options: Options) -> int:
     """Ask each question at the end of its conversation, and look whether the payload has its evidence."""
-    recordings = options.recordings()
-    if questions is not None:
-        recordings = with_questions(recordings, questions)
-    asked = [recording.followed_by_a_question() for recording in recordings if recording.questions]
+    asked = [recording.followed_by_a_question() for recording in options.recordings() if recording.questions]
     if not asked:
         raise UnreadableRecording(f"{options.names}: no conversation has questions whose evidence is in it.")
     found = []
@@ -215,7 +192,7 @@ def _played(
             typer.echo(f"{variant.name}: {done:,} of {requests:,} requests ({done / requests:.0%})", err=True)
 
     compaction, model = settings_of(variant.preset, variant.recall_ratio), options.model or DEFAULT_MODEL
-    api_key = os.environ.get(KEYS.get(options.written or "", "OPENAI_API_KEY")) if options.upstream else None
+    api_key = os.environ.get("OPENAI_API_KEY") if options.upstream else None
     with stage(model, variant.window, options.upstream, compaction) as set_up:
         player = Player(set_up.base_url, set_up.provider, model, set_up.count, api_key or NO_KEY)
         tally = Tally(variant.name, variant.window, variant.preset in MAY_REFUSE)

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from itertools import dropwhile, filterfalse, pairwise
 from typing import Any
 
-from lab.formats.format import ReplayFormat
-from lab.formats.known import CHAT_COMPLETIONS
-from lab.formats.sent import INSTRUCTION_ROLES, SentMessage, is_shortened
+from lab.replay.sent import INSTRUCTION_ROLES, SentMessage, is_shortened, messages_of
 
 DECORATION = 40
 """Characters that a transcript may put around each piece of a message with calls or media."""
@@ -56,7 +54,7 @@ class ShownSection:
             if start < 0:
                 return False
             position, shown = stop, shown + stop - start
-        return message.opaque or len(self.body) - shown <= DECORATION * (1 + len(message.pieces))
+        return len(self.body) - shown <= DECORATION * (1 + len(message.pieces))
 
     def _ends_of(self, piece: str, position: int) -> tuple[int, int]:
         """Start and stop of head and tail of a long text around a notice of its size; (-1, -1) without them."""
@@ -120,23 +118,22 @@ class Report:
 class SentMessages:
     """Raw messages to messages; a replay resends them all, so each is read once."""
 
-    def __init__(self, written: ReplayFormat = CHAT_COMPLETIONS) -> None:
-        self.format = written
+    def __init__(self) -> None:
         self._read: dict[bytes, SentMessage] = {}
 
     def split(self, body: bytes) -> list[SentMessage]:
-        return [self.read(raw) for raw in self.format.raw_messages(body)]
+        return [self.read(raw) for raw in messages_of(body)]
 
     def read(self, raw: bytes) -> SentMessage:
         if raw not in self._read:
-            self._read[raw] = self.format.message(raw)
+            self._read[raw] = SentMessage.read(raw)
         return self._read[raw]
 
 
-def sections_of(body: bytes, written: ReplayFormat = CHAT_COMPLETIONS) -> tuple[ShownSection, ...]:
+def sections_of(body: bytes) -> tuple[ShownSection, ...]:
     """Sections that a summary call was shown: a transcript in its last message, or else its messages, the last one
     being the order to summarise."""
-    messages = SentMessages(written).split(body)
+    messages = SentMessages().split(body)
     return _quoted_in(messages[-1]) or _shown_in(messages[:-1]) if messages else ()
 
 
@@ -162,23 +159,18 @@ def _shown_in(messages: Sequence[SentMessage]) -> tuple[ShownSection, ...]:
 
 
 def split_pairs(messages: Iterable[SentMessage]) -> frozenset[str]:
-    """Ids of tool calls without a result directly behind them, or anywhere behind those that may have it there, and of
-    results without their call before them."""
+    """Ids of tool calls without a result directly behind them, and of results without their call before them."""
     split: set[str] = set()
     waiting: set[str] = set()
-    open_: set[str] = set()
     answered: set[str] = set()
     for message in messages:
-        split |= {call for call in message.answers if call not in waiting | open_ | answered}
+        split |= {call for call in message.answers if call not in waiting | answered}
         waiting.difference_update(message.answers)
-        open_.difference_update(message.answers)
         answered.update(message.answers)
-        if message.anywhere:
-            open_.update(message.calls)
-        elif not message.answers:
+        if not message.answers:
             split |= waiting
             waiting, answered = set(message.calls), set()
-    return frozenset(split | waiting | open_)
+    return frozenset(split | waiting)
 
 
 # Recalled passages: what a payload's note quotes from messages that are not in it
@@ -188,6 +180,7 @@ _LIST = re.compile(r"\[[^\n]*\]\n<values ([0-9a-f]{8})>\n(.*)\n</values \1>", re
 _WORK = re.compile(r"\[[^\n]*\]\n<work ([0-9a-f]{8})>\n(.*)\n</work \1>", re.DOTALL)
 _WORD = re.compile(r"\w+")
 _VALUE = re.compile(r"[\w-]+")
+_REPLACED = re.compile(r"\(before turn \d+: ")
 _QUOTATION = re.compile(r"(\d+) (.*?): (.*)", re.DOTALL)
 _CONTINUED = re.compile("(\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029])\t")
 
@@ -242,4 +235,5 @@ def is_note(message: SentMessage) -> bool:
 def is_said(line: str, messages: Iterable[SentMessage]) -> bool:
     """Whether all values of a line were said: a record brings together what several messages say of a thing."""
     said = "\n".join(piece for message in messages for piece in message.pieces)
-    return all(value in said for value in _VALUE.findall(line) if any(map(str.isdigit, value)))
+    values = _VALUE.findall(_REPLACED.sub("(", line))
+    return all(value in said for value in values if any(map(str.isdigit, value)))

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Literal
 
-from lab.formats.known import format_at
-from lab.formats.sent import INSTRUCTION_ROLES, SentMessage, common_prefix
 from lab.replay.evidence import (
     Named,
     Passage,
@@ -29,6 +27,7 @@ from lab.replay.evidence import (
     split_pairs,
     states_work,
 )
+from lab.replay.sent import INSTRUCTION_ROLES, SentMessage, common_prefix, prompt_of
 from lab.simulator import Record
 
 KEPT_SHARE = 0.95
@@ -120,7 +119,7 @@ class SummaryCalls:
 
     def add(self, record: Record) -> SummaryCall:
         text = (record.text or "").rpartition("</think>")[2].strip()
-        call = SummaryCall(record.sequence, sections_of(record.body, format_at(record.target)), text)
+        call = SummaryCall(record.sequence, sections_of(record.body), text)
         if text and record.status is not None and record.status < 300:
             self._by_text.setdefault(text, []).append(call)
         return call
@@ -232,12 +231,11 @@ class Judge:
 
     def _walk(self, history: Sequence[SentMessage], payload: Sequence[SentMessage], report: Report) -> _Walk:
         """Steno is asked what it left out only where something is missing, or where it says so itself."""
-        opened = self._reader.format.begins_with_user
-        walk = _Walk(self._calls, history, payload, opened=opened)
+        walk = _Walk(self._calls, history, payload)
         if walk.is_complete and not LEAVE_OUT & report.actions:
             return walk
         named = report.named(_leading_instructions(history))
-        return walk if named == NOTHING_NAMED else _Walk(self._calls, history, payload, named, opened)
+        return walk if named == NOTHING_NAMED else _Walk(self._calls, history, payload, named)
 
     def _compared(self, walk: _Walk, record: Record, made: bool) -> _Comparison:
         """Comparison with the conversation's previous payload. One that the provider refused does not count."""
@@ -245,7 +243,7 @@ class Judge:
         further = max(walk.summarised, default=-1) > self._summarised
         taken_up = further and not self._seen.issuperset(call.sequence for call in walk.standing)
         reduced = {**dict.fromkeys(walk.pruned, b""), **{i: walk.places[i].raw for i in walk.reduced}}
-        payload = self._reader.format.prompt_of(record.body).removesuffix(b"]")
+        payload = prompt_of(record.body).removesuffix(b"]")
         kept = common_prefix(self._previous, payload) if self._previous else 0
         lasting = len(self._previous or b"") if walk.last_user == self._turn else self._lasting
         lasting = min(lasting, self._stands(walk, payload))
@@ -309,8 +307,6 @@ class _Walk:
     history: Sequence[SentMessage]
     payload: Sequence[SentMessage]
     named: Named = NOTHING_NAMED
-    opened: bool = False
-    """True where a note stands before what the assistant says first, since the beginning is left out."""
     verbatim: list[int] = field(default_factory=list)
     summarised: list[int] = field(default_factory=list)
     reduced: list[int] = field(default_factory=list)
@@ -338,7 +334,6 @@ class _Walk:
         for index, message in enumerate(self.history):
             self._places.setdefault(message.raw, []).append(index)
         begin = self._begin()
-        self._notes += self.opened and self._instructions in self.named.pruned
         for place, message in enumerate(self.payload[begin:], begin):
             self._step(place, message)
         covered = Counter((*self.verbatim, *self.summarised, *self.reduced))
@@ -433,7 +428,7 @@ class _Walk:
     def _is_next(self, message: SentMessage) -> bool:
         """Whether it is the next message of the history, whole or what is left of it; then it is taken as such."""
         expected = self.history[self._position]
-        if message.raw == expected.raw or message.is_loosened(expected):
+        if message.raw == expected.raw:
             self._keep(self._position)
         elif passages_in(message):  # One that is short may look like what is left of a message.
             return False
@@ -498,7 +493,7 @@ class _Walk:
             after += 1
         followed = 0
         for message, expected in zip(self.payload[after:], self.history[covered.stop :], strict=False):
-            if message.raw != expected.raw and not message.is_loosened(expected) and not message.reduces(expected):
+            if message.raw != expected.raw and not message.reduces(expected):
                 break
             followed += 1
         if followed == 0 and after < len(self.payload):
@@ -565,15 +560,8 @@ class _Walk:
             yield replace(before, carried=tuple(i for i in before.carried if i != released))
             if not section.quoted:  # It stands behind the summary there too, and may go on to.
                 yield before
-        index = self._next_shown(before.stop)
-        if self._is_quoted(section, index):
-            yield replace(before, stop=index + 1)
-
-    def _next_shown(self, index: int) -> int:
-        """The first message from there on that a call may be shown."""
-        while index < len(self.history) and self.history[index].sealed:
-            index += 1
-        return index
+        if self._is_quoted(section, before.stop):
+            yield replace(before, stop=before.stop + 1)
 
     def _is_quoted(self, section: ShownSection, index: int) -> bool:
         if index >= len(self.history):

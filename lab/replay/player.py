@@ -1,4 +1,4 @@
-"""The player: holds a recorded conversation again, turn by turn, as a client of its format, and judges each turn."""
+"""The player: holds a recorded conversation again, turn by turn, as a client does, and judges each turn."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import Any
 import httpx2
 import msgspec
 
-from lab.formats.format import ReplayFormat, events_of, whole_of
-from lab.formats.known import FORMATS
-from lab.formats.sent import SentMessage
 from lab.replay.evidence import Report, SentMessages
 from lab.replay.judge import Judge, SummaryCalls, Verdict, Violation
-from lab.replay.recordings import Message, Question, Recording
+from lab.replay.recordings import Question, Recording
+from lab.replay.sent import Message, SentMessage, answered, answers_in
 from lab.replay.tally import Tally
 from lab.simulator import Record, Simulator
 
+ANSWER_SECONDS = 600.0
+LONGEST_ERROR = 300
+"""Characters of an error's body that a failure quotes."""
 MESSAGE_TOKENS = 4
 """A message beside its texts: 3 and its role."""
 COVERAGE_SECONDS = 10.0
@@ -52,6 +53,15 @@ class Played:
         return (*self.verdict.violations, unanswered) if self.failure else self.verdict.violations
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    sent: bytes
+    failure: str | None = None
+    """Reason why the client got no answer."""
+    context: Mapping[str, Any] = field(default_factory=dict)
+    """Member `context` of the answer."""
+
+
 @dataclass
 class Player:
     """Plays against a Steno, every other request as a stream, and judges by the log of the provider behind it."""
@@ -65,7 +75,7 @@ class Player:
     """Kept over several replays where they share a database."""
 
     def __post_init__(self) -> None:
-        self._readers = {name: SentMessages(written) for name, written in FORMATS.items()}
+        self._reader = SentMessages()
         self._tokens: dict[bytes, int] = {}
         self._http: httpx2.Client
 
@@ -73,10 +83,10 @@ class Player:
         self,
         recordings: Sequence[Recording],
         tally: Tally,
-        answered: Callable[[Played], object] = lambda _: None,
+        progress: Callable[[Played], object] = lambda _: None,
         heard: Callable[[Question, Played], object] | None = None,
     ) -> Tally:
-        """Plays all of them, one after the other; `answered` is called after each request.
+        """Plays all of them, one after the other; `progress` is called after each request.
 
         With `heard` each question of a recording is asked at its end, one in the place of the other. The tally has only
         what goes wrong with them.
@@ -84,15 +94,15 @@ class Player:
         began = time.monotonic()
         with httpx2.Client(trust_env=False) as self._http:
             for recording in recordings:
-                judge = Judge(recording.name, self.calls, self._readers[recording.format.name])
+                judge = Judge(recording.name, self.calls, self._reader)
                 tally.conversations += 1
                 for number, end in enumerate(recording.requests, 1):
                     played = self._ask(recording, number, recording.messages[:end], judge)
                     _add(played, tally)
-                    answered(played)
+                    progress(played)
                 for question in recording.questions if heard else ():
                     # A judge of its own: what was asked before is nothing that it goes on from.
-                    alone = Judge(recording.name, self.calls, self._readers[recording.format.name])
+                    alone = Judge(recording.name, self.calls, self._reader)
                     played = self._ask(recording, len(recording.requests), recording.asked(question), alone)
                     tally.object(played.violations)
                     if heard:
@@ -102,11 +112,9 @@ class Player:
 
     def _ask(self, recording: Recording, number: int, messages: Sequence[Message], judge: Judge) -> Played:
         self.provider.clear_log()
-        body = {**recording.beside, recording.format.history: messages}
-        url, written = self.base_url.removesuffix("/v1"), recording.format
-        answer = ask(self._http, written, url, self.api_key, self.model, body, stream=number % 2 == 0)
+        answer = self._sent(messages, stream=number % 2 == 0)
         records = self.provider.log
-        history = self._readers[recording.format.name].split(answer.sent)
+        history = self._reader.split(answer.sent)
         verdict = judge.judge(number, answer.sent, records, self._report(answer, len(history)))
         return Played(
             recording,
@@ -118,6 +126,27 @@ class Player:
             recalled=self._prompt_tokens(verdict.recalling),
             failure=answer.failure,
         )
+
+    def _sent(self, messages: Sequence[Message], *, stream: bool) -> Answer:
+        """Times out after `ANSWER_SECONDS` without a byte."""
+        body = {"model": self.model, **({"stream": True} if stream else {}), "messages": messages}
+        sent = msgspec.json.encode(body)
+        headers = {"content-type": "application/json", **self._credential}
+        try:
+            answer = self._http.post(
+                f"{self.base_url}/chat/completions", content=sent, headers=headers, timeout=ANSWER_SECONDS
+            )
+        except httpx2.HTTPError as error:
+            return Answer(sent, f"The client got an error: {error!r}")
+        if answer.status_code >= 300:
+            return Answer(sent, f"The client got an error: {answer.status_code} {answer.text[:LONGEST_ERROR]}")
+        told = (each["context"] for each in answers_in(answer.content) if each.get("context"))
+        is_whole = answered(answer.content) is not None
+        return Answer(sent, None if is_whole else "The answer ended without a reason to finish.", next(told, {}))
+
+    @property
+    def _credential(self) -> Mapping[str, str]:
+        return {"authorization": f"Bearer {self.api_key}"}
 
     def _report(self, answer: Answer, messages: int) -> Report:
         actions = frozenset(map(str, answer.context.get("actions") or ()))
@@ -133,7 +162,7 @@ class Player:
         while time.monotonic() < deadline:
             answer = self._http.get(
                 f"{root}/context/conversations/{conversation}/coverage",
-                headers={"authorization": f"Bearer {self.api_key}"},
+                headers=self._credential,
             )
             parts: Sequence[Mapping[str, Any]] = answer.json()["parts"] if answer.status_code == 200 else ()
             if parts and _messages_in(parts) == messages:
@@ -160,45 +189,3 @@ def _add(played: Played, tally: Tally) -> None:
 def _messages_in(parts: Sequence[Mapping[str, Any]]) -> int:
     instructions = next((part["messages"] for part in parts if part["kind"] == "instructions"), 0)
     return int(instructions) + max((part.get("last_index", -1) for part in parts), default=-1) + 1
-
-
-# Client: a request of any format out, whether its answer is whole, and what it says of the context
-
-ANSWER_SECONDS = 600.0
-LONGEST_ERROR = 300
-"""Characters of an error's body that a failure quotes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    sent: bytes
-    failure: str | None = None
-    """Reason why the client got no answer."""
-    context: Mapping[str, Any] = field(default_factory=dict)
-    """Members of the answer about the context."""
-
-
-def ask(
-    http: httpx2.Client,
-    written: ReplayFormat,
-    url: str,
-    api_key: str,
-    model: str,
-    body: Mapping[str, Any],
-    stream: bool,
-) -> Answer:
-    """`url` has no version. Times out after `ANSWER_SECONDS` without a byte."""
-    path, members = written.posted(model, stream)
-    sent = msgspec.json.encode({**members, **body})
-    headers = {"content-type": "application/json", **written.key_headers(api_key)}
-    try:
-        answer = http.post(f"{url}{path}", content=sent, headers=headers, timeout=ANSWER_SECONDS)
-    except httpx2.HTTPError as error:
-        return Answer(sent, f"The client got an error: {error!r}")
-    if answer.status_code >= 300:
-        return Answer(sent, f"The client got an error: {answer.status_code} {answer.text[:LONGEST_ERROR]}")
-    events = events_of(answer.content) or [whole_of(answer.content)]
-    holders = (holder for event in events for holder in (event, event.get("response") or {}))
-    context: Mapping[str, Any] = next((holder["context"] for holder in holders if holder.get("context")), {})
-    is_whole = written.answered(answer.content) is not None
-    return Answer(sent, None if is_whole else "The answer ended without a reason to finish.", context)

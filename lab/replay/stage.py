@@ -18,8 +18,8 @@ from app.settings.server import tables_folder
 from app.tokens.estimate import Count
 from app.tokens.rules import rules_for
 from app.tokens.tokenizer import Tokenizer
-from lab.formats.known import format_at
 from lab.replay.evidence import SentMessages
+from lab.replay.sent import answered
 from lab.simulator import Simulator
 from lab.simulator.delivery import Connection, HeaderPairs
 from lab.simulator.log import Record
@@ -129,8 +129,7 @@ class Recorder(Simulator):
         )
 
     async def _answer(self, record: Record, connection: Connection) -> None:
-        written = format_at(record.path)
-        pieces = (piece for message in SentMessages(written).split(record.body) for piece in message.pieces)
+        pieces = (piece for message in SentMessages().split(record.body) for piece in message.pieces)
         self._log.update(record.sequence, prompt_tokens=sum(map(self.count, pieces)))
         head = self._upstream.head(record.method.encode(), record.target.encode("latin-1"), _passed_on(record.headers))
         try:
@@ -149,7 +148,7 @@ class Recorder(Simulator):
                 answer += chunk
                 await connection.write(chunk)
             # Before the end: the client that has the whole answer may look at the log.
-            self._log.update(record.sequence, text=written.answered(bytes(answer)))
+            self._log.update(record.sequence, text=answered(bytes(answer)))
             await connection.finish()
         finally:
             await answering.close()

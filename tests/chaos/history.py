@@ -12,9 +12,9 @@ from typing import Any
 
 import asyncpg
 
-from lab.formats.known import CHAT_COMPLETIONS
 from lab.replay.evidence import SentMessages
 from lab.replay.judge import Judge, Kind, SummaryCalls
+from lab.replay.sent import prompt_of
 from lab.simulator import Record, Simulator
 from tests.chaos.talkers import Asked
 
@@ -93,7 +93,7 @@ class Views:
     def payload(self, asked: Asked) -> bytes:
         """The messages that were forwarded for a request that is not judged yet."""
         records = self._payloads.get(asked.tag, ())
-        return CHAT_COMPLETIONS.prompt_of(records[-1].body) if records else b""
+        return prompt_of(records[-1].body) if records else b""
 
     def count(self, kinds: frozenset[Kind]) -> int:
         return sum(self.found[kind] for kind in kinds)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -28,14 +26,6 @@ FAILED_LATELY = "summariser_status_400, summary_failed_lately"
 def ask_all(proxy: Steno, bodies: Sequence[bytes]) -> list[Any]:
     with ThreadPoolExecutor(len(bodies)) as pool:
         return list(pool.map(lambda body: context(post(proxy.url, body)), bodies))
-
-
-def ask_and_leave(proxy: Steno, simulator: Simulator, body: bytes) -> None:
-    """A client that hangs up once its summary is being made."""
-    calls = len(simulator.summaries)
-    with socket.create_connection(("127.0.0.1", proxy.server.port)) as client:
-        client.sendall(request_bytes(body))
-        simulator.wait_for(lambda records: sum(r.kind == "summary" for r in records) > calls, timeout=1.0)
 
 
 def stored_summaries(proxy: Steno) -> list[Any]:
@@ -163,13 +153,3 @@ def test_a_tenant_that_compacts_as_much_as_it_may_goes_on_without_and_others_do_
         assert context(send(url, request_bytes(chat(turns(15)), *other, usual=False)))["status"] == "summarized"
         assert context(first.result())["status"] == "summarized"
     assert context(post(url, chat(turns(15, first=101), conversation_id="c-2")))["status"] == "summarized"
-
-
-def test_failures_count_although_no_client_stays_to_see_them(steno: StartSteno, simulator: Simulator) -> None:
-    simulator.summary_default = Fault(status=400, delay=0.2)
-    proxy = steno()
-    for _ in range(5):
-        ask_and_leave(proxy, simulator, chat(long_history(), conversation_id="one"))
-        time.sleep(0.4)
-    assert len(simulator.summaries) == 2
-    assert context(post(proxy.url, chat(long_history(), conversation_id="one")))["reason"] == FAILED_LATELY

@@ -11,7 +11,7 @@ import pytest
 from google import genai
 from google.genai import errors, types
 
-from lab.simulator import ScriptedCall, Simulator
+from lab.simulator import Fault, ScriptedCall, Simulator
 from tests.e2e.compactions import statuses
 from tests.e2e.running import StartSteno, Steno
 
@@ -55,7 +55,7 @@ def test_a_chat_keeps_its_turns_and_signatures_through_compactions(
     config = types.GenerateContentConfig(system_instruction="Be brief.", tools=[look_up])
     chat = client.chats.create(model=MODEL, config=config)
     for text in ASKED:
-        simulator.next_chat(tool_calls=[LOOK_UP])
+        simulator.next_chat(tool_calls=[LOOK_UP, LOOK_UP])
         said = [part.text for part in chat.send_message_stream(text)] if stream else [chat.send_message(text).text]
         assert "".join(filter(None, said)) == simulator.chats[-1].text
     assert len(simulator.summaries) > 1
@@ -64,6 +64,21 @@ def test_a_chat_keeps_its_turns_and_signatures_through_compactions(
     asked = [text for text in texts if text and text in ASKED]
     assert asked == ASKED, "the client's own history is whole"
     assert {record.path.rpartition("/")[2] for record in simulator.summaries} == {f"{MODEL}:streamGenerateContent"}
+
+
+def test_a_chat_keeps_its_history_where_news_of_a_summary_come_first(
+    simulator: Simulator, client: genai.Client
+) -> None:
+    simulator.summary_default = Fault(delay=1.5)
+    options = types.HttpOptions(headers={"x-context-events": "start"})
+    history: list[Any] = [types.Content.model_validate(each) for each in LONG[:-1]]
+    chat = client.chats.create(model=MODEL, config=types.GenerateContentConfig(http_options=options), history=history)
+    chunks = list(chat.send_message_stream("Go on."))
+    assert len(simulator.summaries) > 0
+    assert "".join(chunk.text or "" for chunk in chunks) == simulator.chats[-1].text
+    # The SDK keeps a content for each chunk.
+    parts = [part.text for content in chat.get_history()[len(history) :] for part in content.parts or ()]
+    assert "".join(filter(None, parts)) == f"Go on.{simulator.chats[-1].text}"
 
 
 def test_a_compacted_answer_says_so_in_every_shape(simulator: Simulator, running: Steno) -> None:

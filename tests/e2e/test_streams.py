@@ -141,7 +141,7 @@ def test_sdk_reads_a_compacted_stream_in_every_shape(simulator: Simulator, steno
     assert len(simulator.summaries) == 1
 
 
-@pytest.mark.parametrize("shape", ["chunk", "named", "comment"])
+@pytest.mark.parametrize("shape", ["chunk", "comment"])
 def test_keep_alives_come_while_a_summary_is_made(
     scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import cycle, islice
 from typing import Any, Literal
 
-from lab.formats.gemini import POSTED
+from lab.simulator.gemini.contents import POSTED
 
 Format = Literal["chat", "messages", "responses", "gemini"]
 Json = dict[str, Any]

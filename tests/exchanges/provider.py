@@ -13,9 +13,9 @@ from typing import Any, cast
 
 import msgspec
 
-from lab.formats.gemini import POSTED, camel_case
 from lab.simulator.chat_completions import judge as chat_judge
 from lab.simulator.gemini import judge as gemini_judge
+from lab.simulator.gemini.contents import POSTED, camel_case, role_of
 from lab.simulator.messages import judge as messages_judge
 from lab.simulator.refusals import Rejection
 from lab.simulator.responses import judge as responses_judge
@@ -176,7 +176,7 @@ def refusal(format_: Format | None, body: Any, headers: Mapping[str, str], *, al
                 refused = messages_judge.refusal_of(body, betas, alternating=alternating)
             case "gemini":
                 refused = gemini_judge.refusal_of(camel_case(body), "gemini-2.5-pro")
-                roles = [gemini_judge.role_of(content) for content in body["contents"]]
+                roles = [role_of(content) for content in body["contents"]]
                 if refused is None and alternating and any(map(eq, roles, roles[1:])):
                     return "The roles have to alternate."
             case "responses":

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tests.e2e.thinkers import events_in, message_of
 from tests.histories.talks import Step, Talk, Traits, Turn
 
 Json = dict[str, Any]
@@ -419,3 +418,38 @@ WIRES: Mapping[str, Callable[[Traits], Wire]] = {
     "responses": Responses,
     "gemini": Gemini,
 }
+
+
+def events_in(text: str) -> list[Json]:
+    """The data of a stream's frames."""
+    found = (frame.partition("data: ")[2] for frame in text.split("\n\n"))
+    return [json.loads(data) for data in found if data]
+
+
+def message_of(events: Iterable[Json]) -> Json:
+    """The message that a stream tells, with what its last event says of the context. Raises what an event of an error
+    says."""
+    message: Json = {}
+    blocks: list[Json] = []
+    for event in events:
+        match event:
+            case {"type": "message_start", "message": begun}:
+                assert not message, "it began twice"
+                message = {**begun, "context_status": event.get("context_status")}
+            case {"type": "content_block_start", "content_block": block}:
+                blocks.append({**block, "written": ""})
+            case {"type": "content_block_delta", "delta": {"type": "input_json_delta", "partial_json": piece}}:
+                blocks[-1]["written"] += piece
+            case {"type": "content_block_delta", "delta": grown}:
+                [key] = set(grown) - {"type"}
+                blocks[-1][key] += grown[key]
+            case {"type": "message_delta", "delta": ended, **members}:
+                usage = {**message["usage"], **members.pop("usage", {})}
+                message |= {**ended, **members, "usage": usage}
+            case {"type": "error", "error": error}:
+                raise AssertionError(error)
+    for block in blocks:
+        written = block.pop("written")
+        if block["type"] == "tool_use":
+            block["input"] = json.loads(written)
+    return {**message, "content": blocks}

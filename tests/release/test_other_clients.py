@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from app.http.loopback import RunningServer
-from lab.formats.known import format_at
 from lab.simulator import Record, ScriptedCall, Simulator
 from tests.e2e.commands import ROOT
 from tests.e2e.running import WINDOW, StartSteno
@@ -66,9 +65,9 @@ def run(*command: str | Path) -> None:
     assert ended.returncode == 0, ended.stderr[-2_000:]
 
 
-def judge(simulator: Simulator, written: str) -> None:
-    seen = {(format_at(record.path).name, record.status) for record in simulator.log}
-    assert seen == {(written, 200)}
+def judge(simulator: Simulator, ending: str) -> None:
+    assert {record.status for record in simulator.log} == {200}
+    assert all(ending in record.path for record in simulator.log)
     views = [frozenset(re.findall(r"</notes (\w+)>", record.body.decode())) for record in simulator.chats]
     assert sum(bool(later - earlier) for earlier, later in pairwise([frozenset[str](), *views])) >= COMPACTIONS
 
@@ -99,7 +98,7 @@ def test_googles_client_on_node_goes_through_five_compactions(
 ) -> None:
     program = Path(shutil.copy(PROGRAMS / "gemini.mjs", INSTALLED))
     run("node", program, steno(upstream={"base_url": provider.url, "formats": ["gemini"]}).url, client)
-    judge(simulator, "gemini")
+    judge(simulator, "enerateContent")
 
 
 @pytest.mark.timeout(120)

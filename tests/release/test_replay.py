@@ -11,16 +11,11 @@ from typing import Any
 import pytest
 
 from app.compaction.recall import RecallPolicy
-from app.formats.paths import FORMAT_NAMES
 from app.http.loopback import RunningServer
 from app.settings.presets import PRESET_NAMES
-from lab.formats.known import FORMATS as KNOWN
-from lab.formats.known import format_at
-from lab.formats.messages import MOST_OUTPUT
 from lab.replay.player import Player
-from lab.replay.recordings import Recording, chain, converted, read_recordings
+from lab.replay.recordings import Recording, chain, read_recordings
 from lab.replay.stage import MAY_REFUSE, settings_of, stage
-from lab.replay.tables import Recall
 from lab.replay.tally import Tally
 from lab.simulator import Simulator
 from tests.e2e import commands, running
@@ -75,11 +70,8 @@ def test_chained_agents_lose_nothing(tmp_path: Path, window: int, fewest: int, f
     assert tally.tokens_forwarded + tally.summary_tokens < 0.7 * tally.tokens_direct
 
 
-# Presets, in every format
+# Presets
 
-FORMATS = {name: KNOWN[name] for name in FORMAT_NAMES}
-OTHER_FORMATS = tuple(name for name in FORMATS if name != "chat_completions")
-OTHERS = pytest.mark.parametrize("written", OTHER_FORMATS)
 SUMMARISED = frozenset({"summarised"})
 PRESET_MEANS: Mapping[str, frozenset[str]] = {
     "librechat": frozenset({"summarised", "shortened"}),
@@ -92,14 +84,9 @@ PRESET_MEANS: Mapping[str, frozenset[str]] = {
 """What becomes of messages; of those that are not named: they are summarised."""
 
 
-def said_in(written: str, recordings: list[Recording]) -> list[Recording]:
-    return [converted(recording, FORMATS[written]) for recording in recordings]
-
-
-@pytest.mark.parametrize("written", FORMATS)
 @pytest.mark.parametrize("preset", PRESET_NAMES)
-def test_a_preset_does_in_every_format_what_it_is_for(tmp_path: Path, preset: str, written: str) -> None:
-    tally = replayed(said_in(written, agents(tmp_path, 6, 6)), 5_000, preset)
+def test_a_preset_does_what_it_is_for(tmp_path: Path, preset: str) -> None:
+    tally = replayed(agents(tmp_path, 6, 6), 5_000, preset)
     assert not tally.violations
     assert tally.too_large > 20
     assert tally.lost == 0
@@ -144,23 +131,13 @@ def test_command_prints_json_and_says_in_lines_how_far_it_is_where_there_is_no_t
     assert lines[-1] == f"as set: {result['requests']} of {result['requests']} requests (100%)"
 
 
-def test_command_listens_in_on_a_provider_of_every_format(
-    tmp_path: Path, provider: RunningServer, simulator: Simulator
-) -> None:
-    files = []
-    for written in FORMATS.values():
-        said = said_in(written.name, agents(tmp_path, 6, 6))
-        lines = [{"id": each.name, **each.beside, written.history: each.messages} for each in said]
-        files.append(str(recorded.write(tmp_path / f"{written.name}.jsonl", lines)))
-    asked = ("--upstream", f"{provider.url}/v1", "--model", MODEL, "--window", "5000", "--json")
-    ended = commands.run(["replay", *files, *asked], tmp_path, ROOT, OPENAI_API_KEY="sk-mine")
-    [result] = json.loads(ended.stdout)
-    assert (ended.returncode, result["violations"]) == (0, [])
-    assert result["summary_calls"] >= len(FORMATS)
-    assert {format_at(record.path).name for record in simulator.log} == set(FORMATS)
-    names = ("authorization", "x-api-key", "x-goog-api-key")
-    keys = {next(filter(None, map(record.header, names))) for record in simulator.log}
-    assert keys == {"Bearer sk-mine", "sk-mine"}
+def test_command_listens_in_on_a_provider(tmp_path: Path, provider: RunningServer, simulator: Simulator) -> None:
+    agents(tmp_path, 6, 6)
+    asked = ("--chain", "6", "--upstream", f"{provider.url}/v1", "--model", MODEL, "--window", "5000")
+    status, result, _ = replay(tmp_path, *asked, variables={"OPENAI_API_KEY": "sk-mine"})
+    assert (status, result["violations"]) == (0, [])
+    assert result["summary_calls"] >= 1
+    assert {record.header("authorization") for record in simulator.log} == {"Bearer sk-mine"}
 
 
 def test_command_compares_presets(tmp_path: Path) -> None:
@@ -208,24 +185,11 @@ def test_command_measures_recall_in_several_windows_and_budgets(tmp_path: Path) 
     assert ended.returncode == 0
 
 
-@OTHERS
-def test_quotations_are_right_in_every_format(tmp_path: Path, written: str) -> None:
-    [talk] = said_in(written, read_recordings(told_once(tmp_path)))
-    recall = Recall()
-    window = 3_000 + (MOST_OUTPUT if written == "messages" else 0)  # They reserve it, which leaves the same room.
-    with stage(MODEL, window, compaction=settings_of("default", 0.1)) as set_up:
-        player = Player(set_up.base_url, set_up.provider, MODEL, set_up.count)
-        tally = player.play([talk.followed_by_a_question()], Tally(written, window), heard=recall.see)
-    assert not tally.violations
-    assert sum(outcome.way == "recalled" for outcome in recall.outcomes) >= 3
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [
         (["--presets", "rolling,roling"], "There is no preset 'roling'. Known: default, lightspeed"),
         (["--recall", "--chain", "2"], "without --chain"),
-        (["--questions", "asked.jsonl"], "--questions is for --recall"),
         (["--window", "999"], "at least 1,000 tokens"),
         (["--recall", "--recall-ratio", "5%"], "--recall-ratio is a share of"),
         (["--recall"], "no conversation has questions"),

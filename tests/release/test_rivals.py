@@ -19,7 +19,7 @@ def recording() -> Recording:
     messages: list[dict[str, Any]] = [{"role": "system", "content": "You are a coding agent. " * 200}]
     for number in range(40):
         if number % 10 == 0:
-            messages.append({"role": "user", "content": f"Find out how module_{number} works, and who uses it."})
+            messages.append({"role": "user", "content": f"Find out how module_{number + 9} works, and who uses it."})
         function = {"name": "read_file", "arguments": f'{{"path": "src/module_{number}.py"}}'}
         call = {"id": f"call_{number}", "type": "function", "function": function}
         text = "".join(f"def function_{number}_{line}(value):  # {line * 7919}\n" for line in range(20))

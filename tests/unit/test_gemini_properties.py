@@ -14,7 +14,7 @@ from app.compaction.view import Altered, Conversation, Note, Part, Pinned, Prune
 from app.formats.gemini.format import GEMINI
 from app.formats.reader import MessageReader
 from app.tokens.estimate import Costs
-from lab.formats.gemini import camel_case
+from lab.simulator.gemini.contents import camel_case
 from lab.simulator.gemini.judge import refusal_of, seal
 from tests.unit.conversations import IDENTITY, count
 

@@ -1,7 +1,7 @@
 """Measures relays side by side, and writes what came of it into the documentation.
 
     python -m lab.benchmarks.relay [--subjects steno,nginx] [--scenarios sat,ttft] [--rounds 3] [--seconds 2]
-        [--with CHECKOUT] [--no-docs]
+        [--no-docs]
 
 All results are in .bench/results.json.
 """
@@ -14,13 +14,12 @@ import signal
 import sys
 from collections.abc import Collection
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from lab.benchmarks.relay.measuring import bench, measure
 from lab.benchmarks.relay.report import markdown, with_section
 from lab.benchmarks.relay.scenarios import DOCUMENTED, NAMES, Scale, scenarios
-from lab.benchmarks.relay.subjects import ROOT, SUBJECTS, Subject, steno_of
+from lab.benchmarks.relay.subjects import ROOT, SUBJECTS
 
 FOLDER = ROOT / ".bench"
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -33,7 +32,8 @@ def main() -> None:
     scale = Scale(rounds=options.rounds, seconds=options.seconds)
     known = scenarios(scale)
     wanted = {name: known[name] for name in options.scenarios or NAMES}
-    with bench(FOLDER, _subjects(options), scale, partial(print, flush=True)) as made:
+    subjects = {name: SUBJECTS[name] for name in options.subjects or SUBJECTS}
+    with bench(FOLDER, subjects, scale, partial(print, flush=True)) as made:
         results = measure(made, wanted)
     (FOLDER / "results.json").write_text(json.dumps(results, indent=1))
     section = markdown(results)
@@ -42,20 +42,12 @@ def main() -> None:
         PAGE.write_text(with_section(PAGE.read_text(), section))
 
 
-def _subjects(options: argparse.Namespace) -> dict[str, Subject]:
-    wanted = {name: SUBJECTS[name] for name in options.subjects or SUBJECTS}
-    if options.checkout:
-        wanted["before"] = partial(steno_of, options.checkout.resolve())
-    return wanted
-
-
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m lab.benchmarks.relay", description=__doc__.partition("\n")[0])
     parser.add_argument("--subjects", type=_names(SUBJECTS), default=[], help=f"of {', '.join(SUBJECTS)}")
     parser.add_argument("--scenarios", type=_names(NAMES), default=[], help=f"of {', '.join(NAMES)}")
     parser.add_argument("--rounds", type=int, default=DOCUMENTED.rounds)
     parser.add_argument("--seconds", type=float, default=DOCUMENTED.seconds, help="of each scenario")
-    parser.add_argument("--with", dest="checkout", type=Path, help="another checkout of Steno, measured as 'before'")
     parser.add_argument("--no-docs", dest="docs", action="store_false", help="leave the documentation as it is")
     return parser.parse_args()
 

@@ -32,23 +32,6 @@ def python_environment(folder: Path, name: str) -> Path:
     return target
 
 
-def node_environment(folder: Path, name: str) -> Path:
-    """A folder with the Node packages that `peers/package.json` asks for."""
-    for command in ("node", "npm"):
-        if shutil.which(command) is None:
-            raise Missing(f"{command} is not installed (on Debian: apt-get install nodejs npm)")
-    manifest = PEERS / "package.json"
-    target = folder / name
-    if _is_current(target, manifest):
-        return target
-    print(f"installing {name}", flush=True)
-    target.mkdir(parents=True, exist_ok=True)
-    shutil.copy(manifest, target)
-    _run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--no-package-lock"], target)
-    _stamp(target, manifest)
-    return target
-
-
 def version(environment: Path, package: str) -> str:
     """Version of a Python package that is installed there."""
     found = sorted(environment.glob(f"lib/python*/site-packages/{package.replace('-', '_')}-*.dist-info"))

@@ -15,7 +15,7 @@ from lab.benchmarks.relay.scenarios import HOLD, MEMORY
 from lab.benchmarks.relay.subjects import DIRECT, TITLES
 
 BEGIN, END = "<!-- make bench: begin -->", "<!-- make bench: end -->"
-ORDER = ("steno", "nginx", "portkey", "plain", "context-guardian", "headroom", "litellm")
+ORDER = ("steno", "nginx", "plain", "context-guardian", "headroom", "litellm")
 
 
 @dataclass(frozen=True, slots=True)

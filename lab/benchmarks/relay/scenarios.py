@@ -134,17 +134,8 @@ LAST_TURN = (
     {"role": "user", "content": f"Go on with step {NUMBER}."},
 )
 
-_NOUNS = ("order", "invoice", "customer", "session", "token", "retry", "cursor", "buffer", "window", "ledger")
-_VERBS = ("load", "check", "send", "parse", "merge", "close", "count", "store", "split", "wait")
-_LINES = (
-    "def {verb}_{noun}(self, {other}: dict[str, str]) -> None:",
-    '    if {noun}.{verb}ed and {other} != "":',
-    '        raise ValueError(f"{noun} cannot be {verb}ed: {{{other}!r}}")',
-    "    self._{noun}s[{other}.key] = {verb}({noun})  # keep it, the caller may {verb} again",
-    "",
-    '    log.info("{verb}ed", {noun}={other}, attempt=attempt + 1)',
-    "        return [{noun} for {noun} in {other} if {noun} is not None]",
-)
+SOURCE = Path(__file__).with_name("subjects.py").read_text()
+"""Text like source code: what JSON escapes is as frequent as there."""
 
 
 def write_body(folder: Path, size: int, model: str, stream: bool) -> Path:
@@ -185,28 +176,21 @@ def _steps(rng: random.Random) -> Iterator[tuple[dict[str, Any], dict[str, Any]]
     number = 0
     while True:
         number += 1
-        arguments = json.dumps({"path": f"src/{rng.choice(_NOUNS)}_{number}.py"})
+        arguments = json.dumps({"path": f"src/part_{number}.py"})
         call = {
             "id": f"call_{number:05d}",
             "type": "function",
             "function": {"name": "read_file", "arguments": arguments},
         }
-        said = f"I read part {number} next."
+        said, start = f"I read part {number} next.", rng.randint(0, 2_000)
         yield (
             {"role": "assistant", "content": said, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": call["id"], "content": _source(rng, rng.randint(800, 9_000))},
+            {
+                "role": "tool",
+                "tool_call_id": call["id"],
+                "content": SOURCE[start:][: rng.randint(800, 6_000)],
+            },
         )
-
-
-def _source(rng: random.Random, size: int) -> str:
-    """Text like source code: what JSON escapes is as frequent as there."""
-    lines: list[str] = []
-    written = 0
-    while written < size:
-        verb, (noun, other) = rng.choice(_VERBS), rng.sample(_NOUNS, 2)
-        lines.append(rng.choice(_LINES).format(verb=verb, noun=noun, other=other))
-        written += len(lines[-1]) + 1
-    return "\n".join(lines)
 
 
 def _tool(name: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from app import __version__
-from lab.benchmarks.relay.environments import Missing, node_environment, python_environment, version
+from lab.benchmarks.relay.environments import Missing, python_environment, version
 
 ROOT = Path(__file__).parents[3]
 WINDOW = 4_000_000
@@ -51,12 +51,7 @@ Subject = Callable[[Place], Command]
 
 
 def steno(place: Place) -> Command:
-    return steno_of(ROOT, place)
-
-
-def steno_of(checkout: Path, place: Place) -> Command:
-    """`steno serve` as a user starts it, with its own database file; of another checkout too, with this one's
-    libraries."""
+    """`steno serve` as a user starts it, with its own database file."""
     settings = {
         "SECRET": "a secret for the benchmark",
         "UPSTREAM__DISCOVER_WINDOWS": "false",
@@ -68,7 +63,7 @@ def steno_of(checkout: Path, place: Place) -> Command:
             *("--upstream", f"{place.upstream_url}/v1", "--port", str(place.port)),
         ),
         version=__version__,
-        environment={"PYTHONPATH": str(checkout), **{f"STENO_{name}": value for name, value in settings.items()}},
+        environment={"PYTHONPATH": str(ROOT), **{f"STENO_{name}": value for name, value in settings.items()}},
     )
 
 
@@ -137,17 +132,6 @@ def litellm(place: Place) -> Command:
     )
 
 
-def portkey(place: Place) -> Command:
-    environment = node_environment(place.environments, "portkey")
-    package = environment / "node_modules" / "@portkey-ai" / "gateway"
-    return Command(
-        arguments=("node", str(package / "build" / "start-server.js"), f"--port={place.port}", "--headless"),
-        version=json.loads((package / "package.json").read_text())["version"],
-        environment={"NODE_ENV": "production", "TRUSTED_CUSTOM_HOSTS": "127.0.0.1,localhost"},
-        headers=("x-portkey-provider: openai", f"x-portkey-custom-host: {place.upstream_url}/v1"),
-    )
-
-
 def plain(place: Place) -> Command:
     environment = python_environment(place.environments, "plain")
     return Command(
@@ -203,7 +187,6 @@ SUBJECTS: Mapping[str, Subject] = {
     "nginx": nginx,
     "steno": steno,
     "litellm": litellm,
-    "portkey": portkey,
     "plain": plain,
     "headroom": headroom,
     "context-guardian": context_guardian,
@@ -214,6 +197,5 @@ DIRECT = "direct"
 TITLES = {
     "steno": "Steno",
     "litellm": "LiteLLM",
-    "portkey": "Portkey",
     "plain": "FastAPI + httpx",
 }

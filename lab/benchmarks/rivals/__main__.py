@@ -20,7 +20,8 @@ import structlog
 from lab.benchmarks.relay.environments import Missing
 from lab.benchmarks.rivals.arms import CACHED, COMPLETION, PROXIES, RULES, Arm, arm
 from lab.benchmarks.rivals.kept import DUE_RATIO, NOTHING, Kept, Memory, said, with_calls
-from lab.replay.recordings import Message, Recording, chain, joined, read_recordings
+from lab.replay.recordings import Recording, chain, joined, read_recordings
+from lab.replay.sent import Message
 from lab.replay.tables import Grid
 from lab.simulator import Record
 

@@ -14,8 +14,7 @@ import msgspec
 
 from lab.benchmarks.relay.environments import Missing, python_environment
 from lab.benchmarks.relay.processes import Running, free_port, two_cores
-from lab.formats.sent import INSTRUCTION_ROLES
-from lab.replay.recordings import Message
+from lab.replay.sent import INSTRUCTION_ROLES, Message
 from lab.replay.stage import counter, settings_of, stage
 from lab.simulator import Record, Simulator
 from lab.simulator.counting import Counting
@@ -39,7 +38,6 @@ PRICES: Priced = {"prices": [{"match": "*", "prompt": 1.0, "completion": COMPLET
 STENO: Mapping[str, Mapping[str, Any]] = {
     "": {},
     "+prices": PRICES,
-    "+uncapped": {"compaction": {"trigger": {"tokens": 0}}},
 }
 """Additions to a preset's name, with the settings that they stand for."""
 
@@ -105,9 +103,7 @@ def arm(name: str, window: int) -> Iterator[Arm]:
                 yield other
             return
         preset, added, rest = name.partition("+")
-        settings = dict(STENO[added + rest])
-        compaction = {**settings_of(preset), **settings.pop("compaction", {})}
-        with stage(MODEL, window, compaction=compaction, settings=settings) as set_up:
+        with stage(MODEL, window, compaction=settings_of(preset), settings=STENO[added + rest]) as set_up:
             yield Arm(set_up.provider, set_up.base_url, client)
 
 

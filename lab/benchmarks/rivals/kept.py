@@ -12,9 +12,8 @@ from typing import Any
 
 import msgspec
 
-from lab.formats.known import CHAT_COMPLETIONS
-from lab.formats.sent import INSTRUCTION_ROLES
-from lab.replay.recordings import Message, Question, Recording
+from lab.replay.recordings import Question, Recording
+from lab.replay.sent import INSTRUCTION_ROLES, Message, read_message
 from lab.simulator.counting import texts_in
 
 FAR = 12
@@ -139,7 +138,7 @@ def with_calls(recording: Recording) -> Recording:
 
 def said(message: Message) -> str:
     """Everything a message says, the arguments of its calls as text."""
-    read = CHAT_COMPLETIONS.reading(message)
+    read = read_message(message)
     asked = (text for call in read.calls for text in texts_in(_decoded(call.arguments)) if text)
     return "\n".join((*read.texts, *(call.name for call in read.calls), *asked))
 

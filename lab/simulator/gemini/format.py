@@ -10,12 +10,11 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from app.tokens.estimate import Count
-from lab.formats.gemini import POSTED, camel_case
-from lab.formats.known import GEMINI
 from lab.simulator.counting import Cached, PromptCache
 from lab.simulator.format import JSON, Accepted, Answer, Content, Format, Frame, Json, Stream, asked_of, json_content
 from lab.simulator.gemini.answers import compose
-from lab.simulator.gemini.judge import Refusal, check, check_members, read_contents, role_of
+from lab.simulator.gemini.contents import POSTED, camel_case, role_of, speaker_of, texts_in
+from lab.simulator.gemini.judge import Refusal, check, check_members, read_contents
 from lab.simulator.log import Record
 from lab.simulator.refusals import Refused
 from lab.simulator.rules import Model, Rules
@@ -45,7 +44,7 @@ _TYPE = "type.googleapis.com/google.rpc."
 class Gemini(Format):
     """`POST /v1beta/models/{model}:generateContent` and its neighbours, on v1 as well."""
 
-    path = GEMINI.path
+    path = "/v1beta/models/gemini-2.5-pro:generateContent"
     has_retry_header = False
 
     def __init__(self, count: Count) -> None:
@@ -53,7 +52,7 @@ class Gemini(Format):
         self._recent = PromptCache()
 
     def is_posted(self, path: str) -> bool:
-        return GEMINI.is_posted(path)
+        return POSTED.fullmatch(path) is not None
 
     def owns(self, record: Record) -> bool:
         path = record.path
@@ -90,11 +89,9 @@ class Gemini(Format):
         return [head, *read_contents(request["contents"], request["model"])]
 
     def conversation(self, request: Json) -> Sequence[Any]:
-        """Texts of a history by role; what only holds results is no user's."""
         system = request.get("systemInstruction")
         contents = [*([{**system, "role": "system"}] if system else []), *request["contents"]]
-        read = [GEMINI.reading(dict(content)) for content in contents]
-        return [{"role": each.role, "content": each.text} for each in read]
+        return [{"role": speaker_of(each), "content": "\n".join(filter(None, texts_in(each)))} for each in contents]
 
     def max_tokens(self, request: Json) -> int | None:
         return (request.get("generationConfig") or {}).get("maxOutputTokens")

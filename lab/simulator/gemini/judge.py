@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from lab.formats.gemini import parts_of
+from lab.simulator.gemini.contents import role_of
 from lab.simulator.refusals import Refused, read_members, refused_by
 
 Json = Mapping[str, Any]
@@ -173,10 +173,6 @@ def _shown(value: Any) -> str:
 # Turns: neighbours of one role are one; calls are answered in the very next one, by ids, or by order and name
 
 
-def role_of(content: Json) -> str:
-    return str(content.get("role") or "user")
-
-
 def _of(content: Json, name: str) -> list[Json]:
     return [part[name] for part in content["parts"] if name in part]
 
@@ -323,7 +319,7 @@ def read_contents(contents: Sequence[Json], model: str) -> Iterator[list[Any]]:
     start = turn_start(contents)
     for index, content in enumerate(contents):
         held: list[Any] = []
-        for part in parts_of(content):
+        for part in content["parts"]:
             if index > start and is_signing(model):
                 held.append(thought_in(part.get("thoughtSignature")) or "")
             held.append({"type": "image"} if {"inlineData", "fileData"} & set(part) else _without(part))

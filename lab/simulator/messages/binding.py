@@ -14,8 +14,7 @@ from typing import Any
 
 import msgspec
 
-from lab.formats.messages import THINKING, blocks_of
-from lab.simulator.messages.blocks import CACHED
+from lab.simulator.messages.blocks import CACHED, THINKING, blocks_of
 from lab.simulator.messages.refusals import (
     Refusal,
     bound_elsewhere,

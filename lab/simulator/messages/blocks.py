@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from lab.formats.messages import THINKING
 from lab.simulator.refusals import read_members
 
 CACHED = "cache_control"
+THINKING = frozenset({"thinking", "redacted_thinking"})
+Json = Mapping[str, Any]
 
 _WRITTEN: Mapping[str, str] = {
     "text": "text! citations cache_control",
@@ -75,3 +77,26 @@ ARGUMENTS = frozenset({
 })
 # fmt: on
 """Members of a request."""
+
+
+def blocks_of(content: Any) -> list[dict[str, Any]]:
+    """Blocks of a content; a string is one block of text."""
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
+
+
+def role_of(message: Json) -> str:
+    """Speaker of a message: what only holds results is no user's."""
+    kinds = {block["type"] for block in blocks_of(message["content"])} - THINKING
+    return "tool" if kinds == {"tool_result"} else str(message["role"])
+
+
+def texts_in(blocks: Sequence[Json]) -> Iterator[str]:
+    """Texts that the model reads in blocks, those of results and of the provider's own summary among them."""
+    for block in blocks:
+        match block:
+            case {"type": "text", "text": str(text)} | {"type": "compaction", "content": str(text)}:
+                yield text
+            case {"type": "document", "source": {"type": "text", "data": str(text)}}:
+                yield text
+            case {"type": "tool_result" | "search_result"}:
+                yield from texts_in(blocks_of(block.get("content")))

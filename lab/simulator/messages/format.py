@@ -9,14 +9,12 @@ from typing import Any
 import msgspec
 
 from app.tokens.estimate import Count
-from lab.formats.known import MESSAGES
-from lab.formats.messages import blocks_of
 from lab.simulator.counting import Block, BreakpointCache, Cached
 from lab.simulator.format import Accepted, Answer, Content, Format, Json, asked_of, json_content
 from lab.simulator.log import Record
 from lab.simulator.messages.answers import compose
 from lab.simulator.messages.binding import unmarked
-from lab.simulator.messages.blocks import CACHED
+from lab.simulator.messages.blocks import CACHED, blocks_of, role_of, texts_in
 from lab.simulator.messages.judge import check, is_old
 from lab.simulator.messages.refusals import Refusal, unreadable
 from lab.simulator.refusals import Refused
@@ -64,10 +62,11 @@ class Messages(Format):
         return [head, *request["messages"]]
 
     def conversation(self, request: Json) -> Sequence[Any]:
-        """Texts of a history by role; what only holds results is no user's."""
         system = [{"role": "system", "content": request["system"]}] if request.get("system") else []
-        read = [MESSAGES.reading(_unsealed(message)) for message in (*system, *request["messages"])]
-        return [{"role": each.role, "content": each.text} for each in read]
+        return [
+            {"role": role_of(message), "content": "\n".join(filter(None, texts_in(blocks_of(message["content"]))))}
+            for message in (*system, *request["messages"])
+        ]
 
     def max_tokens(self, request: Json) -> int | None:
         return int(request["max_tokens"])
@@ -146,15 +145,6 @@ class Messages(Format):
 
 def betas_of(record: Record) -> Collection[str]:
     return [beta.strip() for beta in (record.header("anthropic-beta") or "").split(",")]
-
-
-def _unsealed(message: Json) -> dict[str, Any]:
-    """A message with the provider's own summary in it as text."""
-    blocks = [
-        {"type": "text", "text": block.get("content")} if block["type"] == "compaction" else block
-        for block in blocks_of(message["content"])
-    ]
-    return {**message, "content": blocks}
 
 
 def _marks_of(block: Json) -> Iterator[Any]:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from lab.formats.messages import blocks_of
 from lab.simulator.messages.binding import check_thinking
 from lab.simulator.messages.blocks import (
     ARGUMENTS,
@@ -18,6 +17,7 @@ from lab.simulator.messages.blocks import (
     REQUIRED,
     SAID_BY,
     SERVER_RESULTS,
+    blocks_of,
 )
 from lab.simulator.messages.refusals import Refusal, missing, require, unknown, unreadable, wrong_tag
 from lab.simulator.refusals import Refused, Rejection, refused_by

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lab.formats.known import RESPONSES
-from lab.formats.responses import kind_of
 from lab.simulator.format import Accepted, Answer, Content, Json, asked_of, json_content
 from lab.simulator.log import Record
 from lab.simulator.openai import OpenAI, model_of, posted
 from lab.simulator.refusals import Refusal, Refused
 from lab.simulator.responses.answers import compose
-from lab.simulator.responses.items import opened
+from lab.simulator.responses.items import kind_of, opened, said_in
 from lab.simulator.responses.judge import check, items_of
 from lab.simulator.rules import Model, Rules
 from lab.simulator.script import Fault
@@ -52,11 +50,7 @@ class Responses(OpenAI):
         """Texts of the history by role."""
         instructions = request.get("instructions")
         said: list[Json] = [{"role": "system", "content": instructions}] if instructions else []
-        for item in items_of(request.get("input")):
-            read = RESPONSES.reading(dict(item))
-            if kind_of(item) == "message" or read.calls or read.answers:
-                said.append({"role": read.role, "content": read.text})
-        return said
+        return [*said, *filter(None, map(said_in, items_of(request.get("input"))))]
 
     def max_tokens(self, request: Json) -> int | None:
         return request.get("max_output_tokens")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
+from typing import Any
 
-from lab.formats.responses import CALLS as READ_CALLS
 from lab.simulator.refusals import read_members
 
 PASSTHROUGH = "internal_chat_message_metadata_passthrough"
@@ -93,8 +93,12 @@ PART_MEMBERS: Mapping[str, frozenset[str]] = {
 
 ROLES = ("assistant", "system", "developer", "user")
 
-CALLS: Mapping[str, str] = {kind: kind.replace("_", " ") for kind in sorted(READ_CALLS - {"mcp_approval_request"})}
-"""Families of calls, as errors name them."""
+_CALLS = (
+    *("apply_patch_call", "computer_call", "custom_tool_call", "function_call", "local_shell_call", "program"),
+    *("shell_call", "tool_search_call"),
+)
+CALLS: Mapping[str, str] = {kind: kind.replace("_", " ") for kind in _CALLS}
+"""Families of calls that the client answers, as errors name them."""
 OUTPUTS: Mapping[str, tuple[str, ...]] = {
     # Codex answers a shell's call as if it were a function's.
     "function_call_output": ("function_call", "local_shell_call"),
@@ -129,6 +133,38 @@ def required_reasoning(own_id: object) -> str | None:
 
 def is_own(own_id: object) -> bool:
     return isinstance(own_id, str) and _OWN.fullmatch(own_id) is not None
+
+
+# What an item says
+
+
+def kind_of(item: Mapping[str, Any]) -> str:
+    """Type of an item; a message need not say that it is one, nor does a reference."""
+    kind = item.get("type")
+    if kind is None:
+        return "item_reference" if set(item) <= {"id", "type"} and "id" in item else "message"
+    return str(kind)
+
+
+def said_in(item: Mapping[str, Any]) -> dict[str, str] | None:
+    """Speaker and text of a message, a call or a result; None for another item."""
+    kind = kind_of(item)
+    if kind in CALLS or kind == "mcp_approval_request":
+        return {"role": "assistant", "content": ""}
+    is_result = kind.endswith("_output") or kind == "mcp_approval_response"
+    if kind != "message" and not is_result:
+        return None
+    role = "tool" if is_result else str(item.get("role"))
+    return {"role": role, "content": "\n".join(filter(None, _texts_in(item)))}
+
+
+def _texts_in(item: Mapping[str, Any]) -> Iterator[str]:
+    content = next((item[name] for name in ("content", "output", "result", "reason") if name in item), None)
+    if isinstance(content, str):
+        yield content
+        return
+    for part in content if isinstance(content, list) else ():
+        yield from (part[name] for name in ("text", "refusal", "stdout", "stderr") if isinstance(part.get(name), str))
 
 
 # Encrypted content: a text that only the provider reads, and that no client can alter

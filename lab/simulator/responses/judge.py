@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from lab.formats.responses import kind_of
 from lab.simulator.refusals import (
     Refusal,
     Refused,
@@ -35,6 +34,7 @@ from lab.simulator.responses.items import (
     ROLES,
     SAID,
     is_own,
+    kind_of,
     opened,
     required_reasoning,
 )

@@ -1,14 +1,18 @@
-"""Messages as they were sent: what a reader of one has to be shown, and what may be left of it."""
+"""Messages of Chat Completions as they were sent: what a reader of one has to be shown, and what may be left of it.
+
+Nothing here knows `app/formats`: an oracle that shared code with what it judges would be none.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import AnyStr
+from typing import Any, AnyStr, NamedTuple
 
 import msgspec
 
+Message = dict[str, Any]
 INSTRUCTION_ROLES = frozenset({"system", "developer"})
 RESULT_ROLES = frozenset({"tool", "function"})
 
@@ -26,18 +30,104 @@ _NUMBER = re.compile(r"\d[\d,]*")
 _PLACEHOLDER = re.compile(r"\[[^\[\]\n]{1,200}\]")
 
 _SHAPE = re.compile(r"\[\.\.\. (\d+) characters in all, shortened: [^\[\]\n]{1,80} \.\.\.\]\n")
-_SHOWN = re.compile(r"\[(?:image|audio|file)\b[^\[\]\n]{1,200}: you have seen it, and it is left out now\]")
 _NEWER = re.compile(r"\n\[\.\.\. [^\[\]\n]{1,100} in message \d+ \.\.\.\]\Z")
 _WORD = re.compile(r"\w+")
 
 
+class Called(NamedTuple):
+    id: str
+    name: str
+    arguments: str
+    """Arguments as text: JSON, or what a custom tool takes."""
+
+
+class Reading(NamedTuple):
+    """Texts and calls of a message."""
+
+    texts: tuple[str, ...]
+    calls: tuple[Called, ...]
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """Texts, then name and arguments of each call: what a reader has to be shown."""
+        return (*self.texts, *(piece for call in self.calls for piece in (call.name, call.arguments)))
+
+
+def read_message(message: Message) -> Reading:
+    content = message.get("content")
+    texts = [content] if isinstance(content, str) else [part["text"] for part in dicts(content) if _is_text(part)]
+    return Reading(tuple(texts), tuple(map(_called, dicts(message.get("tool_calls")))))
+
+
+def _called(call: Message) -> Called:
+    function = call.get("function") or call.get("custom") or {}
+    arguments = function.get("arguments") or function.get("input") or ""
+    return Called(str(call.get("id")), str(function.get("name") or ""), str(arguments))
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and isinstance(part.get("text"), str)
+
+
+def _frame(message: Mapping[str, Any], calls: Sequence[Called]) -> bytes:
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    left = {
+        "content": [part for part in parts if not _is_text(part)],
+        "calls": [(call.id, call.name) for call in calls],
+    }
+    others = {key: inner for key, inner in message.items() if key not in ("content", "tool_calls")}
+    return msgspec.json.encode([others, left], order="sorted")
+
+
+def dicts(value: Any) -> list[Message]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+# Bodies
+
+
+def messages_of(body: bytes) -> list[bytes]:
+    """Messages in a request's body, each with its own bytes."""
+    try:
+        return [bytes(each) for each in msgspec.json.decode(prompt_of(body), type=list[msgspec.Raw])]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return []
+
+
+def prompt_of(body: bytes) -> bytes:
+    """Bytes of the messages as they stand in the body; empty where it has none."""
+    try:
+        return bytes(msgspec.json.decode(body, type=dict[str, msgspec.Raw]).get("messages", b""))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return b""
+
+
+def answers_in(body: bytes) -> list[Message]:
+    """Chunks of a streamed answer, or an answer in one piece; none where the body is none."""
+    lines = [line.removeprefix(b"data:").strip() for line in body.splitlines() if line.startswith(b"data:")]
+    try:
+        return [msgspec.json.decode(line, type=dict) for line in lines or [body] if line != b"[DONE]"]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return []
+
+
+def answered(body: bytes) -> str | None:
+    """Text of a model's answer, streamed or whole; None where the body is none, or was cut."""
+    choices = [choice for answer in answers_in(body) for choice in dicts(answer.get("choices"))]
+    said = [str((choice.get("delta") or choice.get("message") or {}).get("content") or "") for choice in choices]
+    return "".join(said) if any(choice.get("finish_reason") for choice in choices) else None
+
+
+# Messages
+
+
 @dataclass(frozen=True, slots=True)
 class SentMessage:
-    """One element of a history, with its own bytes."""
+    """One message of a history, with its own bytes."""
 
     raw: bytes
     role: str
-    """Speaker: `tool` for what only answers calls, whatever the format calls it."""
     pieces: tuple[str, ...]
     """Texts, then name and arguments of its calls: what a reader has to be shown."""
     texts: int
@@ -49,15 +139,24 @@ class SentMessage:
     answers: tuple[str, ...]
     """Ids of the tool calls it answers."""
     frame: bytes
-    """All of it but its texts, the arguments of its calls, and what is tied to its place."""
-    anywhere: bool = False
-    """The results of its calls may stand anywhere behind it, not only next to it."""
-    sealed: bool = False
-    """True for what is the provider's own: sent as it came or not at all, and quoted to nobody."""
-    opaque: bool = False
-    """True where it holds what is no text, and a reader may be shown something of that."""
-    tied: bool = False
-    """True for what means something only behind what stood before it: thoughts, an id, a mark of the cache."""
+    """All of it but its texts and the arguments of its calls."""
+
+    @classmethod
+    def read(cls, raw: bytes) -> SentMessage:
+        """The message in these bytes; an empty one where they are no object."""
+        decoded = msgspec.json.decode(raw)
+        message = decoded if isinstance(decoded, dict) else {}
+        read, role = read_message(message), str(message.get("role"))
+        return cls(
+            raw=raw,
+            role=role,
+            pieces=read.pieces,
+            texts=len(read.texts),
+            plain=not read.calls and isinstance(message.get("content"), str),
+            calls=tuple(call.id for call in read.calls),
+            answers=(str(message["tool_call_id"]),) if role == "tool" else (),
+            frame=_frame(message, read.calls),
+        )
 
     @property
     def tells_a_result(self) -> bool:
@@ -77,15 +176,9 @@ class SentMessage:
         other = "tool" if self.tells_a_result else "model" if self.role == "assistant" else self.role
         return frozenset({self.role, other})
 
-    def is_loosened(self, original: SentMessage) -> bool:
-        """Whether it is the original without what was tied to its place."""
-        return original.tied and (self.frame, self.pieces) == (original.frame, original.pieces)
-
     def reduces(self, original: SentMessage) -> bool:
         """Whether it stands for an original of which head and tail are left, or its shape, with a note of the original
         size; or a placeholder."""
-        if original.opaque and self._says_what_was_shown(original):
-            return True
         if self.frame != original.frame or self.pieces == original.pieces:
             return False
         if _is_placeholder(self) and original.role in RESULT_ROLES:
@@ -95,14 +188,6 @@ class SentMessage:
         cut = zip(self.pieces[self.texts :], original.pieces[self.texts :], strict=True)
         calls = all(piece == whole or _are_fewer_arguments(piece, whole) for piece, whole in cut)
         return calls and self._shortens_texts(original)
-
-    def _says_what_was_shown(self, original: SentMessage) -> bool:
-        """Whether a line stands in place of each picture, sound and file, beside what is left of the texts."""
-        left = tuple(piece for piece in self.pieces if not _SHOWN.fullmatch(piece))
-        same = (self.role, self.calls, self.answers) == (original.role, original.calls, original.answers)
-        if not same or len(left) == len(self.pieces) or len(left) != len(original.pieces):
-            return False
-        return left == original.pieces or (original.role in RESULT_ROLES and all(map(_is_left, left, original.pieces)))
 
     def _shortens_texts(self, original: SentMessage) -> bool:
         """Whether each text is whole, or its head and tail, or its shape, or the first one is head and tail of all."""
