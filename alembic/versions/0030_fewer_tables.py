@@ -1,15 +1,20 @@
 """From the tables of release 0.1 to those of this one.
 
-Before it, `steno migrate` decrypts texts and exports keys, links and the audit trail: see app/store/release_0_1.py.
+Texts that release 0.1 encrypted are decrypted, and rows that nothing reads now are exported to a file. Both are options
+of `steno migrate`: a start refuses a database that needs them.
 """
 
 import json
+import os
 import zlib
+from base64 import b64decode
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
-from alembic import op
+from alembic import context, op
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -17,12 +22,23 @@ from sqlalchemy import (
     Connection,
     Integer,
     LargeBinary,
+    MetaData,
     PrimaryKeyConstraint,
     Row,
+    RowMapping,
+    Table,
     Text,
     bindparam,
+    delete,
+    func,
+    or_,
+    select,
     text,
+    update,
 )
+
+from app.store.engine import MigrationFailed
+from app.store.schema import PRIVATE_FILE, Upgrade, make_folder
 
 revision = "0030"
 down_revision = "0029"
@@ -36,6 +52,9 @@ DROPPED = (
 
 
 def upgrade() -> None:
+    options = context.config.attributes["upgrade"]
+    decrypt(op.get_bind(), options)
+    export(op.get_bind(), options)
     op.create_table(
         "settings_check",
         Column("name", Text, nullable=False),
@@ -51,6 +70,91 @@ def upgrade() -> None:
         join_partitions(op.get_bind())
     for table in DROPPED:
         op.drop_table(table)
+
+
+# Encrypted texts
+
+MARK = "sealed:1:"
+"""Beginning of an encrypted text, before the id of its key."""
+NONCE_BYTES = 12
+TEXTS = {"summary_chunks": ("text", "exact_values", "rules"), "messages": ("sent",)}
+"""Columns that may be encrypted, by table. All columns of a row are, or none."""
+LISTS = ("exact_values", "rules")
+
+
+def decrypt(connection: Connection, options: Upgrade) -> None:
+    """Decrypt every text, or drop the rows whose key is missing if that is wanted."""
+    keys = {blake2b(key, digest_size=4, person=b"steno-key-id").hexdigest(): key for key in options.keys}
+    reasons: dict[str, None] = {}
+    for name, columns in TEXTS.items():
+        table = Table(name, MetaData(), autoload_with=connection)
+        beginning = func.substr(table.c[columns[0]], 1, len(MARK) + 1)
+        is_marked = or_(beginning.startswith(MARK), beginning == f" {MARK}")
+        for tenant, id_ in connection.execute(select(table.c.tenant, table.c.id).where(is_marked)).all():
+            own = (table.c.tenant == tenant, table.c.id == id_)
+            row = connection.execute(select(table).where(*own)).mappings().one()
+            try:
+                plain = {column: decrypted(keys, name, column, row) for column in columns}
+            except ValueError as reason:
+                reasons[str(reason)] = None
+                connection.execute(delete(table).where(*own))
+                options.dropped += 1
+            else:
+                connection.execute(update(table).where(*own).values(plain))
+                options.decrypted += 1
+    if reasons and not options.drop_encrypted:
+        raise MigrationFailed(
+            f"Texts in the database are encrypted, and Steno no longer encrypts any: {'; '.join([*reasons][:3])}. Run"
+            " `steno migrate --decrypt NAME` once with each name that storage.encryption had, which decrypts them."
+            " `steno migrate --drop-encrypted` deletes the texts whose key is lost."
+        )
+
+
+def decrypted(keys: Mapping[str, bytes], table: str, column: str, row: RowMapping) -> Any:
+    """Raises `ValueError` with the reason why the text cannot be decrypted."""
+    stored = row[column]
+    if not isinstance(stored, str):
+        return stored
+    if stored.startswith(f" {MARK}"):  # A plain text that looked like an encrypted one.
+        return stored[1:]
+    if not stored.startswith(MARK):
+        return stored
+    key, _, encrypted = stored.removeprefix(MARK).partition(":")
+    if key not in keys:
+        raise ValueError(f"no --decrypt names the key {key!r}")
+    place = "\0".join((table, column, row["tenant"], row["id"])).encode()
+    cipher = AESGCM(blake2b(place, digest_size=32, key=keys[key], person=b"steno-seal").digest())
+    try:
+        data = b64decode(encrypted, validate=True)
+        plain = cipher.decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], place).decode()
+    except (ValueError, InvalidTag) as error:
+        raise ValueError("a text was changed after it was encrypted") from error
+    return json.loads(plain) if column in LISTS else plain
+
+
+# Rows that a person may miss
+
+EXPORTED = {"client_keys": "keys", "tenant_links": "links between tenants", "operator_acts": "acts of operators"}
+
+
+def export(connection: Connection, options: Upgrade) -> None:
+    """Write them to a file, as JSON, a row a line."""
+    tables = [Table(name, MetaData(), autoload_with=connection) for name in EXPORTED]
+    rows = [{"table": table.name, **row} for table in tables for row in connection.execute(select(table)).mappings()]
+    if not rows:
+        return
+    try:
+        if options.export is None:
+            raise FileNotFoundError("no file is named")
+        make_folder(options.export.parent)
+        with open(options.export, "w", opener=lambda name, flags: os.open(name, flags, PRIVATE_FILE)) as file:
+            file.writelines(f"{json.dumps(row)}\n" for row in rows)
+    except OSError as error:
+        raise MigrationFailed(
+            f"The migration drops {len(rows)} rows ({', '.join(EXPORTED.values())}) and exports them first, but"
+            f" {error.strerror or error}. Run `steno migrate --export FILE` with a file that can be written."
+        ) from error
+    options.exported = len(rows)
 
 
 def drop_words() -> None:

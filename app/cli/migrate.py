@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from app.cli.command import Config, DatabaseURL, commands, fail, failing_on, settings_of
+from app.cli.command import Config, DatabaseURL, commands, fail, settings_of
 from app.main import open_store
 from app.settings import ConfigurationError
 from app.settings.checks import check_secret, server_secret
 from app.settings.server import home
 from app.store import StoreError, StoreUnavailable
-from app.store.release_0_1 import Decryption, Export, keys_of
+from app.store.schema import Upgrade
 
 cli = commands()
+
+KEY_BYTES = 32
 
 
 @cli.command()
@@ -47,17 +51,15 @@ def migrate(
     settings = settings_of(config, storage={"url": database_url})
     if (found := check_secret(settings)).state == "fatal":
         fail(found.sentence)
-    with failing_on(ValueError):
-        decryption = Decryption(keys_of(decrypt or ()), drop=drop_encrypted)
-    exported = Export()
+    upgrade = Upgrade([read_key(place) for place in decrypt or ()], drop_encrypted)
 
     async def run() -> tuple[str | None, str, bool]:
         store = open_store(settings, secret=server_secret(settings))
         typer.echo(f"Database {store.place}")
         folder = store.database.address.path.parent if store.database.address.path else home()
-        exported.file = export or folder / f"steno-0.1-{int(time.time())}.jsonl"
+        upgrade.export = export or folder / f"steno-0.1-{int(time.time())}.jsonl"
         try:
-            return *(await store.migrate(decryption, exported)), await store.bind_secret()
+            return *(await store.migrate(upgrade)), await store.bind_secret()
         finally:
             await store.close()
 
@@ -71,11 +73,25 @@ def migrate(
     except (ConfigurationError, StoreError) as error:
         fail(str(error))
     typer.echo(f"The schema is at {after}." if before == after else f"Migrated from {before or 'nothing'} to {after}.")
-    if decryption.decrypted:
-        typer.echo(f"Decrypted the texts of {decryption.decrypted} rows.")
-    if decryption.dropped:
-        typer.echo(f"Deleted {decryption.dropped} rows whose texts could not be decrypted.")
-    if exported.rows:
-        typer.echo(f"Exported {exported.rows} rows of keys, links and the audit trail to {exported.file}.")
+    if upgrade.decrypted:
+        typer.echo(f"Decrypted the texts of {upgrade.decrypted} rows.")
+    if upgrade.dropped:
+        typer.echo(f"Deleted {upgrade.dropped} rows whose texts could not be decrypted.")
+    if upgrade.exported:
+        typer.echo(f"Exported {upgrade.exported} rows of keys, links and the audit trail to {upgrade.export}.")
     if is_bound_now:
         typer.echo("The database belongs to this secret from now on: Steno refuses another one.")
+
+
+def read_key(place: str) -> bytes:
+    """Read a key from an environment variable or a file, or exit without any part of it."""
+    key = b""
+    with suppress(OSError, ValueError):
+        digits = Path(place).read_text() if "/" in place else os.environ.get(place, "")
+        key = bytes.fromhex(digits.strip())
+    if len(key) != KEY_BYTES:
+        fail(
+            "--decrypt takes environment variables or files (with a slash) that hold 64 hexadecimal digits each;"
+            f" {place} does not, or cannot be read."
+        )
+    return key

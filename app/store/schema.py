@@ -15,13 +15,13 @@ import asyncio
 import fcntl
 import os
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import structlog
+from msgspec import Struct
 from sqlalchemy import (
     Column,
     Connection,
@@ -54,9 +54,6 @@ from app.store.engine import (
 )
 from app.store.tables import insert_into, metadata, settings_check
 
-if TYPE_CHECKING:
-    from app.store.release_0_1 import Decryption, Export
-
 log = structlog.get_logger("steno.store")
 
 MADE_WITH_ANOTHER = "was made with another secret, so that nothing it holds would be found"
@@ -77,6 +74,21 @@ _SECRET = "secret"  # noqa: S105 - the name of a row
 # The two-number form of the advisory lock, so that it cannot meet a lease's.
 _LOCK = (0x57E0, 0x0001)
 _FILE_LOCK_POLL_SECONDS = 0.05
+
+
+class Upgrade(Struct):
+    """Options of an upgrade from release 0.1, and what it did."""
+
+    keys: Sequence[bytes] = ()
+    """Keys of encrypted texts."""
+    drop_encrypted: bool = False
+    """Whether rows whose key is missing are deleted; otherwise the upgrade is refused."""
+    export: Path | None = None
+    """File for rows that nothing reads now; None: an upgrade is refused where there are any."""
+    decrypted: int = 0
+    """Number of rows, as the two below."""
+    dropped: int = 0
+    exported: int = 0
 
 
 def scripts() -> Path:
@@ -130,15 +142,9 @@ async def is_newest(database: Database) -> bool:
         return False
 
 
-async def upgrade(
-    database: Database,
-    decryption: Decryption | None = None,
-    export: Export | None = None,
-    secret_digest: bytes | None = None,
-) -> str | None:
+async def upgrade(database: Database, options: Upgrade | None = None, secret_digest: bytes | None = None) -> str | None:
     """Migrate, and return the revision before; None for an empty database, which belongs to the secret from now on.
 
-    Without `decryption` a database with encrypted texts is refused, and without `export` one with rows to export.
     Raises StoreUnavailable if trying again may help, and DatabaseUnusable if not.
     """
     async with alone(database) as connection:
@@ -152,7 +158,7 @@ async def upgrade(
                 if secret_digest is not None:
                     await keep_digest(connection, secret_digest)
             else:
-                await connection.run_sync(_migrate, before, decryption, export)
+                await connection.run_sync(_migrate, before, options or Upgrade())
         except DATABASE_ERRORS as error:
             if is_unreachable(error):
                 raise
@@ -171,19 +177,14 @@ def _create(connection: Connection) -> None:
     connection.execute(insert(version).values(version_num=NEWEST))
 
 
-def _migrate(connection: Connection, before: str, decryption: Decryption | None, export: Export | None) -> None:
+def _migrate(connection: Connection, before: str, options: Upgrade) -> None:
     from alembic import command  # noqa: PLC0415 - slow to import and needed once
     from alembic.config import Config  # noqa: PLC0415
     from alembic.util import CommandError  # noqa: PLC0415
 
-    from app.store import release_0_1  # noqa: PLC0415
-
-    if before == release_0_1.REVISION:
-        (decryption or release_0_1.Decryption()).run(connection)
-        (export or release_0_1.Export()).run(connection)
     config = Config()
     config.set_main_option("script_location", str(scripts()))
-    config.attributes["connection"] = connection
+    config.attributes |= {"connection": connection, "upgrade": options}
     try:
         command.upgrade(config, "head")
     except CommandError as error:

@@ -12,7 +12,7 @@ from asyncio import sleep
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 import structlog
 from msgspec import Struct
@@ -45,9 +45,6 @@ from app.store.histories import HistoryQueue, StoredHistory, read_history
 from app.store.leases import LEASE_SECONDS, Lease, Refusal
 from app.store.write_behind import REMEDY as UNWRITABLE
 from app.store.write_behind import WriteBehind
-
-if TYPE_CHECKING:
-    from app.store.release_0_1 import Decryption, Export
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -239,9 +236,7 @@ class Store:
             log.warning("database away", reason=reason, remedy=REMEDY)
         self._not_ready = reason
 
-    async def migrate(
-        self, decryption: Decryption | None = None, export: Export | None = None
-    ) -> tuple[str | None, str]:
+    async def migrate(self, options: schema.Upgrade | None = None) -> tuple[str | None, str]:
         """The revisions before and after; None before: the database was empty, and belongs to the secret from now on.
 
         Raises StoreUnavailable if trying again may help, and DatabaseUnusable if not.
@@ -250,7 +245,7 @@ class Store:
             schema.close_to_others(self.database)
             await self._refuse_another_secret()
             return schema.NEWEST, schema.NEWEST
-        before = await schema.upgrade(self.database, decryption, export, self._secret_digest)
+        before = await schema.upgrade(self.database, options, self._secret_digest)
         return before, schema.NEWEST
 
     async def bind_secret(self) -> bool:

@@ -33,7 +33,7 @@ from app.store import MigrationFailed, SchemaTooNew, SchemaTooOld, schema
 from app.store.chunks import chunks_in
 from app.store.conversations import find_conversation
 from app.store.engine import Database
-from app.store.release_0_1 import Export, RowsToExport
+from app.store.schema import Upgrade
 from app.store.tables import metadata
 from tests.databases import database_on
 from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, put, seen, take
@@ -58,10 +58,10 @@ def read(connection: Connection, name: str) -> list[dict[str, Any]]:
 async def test_rows_of_release_0_1_survive(shared_url: str, tmp_path: Path) -> None:
     """But for a summary that a person has replaced; keys, links and acts of operators are exported."""
     await make_release_0_1(shared_url, rows=True)
-    database, export = Database(shared_url), Export(tmp_path / "exports" / "rows.jsonl")
+    database, options = Database(shared_url), Upgrade(export=tmp_path / "exports" / "rows.jsonl")
     async with database.reading() as connection:
         before = {name: await connection.run_sync(read, name) for name in ROWS}
-    await schema.upgrade(database, export=export)
+    await schema.upgrade(database, options)
     before["summary_chunks"] = [row for row in before["summary_chunks"] if row["deactivated_at"] is None]
     assert len(before["summary_chunks"]) == len(ROWS["summary_chunks"]) - 1
     async with database.reading() as connection:
@@ -73,7 +73,7 @@ async def test_rows_of_release_0_1_survive(shared_url: str, tmp_path: Path) -> N
     await database.close()
     exported = [json.loads(line) for line in (tmp_path / "exports" / "rows.jsonl").read_text().splitlines()]
     assert [row["table"] for row in exported] == ["client_keys", "tenant_links", "operator_acts"]
-    assert export.rows == 3
+    assert options.exported == 3
     assert exported[0] | {"table": None} == before["client_keys"][0] | {"table": None}
 
 
@@ -82,9 +82,9 @@ async def test_rows_to_export_need_a_file(shared_url: str, tmp_path: Path) -> No
     await make_release_0_1(shared_url, rows=True)
     (tmp_path / "file").touch()
     database = Database(shared_url)
-    for export in (None, Export(tmp_path / "file" / "rows.jsonl"), Export(tmp_path)):
-        with pytest.raises(RowsToExport, match=r"drops 3 rows \(keys, links.*`steno migrate --export FILE`"):
-            await schema.upgrade(database, export=export)
+    for export in (None, tmp_path / "file" / "rows.jsonl", tmp_path):
+        with pytest.raises(MigrationFailed, match=r"drops 3 rows \(keys, links.*`steno migrate --export FILE`"):
+            await schema.upgrade(database, Upgrade(export=export))
     async with database.reading() as connection:
         assert await schema.current(connection) == "0029"
     await database.close()
@@ -107,10 +107,10 @@ async def test_a_migration_that_is_interrupted_changes_nothing(
     with monkeypatch.context() as patched:
         patched.setattr("alembic.command.upgrade", fail_at_the_end)
         with pytest.raises(MigrationFailed, match="the end"):
-            await schema.upgrade(database, export=Export(tmp_path / "rows.jsonl"))
+            await schema.upgrade(database, Upgrade(export=tmp_path / "rows.jsonl"))
     async with database.reading() as connection:
         assert {name: await connection.run_sync(read, name) for name in ROWS} == before
-    assert await schema.upgrade(database, export=Export(tmp_path / "rows.jsonl")) == "0029"
+    assert await schema.upgrade(database, Upgrade(export=tmp_path / "rows.jsonl")) == "0029"
     await database.close()
 
 
@@ -166,7 +166,7 @@ async def test_usage_records_in_partitions_become_one_table(postgres_url: str, t
             await connection.execute(text(statement))
         table = await connection.run_sync(lambda sync: Table("usage_records", MetaData(), autoload_with=sync))
         await connection.execute(insert(table), [row for row in before if row["id"] >= ids[2]])
-    await schema.upgrade(database, export=Export(tmp_path / "rows.jsonl"))
+    await schema.upgrade(database, Upgrade(export=tmp_path / "rows.jsonl"))
     async with database.reading() as connection:
         assert await connection.run_sync(read, "usage_records") == before
         tables = (await connection.scalars(text("SELECT tablename FROM pg_tables WHERE schemaname = 'public'"))).all()

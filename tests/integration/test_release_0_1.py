@@ -13,12 +13,16 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import Connection, MetaData, Table, insert, select, update
+from typer import Exit
 
-from app.store import Store, schema
+from app.cli.migrate import read_key
+from app.store import MigrationFailed, Store
 from app.store.engine import Database
-from app.store.release_0_1 import MARK, REVISION, Decryption, EncryptedTexts, keys_of
+from app.store.schema import Upgrade
+from app.store.tables import summary_chunks
 from tests.release_0_1 import make_release_0_1
 
+MARK = "sealed:1:"
 ONE, TWO = b"1" * 32, b"2" * 32
 TEXTS = {"summary_chunks": ("text", "exact_values", "rules"), "messages": ("sent",)}
 PLAIN: dict[str, Any] = {
@@ -61,14 +65,6 @@ def fill(connection: Connection, keys: Sequence[bytes | None]) -> None:
             )
 
 
-def texts_in(connection: Connection) -> dict[str, list[list[Any]]]:
-    return {
-        name: [list(row) for row in connection.execute(select(*(table.c[each] for each in texts)).order_by(table.c.id))]
-        for name, texts in TEXTS.items()
-        for table in [table_of(connection, name)]
-    }
-
-
 @pytest.fixture
 async def old(empty_url: str) -> AsyncIterator[Database]:
     await make_release_0_1(empty_url)
@@ -82,89 +78,76 @@ async def rewrite(old: Database, *keys: bytes | None) -> None:
         await connection.run_sync(fill, keys)
 
 
-async def decrypt(old: Database, *keys: bytes, drop: bool = False) -> tuple[Decryption, dict[str, list[list[Any]]]]:
-    decryption = Decryption(keys, drop=drop)
-    async with old.writing() as connection:
-        await connection.run_sync(decryption.run)
-        return decryption, await connection.run_sync(texts_in)
+async def migrated(url: str, options: Upgrade) -> list[tuple[str, list[str]]]:
+    """The texts and values of the summaries after an upgrade."""
+    store = Store(url, timeout=5.0)
+    try:
+        await store.migrate(options)
+        async with store.database.reading() as connection:
+            rows = await connection.execute(select(summary_chunks.c.text, summary_chunks.c.exact_values))
+            return [(row.text, row.exact_values) for row in rows]
+    finally:
+        await store.close()
 
 
-EXPECTED = {name: [PLAIN[each] for each in texts] for name, texts in TEXTS.items()}
+SUMMARY = (PLAIN["text"], PLAIN["exact_values"])
 
 
-async def test_texts_of_all_keys_are_decrypted_and_plain_ones_left(old: Database) -> None:
+async def test_texts_of_all_keys_are_decrypted_and_plain_ones_left(old: Database, empty_url: str) -> None:
     await rewrite(old, ONE, None, TWO, ONE, ONE)
-    decryption, texts = await decrypt(old, TWO, ONE)
-    assert texts == {name: [row] * 5 for name, row in EXPECTED.items()}
-    assert (decryption.decrypted, decryption.dropped) == (8, 0)
+    options = Upgrade([TWO, ONE])
+    assert await migrated(empty_url, options) == [SUMMARY] * 5
+    assert (options.decrypted, options.dropped) == (8, 0)
 
 
 async def test_a_migration_without_the_key_is_refused_and_changes_nothing(old: Database, empty_url: str) -> None:
     await rewrite(old, ONE, None)
-    async with old.reading() as connection:
-        before = await connection.run_sync(texts_in)
-    store = Store(empty_url, timeout=5.0)
-    for attempt in (store.start, store.migrate, lambda: store.migrate(Decryption([TWO]))):
-        with pytest.raises(EncryptedTexts, match=r"no --decrypt names the key '\w{8}'.*--drop-encrypted"):
-            await attempt()
-    async with old.reading() as connection:
-        assert await schema.current(connection) == REVISION
-        assert await connection.run_sync(texts_in) == before
-    await store.close()
+    for keys in ([], [TWO]):
+        with pytest.raises(MigrationFailed, match=r"no --decrypt names the key '\w{8}'.*--drop-encrypted"):
+            await migrated(empty_url, Upgrade(keys))
+    assert await migrated(empty_url, Upgrade([ONE])) == [SUMMARY] * 2
 
 
-async def test_a_migration_with_the_key_ends_with_plain_texts(old: Database, empty_url: str) -> None:
-    await rewrite(old, ONE, None)
-    store = Store(empty_url, timeout=5.0)
-    await store.migrate(Decryption([ONE]))
-    async with store.database.reading() as connection:
-        chunks = await connection.run_sync(lambda sync: table_of(sync, "summary_chunks"))
-        rows = await connection.execute(select(chunks.c.text, chunks.c.exact_values))
-        assert [tuple(row) for row in rows] == [(PLAIN["text"], PLAIN["exact_values"])] * 2
-    await store.close()
-
-
-async def test_texts_without_their_key_are_deleted_where_that_is_wanted(old: Database) -> None:
+async def test_texts_without_their_key_are_deleted_where_that_is_wanted(old: Database, empty_url: str) -> None:
     await rewrite(old, ONE, TWO, None)
-    decryption, texts = await decrypt(old, TWO, drop=True)
-    assert texts == {name: [row] * 2 for name, row in EXPECTED.items()}
-    assert (decryption.decrypted, decryption.dropped) == (2, 2)
+    options = Upgrade([TWO], drop_encrypted=True)
+    assert await migrated(empty_url, options) == [SUMMARY] * 2
+    assert (options.decrypted, options.dropped) == (2, 2)
 
 
-async def test_a_text_that_was_changed_or_moved_is_refused(old: Database) -> None:
+async def test_a_text_that_was_changed_or_moved_is_refused(old: Database, empty_url: str) -> None:
     await rewrite(old, ONE, ONE)
     async with old.writing() as connection:
         chunks = await connection.run_sync(lambda sync: table_of(sync, "summary_chunks"))
         other = select(chunks.c.text).where(chunks.c.id == "id 0").scalar_subquery()
         await connection.execute(update(chunks).where(chunks.c.id == "id 1").values(text=other))
-    with pytest.raises(EncryptedTexts, match="was changed after it was encrypted"):
-        await decrypt(old, ONE)
-    decryption, _ = await decrypt(old, ONE, drop=True)
-    assert (decryption.decrypted, decryption.dropped) == (3, 1)
+    with pytest.raises(MigrationFailed, match="was changed after it was encrypted"):
+        await migrated(empty_url, Upgrade([ONE]))
 
 
-async def test_a_plain_text_that_looked_encrypted_is_as_it_was_written(old: Database) -> None:
+async def test_a_plain_text_that_looked_encrypted_is_as_it_was_written(old: Database, empty_url: str) -> None:
     await rewrite(old, None)
     async with old.writing() as connection:
         chunks = await connection.run_sync(lambda sync: table_of(sync, "summary_chunks"))
         await connection.execute(update(chunks).values(text=f" {MARK}abc:def"))
-    _, texts = await decrypt(old)
-    assert texts["summary_chunks"][0][0] == f"{MARK}abc:def"
+    assert await migrated(empty_url, Upgrade()) == [(f"{MARK}abc:def", PLAIN["exact_values"])]
 
 
 @pytest.mark.parametrize("held", ["", "abc", "zz" * 32, "ab" * 31])
 def test_a_key_that_is_missing_or_malformed_is_refused_without_a_part_of_it(
-    held: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    held: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TEXT_KEY", held)
     (tmp_path / "key").write_text(held)
     for place in ("TEXT_KEY", f"{tmp_path}/key", f"{tmp_path}/none"):
-        with pytest.raises(ValueError, match="64 hexadecimal digits") as refused:
-            keys_of([place])
-        assert not held or held not in str(refused.value)
+        with pytest.raises(Exit):
+            read_key(place)
+        refused = capsys.readouterr().err
+        assert "64 hexadecimal digits" in refused
+        assert not held or held not in refused
 
 
 def test_keys_are_read_from_variables_and_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TEXT_KEY", "ab" * 32)
     (tmp_path / "key").write_text("cd" * 32 + "\n")
-    assert keys_of(["TEXT_KEY", f"{tmp_path}/key"]) == [b"\xab" * 32, b"\xcd" * 32]
+    assert [read_key("TEXT_KEY"), read_key(f"{tmp_path}/key")] == [b"\xab" * 32, b"\xcd" * 32]
