@@ -41,7 +41,7 @@ _NAMED = {
 }
 _EXPIRING = {
     # Nearly all have ended: leases lately, as older ones are removed, windows whenever.
-    "leases": f"-({_NOW} - n % 80000000)",
+    "leases": f"{_NOW} - n % 600000",
     "learned_windows": f"{_AT}",
 }
 

@@ -62,7 +62,8 @@ def upgrade() -> None:
         PrimaryKeyConstraint("name", name="pk_settings_check"),
     )
     drop_words()
-    date_rows()
+    date_chunks()
+    drop_leases()
     keep_one_summary_a_range()
     keep_rules_as_user_words(op.get_bind())
     keep_latest_histories(op.get_bind())
@@ -171,11 +172,16 @@ NOW = {
 }
 
 
-def date_rows() -> None:
-    """Let rows without a time grow old from now on: chunks and released leases of the first releases."""
+def date_chunks() -> None:
+    """Let chunks of the first releases, which have no time, grow old from now on."""
     now = NOW[op.get_bind().dialect.name]
     op.execute(f"UPDATE summary_chunks SET used_at = {now} WHERE used_at IS NULL")  # noqa: S608 - a constant
-    op.execute(f"UPDATE leases SET expires_at = -{now} WHERE expires_at = 0")  # noqa: S608 - a constant
+
+
+def drop_leases() -> None:
+    """Drop those that were released, which were rows until now, and the index of the others."""
+    op.drop_index("ix_leases_live")
+    op.execute("DELETE FROM leases WHERE expires_at <= 0")
 
 
 # Summaries

@@ -6,9 +6,9 @@
 2. The lease is a row with an expiry and not a lock of the database: the work takes minutes of a model's time, in which
    no connection and no transaction may be held. A holder that dies is waited for until the row expires and no longer;
    a living one keeps its row alive by a heartbeat.
-3. A holder that was cut off or stopped may come back after another one took over. So each taking raises the row's
-   epoch, and what is stored names the epoch it was granted: an older one is refused. A lost lease means that the work
-   was in vain, never that anything is wrong: another one's result is there or on its way, and the request looks again,
+3. A holder that was cut off or stopped may come back after another one took over. So each taking has an epoch of its
+   own, and what is stored names the epoch it was granted: an older one is refused. A lost lease means that the work was
+   in vain, never that anything is wrong: another one's result is there or on its way, and the request looks again,
    three times at most.
 4. A deletion of the conversation revokes the lease, and then nothing is to be made for it again.
 5. If the client leaves, or its time is over, only its waiting ends: the summary is paid for, and the next request has
@@ -52,8 +52,6 @@ ATTEMPTS = 2
 MISSED_BEATS = 2
 """Missed heartbeats in a row after which the lease counts as lost."""
 RACE_SECONDS = 0.25
-SPARE_MS = 250
-"""Milliseconds that a lease may have been revoked before a wait for it began."""
 log = structlog.get_logger("steno.compactor")
 T = TypeVar("T")
 
@@ -124,27 +122,22 @@ class LeasedCompaction:
         if not job.waits:
             return Compaction((), Outcome.TAKES_TOO_LONG)
         job.announce()
-        began, ended, range_ = monotonic(), False, job.builder.plan.range
-        chain = request.conversation.chain.positions
+        began, range_, chain = monotonic(), job.builder.plan.range, request.conversation.chain.positions
         try:
-            while job.seconds_left and not ended:
-                ended = await self.store.lease_ended(*request.place, range_, chain, job.seconds_left)
+            ended = await self.store.await_lease(*request.place, range_, chain, job.seconds_left)
         finally:
             self.metrics.lease_waits.observe(monotonic() - began)
-        if not ended:
+        if ended is None:
             return Compaction((), Outcome.TAKES_TOO_LONG)
-        # What was deleted while requests waited for it is not made again for them; the lease may be that of another
-        # conversation.
-        waited_ms = round(1_000 * (monotonic() - began)) + SPARE_MS
-        is_revoked = await self.store.is_revoked_within(request.tenant, range_, waited_ms)
-        is_deleted = is_revoked and not await self.store.is_stored(*request.place)
+        # What was deleted while requests waited for it is not made again for them.
+        is_deleted = ended == "revoked" and not await self.store.is_stored(*request.place)
         return Compaction((), Outcome.DELETED if is_deleted else Outcome.AWAITED)
 
     async def _run(self, request: ChatRequest, job: CompactionJob, lease: Lease) -> Compaction:
         """Make the chunks from the lease to its release, also where no request waits any more."""
         began, plan = monotonic(), job.builder.plan
         compaction = Compaction((), Outcome.LEASE_LOST)  # Unless one of the branches below comes to its end.
-        ahead, place = request.purpose == "background", request.place
+        ahead, place, is_revoked = request.purpose == "background", request.place, False
         with self.running.during(place, plan.messages, ahead=ahead):
             try:
                 async with asyncio.TaskGroup() as group:
@@ -164,12 +157,13 @@ class LeasedCompaction:
                 compaction = Compaction((), Outcome.STORE_AWAY)
             finally:
                 try:
-                    await self.store.release_lease(lease)
+                    is_revoked = await self.store.release_lease(lease)
                 except StoreUnavailable:
                     log.warning("lease not released, it expires by itself", conversation_id=lease.conversation_id)
         if compaction.outcome is Outcome.AWAITED:
             return compaction  # Nothing was begun, so that there is nothing to log, count or learn from.
-        if compaction.outcome is Outcome.LEASE_LOST and await self._is_revoked(lease):
+        if compaction.outcome is Outcome.LEASE_LOST and is_revoked:
+            # A summary for the request is not to be made again for it.
             compaction = Compaction((), Outcome.DELETED)
             self.memory.forget(Erased(*request.place))
         self.backoff.learn(request.history_key(plan.range.from_digest), compaction)
@@ -202,13 +196,6 @@ class LeasedCompaction:
             except StoreUnavailable:
                 missed += 1
         raise _LeaseLost
-
-    async def _is_revoked(self, lease: Lease) -> bool:
-        """True if the conversation was deleted: then a summary for the request is not to be made again for it."""
-        try:
-            return await self.store.is_revoked(lease)
-        except StoreUnavailable:
-            return False
 
     def _report(self, request: ChatRequest, plan: Plan, compaction: Compaction, seconds: float) -> None:
         reasons, made = compaction.reasons, len(compaction.made)

@@ -4,8 +4,9 @@
 2. That of a dead holder expires, and the next holder that takes the row over raises its epoch.
 3. A commit names the epoch that it was granted and locks the row (the fence): a holder that was only slow, and was
    replaced without noticing, stores nothing.
-4. A row is expired rather than deleted: deleting would let the epoch begin anew. A day later no process can have an
-   epoch left to confuse: such rows go, and rows that their holder gave up go with their conversation.
+4. A released lease is no row any more, and a later one of its range begins with an epoch of the clock's, so that no
+   process can mistake it for its own. A revoked one stays for some minutes, without the name of its conversation: its
+   holder, and requests that wait for it, see what became of it. So does one whose holder died.
 5. A request that finds a live lease takes nothing and waits: it looks again four times a second.
 """
 
@@ -18,13 +19,11 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import asdict
 from sqlalchemy import (
-    CTE,
     ColumnElement,
     and_,
     delete,
     distinct,
     func,
-    literal_column,
     not_,
     or_,
     select,
@@ -39,13 +38,10 @@ from app.store.tables import insert_into, leases, now_ms, owned, read_once
 LEASE_SECONDS = 15.0
 """Time that a lease lives without a heartbeat."""
 HEARTBEAT_SECONDS = 5.0
-_NEVER = 0
-"""Time before which leases end that were given up: at the negative time of their release, which distinguishes them from
-expired ones, and old ones from new ones."""
 _REVOKED = ""
-"""Name in place of the conversation of a revoked lease: its holder may not know yet."""
-KEPT_MS = 24 * 3_600_000
-"""Time that a row outlives its lease: longer than any process may still be making its chunk."""
+"""Name in place of the conversation of a revoked lease."""
+KEPT_MS = 600_000
+"""Time that a row outlives its lease: longer than a process may take to notice its end."""
 
 
 class Lease(Struct, frozen=True):
@@ -79,16 +75,16 @@ async def acquire_lease(
     if await is_busy(connection, tenant, conversation_id, wanted, chain, ttl_ms):
         return "busy"
     if most is not None:
-        live = _live(tenant, ttl_ms)
-        if (await connection.scalar(select(func.count(distinct(live.c.conversation_id)))) or 0) >= most:
+        number = select(func.count(distinct(leases.c.conversation_id))).where(_live(tenant, ttl_ms))
+        if (await connection.scalar(number) or 0) >= most:
             return "too_many"
     granted = {"conversation_id": conversation_id, "holder": holder, "expires_at": now_ms() + ttl_ms}
-    added = insert_into(connection, leases).values(tenant=tenant, **asdict(wanted), epoch=1, **granted)
+    added = insert_into(connection, leases).values(tenant=tenant, **asdict(wanted), epoch=now_ms(), **granted)
     epoch = await connection.scalar(
         added.on_conflict_do_update(
             index_elements=list(leases.primary_key),
             set_={"epoch": leases.c.epoch + 1, **granted},
-            where=not_(_is_live(now_ms(), ttl_ms)),
+            where=not_(_live(tenant, ttl_ms)),
         ).returning(leases.c.epoch)
     )
     # Without one its holder renewed an expired lease after the look.
@@ -105,12 +101,10 @@ async def is_busy(
 ) -> bool:
     """Whether there is a live lease of the conversation, or of a range that starts where the wanted one does and lies
     in the chain."""
-    live = _live(tenant, ttl_ms)
     # Ids are compared by the database, which holds them as they could be stored.
-    is_same = (live.c.conversation_id == conversation_id).label("is_same_conversation")
-    rows = await connection.execute(
-        select(live.c.through_digest, is_same).where(_is_in_the_way(live, conversation_id, wanted))
-    )
+    is_same = (leases.c.conversation_id == conversation_id).label("is_same_conversation")
+    in_the_way = _in_the_way(tenant, conversation_id, wanted, ttl_ms)
+    rows = await connection.execute(select(leases.c.through_digest, is_same).where(in_the_way))
     return any(
         row.is_same_conversation or row.through_digest == wanted.through_digest or row.through_digest in chain
         for row in rows
@@ -119,8 +113,7 @@ async def is_busy(
 
 async def is_under_way(connection: AsyncConnection, tenant: str, conversation_id: str, ttl_ms: int) -> bool:
     """Whether the conversation has a live lease."""
-    live = _live(tenant, ttl_ms)
-    held = select(live.c.epoch).where(live.c.conversation_id == conversation_id).limit(1)
+    held = select(leases.c.epoch).where(_live(tenant, ttl_ms), leases.c.conversation_id == conversation_id).limit(1)
     return await connection.scalar(held) is not None
 
 
@@ -130,20 +123,22 @@ async def renew_lease(connection: AsyncConnection, lease: Lease, ttl_ms: int) ->
     An expired one is still its holder's, unless another one began what would have had to wait for it.
     """
     await _take_turns(connection, lease.tenant, lease.conversation_id, lease.range)
-    renew = update(leases).where(_held_by(lease), leases.c.expires_at > _NEVER).values(expires_at=now_ms() + ttl_ms)
-    if (await connection.execute(renew.where(_is_live(now_ms(), ttl_ms)))).rowcount:
+    renew = update(leases).where(_held_by(lease)).values(expires_at=now_ms() + ttl_ms)
+    if (await connection.execute(renew.where(_live(lease.tenant, ttl_ms)))).rowcount:
         return True
-    live = _live(lease.tenant, ttl_ms)
-    begun = select(live.c.epoch).where(_is_in_the_way(live, lease.conversation_id, lease.range)).limit(1)
-    if await connection.scalar(begun) is not None:
+    in_the_way = _in_the_way(lease.tenant, lease.conversation_id, lease.range, ttl_ms)
+    if await connection.scalar(select(leases.c.epoch).where(in_the_way).limit(1)) is not None:
         return False
     return bool((await connection.execute(renew)).rowcount)
 
 
 async def release_lease(connection: AsyncConnection, lease: Lease) -> bool:
-    """End a lease at once; False if it was taken over."""
-    released = await connection.execute(update(leases).where(_held_by(lease)).values(expires_at=-now_ms()))
-    return bool(released.rowcount)
+    """End a lease at once. Whether it was revoked: a process that takes one over puts its own name in the holder's
+    place."""
+    if (await connection.execute(delete(leases).where(_held_by(lease)))).rowcount:
+        return False
+    revoked = (leases.c.holder == lease.holder, leases.c.conversation_id == _REVOKED)
+    return await connection.scalar(select(leases.c.epoch).where(_key_of(lease), *revoked)) is not None
 
 
 async def fence_holds(connection: AsyncConnection, lease: Lease) -> bool:
@@ -156,67 +151,40 @@ async def revoke_leases(connection: AsyncConnection, tenant: str, conversation_i
     own = leases.c.tenant == tenant
     if conversation_id is not None:
         own = and_(own, leases.c.conversation_id == conversation_id)
-    revoked, given_up = leases.c.conversation_id == _REVOKED, leases.c.expires_at <= _NEVER
-    await connection.execute(delete(leases).where(own, given_up, not_(revoked)))
-    await connection.execute(
-        update(leases)
-        .where(own, not_(given_up))
-        .values(epoch=leases.c.epoch + 1, expires_at=-now_ms(), conversation_id=_REVOKED)
-    )
-
-
-async def is_revoked(connection: AsyncConnection, lease: Lease) -> bool:
-    """Whether the lease was revoked. A process that takes a lease over puts its own name in the holder's place."""
-    revoked = (leases.c.holder == lease.holder, leases.c.epoch > lease.epoch, leases.c.expires_at <= _NEVER)
-    return await connection.scalar(select(leases.c.epoch).where(_key_of(lease), *revoked)) is not None
+    is_revoked = leases.c.conversation_id == _REVOKED
+    await connection.execute(delete(leases).where(own, not_(is_revoked), leases.c.expires_at <= now_ms()))
+    revoked = {"epoch": leases.c.epoch + 1, "expires_at": now_ms(), "conversation_id": _REVOKED}
+    await connection.execute(update(leases).where(own, not_(is_revoked)).values(revoked))
 
 
 async def is_revoked_within(connection: AsyncConnection, tenant: str, wanted: ChunkRange, ms: int) -> bool:
     """Whether a lease of a range that starts where the wanted one does was revoked in the last so many milliseconds."""
     starts_there = (leases.c.series == wanted.series, leases.c.from_digest == wanted.from_digest)
-    revoked = (leases.c.conversation_id == _REVOKED, leases.c.expires_at <= ms - now_ms())
+    revoked = (leases.c.conversation_id == _REVOKED, leases.c.expires_at >= now_ms() - ms)
     found = select(leases.c.epoch).where(leases.c.tenant == tenant, *starts_there, *revoked).limit(1)
     return await connection.scalar(found) is not None
 
 
 async def remove_old_leases(connection: AsyncConnection, most: int) -> int:
-    """Remove so many rows whose leases ended a day ago, and say how many there were."""
-    then = read_once(now_ms() - KEPT_MS)
-    is_old = and_(leases.c.expires_at > -then, leases.c.expires_at < then)
-    key = tuple_(*leases.primary_key)
+    """Remove so many rows of leases that ended some minutes ago, and say how many there were."""
+    is_old = leases.c.expires_at < read_once(now_ms() - KEPT_MS)
     some = select(*leases.primary_key).where(is_old).limit(most)
     # Asked twice: a row that is taken again between its choice and its removal stays.
-    removed = await connection.execute(delete(leases).where(key.in_(some), is_old))
+    removed = await connection.execute(delete(leases).where(tuple_(*leases.primary_key).in_(some), is_old))
     return removed.rowcount
 
 
-def _live(tenant: str, ttl_ms: int) -> CTE:
-    """The tenant's live leases.
-
-    They are few, and looked for by themselves: of those that ended one begins at the root for each of the tenant's
-    conversations, and PostgreSQL cannot know that none of them is live.
-    """
-    # The zero is written out, because only then the statement is seen to ask for no more than the index of live leases
-    # holds.
-    is_live = (leases.c.expires_at > literal_column("0"), _is_live(read_once(now_ms()), ttl_ms))
-    return (
-        select(leases)
-        .where(leases.c.tenant == tenant, *is_live)
-        .cte("live")
-        .prefix_with("MATERIALIZED", dialect="postgresql")
-    )
+def _live(tenant: str, ttl_ms: int) -> ColumnElement[bool]:
+    """Condition of the tenant's live leases. One that is further ahead than a new one is not live: the database's clock
+    was put back, or it is another server."""
+    now = read_once(now_ms())
+    return and_(leases.c.tenant == tenant, leases.c.expires_at > now, leases.c.expires_at <= now + ttl_ms)
 
 
-def _is_live(now: ColumnElement[int], ttl_ms: int) -> ColumnElement[bool]:
-    """A lease that is further ahead than a new one is not live: the database's clock was put back, or it is another
-    server."""
-    return and_(leases.c.expires_at > now, leases.c.expires_at <= now + ttl_ms)
-
-
-def _is_in_the_way(live: CTE, conversation_id: str, wanted: ChunkRange) -> ColumnElement[bool]:
-    """Whether it is of the same conversation, or starts where the wanted range does."""
-    starts_there = and_(live.c.series == wanted.series, live.c.from_digest == wanted.from_digest)
-    return or_(live.c.conversation_id == conversation_id, starts_there)
+def _in_the_way(tenant: str, conversation_id: str, wanted: ChunkRange, ttl_ms: int) -> ColumnElement[bool]:
+    """Condition of the live leases of the conversation, and of those that start where the wanted range does."""
+    starts_there = and_(leases.c.series == wanted.series, leases.c.from_digest == wanted.from_digest)
+    return and_(_live(tenant, ttl_ms), or_(leases.c.conversation_id == conversation_id, starts_there))
 
 
 async def _take_turns(connection: AsyncConnection, tenant: str, conversation_id: str, wanted: ChunkRange) -> None:

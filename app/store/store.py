@@ -65,6 +65,8 @@ another one takes over after twenty seconds or more."""
 COMMIT_TRY_SECONDS = 1.7
 POLL_SECONDS = 0.25
 """Time between two looks of a request that waits for a compaction of another one."""
+SPARE_MS = 250
+"""Milliseconds that a lease may have been revoked before a wait for it began."""
 LARGEST_HISTORY = 100 << 20
 ERASED_ROWS = 500
 
@@ -112,13 +114,11 @@ class CompactionStore(Protocol):
         holder: str,
         most: int | None = None,
     ) -> Lease | Refusal: ...
-    async def lease_ended(
+    async def await_lease(
         self, tenant: str, conversation_id: str, wanted: ChunkRange, chain: Collection[bytes], seconds: float
-    ) -> bool: ...
+    ) -> Literal["ended", "revoked"] | None: ...
     async def renew_lease(self, held: Lease) -> bool: ...
-    async def release_lease(self, held: Lease) -> None: ...
-    async def is_revoked(self, held: Lease) -> bool: ...
-    async def is_revoked_within(self, tenant: str, wanted: ChunkRange, milliseconds: int) -> bool: ...
+    async def release_lease(self, held: Lease) -> bool: ...
     async def keep_chunks(self, held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None: ...
 
 
@@ -470,33 +470,27 @@ class Store:
         """Whether `take_lease` would have to wait."""
         return await self.request(leases.is_busy, tenant, conversation_id, wanted, chain, self.lease_ttl_ms)
 
-    async def lease_ended(
+    async def await_lease(
         self, tenant: str, conversation_id: str, wanted: ChunkRange, chain: Collection[bytes], seconds: float
-    ) -> bool:
-        """Wait until `take_lease` would not have to wait; False if that takes longer than so many seconds."""
-        ends = monotonic() + seconds
+    ) -> Literal["ended", "revoked"] | None:
+        """Wait until `take_lease` would not have to wait; None if that takes longer than so many seconds. `revoked`:
+        what was made at the start of this range was deleted meanwhile, perhaps that of another conversation."""
+        began = monotonic()
         while await self.is_busy(tenant, conversation_id, wanted, chain):
-            if (left := ends - monotonic()) <= 0:
-                return False
+            if (left := began + seconds - monotonic()) <= 0:
+                return None
             # Spread, as those of a crowd begin together.
             await sleep(min(left, POLL_SECONDS * random.uniform(0.75, 1.25)))
-        return True
+        waited_ms = round(1_000 * (monotonic() - began)) + SPARE_MS
+        return "revoked" if await self.task(leases.is_revoked_within, tenant, wanted, waited_ms) else "ended"
 
     async def renew_lease(self, held: Lease) -> bool:
         """Prolong a lease; False: it was taken over, and what is being made can no longer be committed."""
         return await self.task_change(leases.renew_lease, held, self.lease_ttl_ms)
 
-    async def release_lease(self, held: Lease) -> None:
-        """Let others in: those who wait see it when they look next."""
-        await self.task_change(leases.release_lease, held)
-
-    async def is_revoked(self, held: Lease) -> bool:
-        """Whether its conversation was deleted."""
-        return await self.task(leases.is_revoked, held)
-
-    async def is_revoked_within(self, tenant: str, wanted: ChunkRange, milliseconds: int) -> bool:
-        """Whether what was made at the start of this range was deleted so lately."""
-        return await self.task(leases.is_revoked_within, tenant, wanted, milliseconds)
+    async def release_lease(self, held: Lease) -> bool:
+        """Let others in, who see it when they look next. Whether the conversation was deleted meanwhile."""
+        return await self.task_change(leases.release_lease, held)
 
     async def keep_chunks(self, held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None:
         """Store chunks and return them as stored; None if the lease was lost.

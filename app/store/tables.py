@@ -38,7 +38,6 @@ from sqlalchemy import (
     func,
     literal,
     select,
-    text,
     tuple_,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -174,9 +173,7 @@ summary_chunks = Table(
     Index(None, "used_at"),
 )
 
-# The key is the range of the chunk in the making. Rows are never deleted while they matter: the epoch only grows.
-_IS_LIVE = text("expires_at > 0")
-
+# The key is the range of the chunk in the making.
 leases = Table(
     "leases",
     metadata,
@@ -186,8 +183,6 @@ leases = Table(
     PrimaryKeyConstraint("tenant", "series", "from_digest", "through_digest"),
     Index(None, "tenant", "conversation_id"),
     Index(None, "expires_at"),
-    # Of all that were ever taken few are live, and the others are not in it.
-    Index("ix_leases_live", "tenant", "expires_at", postgresql_where=_IS_LIVE, sqlite_where=_IS_LIVE),
 )
 
 # What follows from the samples is worked out by the core. The id is a digest of the key: a client may name a model of

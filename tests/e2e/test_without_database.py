@@ -23,7 +23,7 @@ async def away(*_: Any, **__: Any) -> Any:
 
 
 def take_away(steno: Steno, monkeypatch: pytest.MonkeyPatch, *calls: str) -> None:
-    for name in calls or ("read_prefix", "keep_mask", "take_lease", "lease_ended", "keep_chunks"):
+    for name in calls or ("read_prefix", "keep_mask", "take_lease", "await_lease", "keep_chunks"):
         intercept(monkeypatch, steno.services.store, name, lambda _: away)
 
 

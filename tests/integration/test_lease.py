@@ -92,4 +92,4 @@ async def test_other_tenant_never_waits(store: Store) -> None:
     """The same ids and digests mean nothing to another tenant."""
     await take(store, 0, 4)
     assert not await store.is_busy(STRANGER, "c1", span(0, 4), chain(100))
-    assert (await take(store, 0, 4, tenant=STRANGER)).epoch == 1
+    await take(store, 0, 4, tenant=STRANGER)

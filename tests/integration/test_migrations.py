@@ -56,13 +56,14 @@ def read(connection: Connection, name: str) -> list[dict[str, Any]]:
 
 
 async def test_rows_of_release_0_1_survive(shared_url: str, tmp_path: Path) -> None:
-    """But for a summary that a person has replaced; keys, links and acts of operators are exported."""
+    """But for replaced summaries and leases that are over; keys, links and acts of operators are exported."""
     await make_release_0_1(shared_url, rows=True)
     database, options = Database(shared_url), Upgrade(export=tmp_path / "exports" / "rows.jsonl")
     async with database.reading() as connection:
         before = {name: await connection.run_sync(read, name) for name in ROWS}
     await schema.upgrade(database, options)
     before["summary_chunks"] = [row for row in before["summary_chunks"] if row["deactivated_at"] is None]
+    assert {row["expires_at"] < 0 for row in before.pop("leases")} == {True}
     assert len(before["summary_chunks"]) == len(ROWS["summary_chunks"]) - 1
     async with database.reading() as connection:
         for name in before.keys() & metadata.tables:

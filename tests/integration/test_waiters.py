@@ -23,18 +23,18 @@ async def started(open_store: OpenStore, url: str, number: int = 2, **options: A
     return stores
 
 
-async def wait_for_end(store: Store, conversation_id: str = "c1", seconds: float = LONG) -> bool:
-    return await store.lease_ended(TENANT, conversation_id, span(0, 4), chain(10), seconds)
+async def wait_for_end(store: Store, conversation_id: str = "c1", seconds: float = LONG) -> str | None:
+    return await store.await_lease(TENANT, conversation_id, span(0, 4), chain(10), seconds)
 
 
-async def begin_to_wait(store: Store, conversation_id: str = "c1") -> asyncio.Task[bool]:
+async def begin_to_wait(store: Store, conversation_id: str = "c1") -> asyncio.Task[str | None]:
     waiting = asyncio.ensure_future(wait_for_end(store, conversation_id))
     await asyncio.sleep(0.5)
     assert not waiting.done()
     return waiting
 
 
-async def in_time(waiting: asyncio.Task[bool]) -> bool:
+async def in_time(waiting: asyncio.Task[str | None]) -> str | None:
     async with asyncio.timeout(LONG / 2):
         return await waiting
 
@@ -60,7 +60,7 @@ async def test_a_crowd_waits_for_one_lease(store: Store) -> None:
     crowd = [asyncio.ensure_future(wait_for_end(store)) for _ in range(200)]
     await asyncio.sleep(0.3)
     await store.release_lease(held)
-    assert await asyncio.gather(*crowd) == [True] * 200
+    assert await asyncio.gather(*crowd) == ["ended"] * 200
 
 
 async def test_one_that_leaves_does_not_disturb_the_others(store: Store) -> None:
@@ -105,24 +105,20 @@ async def ends(store: Store) -> list[int]:
         return list(await connection.scalars(select(leases.c.expires_at).order_by(leases.c.through_digest)))
 
 
-async def pass_hours(store: Store, hours: int) -> None:
-    """By moving every end into the past: those of released leases are negative."""
-    ago = hours * 3_600_000
+async def pass_minutes(store: Store, minutes: int) -> None:
+    """By moving every end into the past."""
     async with store.database.writing() as connection:
-        for was_released, moved in ((True, leases.c.expires_at + ago), (False, leases.c.expires_at - ago)):
-            condition = leases.c.expires_at < 0 if was_released else leases.c.expires_at > 0
-            await connection.execute(update(leases).where(condition).values(expires_at=moved))
+        await connection.execute(update(leases).values(expires_at=leases.c.expires_at - minutes * 60_000))
 
 
-async def test_rows_are_removed_a_day_after_their_lease_ended(store: Store) -> None:
-    """Released or expired: until then somebody may still know their epoch."""
-    await store.release_lease(await take(store, 0, 4))
-    await take(store, 0, 5)
-    await pass_hours(store, 23)
-    await store.tidying.remove_old_leases()
-    assert len(await ends(store)) == 2
-    await pass_hours(store, 2)
-    await take(store, 0, 6, conversation_id="c2")
+async def test_a_released_lease_is_no_row_and_one_that_ended_is_removed_some_minutes_later(store: Store) -> None:
+    await take(store, 0, 4)
+    await pass_minutes(store, 11)
+    await take(store, 4, 8, conversation_id="c2")
+    await pass_minutes(store, 9)
+    released = await take(store, 8, 12, conversation_id="c3")
+    assert len(await ends(store)) == 3
+    assert not await store.release_lease(released)
     await store.tidying.remove_old_leases()
     assert len(await ends(store)) == 1
 
@@ -134,7 +130,7 @@ async def test_old_rows_are_removed_by_themselves(
     monkeypatch.setattr("app.store.retention.EVERY_SECONDS", 0.1)
     [store] = await started(open_store, shared_url, 1)
     await take(store, 0, 4)
-    await pass_hours(store, 48)
+    await pass_minutes(store, 60)
     async with asyncio.timeout(LONG):
         while await ends(store):  # noqa: ASYNC110 - a row has no event
             await asyncio.sleep(0.05)

@@ -37,11 +37,8 @@ async def test_it_is_waited_for_as_long_as_there_is_time_and_the_wait_is_measure
     async def is_busy(*_: object) -> str:
         return "busy"
 
-    async def is_ended(*_: object) -> bool:
-        return True
-
-    async def was_revoked(*_: object) -> bool:
-        return is_revoked
+    async def wait(*arguments: Any) -> str | None:
+        return ("revoked" if is_revoked else "ended") if arguments[-1] else None
 
     async def is_known(*_: object) -> bool:
         return is_stored
@@ -50,9 +47,7 @@ async def test_it_is_waited_for_as_long_as_there_is_time_and_the_wait_is_measure
     announced: list[bool] = []
     nothing: Any = None
     metrics: Any = SimpleNamespace(lease_waits=SimpleNamespace(observe=measured.append))
-    store: Any = SimpleNamespace(
-        take_lease=is_busy, lease_ended=is_ended, is_revoked_within=was_revoked, is_stored=is_known
-    )
+    store: Any = SimpleNamespace(take_lease=is_busy, await_lease=wait, is_stored=is_known)
     leased = LeasedCompaction(store, nothing, nothing, nothing, nothing, nothing, metrics, nothing, nothing, 1, "me")
     job = CompactionJob(BUILDER, (), lambda: announced.append(True), monotonic() + seconds, waits=waits)
     compaction = await leased.take_or_await(REQUEST, job)
