@@ -21,8 +21,6 @@ from app.store.schema import Upgrade
 
 cli = commands()
 
-KEY_BYTES = 32
-
 
 @cli.command()
 def migrate(
@@ -89,7 +87,7 @@ def read_key(place: str) -> bytes:
     with suppress(OSError, ValueError):
         digits = Path(place).read_text() if "/" in place else os.environ.get(place, "")
         key = bytes.fromhex(digits.strip())
-    if len(key) != KEY_BYTES:
+    if len(key) != 32:
         fail(
             "--decrypt takes environment variables or files (with a slash) that hold 64 hexadecimal digits each;"
             f" {place} does not, or cannot be read."
