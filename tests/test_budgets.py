@@ -14,22 +14,22 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 43_693,
-    "app/cli": 2_518,
+    "app": 43_088,
+    "app/cli": 2_188,
     "app/compaction": 10_003,
     "app/conversation": 1_955,
-    "app/http": 2_899,
+    "app/http": 2_882,
     "app/inspector": 2_318,
     "app/providers": 1_779,
     "app/proxy": 2_974,
     "app/api": 2_628,
     "app/runtime": 568,
-    "app/settings": 1_786,
+    "app/settings": 1_740,
     "app/store": 4_215,
     "app/telemetry": 523,
     "app/tokens": 2_088,
     "app/formats": 6_854,
-    "tests": 58_501,
+    "tests": 58_282,
     "lab": 9_318,
 }
 """Lines of Python by folder, at most."""

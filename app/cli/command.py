@@ -1,6 +1,6 @@
 """Parts that all commands share: options, the settings in effect, output, and the way in which they fail.
 
-Output is coloured on a terminal, unless NO_COLOR says otherwise; for other programs it has a line for each entry.
+Output is coloured on a terminal, unless NO_COLOR says otherwise.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn, TextIO
 
@@ -74,17 +74,8 @@ def say(text: str, *, file: TextIO | None = None, nl: bool = True, **style: Any)
     typer.echo(typer.style(text, **style) if style and may_be_coloured(at) else text, file=at, nl=nl, color=True)
 
 
-def say_row(cells: Iterable[object]) -> None:
-    """Print an entry for other programs: a line, with tabs between the cells."""
-    typer.echo("\t".join(" ".join(str(cell).split()) for cell in cells))
-
-
 def print_json(value: Any) -> None:
     typer.echo(msgspec.json.format(msgspec.json.encode(value)))
-
-
-def on_terminal() -> bool:
-    return sys.stdout.isatty()
 
 
 def may_be_coloured(file: TextIO) -> bool:

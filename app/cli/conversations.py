@@ -7,8 +7,7 @@ is what one by another replica is: a Steno that runs meanwhile forgets the rest 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -21,17 +20,13 @@ from app.cli.command import (
     Config,
     DatabaseURL,
     commands,
-    fail,
     failing_on,
-    on_terminal,
     print_json,
     say,
-    say_row,
     settings_of,
 )
 from app.formats.registry import FORMATS
 from app.main import open_store
-from app.settings import Settings
 from app.store import Store, StoredConversation, StoreError, StoreUnavailable
 from app.store.chunks import read_summaries
 from app.store.conversations import find_conversation, find_pins, read_conversations, read_tenants
@@ -49,16 +44,7 @@ cli = commands(
 )
 
 
-def _utf8(given: str) -> str:
-    """An argument as UTF-8, where the locale cannot decode it; exit if its bytes are none."""
-    raw = given.encode("utf-8", "surrogateescape")
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        fail(f"{raw!r:.50} is not UTF-8: write it in UTF-8.")
-
-
-ConversationId = Annotated[str, typer.Argument(metavar="ID", help="The conversation's id.", callback=_utf8)]
+ConversationId = Annotated[str, typer.Argument(metavar="ID", help="The conversation's id.")]
 Tenant = Annotated[str, typer.Option(help="Only this tenant; the first characters of its id are enough.")]
 
 
@@ -74,29 +60,41 @@ def list_conversations(
     found = _with_store(config, database_url, lambda store: _latest(store, limit, tenant))
     if as_json:
         print_json([{"tenant": each.tenant, **_as_json(each.conversation)} for each in found])
-    elif on_terminal():
-        _show_list(found)
-    else:
-        for each in found:
-            known, saved = each.conversation, each.conversation.tokens_before - each.conversation.tokens_after
-            row = (known.id, f"{known.updated_at:%Y-%m-%dT%H:%M:%SZ}", known.status, known.turns, known.tokens_before)
-            say_row((*row, saved, known.model, each.tenant))
+        return
+    if not found:
+        say("No conversation is stored.")
+    several = len({each.tenant for each in found}) > 1
+    for each in found:
+        known = each.conversation
+        tokens = f"{known.tokens_before:,} tokens, {known.tokens_before - known.tokens_after:,} saved"
+        say(known.id, bold=True)
+        say(f"    {known.updated_at:%Y-%m-%d %H:%M}  {known.status}, turn {known.turns}, {tokens}")
+        say(f"    {known.model}{f'  tenant {each.tenant[:TENANT_SHOWN]}' if several else ''}")
 
 
 @cli.command("show")
 def show_conversation(
-    conversation_id: ConversationId,
-    tenant: Tenant = "",
-    config: Config = None,
-    database_url: DatabaseURL = None,
-    as_json: AsJson = False,
+    conversation_id: ConversationId, tenant: Tenant = "", config: Config = None, database_url: DatabaseURL = None
 ) -> None:
     """Show a conversation and its summaries."""
     content = _with_store(config, database_url, lambda store: _content_of(store, conversation_id, tenant))
-    if as_json:
-        print_json({name: content[name] for name in ("tenant", "conversation", "summaries")})
-    else:
-        _show(content)
+    known = content["conversation"]
+    before, after = known["tokens_before"], known["tokens_after"]
+    rows = {
+        "conversation": known["id"],
+        "tenant": content["tenant"],
+        "model": known["model"],
+        "status": f"{known['status']}{f' ({reason})' if (reason := known['reason']) else ''}",
+        "turns": f"{known['turns']}, {known['requests']} requests",
+        "tokens": f"{before:,} sent, {after:,} forwarded, window {known['window']:,}",
+        "last seen": known["updated_at"],
+    }
+    for name, value in rows.items():
+        say(f"{name:<13} {value}")
+    for summary in content["summaries"]:
+        first, last = summary["first_index"] + 1, summary["last_index"] + 1  # As the summary numbers them.
+        say(f"\n{summary['id']}: messages {first} to {last}, {summary['tokens']:,} tokens", bold=True)
+        say(summary["text"])
 
 
 @cli.command("export")
@@ -154,29 +152,24 @@ def _with_store(config: str | None, database_url: str | None, work: Callable[[St
     settings = settings_of(config, storage={"url": database_url})
 
     async def run() -> T:
-        async with _opened(settings) as store:
+        store = open_store(settings)
+        try:
+            check = await store.check()
+            if check.is_new:
+                raise StoreUnavailable(f"There is no database {check.place} yet. `steno migrate` makes it.")
+            if not check.reachable:
+                raise StoreUnavailable(f"The database {check.place} cannot be used: {check.reason}.")
+            if check.current_revision != check.head_revision:
+                raise StoreUnavailable(
+                    f"The database {check.place} has another schema than this release: `steno migrate`."
+                )
+            await store.start()
             return await work(store)
+        finally:
+            await store.close()
 
-    with failing_on(StoreError, NotFound):
+    with failing_on(StoreError, NotFound, UnicodeError):
         return asyncio.run(run())
-
-
-@asynccontextmanager
-async def _opened(settings: Settings) -> AsyncIterator[Store]:
-    """Open the store, which has to exist and be of this release. Raises `StoreUnavailable`."""
-    store = open_store(settings)
-    try:
-        check = await store.check()
-        if check.is_new:
-            raise StoreUnavailable(f"There is no database {check.place} yet. `steno migrate` makes it.")
-        if not check.reachable:
-            raise StoreUnavailable(f"The database {check.place} cannot be used: {check.reason}.")
-        if check.current_revision != check.head_revision:
-            raise StoreUnavailable(f"The database {check.place} has another schema than this release: `steno migrate`.")
-        await store.start()
-        yield store
-    finally:
-        await store.close()
 
 
 async def _latest(store: Store, limit: int, tenant: str) -> list[Found]:
@@ -234,36 +227,3 @@ def _as_json(known: StoredConversation) -> dict[str, Any]:
     content: dict[str, Any] = msgspec.to_builtins(known)
     plan = known.plan and msgspec.json.decode(known.plan)
     return content | {"coverage": msgspec.json.decode(known.coverage or b"[]"), "plan": plan}
-
-
-def _show_list(found: list[Found]) -> None:
-    if not found:
-        say("No conversation is stored.")
-    several = len({each.tenant for each in found}) > 1
-    for each in found:
-        known = each.conversation
-        tokens = f"{known.tokens_before:,} tokens, {known.tokens_before - known.tokens_after:,} saved"
-        tenant = f"  tenant {each.tenant[:TENANT_SHOWN]}" if several else ""
-        say(known.id, bold=True)
-        say(f"    {known.updated_at:%Y-%m-%d %H:%M}  {known.status}, turn {known.turns}, {tokens}")
-        say(f"    {known.model}{tenant}")
-
-
-def _show(content: dict[str, Any]) -> None:
-    known = content["conversation"]
-    before, after = known["tokens_before"], known["tokens_after"]
-    rows = {
-        "conversation": known["id"],
-        "tenant": content["tenant"],
-        "model": known["model"],
-        "status": f"{known['status']}{f' ({reason})' if (reason := known['reason']) else ''}",
-        "turns": f"{known['turns']}, {known['requests']} requests",
-        "tokens": f"{before:,} sent, {after:,} forwarded, window {known['window']:,}",
-        "last seen": known["updated_at"],
-    }
-    for name, value in rows.items():
-        say(f"{name:<13} {value}")
-    for summary in content["summaries"]:
-        first, last = summary["first_index"] + 1, summary["last_index"] + 1  # As the summary numbers them.
-        say(f"\n{summary['id']}: messages {first} to {last}, {summary['tokens']:,} tokens", bold=True)
-        say(summary["text"])

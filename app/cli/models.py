@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from msgspec import Struct
 
-from app.cli.command import AsJson, Config, Upstream, commands, on_terminal, print_json, say, say_row, settings_of
+from app.cli.command import AsJson, Config, Upstream, commands, print_json, say, settings_of
 from app.compaction.budget import Window
 from app.http.headers import new_instance
 from app.main import open_providers
@@ -29,6 +28,9 @@ SOURCES = {
 }
 """Sources of a window, in words."""
 
+Sized = tuple[str, str, Window]
+"""Model, upstream and window."""
+
 cli = commands()
 
 
@@ -41,13 +43,32 @@ def models(
 ) -> None:
     """List context windows, and where each comes from."""
     settings = settings_of(config, upstream={"base_url": upstream})
-    (_show_json if as_json else _show)(asyncio.run(windows_of(settings, names or ())))
-
-
-class Sized(Struct, frozen=True):
-    model: str
-    upstream: str
-    window: Window
+    found = asyncio.run(windows_of(settings, names or ()))
+    if as_json:  # With the names of `GET /context/models`.
+        print_json(
+            [
+                {
+                    "id": model,
+                    "upstream": at,
+                    "context_window": window.context,
+                    "max_input_tokens": window.max_input,
+                    "max_output_tokens": window.max_output,
+                    "source": window.source,
+                    "note": window.note,
+                }
+                for model, at, window in found
+            ]
+        )
+    elif not found:
+        asked = "No provider lists its models, and the settings name none. Ask for one: steno models gpt-4o"
+        say(asked, file=sys.stderr)
+    else:
+        width = max(len(model) for model, _, _ in found)
+        say(f"{'model':<{width}} {'window':>9} {'prompt':>9} {'answer':>7}  {'from':<13} upstream")
+        for model, at, window in found:
+            sizes = window.context, window.max_input, window.max_output
+            context, prompt, answer = (f"{tokens:,}" if tokens else "" for tokens in sizes)
+            say(f"{model:<{width}} {context:>9} {prompt:>9} {answer:>7}  {SOURCES[window.source]:<13} {at}")
 
 
 async def ask_for_models(provider: Provider) -> tuple[ListingOutcome, str | None]:
@@ -71,55 +92,11 @@ async def windows_of(settings: Settings, names: Sequence[str]) -> list[Sized]:
             outcome, _ = await ask_for_models(provider)
             listed = set(outcome.models) if isinstance(outcome, ModelListing) else set()
             here = provider.windows.names() if not names else [name for name in names if name in listed]
-            found += (Sized(name, provider.name, provider.windows.window_of(name)) for name in here)
+            found += ((name, provider.name, provider.windows.window_of(name)) for name in here)
         default = providers.default
-        seen = {each.model for each in found}
-        found += (Sized(name, default.name, default.windows.window_of(name)) for name in names if name not in seen)
-        return sorted(found, key=lambda each: (each.model, each.upstream))
+        seen = {model for model, _, _ in found}
+        found += ((name, default.name, default.windows.window_of(name)) for name in names if name not in seen)
+        return sorted(found, key=lambda each: each[:2])
     finally:
         await providers.close()
         await store.close()
-
-
-def _show(found: Sequence[Sized]) -> None:
-    """Print a table that fits a terminal, or rows for other programs; if it is empty, a line that says why."""
-    if not found:
-        asked = "No provider lists its models, and the settings name none. Ask for one: steno models gpt-4o"
-        say(asked, file=sys.stderr)
-    elif on_terminal():
-        from rich.console import Console  # noqa: PLC0415 - for this alone
-        from rich.table import Table  # noqa: PLC0415 - likewise
-
-        table = Table(box=None, pad_edge=False)
-        table.add_column("model", overflow="fold")
-        for name in ("window", "prompt", "answer"):
-            table.add_column(name, justify="right", no_wrap=True)
-        table.add_column("from", no_wrap=True)
-        table.add_column("upstream")
-        for each in found:
-            of = each.window
-            sizes = (f"{tokens:,}" if tokens else "" for tokens in (of.context, of.max_input, of.max_output))
-            table.add_row(each.model, *sizes, SOURCES[of.source], each.upstream)
-        Console().print(table)
-    else:
-        for each in found:
-            of = each.window
-            say_row((each.model, of.context, of.max_input or "", of.max_output or "", of.source, each.upstream))
-
-
-def _show_json(found: Sequence[Sized]) -> None:
-    """Print the windows as JSON, with the names of `GET /context/models`."""
-    print_json(
-        [
-            {
-                "id": each.model,
-                "upstream": each.upstream,
-                "context_window": each.window.context,
-                "max_input_tokens": each.window.max_input,
-                "max_output_tokens": each.window.max_output,
-                "source": each.window.source,
-                "note": each.window.note,
-            }
-            for each in found
-        ]
-    )

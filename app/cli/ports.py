@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import errno
 import socket
-import stat
 import sys
 from collections.abc import Iterable
-from contextlib import closing, suppress
+from contextlib import closing
 from http.client import HTTPConnection, HTTPException
-from pathlib import Path
 from typing import NamedTuple
 
 from app.settings import Settings
@@ -21,9 +19,6 @@ Where several processes share one socket, the first one awake takes most of a cr
 
 ASK_SECONDS = 0.5
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - not listened to here
-UNIX = "unix:"
-"""Beginning of an address that is a socket file's path."""
-SOCKET_MODE = 0o660
 
 
 class Taken(NamedTuple):
@@ -43,14 +38,6 @@ def near(host: str) -> str:
     return _ANY_ADDRESS.get(host, host)
 
 
-def admin_url(named: str, taken: Iterable[socket.socket] = ()) -> str:
-    """URL of the address in `server.admin`, with the port that its sockets have. Any name leads to a socket file."""
-    if named.startswith(UNIX):
-        return "http://localhost"
-    host, port = host_and_port(named)
-    return url_of(near(host), next((each.getsockname()[1] for each in taken), port))
-
-
 def host_and_port(named: str) -> tuple[str, int]:
     host, _, port = named.rpartition(":")
     return host.strip("[]"), int(port)
@@ -59,30 +46,14 @@ def host_and_port(named: str) -> tuple[str, int]:
 def take_all(server: ServerSettings) -> Taken:
     """Bind the sockets of all addresses. Raises `OSError`, whose `filename` is `server.admin` if that is the one."""
     callers = take(server.host, server.port)
-    if (admin := server.admin) is None:
+    if server.admin is None:
         return Taken(callers, [])
     try:
-        is_file = admin.startswith(UNIX)
-        return Taken(callers, [_at_path(Path(admin[len(UNIX) :]))] if is_file else take(*host_and_port(admin)))
+        return Taken(callers, take(*host_and_port(server.admin)))
     except OSError as error:
         close(callers)
-        error.filename = admin
+        error.filename = server.admin
         raise
-
-
-def _at_path(path: Path) -> socket.socket:
-    """Bind a socket file, in place of one that no process listens to any more."""
-    made = socket.socket(socket.AF_UNIX)
-    try:
-        with suppress(FileNotFoundError), socket.socket(socket.AF_UNIX) as asking:
-            if stat.S_ISSOCK(path.stat().st_mode) and asking.connect_ex(str(path)) == errno.ECONNREFUSED:
-                path.unlink()
-        made.bind(str(path))
-        path.chmod(SOCKET_MODE)
-    except OSError:
-        made.close()
-        raise
-    return made
 
 
 def take(host: str, port: int) -> list[socket.socket]:
@@ -100,22 +71,17 @@ def take(host: str, port: int) -> list[socket.socket]:
     return taken
 
 
-def beside(taken: Iterable[socket.socket]) -> list[socket.socket]:
-    """Bind further sockets at the same addresses, for one of several processes to listen on alone; all share a socket
-    file's."""
-    return [
-        each
-        if each.family == socket.AF_UNIX
-        else _bound(_sharing(socket.socket(each.family, each.type, each.proto)), each.getsockname())
-        for each in taken
-    ]
-
-
 def share(taken: Iterable[socket.socket]) -> None:
     """Let `beside` bind there, too. Called once all are bound: another program's port would be shared as well."""
     for each in taken:
-        if each.family != socket.AF_UNIX:
-            _sharing(each)
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+
+
+def beside(taken: Iterable[socket.socket]) -> list[socket.socket]:
+    """Bind further sockets at the same addresses, for one of several processes to listen on alone."""
+    made = [(socket.socket(each.family, each.type, each.proto), each.getsockname()) for each in taken]
+    share(each for each, _ in made)
+    return [_bound(*each) for each in made]
 
 
 def close(taken: Iterable[socket.socket]) -> None:
@@ -132,11 +98,6 @@ def _bound(made: socket.socket, address: tuple[object, ...]) -> socket.socket:
     except OSError:
         made.close()
         raise
-    return made
-
-
-def _sharing(made: socket.socket) -> socket.socket:
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     return made
 
 

@@ -15,9 +15,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path, PurePath
 from types import FrameType
@@ -123,17 +122,27 @@ def _run(command: Sequence[str], options: Options) -> int:
     with ExitStack() as stack:
         upstream = stack.enter_context(_simulated(options)) if options.simulated else options.upstream
         settings, password = with_password(settings_of(options, upstream, environment))
-        log = stack.enter_context(_log_file(settings))
-        spent = Spent()
-        with _serving(settings, options.port, spent, log) as url:
+        log, warnings = stack.enter_context(_log_file(settings))
+        records: list[UsageRecord] = []
+        with _serving(settings, options.port, records, log) as url:
             variables = variables_for(url, environment)
             if options.simulated:
                 variables = dict.fromkeys(KEY_VARIABLES, SIMULATED_KEY) | variables
-            mcp = settings.storage.messages and _serves_mcp()
-            arguments = prepared(command, url, variables, anthropic=is_anthropic(settings), mcp=mcp)
-            _introduce(settings, url, password, command, arguments)
+            arguments = prepared(command, url, variables, anthropic=is_anthropic(settings))
+            upstreams = ", ".join(dict.fromkeys(each.base_url for each in settings.all_upstreams.values()))
+            _say(f"Steno {__version__} at {url}, in front of {upstreams}")
+            _more(f"database   {read_url(settings.storage.address).place}")
+            if settings.inspector.enabled:
+                _more(f"inspector  {url}/ui{f' (password {password})' if password else ''}")
+            if arguments != [*command]:
+                _more(f"command    {shlex.join(arguments)}")
             status = _run_in_foreground(arguments, variables)
-        _sum_up(spent, log)
+        first, *others = account_of(records)
+        _say(f"Steno: {first}")
+        for line in others:
+            _more(line)
+        if warnings:
+            _more(f"Steno's log has warnings ({len(warnings)}): {log}")
     return status
 
 
@@ -188,16 +197,6 @@ def is_anthropic(settings: Settings) -> bool:
     return {at.host for at in settings.all_upstreams.values() if "messages" in at.speaks} == {ANTHROPIC}
 
 
-def _serves_mcp() -> bool:
-    """True if MCP's package is installed. It is imported before the command needs it: Codex asks once, and goes on
-    without whatever is not there at once."""
-    try:
-        import_module("mcp.server.lowlevel")
-    except ImportError:
-        return False
-    return True
-
-
 # Steno
 
 
@@ -210,37 +209,29 @@ def _simulated(options: Options) -> Iterator[str]:
         yield f"{server.url}/v1"
 
 
-class _LogFile(logging.Handler):
-    """A log, and the number of its warnings and errors."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(logging.WARNING)
-        self.path = path
-        self.warnings = 0
-
-    def emit(self, record: logging.LogRecord) -> None:  # noqa: ARG002 - logging prescribes it
-        self.warnings += 1
-
-
 @contextmanager
-def _log_file(settings: Settings) -> Iterator[_LogFile]:
-    """Send Steno's log to a file for its owner alone; it is removed if nothing in it is a warning or worse."""
+def _log_file(settings: Settings) -> Iterator[tuple[Path, list[logging.LogRecord]]]:
+    """Send Steno's log to a file for its owner alone; yields its path, and its warnings and errors so far. Without any
+    it is removed in the end."""
     number, name = tempfile.mkstemp(prefix="steno-run-", suffix=".log")
-    log = _LogFile(Path(name))
+    warnings: list[logging.LogRecord] = []
+    collecting = logging.Handler(logging.WARNING)
+    collecting.emit = warnings.append  # type: ignore[assignment, method-assign] # instead of a class
     with os.fdopen(number, "w", encoding="utf-8") as file:
         configure_logging(settings.log.level, settings.log.format, file)
-        logging.getLogger().addHandler(log)
+        logging.getLogger().addHandler(collecting)
         try:
-            yield log
+            yield Path(name), warnings
         finally:
             logging.getLogger().handlers = [logging.NullHandler()]
-    if not log.warnings:
-        log.path.unlink()
+    if not warnings:
+        Path(name).unlink()
 
 
 @contextmanager
-def _serving(settings: Settings, port: int, spent: Spent, log: _LogFile) -> Iterator[str]:
-    """Run Steno; yields its address. Raises `ConfigurationError` or `StoreError` if it cannot serve."""
+def _serving(settings: Settings, port: int, records: list[UsageRecord], log: Path) -> Iterator[str]:
+    """Run Steno; yields its address. `records` get its calls as they are answered. Raises `ConfigurationError` or
+    `StoreError` if it cannot serve."""
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         listener = ports.take(HOST, port)[0]
@@ -249,13 +240,13 @@ def _serving(settings: Settings, port: int, spent: Spent, log: _LogFile) -> Iter
     taken = listener.getsockname()[1]
     settings = settings.model_copy(update={"server": settings.server.model_copy(update={"port": taken, "admin": None})})
     app = create_app(settings)
-    app.state.services.ledger.heard.append(spent.add)
+    app.state.services.ledger.heard.append(records.append)
     protocol = protocol_within(settings.limits.receive_seconds, settings.limits.connections)
     try:
         server = serve(app, listener=listener, http=protocol, own_headers=False)
     except RuntimeError as error:
         why: str | None = app.state.failure
-        raise ConfigurationError(why or f"Steno could not start; {log.path} says why.") from error
+        raise ConfigurationError(why or f"Steno could not start; {log} says why.") from error
     try:
         yield server.url
     finally:
@@ -323,25 +314,22 @@ def variables_for(url: str, environment: Mapping[str, str]) -> dict[str, str]:
     return made
 
 
-def prepared(
-    command: Sequence[str], url: str, environment: dict[str, str], *, anthropic: bool = False, mcp: bool = False
-) -> list[str]:
+def prepared(command: Sequence[str], url: str, environment: dict[str, str], *, anthropic: bool = False) -> list[str]:
     """Return the command as it is started. A known tool that reads no variable gets arguments or other variables.
 
-    `anthropic`: whether Messages go to Anthropic behind Steno. `mcp`: whether the tool is to be given what Steno has at
-    `/mcp`, for which it needs a key that other programs know, too.
+    `anthropic`: whether Messages go to Anthropic behind Steno.
     """
-    name = PurePath(command[0]).name
-    if name == "claude" and anthropic:
-        environment.setdefault(FIRST_PARTY, "1")
-    tool, server = _TOOLS.get(name), _SERVERS.get(name)
-    arguments = tool(list(command), f"{url}/v1", environment) if tool else list(command)
-    if mcp and server is not None:
-        arguments[1:1] = server(f"{url}/mcp", environment)
-    return arguments
+    match PurePath(command[0]).name:
+        case "claude" if anthropic:
+            environment.setdefault(FIRST_PARTY, "1")
+        case "codex":
+            return _codex(command, f"{url}/v1", environment)
+        case "opencode":
+            _configure_opencode(f"{url}/v1", environment)
+    return [*command]
 
 
-def _codex(command: list[str], base_url: str, environment: dict[str, str]) -> list[str]:
+def _codex(command: Sequence[str], base_url: str, environment: Mapping[str, str]) -> list[str]:
     """Configure Codex by arguments: it reads no variable. It gets a provider of its own: OpenAI's at another address
     it asks by WebSocket first, which Steno refuses. Without a key in the environment it sends the one of its login."""
     key = 'env_key="OPENAI_API_KEY"' if environment.get("OPENAI_API_KEY") else "requires_openai_auth=true"
@@ -349,7 +337,7 @@ def _codex(command: list[str], base_url: str, environment: dict[str, str]) -> li
     return [command[0], "-c", 'model_provider="steno"', "-c", f"model_providers.steno={provider}", *command[1:]]
 
 
-def _opencode(command: list[str], base_url: str, environment: dict[str, str]) -> list[str]:
+def _configure_opencode(base_url: str, environment: dict[str, str]) -> None:
     """Configure opencode, which takes base URLs from its configuration alone: this variable is the last word of it."""
     try:
         given = msgspec.json.decode(environment.get(_OPENCODE, "{}"), type=dict[str, Any])
@@ -357,7 +345,6 @@ def _opencode(command: list[str], base_url: str, environment: dict[str, str]) ->
         given = {}
     at_steno = {name: {"options": {"baseURL": base_url}} for name in ("openai", "anthropic")}
     environment[_OPENCODE] = msgspec.json.encode(_laid_over(given, {"provider": at_steno})).decode()
-    return command
 
 
 def _laid_over(given: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
@@ -368,130 +355,40 @@ def _laid_over(given: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
-def _server_of_codex(url: str, environment: Mapping[str, str]) -> list[str]:
-    if not environment.get("OPENAI_API_KEY"):
-        return []
-    return ["-c", f'mcp_servers.steno={{url="{url}", bearer_token_env_var="OPENAI_API_KEY"}}']
-
-
-def _server_of_claude(url: str, environment: Mapping[str, str]) -> list[str]:
-    """One argument: of several it would take the user's own for further files. It puts the keys in itself, so that no
-    list of processes shows them."""
-    sent = {"ANTHROPIC_API_KEY": ("x-api-key", ""), "ANTHROPIC_AUTH_TOKEN": ("authorization", "Bearer ")}
-    headers = {name: f"{before}${{{key}}}" for key, (name, before) in sent.items() if environment.get(key)}
-    if not headers:
-        return []
-    servers = {"mcpServers": {"steno": {"type": "http", "url": url, "headers": headers}}}
-    return [f"--mcp-config={msgspec.json.encode(servers).decode()}"]
-
-
-_SERVERS: Mapping[str, Callable[[str, Mapping[str, str]], list[str]]] = {
-    "codex": _server_of_codex,
-    "claude": _server_of_claude,
-}
-"""Arguments with which a tool finds a server of MCP."""
-_TOOLS: Mapping[str, Callable[[list[str], str, dict[str, str]], list[str]]] = {"codex": _codex, "opencode": _opencode}
-
-
 # What is said of it
 
 
-@dataclass(slots=True)
-class Spent:
-    """Sums over the calls of one run, from the ledger."""
-
-    requests: int = 0
-    """Calls of the command that the provider answered with success."""
-    refused: int = 0
-    """Calls that the provider answered with an error."""
-    compacted: int = 0
-    summaries: int = 0
-    estimated: int = 0
-    """Tokens that came, of the calls whose tokens were counted."""
-    forwarded: int = 0
-    saved: int = 0
-    cost: float = 0.0
-    summary_cost: float = 0.0
-    saved_cost: float = 0.0
-    """Cost that the command's own requests would have had beyond this; negative if they would have cost less."""
-    too_large: int = 0
-    """Requests that came larger than the model's window leaves room for."""
-    too_large_saved_cost: float = 0.0
-    unpriced: int = 0
-    """Calls whose cost is not known."""
-    in_dollars: bool = True
-    """True if no price was the operator's own, whose currency is not known."""
-
-    def add(self, record: UsageRecord) -> None:
-        is_message = record.purpose == "message"
-        if record.status != 200:
-            self.refused += is_message
-            return
-        if is_message:
-            self.requests += 1
-            self.compacted += record.context_status in ("summarized", "trimmed")
-            self.saved += record.saved
-            if record.estimated is not None and record.forwarded is not None:
-                self.estimated += record.estimated
-                self.forwarded += record.forwarded
-        else:
-            self.summaries += 1
-        if record.cost is None:
-            self.unpriced += 1
-            return
-        self.cost += record.cost
-        self.summary_cost += 0.0 if is_message else record.cost
-        self.in_dollars &= record.price_source != "settings"
-        self.saved_cost += record.saved_cost or 0.0
-        if record.is_too_large:
-            self.too_large += 1
-            self.too_large_saved_cost += record.saved_cost or 0.0
-
-    def lines(self) -> Iterator[str]:
-        """Sums in words; each line fits a terminal."""
-        made = counted(self.summaries, "summary", "summaries")
-        yield f"{counted(self.requests, 'request')}, {self.compacted} of them compacted; {made} made"
-        if self.refused:
-            yield f"{counted(self.refused, 'request')} more refused by the provider"
-        if self.estimated:
-            share = self.saved / self.estimated
-            yield f"{self.estimated:,} tokens sent, {self.forwarded:,} forwarded: {self.saved:,} saved ({share:.0%})"
-        if self.cost:
-            unit = " US dollars at list prices" if self.in_dollars else ""
-            summaries = f", {self.summary_cost:.4f} of it for summaries" if self.summaries else ""
-            yield f"cost {self.cost:.4f}{unit}{summaries}"
-            currency = DOLLARS if self.in_dollars else ""
-            yield gain(self.saved_cost, currency)
-            if self.too_large:
-                part = money(self.too_large_saved_cost, currency)
-                yield f"{part} of this comes from {counted(self.too_large, 'request')} that would have been refused"
-            if self.unpriced:
-                yield f"without {counted(self.unpriced, 'call')} whose cost is not known"
-
-
-def _introduce(
-    settings: Settings, url: str, password: str | None, command: Sequence[str], arguments: Sequence[str]
-) -> None:
-    upstreams = ", ".join(dict.fromkeys(each.base_url for each in settings.all_upstreams.values()))
-    _say(f"Steno {__version__} at {url}, in front of {upstreams}")
-    _more(f"database   {read_url(settings.storage.address).place}")
-    if settings.inspector.enabled:
-        _more(f"inspector  {url}/ui{f' (password {password})' if password else ''}")
-    if list(arguments) != list(command):
-        _more(f"command    {shlex.join(arguments)}")
-
-
-def _sum_up(spent: Spent, log: _LogFile) -> None:
-    if spent.requests or spent.refused:
-        first, *others = spent.lines()
-        _say(f"Steno: {first}")
-        for line in others:
-            _more(line)
-    else:
-        _say("Steno: no request came through")
-        _more("The command may read its base URL elsewhere: docs/run.md has what is known of tools.")
-    if log.warnings:
-        _more(f"Steno's log has warnings ({log.warnings}): {log.path}")
+def account_of(records: Sequence[UsageRecord]) -> Iterator[str]:
+    """Lines about a run, each of which fits a terminal: the tokens that its calls sent and saved, and their cost."""
+    answered = [each for each in records if each.status == 200]
+    messages = [each for each in answered if each.purpose == "message"]
+    refused = sum(each.purpose == "message" for each in records) - len(messages)
+    if not messages and not refused:
+        yield "no request came through"
+        yield "The command may read its base URL elsewhere: docs/run.md has what is known of tools."
+        return
+    summaries = len(answered) - len(messages)
+    compacted = sum(each.context_status in ("summarized", "trimmed") for each in messages)
+    made = counted(summaries, "summary", "summaries")
+    yield f"{counted(len(messages), 'request')}, {compacted} of them compacted; {made} made"
+    if refused:
+        yield f"{counted(refused, 'request')} more refused by the provider"
+    if sent := sum(each.estimated or 0 for each in messages):
+        forwarded, saved = sum(each.forwarded or 0 for each in messages), sum(each.saved for each in messages)
+        yield f"{sent:,} tokens sent, {forwarded:,} forwarded: {saved:,} saved ({saved / sent:.0%})"
+    priced = [each for each in answered if each.cost is not None]
+    if not (cost := sum(each.cost or 0.0 for each in priced)):
+        return
+    currency = "" if any(each.price_source == "settings" for each in priced) else DOLLARS
+    part = sum(each.cost or 0.0 for each in priced if each.purpose != "message")
+    for_summaries = f", {part:.4f} of it for summaries" if summaries else ""
+    yield f"cost {cost:.4f}{' US dollars at list prices' if currency else ''}{for_summaries}"
+    yield gain(sum(each.saved_cost or 0.0 for each in priced), currency)
+    if too_large := [each.saved_cost or 0.0 for each in priced if each.is_too_large]:
+        which = f"{counted(len(too_large), 'request')} that would have been refused"
+        yield f"{money(sum(too_large), currency)} of this comes from {which}"
+    if len(priced) < len(answered):
+        yield f"without {counted(len(answered) - len(priced), 'call')} whose cost is not known"
 
 
 def _say(line: str) -> None:

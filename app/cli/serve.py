@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from secrets import token_urlsafe
 from types import FrameType
 from typing import Annotated
@@ -75,24 +74,16 @@ def serve(
     on_terminal = is_readable(settings.log.format) and sys.stdout.isatty()
     settings, password = with_password(settings) if on_terminal else (settings, None)
     try:
-        problem = _serve(settings, taken, password)
-    finally:
-        if (admin := settings.server.admin) is not None and admin.startswith(ports.UNIX):
-            Path(admin[len(ports.UNIX) :]).unlink(missing_ok=True)
+        if settings.server.workers > 1:
+            from app.cli.workers import serve_in_workers  # noqa: PLC0415 - it imports this module
+
+            problem = serve_in_workers(settings, taken, password)
+        else:
+            problem = Server(settings, taken, password).run_until_stopped()
+    except (ConfigurationError, StoreError) as error:
+        problem = str(error)
     if problem is not None:
         fail(problem)
-
-
-def _serve(settings: Settings, taken: Taken, password: str | None) -> str | None:
-    """Serve until stopped. Return the reason why it did not start, or None; a worker prints its own, and this exits."""
-    if settings.server.workers > 1:
-        from app.cli import workers  # noqa: PLC0415 - it imports this module
-
-        return workers.run(settings, taken, password)
-    try:
-        return Server(settings, taken, password).run_until_stopped()
-    except (ConfigurationError, StoreError) as error:
-        return str(error)
 
 
 def _allow_files(connections: int) -> None:
@@ -198,23 +189,22 @@ class Server(uvicorn.Server):
             )
             return made
 
-        # Not `create_unix_server`, which removes the file with the first worker that ends.
         return await loop.create_server(protocol, sock=listener, backlog=config.backlog)
 
     def _announce(self) -> None:
         """Report what is in use and where: in one line of the log, or on a terminal in a few."""
-        settings, services = self._settings, self._services
-        loop, http = (
-            type(asyncio.get_running_loop()).__module__.partition(".")[0],
-            self.config.http_protocol_class.__name__,
-        )
+        settings, services, workers = self._settings, self._services, self._settings.server.workers
+        loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+        http = self.config.http_protocol_class.__name__
         host, port = self._taken.callers[0].getsockname()[:2]
-        workers, named = settings.server.workers, settings.server.admin
-        admin = None if named is None else ports.admin_url(named, self._taken.operator)
+        admin = None
+        for listener in self._taken.operator[:1]:
+            at, admin_port = listener.getsockname()[:2]
+            admin = ports.url_of(ports.near(at), admin_port)
         if is_readable(settings.log.format):
+            url = ports.url_of(ports.near(host), port)
             runs_on = f"{workers} {'worker' if workers == 1 else 'workers'}, {loop}, {http}"
             missing = tuple(services.estimator.heuristics)
-            url = ports.url_of(ports.near(host), port)
             sys.stdout.write(banner(settings, url, services.store.place, runs_on, missing, self._password, admin))
             sys.stdout.flush()
             return
@@ -222,7 +212,7 @@ class Server(uvicorn.Server):
             "serving",
             version=__version__,
             url=f"{ports.url_of(host, port)}/v1",
-            admin=named if named is None or named.startswith(ports.UNIX) else admin,
+            admin=admin,
             upstream=settings.upstream.base_url,
             database=services.store.place,
             workers=workers,

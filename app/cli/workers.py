@@ -34,7 +34,7 @@ from app.telemetry.metrics import FOLDER
 log = structlog.get_logger("steno.workers")
 
 
-def run(settings: Settings, taken: Taken, password: str | None) -> str | None:
+def serve_in_workers(settings: Settings, taken: Taken, password: str | None) -> str | None:
     """Serve until stopped. Return the reason why it did not start, or None. Exits with status 1 if the first worker
     could not start, which has printed the reason."""
     if ports.SPREADS:
@@ -67,22 +67,20 @@ class Worker(Process):
     def target(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - it has two lists of its own
         self.parent_conn.close()
         configure_logging(self._settings.log.level, self._settings.log.format)
-        if (failure := self._serve()) is not None:
-            sys.stderr.write(f"steno: {failure}\n")
-            sys.exit(STARTUP_FAILURE)
-
-    def _serve(self) -> str | None:
-        """Serve until stopped. Return the reason why it did not start, or None."""
+        failure: str | None
         try:
             taken = Taken(*map(ports.beside, self._taken)) if ports.SPREADS else self._taken
-        except OSError as error:
-            return ports.cannot_listen(self._settings, error)
-        try:
             self._server = server = Server(self._settings, taken, self._password, reports=self._reports)
+        except OSError as error:
+            failure = ports.cannot_listen(self._settings, error)
         except (ConfigurationError, StoreError) as error:
-            return str(error)
-        Thread(target=self.always_pong, daemon=True).start()
-        return server.run_until_stopped()
+            failure = str(error)
+        else:
+            Thread(target=self.always_pong, daemon=True).start()
+            failure = server.run_until_stopped()
+        if failure is not None:
+            sys.stderr.write(f"steno: {failure}\n")
+            sys.exit(STARTUP_FAILURE)
 
     def is_ready(self, timeout: float = 5) -> bool:
         """Whether it serves. Answers to questions asked before it had started are thrown away."""

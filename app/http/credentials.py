@@ -106,7 +106,7 @@ def is_told_by_proxies(name: bytes) -> bool:
 
 
 def is_trusted(peer: str, trusted: Sequence[Network]) -> bool:
-    """True if the peer is a trusted proxy; one without an address, as at a socket file, is not."""
+    """True if the peer is a trusted proxy; one without an address is not."""
     address = read_address(peer)
     return address is not None and _is_in(address, trusted)
 

@@ -9,9 +9,10 @@ import asyncio
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from asyncio.staggered import staggered_race
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from itertools import chain, zip_longest
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -285,40 +286,18 @@ def host_and_port(base: httpx.URL) -> tuple[str, int]:
 
 async def dial(host: str, port: int) -> socket.socket:
     """Connect a socket to the first address that answers. Raises `OSError`."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    if len(found) == 1:
-        return await _connected(found[0])
-    return await _first_of(_alternating(found))
-
-
-def _alternating(addresses: Iterable[Address]) -> list[Address]:
-    """One family after the other, beginning with the one that the system prefers."""
     families: dict[int, list[Address]] = {}
-    for address in addresses:
+    for address in await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM):
         families.setdefault(address[0], []).append(address)
-    return [address for address in chain(*zip_longest(*families.values())) if address is not None]
-
-
-async def _first_of(addresses: Iterable[Address]) -> socket.socket:
-    waiting, running = list(addresses), set[asyncio.Task[socket.socket]]()
-    failure = OSError("The host has no address.")
-    try:
-        while waiting or running:
-            patience = None
-            if waiting:
-                running.add(asyncio.create_task(_connected(waiting.pop(0))))
-                patience = HEAD_START if waiting else None
-            done, _ = await asyncio.wait(running, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-            for attempt in done:
-                running.discard(attempt)
-                if not isinstance(error := attempt.exception(), OSError):
-                    return attempt.result()
-                failure = error
-        raise failure
-    finally:
-        for attempt in running:
-            attempt.cancel()
-            attempt.add_done_callback(_hang_up)
+    # One family after the other, beginning with the one that the system prefers.
+    in_turn = [address for address in chain(*zip_longest(*families.values())) if address is not None]
+    if len(in_turn) == 1:
+        return await _connected(in_turn[0])
+    made: socket.socket | None
+    made, _, failures = await staggered_race([partial(_connected, address) for address in in_turn], HEAD_START)
+    if made is None:
+        raise next((error for error in failures if isinstance(error, OSError)), OSError("The host has no address."))
+    return made
 
 
 async def _connected(address: Address) -> socket.socket:
@@ -332,9 +311,3 @@ async def _connected(address: Address) -> socket.socket:
         connecting.close()
         raise
     return connecting
-
-
-def _hang_up(attempt: asyncio.Task[socket.socket]) -> None:
-    """Close the connections that came too late."""
-    if not attempt.cancelled() and attempt.exception() is None:
-        attempt.result().close()

@@ -162,30 +162,35 @@ class ChatEndpoint:
             return Unread(Reason(Code.INTERNAL_ERROR), body)
 
     async def _prepare(self, exchange: Exchange, request: ChatRequest) -> Attempt:
-        """Decide what is sent: the client's bytes at once, where that needs no store."""
-        services = self._services
-        began, decision = None, UNTOUCHED
-        if request.thinking_from or not request.is_left_alone:
-            decision = FAILED
-            with tolerated("a request was not prepared", request):
-                prepared = None if request.thinking_from else decide_at_once(request)
-                if prepared is None:
-                    began = monotonic()
-                    services.store.writes.catch_up()
-                    compactor = services.compactor
-                    preparing = compactor.for_request(request, partial(announce, exchange, request), may_postpone=True)
-                    prepared = await preparing.prepare()
-                    compactor.count_reused(prepared)
-                decision = prepared
-        waited = round(monotonic() - began, 3) if began is not None and exchange.has_waited else None
-        attempt = exchange.begin_attempt(request, decision, waited)
-        exchange.record.decided(request, attempt.decision, began, waited=exchange.has_waited)
+        """Decide what is sent; the client's own bytes where that fails."""
+        if request.is_left_alone and not request.thinking_from:
+            decision, seconds = UNTOUCHED, 0.0
+        else:
+            began = monotonic()
+            decision = await self._decide(exchange, request)
+            seconds = round(monotonic() - began, 3)
+        attempt = exchange.begin_attempt(request, decision, seconds if exchange.has_waited else None)
+        exchange.record.decided(request, attempt.decision, seconds, waited=exchange.has_waited)
         return attempt
+
+    async def _decide(self, exchange: Exchange, request: ChatRequest) -> Decision:
+        compactor = self._services.compactor
+        with tolerated("a request was not prepared", request):
+            if not request.thinking_from and (at_once := decide_at_once(request)) is not None:
+                return at_once
+            self._services.store.writes.catch_up()
+            announcing = partial(announce, exchange, request)
+            decision = await compactor.for_request(request, announcing, may_postpone=True).prepare()
+            compactor.count_reused(decision)
+            return decision
+        return FAILED
 
     async def _send(self, exchange: Exchange, attempt: Attempt) -> None:
         """Send a payload until its answer is final. Once the client's stream has begun no SDK repeats a request: then
         Steno does, as it would. Text too short to be counted before is counted meanwhile. Raises the upstream errors.
         """
+        if exchange.stream is not None:
+            exchange.stream.decide(attempt.decision)
         retries, repeats = RetryBudget(attempt.request.wait_seconds), exchange.stream is not None
         counting = count_meanwhile(self._services, attempt.request)
         try:

@@ -109,14 +109,14 @@ class RequestRecord:
             self.span.says("http.response.status_code", self.status or None)
             self.span.ends()
 
-    def decided(self, request: ChatRequest, decision: Decision, began: float | None, *, waited: bool) -> None:
-        """Log a payload that was changed, or left as it is although something was due."""
+    def decided(self, request: ChatRequest, decision: Decision, seconds: float, *, waited: bool) -> None:
+        """Log a payload that was changed, or left as it is although something was due. `seconds`: it took so long."""
         self.metrics.payloads[decision.status].inc()
         if self.span is not None:
             _describe(self.span, request, decision)
-        if waited and began is not None and not self.has_waited:
+        if waited and not self.has_waited:
             self.has_waited = True
-            self.metrics.waits.observe(monotonic() - began)
+            self.metrics.waits.observe(seconds)
         if decision.view is None and not decision.why:
             if self.verbose:
                 log.debug(
@@ -148,7 +148,7 @@ class RequestRecord:
             remedy=None if decision.why in _NO_FAILURE else hint_for(decision.why),
             tokens_before=before,
             tokens_after=after,
-            seconds=0.0 if began is None else round(monotonic() - began, 3),
+            seconds=seconds,
         )
 
     def answered(self, answering: UpstreamAnswer, *, logs_refusal: bool = True) -> None:
@@ -335,8 +335,7 @@ class Exchange:
     answers: list[UpstreamAnswer] = field(default_factory=list)
 
     def begin_attempt(self, request: ChatRequest, decision: Decision, waited_seconds: float | None = None) -> Attempt:
-        """Add an attempt to send what was decided, within the limits of the output. An announced compaction is closed:
-        the client gets `compaction_completed` or `compaction_failed`."""
+        """Add an attempt to send what was decided, within the limits of the output."""
         decision, wire = request.with_output_limits(decision), request.wire
         is_untouched = decision.view is None
         if is_untouched and wire.hands_off is not None and request.conversation.is_within(request.budget.limit):
@@ -349,8 +348,6 @@ class Exchange:
         )
         self.attempt = Attempt(request, decision, asks_usage, waited_seconds)
         self.attempts.append(self.attempt)
-        if self.stream is not None:
-            self.stream.decide(decision)
         return self.attempt
 
     async def call(

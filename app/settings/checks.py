@@ -95,18 +95,13 @@ SECRET_NOT_CHECKED = Finding(
 
 
 def check_settings(settings: Settings, missing_tables: Sequence[str]) -> list[Finding]:
-    """Findings about the database's place, the secret, the tokenizer tables, circles, and the operator's keys."""
-    at = f"{settings.server.host}:{settings.server.port}"
-    return [
-        *_check_place(settings),
-        check_secret(settings),
-        _check_tables(", ".join(missing_tables)),
-        *(
-            Finding("fatal", "upstream", f"{section}.base_url is Steno's own address ({at})", POINT_AT_PROVIDER)
-            for section in settings.circular
-        ),
-        *_check_operators_keys(settings),
-    ]
+    """Findings about the database's place, the secret, the tokenizer tables, and the operator's keys."""
+    tables = Finding("ok", "tokenizer tables", "found and verified")
+    if missing_tables:
+        text = f"{', '.join(missing_tables)} not found; tokens are estimated by bytes, and compaction starts earlier"
+        remedy = "`steno tables` fetches them; or name their folder: TIKTOKEN_CACHE_DIR."
+        tables = Finding("warning", "tokenizer tables", text, remedy)
+    return [*_check_place(settings), check_secret(settings), tables, *_check_operators_keys(settings)]
 
 
 def _check_place(settings: Settings) -> Iterator[Finding]:
@@ -177,14 +172,6 @@ def _check_operators_keys(settings: Settings) -> Iterator[Finding]:
         return
     remedy = "Set clients.header and server.trusted_proxies, so that a proxy names each caller."
     yield Finding("fatal", "callers", f"The key in api_key_env would be spent {by}", remedy)
-
-
-def _check_tables(missing: str) -> Finding:
-    if not missing:
-        return Finding("ok", "tokenizer tables", "found and verified")
-    text = f"{missing} not found; tokens are estimated by bytes, and compaction starts earlier"
-    remedy = "`steno tables` fetches them; or name their folder: TIKTOKEN_CACHE_DIR."
-    return Finding("warning", "tokenizer tables", text, remedy)
 
 
 def install_command(extra: str) -> str:

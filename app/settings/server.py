@@ -17,7 +17,7 @@ from app.settings.types import Seconds, Section, switch
 
 _HOST = re.compile(r"\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._:\[\]-]*")
-_LISTENER = re.compile(r"unix:/.+|(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
+_LISTENER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
 LARGEST_BODY = 100_000_000
 SHORTEST_PASSWORD = 16
@@ -31,10 +31,10 @@ class ServerSettings(Section):
     port: int = Field(8080, ge=0, le=65_535)
     """Port to listen on; 0 lets the system choose, and the start-up line says which."""
     admin: str | None = None
-    """Second address, for the operator alone: `host:port` or `unix:/path`; null leaves all at the one above.
+    """Second address, for the operator alone, as `host:port`; null leaves all at the one above.
 
     The operator's inspector, `/metrics`, `/docs`, `/openapi.json` and the details of `/readyz` are then there and
-    nowhere else. A socket file is for Steno's user and group.
+    nowhere else.
     """
     workers: int = Field(1, ge=1, le=64)
     """Processes that serve at the same address, 1 to 64; about one for each core.
@@ -78,8 +78,8 @@ class ServerSettings(Section):
     def _is_a_listener(cls, admin: str | None) -> str | None:
         if admin is None:
             return None
-        if not _LISTENER.fullmatch(admin) or (not admin.startswith("unix:") and int(admin.rpartition(":")[2]) > 65_535):
-            raise ValueError(f"{admin!r:.100} is no address; allowed are host:port (127.0.0.1:9090) and unix:/path")
+        if (found := _LISTENER.fullmatch(admin)) is None or int(found[2]) > 65_535:
+            raise ValueError(f"{admin!r:.100} is no address; allowed is host:port, such as 127.0.0.1:9090")
         return admin
 
     @field_validator("allowed_hosts")

@@ -43,7 +43,6 @@ from app.settings.upstreams import (
     UpstreamSettings,
     entry_of,
     fits,
-    leads_to,
 )
 from app.tokens.usage import Tariff
 
@@ -160,13 +159,6 @@ class Settings(BaseSettings):
     @property
     def operator_pays(self) -> bool:
         return any(upstream.api_key_env for upstream in self.all_upstreams.values())
-
-    @property
-    def circular(self) -> list[str]:
-        """Keys of upstreams whose base URL is Steno's own address: every request would come back to it."""
-        upstreams = {"upstream": self.upstream} | {f"upstreams.{name}": at for name, at in self.upstreams.items()}
-        host, port = self.server.host, self.server.port
-        return [key for key, at in upstreams.items() if leads_to(at.base_url, host, port)]
 
     def tariff_of(self, asked: str, answered: str = "") -> Tariff | None:
         """Price by the first entry that fits the model that answered, or else the one that was asked for; None if none

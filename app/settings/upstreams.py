@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import ip_address
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -47,31 +47,6 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def leads_to(url: str, host: str, port: int) -> bool:
-    """True where a URL is the address of a server on this machine that listens there; no name is looked up."""
-    parts = urlsplit(url)
-    if parts.scheme != "http" or (parts.port or 80) != port:  # Steno itself speaks no TLS.
-        return False
-    asked, listening = (parts.hostname or "").lower(), host.lower() or "0.0.0.0"  # noqa: S104 - not listened to here
-    return asked == listening or any(_reaches(to, at) for to in _addresses(asked) for at in _addresses(listening))
-
-
-def _addresses(host: str) -> list[IPv4Address | IPv6Address]:
-    if host == "localhost":
-        return [IPv4Address("127.0.0.1"), IPv6Address("::1")]
-    try:
-        return [ip_address(host)]
-    except ValueError:
-        return []
-
-
-def _reaches(to: IPv4Address | IPv6Address, at: IPv4Address | IPv6Address) -> bool:
-    """True where a call to one address reaches a listener at the other: 0.0.0.0 and :: are every address to a listener,
-    and the machine itself to a caller."""
-    is_any = (to.is_unspecified and at.is_loopback) or (at.is_unspecified and to.is_loopback)
-    return to == at or (is_any and to.version == at.version)
 
 
 DEFAULT_UPSTREAM = "default"

@@ -32,13 +32,6 @@ def shown(folder: Path, *arguments: str, **variables: str) -> str:
     return ended.stdout
 
 
-def rows_of(printed: str) -> dict[str, list[str]]:
-    """Of what is printed for other programs, by the first cell."""
-    rows = [line.split("\t") for line in printed.splitlines()]
-    assert len({len(row) for row in rows}) == 1, printed
-    return {first: rest for first, *rest in rows}
-
-
 def test_version_and_help(tmp_path: Path) -> None:
     assert run(tmp_path, "--version").stdout == f"Steno {__version__}\n"
     assert "--show-completion" in run(tmp_path, "-h").stdout
@@ -51,10 +44,6 @@ def test_models_are_listed_with_where_their_windows_come_from(tmp_path: Path, pr
     lines = [line.split() for line in shown(tmp_path, "models", *upstream, STENO_MODELS=models).splitlines()]
     assert ["mine", "32,000", "your", "settings", "default"] in lines
     assert ["gpt-4o", "8,000", "the", "provider", "default"] in lines
-    rows = rows_of(run(tmp_path, "models", *upstream, STENO_MODELS=models).stdout)
-    assert rows["mine"] == ["32000", "", "", "config", "default"]
-    assert rows["gpt-4o"] == ["8000", "", "", "provider", "default"]
-    assert len(rows) > 10
     [guessed] = json.loads(run(tmp_path, "models", "never-heard-of", "--json", *upstream).stdout)
     assert (guessed["id"], guessed["context_window"]) == ("never-heard-of", 128_000)
     assert (guessed["source"], guessed["upstream"], guessed["max_output_tokens"]) == ("default", "default", None)
@@ -97,23 +86,17 @@ def test_conversations_are_listed_shown_exported_and_deleted(tmp_path: Path, sto
     listed = shown(tmp_path, "conversations", "list", *at)
     assert {line for line in listed.splitlines() if not line.startswith(" ")} == {"order-one", "order-two"}
     assert "summarized" in listed
-    rows = rows_of(run(tmp_path, "conversations", "list", *at).stdout)
-    assert list(rows) == [line for line in listed.splitlines() if not line.startswith(" ")]
     as_json = json.loads(run(tmp_path, "conversations", "list", "--json", *at).stdout)
-    for each in as_json:
-        _, status, turns, before, saved, model, tenant = rows[each["id"]]
-        assert (status, turns, model, tenant) == ("summarized", str(each["turns"]), "gpt-4o", each["tenant"])
-        assert int(before) - int(saved) == each["tokens_after"]
-        assert each["coverage"][0]["kind"] == "instructions"
+    assert {(each["id"], each["status"], each["model"]) for each in as_json} == {
+        (name, "summarized", "gpt-4o") for name in ("order-one", "order-two")
+    }
+    assert as_json[0]["coverage"][0]["kind"] == "instructions"
     exported = json.loads(commands.run(["conversations", "export", "order-one", *at], tmp_path).stdout)
     assert exported["conversation"]["id"] == "order-one"
     [summary, *_] = exported["summaries"]
     written = run(tmp_path, "conversations", "show", "order-one", *at).stdout
     assert summary["text"].splitlines()[0] in written
     assert f"{summary['id']}: messages 1 to {summary['last_index'] + 1}, " in written
-    assert json.loads(run(tmp_path, "conversations", "show", "order-one", "--json", *at).stdout) == {
-        name: exported[name] for name in ("tenant", "conversation", "summaries")
-    }
     assert exported["usage"]
     deleted = run(tmp_path, "conversations", "delete", "order-one", "--yes", *at)
     assert deleted.stdout == "Deleted order-one.\n"

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import socket
-import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -24,7 +21,6 @@ from tests.e2e.commands import MODELS, SECRET, Serving
 from tests.e2e.conftest import Serve
 from tests.e2e.histories import chat, turns
 from tests.e2e.test_serve import refused
-from tests.e2e.test_workers import workers_of
 
 KEY = "sk-somebody"
 PASSWORD = "the operator's password"
@@ -115,33 +111,6 @@ def test_callers_see_their_own_pages_and_nothing_of_the_operators(serve: Serve, 
         assert callers.get("/ui/tenants").headers["location"] == "/ui/sign-in"
         answer = callers.post("/ui/sign-in", data={"key": PASSWORD})
         assert (answer.status_code, "set-cookie" in answer.headers) == (401, False)
-
-
-def test_it_can_be_a_socket_file_for_few(serve: Serve, tmp_path: Path) -> None:
-    path = tmp_path / "admin.sock"
-    with closing(socket.socket(socket.AF_UNIX)) as left_over:
-        left_over.bind(str(path))
-    serving = serve("--workers", "2", admin=f"unix:{path}")
-    assert admin_of(serving) == f"unix:{path}"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o660
-    with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(path)), base_url="http://localhost") as admin:
-        assert admin.get("/readyz").json()["db"] == "ok"
-        assert admin.get("/metrics").status_code == 200
-        assert admin.get("/ui").headers["location"] == "/ui/sign-in"
-        assert admin.post("/ui/sign-in", data={"key": PASSWORD}).status_code == 303
-        assert admin.get("/ui/tenants").status_code == 200
-    assert "Steno cannot listen on unix:" in refused(tmp_path, STENO_SERVER__ADMIN=f"unix:{path}", STENO_SECRET=SECRET)
-    worker = workers_of(serving)[0]  # One that ends leaves the file to the others.
-    os.kill(worker, signal.SIGTERM)
-    commands.until(lambda: worker not in workers_of(serving))
-    transport = httpx2.HTTPTransport(uds=str(path))
-    with httpx2.Client(
-        transport=transport, base_url="http://localhost", timeout=60
-    ) as admin:  # The other may begin still.
-        assert admin.get("/livez").status_code == 200
-    serving.terminate()
-    assert serving.wait() == 0
-    assert not path.exists()
 
 
 def test_an_address_that_is_taken_is_told_as_what_it_is(tmp_path: Path) -> None:

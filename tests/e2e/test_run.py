@@ -44,23 +44,6 @@ for turn in range(14):
 print(messages[-1]["content"])
 sys.exit(3)
 """
-ASKING_FOR_TOOLS = """
-import asyncio, os, sys, tomllib
-import httpx2, mcp
-from mcp.client.streamable_http import streamable_http_client
-
-async def tools(url, bearer_token_env_var):
-    key = {"authorization": "Bearer " + os.environ[bearer_token_env_var]}
-    async with httpx2.AsyncClient(headers=key, timeout=30.0) as http:
-        async with mcp.Client(streamable_http_client(url, http_client=http)) as client:
-            print(*sorted(tool.name for tool in (await client.list_tools()).tools))
-
-given = [tomllib.loads(each) for each in sys.argv if each.startswith("mcp_servers.")]
-if given:
-    asyncio.run(tools(**given[0]["mcp_servers"]["steno"]))
-else:
-    print("none")
-"""
 COUNTING_INTERRUPTS = """
 import signal, sys, time
 seen = []
@@ -135,18 +118,6 @@ def test_the_example_compacts_without_a_key_and_without_a_network(tmp_path: Path
     assert "summarized" in statuses[:15]
     assert not re.search("US dollars|not known|warnings", ended.stderr)
     assert_nothing_is_left(tmp_path, ended.stderr)
-
-
-def test_codex_is_connected_to_what_steno_keeps(tmp_path: Path) -> None:
-    """What it is given as arguments leads to tools."""
-    pytest.importorskip("mcp", reason="the extra `mcp` is not installed: make dev-env")
-    codex = tmp_path / "codex"
-    codex.write_text(f"#!{PYTHON}\n{ASKING_FOR_TOOLS}")
-    codex.chmod(0o755)
-    ended = run(tmp_path, [str(codex)], "--simulated")
-    assert ended.stdout == "get_summary list_conversations read_messages search_conversations\n"
-    ended = run(tmp_path, [str(codex)], OPENAI_API_KEY="sk-mine")
-    assert ended.stdout == "none\n"
 
 
 # How it ends

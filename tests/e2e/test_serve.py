@@ -212,7 +212,7 @@ def test_what_the_doctor_would_find_is_in_the_log_of_the_start(
     assert (warning["event"], warning["subject"]) == ("check failed", subject.format(provider=provider.url))
     assert found.format(provider=provider.url) in warning["found"]
     report = commands.run(["doctor", *arguments], tmp_path)
-    assert f"{warning['subject']}: {warning['found']} -> {warning['remedy']}" in report.stdout
+    assert f"{warning['subject']}: {warning['found']}\n{'':11}-> {warning['remedy']}" in report.stdout
     assert report.stdout.splitlines()[0].endswith("starts, but not all of it works (problems: 1, warnings: 0)")
     assert report.returncode == 1
 

@@ -471,35 +471,34 @@ def test_a_host_that_does_not_answer_is_unreachable_in_time(tell: Tell) -> None:
 
 
 async def test_an_address_that_leads_nowhere_costs_a_head_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others are tried meanwhile; those that come too late, or nowhere, are closed."""
+    """The others are tried meanwhile, one family after the other; those that come nowhere are given up."""
     tried: list[str] = []
 
     async def connected(address: Any) -> socket.socket:
-        tried.append(address)
-        if address == "refused":
+        tried.append(name := address[1])
+        if "refused" in name:
             raise ConnectionRefusedError
-        if address == "black hole":
+        if "there" not in name:
             await asyncio.sleep(60)
         return socket.socket()
 
+    async def found(host: str, _port: int, **_: Any) -> list[Any]:
+        return [(family, name) for name in host.split(", ") for family in name[:1]]
+
     monkeypatch.setattr(upstreams, "_connected", connected)
     monkeypatch.setattr(upstreams, "HEAD_START", 0.05)
-    addresses: Any = ["refused", "black hole", "there", "too late"]
-    (await upstreams._first_of(addresses)).close()
-    assert tried == ["refused", "black hole", "there"]
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", found)
+    (await upstreams.dial("6 refused, 6 black hole, 6 there, 4 black hole, 4 too late", 1)).close()
+    assert tried == ["6 refused", "4 black hole", "6 black hole", "4 too late", "6 there"]
     with pytest.raises(ConnectionRefusedError):
-        await upstreams._first_of(["refused", "refused"])  # type: ignore[list-item]
-    dialled = asyncio.create_task(upstreams._first_of(["black hole", "black hole"]))  # type: ignore[list-item]
+        await upstreams.dial("6 refused, 6 refused", 1)
+    dialled = asyncio.create_task(upstreams.dial("6 black hole, 6 black hole", 1))
     await asyncio.sleep(0.1)
     dialled.cancel()
     await asyncio.wait({dialled})
-    await asyncio.sleep(0)
+    for _ in range(5):
+        await asyncio.sleep(0)
     assert asyncio.all_tasks() == {asyncio.current_task()}
-
-
-def test_families_of_addresses_alternate() -> None:
-    addresses = [(10, "a"), (10, "b"), (2, "c"), (2, "d"), (10, "e")]
-    assert [name for _, name in upstreams._alternating(addresses)] == ["a", "c", "b", "d", "e"]
 
 
 @pytest.fixture(scope="module")

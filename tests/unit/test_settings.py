@@ -273,55 +273,6 @@ def test_secret_is_read_from_the_file_that_is_named(tmp_path: Path, monkeypatch:
     assert secret.get_secret_value() == "sixteen bytes or more"
 
 
-# Steno as its own upstream
-
-
-@pytest.mark.parametrize(
-    ("host", "url"),
-    [
-        ("127.0.0.1", "http://127.0.0.1:8080/v1"),
-        ("127.0.0.1", "http://localhost:8080/v1"),
-        ("127.0.0.1", "http://LOCALHOST:8080"),
-        ("127.0.0.1", "http://0.0.0.0:8080/v1"),
-        ("localhost", "http://127.0.0.1:8080/v1"),
-        ("0.0.0.0", "http://127.0.0.1:8080/v1"),  # noqa: S104
-        ("0.0.0.0", "http://127.3.2.1:8080/v1"),  # noqa: S104
-        ("", "http://localhost:8080/v1"),
-        ("0.0.0.0", "http://localhost:8080/v1"),  # noqa: S104
-        ("::", "http://[::1]:8080/v1"),
-        ("::1", "http://localhost:8080/v1"),
-        ("10.0.0.7", "http://10.0.0.7:8080/v1"),
-        ("steno.internal", "http://Steno.Internal:8080/u/other/v1"),
-    ],
-)
-def test_a_base_url_that_is_stenos_own_address_is_found(host: str, url: str) -> None:
-    assert load(server={"host": host}, upstream={"base_url": url}).circular == ["upstream"]
-    assert load(server={"host": host}, upstreams={"near": {"base_url": url}}).circular == ["upstreams.near"]
-
-
-@pytest.mark.parametrize(
-    ("host", "url"),
-    [
-        ("127.0.0.1", "http://127.0.0.1:8000/v1"),
-        ("127.0.0.1", "http://127.0.0.2:8080/v1"),
-        ("127.0.0.1", "http://[::1]:8080/v1"),
-        ("127.0.0.1", "https://127.0.0.1:8080/v1"),
-        ("127.0.0.1", "http://provider.example:8080/v1"),
-        ("127.0.0.1", "http://10.0.0.7:8080/v1"),
-        ("10.0.0.7", "http://127.0.0.1:8080/v1"),
-        ("0.0.0.0", "http://[::1]:8080/v1"),  # noqa: S104
-        ("127.0.0.1", "https://api.openai.com/v1"),
-        ("127.0.0.1", "https://host/@cf/v1"),  # no secret either
-    ],
-)
-def test_a_base_url_that_may_be_anothers_address_is_let_pass(host: str, url: str) -> None:
-    assert load(server={"host": host}, upstream={"base_url": url}).circular == []
-
-
-def test_the_usual_port_counts_where_a_base_url_names_none() -> None:
-    assert load(server={"port": 80}, upstream={"base_url": "http://localhost/v1"}).circular == ["upstream"]
-
-
 # Presets and triggers
 
 

@@ -82,44 +82,6 @@ def test_codex_gets_a_provider_before_its_own_arguments(environment: dict[str, s
 
 
 @pytest.mark.parametrize(
-    ("environment", "servers"),
-    [
-        ({"OPENAI_API_KEY": "sk"}, {"steno": {"url": f"{URL}/mcp", "bearer_token_env_var": "OPENAI_API_KEY"}}),
-        ({}, None),
-    ],
-)
-def test_codex_is_given_stenos_tools_where_it_has_a_key_that_others_know(
-    environment: dict[str, str], servers: dict[str, object] | None
-) -> None:
-    command = prepared(["codex", "exec", "hello"], URL, environment, mcp=True)
-    assert command[-2:] == ["exec", "hello"]
-    assert tomllib.loads("\n".join(command[2:-2:2])).get("mcp_servers") == servers
-
-
-@pytest.mark.parametrize(
-    ("environment", "headers"),
-    [
-        ({"ANTHROPIC_API_KEY": "sk-secret"}, {"x-api-key": "${ANTHROPIC_API_KEY}"}),
-        ({"ANTHROPIC_AUTH_TOKEN": "sk-secret"}, {"authorization": "Bearer ${ANTHROPIC_AUTH_TOKEN}"}),
-    ],
-)
-def test_claude_code_is_given_stenos_tools_and_no_argument_shows_its_key(
-    environment: dict[str, str], headers: dict[str, str]
-) -> None:
-    name, given, *rest = prepared(["claude", "-p", "hi"], URL, dict(environment), mcp=True)
-    assert (name, rest) == ("claude", ["-p", "hi"])
-    assert json.loads(given.removeprefix("--mcp-config=")) == {
-        "mcpServers": {"steno": {"type": "http", "url": f"{URL}/mcp", "headers": headers}}
-    }
-    assert "secret" not in given
-
-
-def test_without_a_key_that_others_know_claude_code_is_given_no_tools() -> None:
-    assert prepared(["claude", "-p", "hi"], URL, {}, mcp=True) == ["claude", "-p", "hi"]
-    assert prepared(["python"], URL, {"ANTHROPIC_API_KEY": "sk"}, mcp=True) == ["python"]
-
-
-@pytest.mark.parametrize(
     ("given", "kept"),
     [
         ("{}", {}),
