@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from operator import attrgetter
 from sys import getsizeof
 from typing import Any
@@ -62,9 +62,35 @@ def without(text: str, ignore: Sequence[re.Pattern[str]]) -> str:
     return text
 
 
-def meaning_of(members: Mapping[str, Any]) -> bytes:
-    """The bytes that stand for an object: null, empty and missing are the same."""
-    return written_alike({name: said for name, said in members.items() if said not in NOTHING})
+def stated(members: Mapping[str, Any]) -> dict[str, Any]:
+    """The members that say something: null, empty and missing are the same."""
+    return {name: said for name, said in members.items() if said not in NOTHING}
+
+
+def canonical_part(part: Any, volatile: Container[str], ignore: Sequence[re.Pattern[str]]) -> Any:
+    """Meaning of a part of a content. `ignore`: volatile text."""
+    if not isinstance(part, dict):
+        return part
+    kept = {key: value for key, value in part.items() if key not in volatile}
+    if isinstance(text := kept.get("text"), str):
+        kept["text"] = without(text, ignore)
+    return kept
+
+
+def canonical_content(
+    content: Any, volatile: Container[str], types: Container[object], ignore: Sequence[re.Pattern[str]]
+) -> Any:
+    """Meaning of a content: a text, and one part of these `types` with that text, are the same."""
+    if isinstance(content, str):
+        return without(content, ignore)
+    if not isinstance(content, list):
+        return canonical_part(content, volatile, ignore)
+    parts = [canonical_part(part, volatile, ignore) for part in content]
+    match parts:
+        case [{"text": str(text), **rest}] if rest.get("type") in types and set(rest) <= {"type"}:
+            return text
+        case _:
+            return parts
 
 
 def of_user(kind: Kind, texts: Sequence[str], *, plain: bool = True) -> tuple[Kind, ResultConfidence]:

@@ -7,7 +7,7 @@ the end of what stands before the quotation gets a breakpoint of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -75,6 +75,8 @@ def placed(
     return payload
 
 
+Place = tuple[dict[str, Any], str]
+"""A text as a member of what holds it."""
 Edit = Callable[[dict[str, Any]], dict[str, Any] | None]
 """A function to what is left of a part: the very same where it stays as it is, None where nothing is left."""
 
@@ -93,6 +95,36 @@ def edited(raw: bytes, edit: Edit, member: str = "content") -> bytes:
     if not kept:
         return b""
     return spliced(raw, {member: b"[%b]" % b",".join(kept)}) if changed else raw
+
+
+class Parts(Struct, frozen=True):
+    """What a format's parts hold that a view may change."""
+
+    texts: Callable[[dict[str, Any]], Iterable[Place]]
+    in_words: Callable[[dict[str, Any], Iterator[str]], dict[str, Any]]
+    """Puts words in place of a part's media; the very same part where it has none."""
+    emptied: Callable[[dict[str, Any]], dict[str, Any] | None]
+    """What is left of a part in which a text was changed; None for an empty text, which some providers refuse."""
+
+    def altered(
+        self, raw: bytes, texts: Sequence[str], media: Sequence[str], member: str = "content", call: Edit | None = None
+    ) -> bytes:
+        """A message with its texts replaced in order, words in place of its media, and its calls as `call` edits them;
+        the rest keeps its bytes. Empty where no part is left."""
+        remaining, words, held = iter(texts), iter(media), decoded_object(raw).get(member)
+        if isinstance(held, str):
+            text = next(remaining)
+            return raw if text == held else spliced(raw, {member: msgspec.json.encode(text)})
+
+        def edit(part: dict[str, Any]) -> dict[str, Any] | None:
+            changed = False
+            for holder, key in list(self.texts(part)):
+                before, holder[key] = holder[key], next(remaining)
+                changed = changed or holder[key] != before
+            left = self.emptied({**part}) if changed else part if call is None else call(part)
+            return left if left is None or not media else self.in_words(left, words)
+
+        return edited(raw, edit, member)
 
 
 def raw_parts(raw: bytes, member: str) -> list[bytes]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,13 +13,14 @@ from app.conversation.messages import Kind, Media, Message, ToolCall
 from app.formats.chat_completions.spec import SPEC
 from app.formats.media import openai_media
 from app.formats.raw_json import Unreadable, as_text, decoded_object, object_of, objects_in, spliced, text_at
-from app.formats.reader import Draft, meaning_of, meant_by, of_user, without, written_alike
+from app.formats.reader import Draft, canonical_content, meant_by, of_user, stated, written_alike
 from app.formats.rendering import (
     CACHE_CONTROL,
     PROMPT_CACHE_BREAKPOINT,
     Breakpoints,
+    Parts,
+    Place,
     contents_joined,
-    edited,
     joined,
     kept_breakpoint,
     placed,
@@ -72,21 +72,15 @@ def canonical(message: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
     if not ignore and len(message) == 2 and message.get("role") and isinstance(text := message.get("content"), str):
         return written_alike(message if text else {"role": message["role"]})
     lasting = ((key, value) for key, value in message.items() if key not in SPEC.volatile_members)
-    return meaning_of({key: _canonical_value(key, value, ignore) for key, value in lasting})
+    return written_alike(stated({key: _canonical_value(key, value, ignore) for key, value in lasting}))
 
 
 def _canonical_value(key: str, value: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
-    if key == "content" and isinstance(value, list):
-        value = [part for part in value if not (isinstance(part, dict) and part.get("type") in VOLATILE_PARTS)]
     match key, value:
-        case "content", str():
-            return without(value, ignore)
-        case "content", [{"type": "text", "text": str(text)} as part] if (
-            not set(part) - {"type", "text"} - SPEC.volatile_members
-        ):
-            return without(text, ignore)
-        case "content", list():
-            return [_canonical_part(part, ignore) for part in value]
+        case "content", _:
+            if isinstance(value, list):
+                value = [part for part in value if object_of(part).get("type") not in VOLATILE_PARTS]
+            return canonical_content(value, SPEC.volatile_members, ("text",), ignore)
         case "tool_calls", list():
             return [_canonical_call(call) for call in value]
         case "function_call", dict():
@@ -95,15 +89,6 @@ def _canonical_value(key: str, value: Any, ignore: Sequence[re.Pattern[str]]) ->
             return audio
         case _:
             return value
-
-
-def _canonical_part(part: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
-    if not isinstance(part, dict):
-        return part
-    kept = {key: value for key, value in part.items() if key not in SPEC.volatile_members}
-    if isinstance(kept.get("text"), str):
-        kept["text"] = without(kept["text"], ignore)
-    return kept
 
 
 def _canonical_call(call: Any) -> Any:
@@ -214,26 +199,23 @@ def _note(text: str) -> bytes:
 _joined = contents_joined("text")
 
 
-def _left(raw: bytes, part: Altered) -> bytes:
-    """A message with its texts replaced in order, words in place of its other parts, and its calls by those that are
-    left; the rest keeps its bytes."""
-    message, texts = decoded_object(raw), iter(part.texts)
-    if isinstance(content := message.get("content"), str):
-        text = next(texts)
-        left = raw if text == content else spliced(raw, {"content": msgspec.json.encode(text)})
-    else:
-        left = edited(raw, partial(_edit, texts, iter(part.media))) or spliced(raw, {"content": b"[]"})
-    return left if part.calls is None else spliced(left, *_with_calls(message, part.calls))
-
-
-def _edit(texts: Iterator[str], words: Iterator[str], part: dict[str, Any]) -> dict[str, Any] | None:
-    """None for an empty text: some providers refuse it."""
+def _texts(part: dict[str, Any]) -> Iterator[Place]:
     if is_text(part):
-        text = next(texts)
-        return part if text == part["text"] else {**part, "text": text} if text else None
-    if is_media(part) and (word := next(words, None)) is not None:
-        return {"type": "text", "text": word, **kept_breakpoint(part)}
-    return part
+        yield part, "text"
+
+
+def _in_words(part: dict[str, Any], words: Iterator[str]) -> dict[str, Any]:
+    if not is_media(part) or (word := next(words, None)) is None:
+        return part
+    return {"type": "text", "text": word, **kept_breakpoint(part)}
+
+
+_PARTS = Parts(_texts, _in_words, lambda part: part if part["text"] else None)
+
+
+def _left(raw: bytes, part: Altered) -> bytes:
+    left = _PARTS.altered(raw, part.texts, part.media) or spliced(raw, {"content": b"[]"})
+    return left if part.calls is None else spliced(left, *_with_calls(decoded_object(raw), part.calls))
 
 
 def _with_calls(message: Json, calls: Sequence[tuple[int, str]]) -> tuple[Mapping[str, bytes], tuple[str, ...]]:

@@ -27,7 +27,7 @@ from app.conversation.tool_results import ResultConfidence
 from app.formats.gemini.spec import SPEC, UNSIGNED, camel
 from app.formats.media import file_of, pixels, seconds
 from app.formats.raw_json import Unreadable, as_text, decoded_object, json_text, object_of, objects_in, text_at
-from app.formats.reader import NOTHING, Draft, of_user, without, written_alike
+from app.formats.reader import Draft, canonical_part, of_user, stated, written_alike
 from app.formats.rendering import OPENER, Placed, edited, joined, placed
 
 Json = Mapping[str, Any]
@@ -168,14 +168,11 @@ def _canonical(role: str, content: Json, ignore: Sequence[re.Pattern[str]]) -> d
     does what is missing, null or empty; unknown names count. `ignore` removes volatile text."""
     said = (part for part in objects_in(content.get("parts")) if not part.get("thought"))
     parts = [kept for part in said if (kept := _canonical_part(part, ignore))]
-    others = {key: value for key, value in content.items() if key not in ("role", "parts") and value not in NOTHING}
-    return {**others, "role": role, **({"parts": parts} if parts else {})}
+    return stated({**content, "role": role, "parts": parts})
 
 
 def _canonical_part(part: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, Any]:
-    kept = {key: value for key, value in part.items() if key not in SPEC.volatile_members and value not in NOTHING}
-    if isinstance(text := kept.get("text"), str):
-        kept["text"] = without(text, ignore)
+    kept: dict[str, Any] = canonical_part(stated(part), SPEC.volatile_members, ignore)
     if "data" in (inline := object_of(kept.get("inlineData"))):
         kept["inlineData"] = {**inline, "data": as_text(inline["data"]).translate(_ALPHABET)}
     return kept

@@ -28,13 +28,10 @@ from app.formats.raw_json import (
     objects_in,
     text_at,
 )
-from app.formats.reader import NOTHING, Draft, without, written_alike
-from app.formats.rendering import CACHE_CONTROL, Breakpoints, raw_parts
+from app.formats.reader import Draft, canonical_part, stated, written_alike
+from app.formats.rendering import CACHE_CONTROL, Breakpoints, Place, raw_parts
 
 Json = Mapping[str, Any]
-Place = tuple[dict[str, Any], str]
-"""A text as a member of what holds it."""
-
 MARK = CACHE_CONTROL
 SEALED = frozenset({"thinking", "redacted_thinking"})
 """Signed over all that stands before them: a provider takes them as they came, and in their place, or not at all."""
@@ -80,10 +77,10 @@ def texts_in(message: dict[str, Any]) -> Iterator[Place]:
         yield message, "content"
     else:
         for block in blocks_of(message.get("content")):
-            yield from _texts_in_block(block)
+            yield from texts_in_block(block)
 
 
-def _texts_in_block(block: dict[str, Any]) -> Iterator[Place]:
+def texts_in_block(block: dict[str, Any]) -> Iterator[Place]:
     match block:
         case {"type": "text", "text": str()}:
             yield block, "text"
@@ -323,13 +320,11 @@ def _canonical(message: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, An
         for block in blocks_of(message.get("content"))
         if block.get("type") not in SEALED
     ]
-    return {**{key: value for key, value in message.items() if key != "content" and _says(value)}, "content": content}
+    return {**stated({**message, "content": None}), "content": content}
 
 
 def _canonical_block(block: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, Any]:
-    kept = {key: value for key, value in block.items() if key not in SPEC.volatile_members and _says(value)}
-    if isinstance(text := kept.get("text"), str):
-        kept["text"] = without(text, ignore)
+    kept: dict[str, Any] = canonical_part(stated(block), SPEC.volatile_members, ignore)
     if is_result(block) and "content" in kept:
         kept["content"] = blocks_of(kept["content"])
     for member, held in kept.items():
@@ -343,7 +338,3 @@ def _canonical_block(block: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str
 
 def _canonical_inner(block: object, ignore: Sequence[re.Pattern[str]]) -> object:
     return _canonical_block(block, ignore) if isinstance(block, dict) else block
-
-
-def _says(value: object) -> bool:
-    return value not in NOTHING

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import msgspec
@@ -30,11 +30,11 @@ from app.formats.messages.messages import (
     is_result,
     media_in,
     raw_blocks,
-    texts_in,
+    texts_in_block,
     written,
 )
 from app.formats.raw_json import decoded_object, decoded_value, object_of, spliced
-from app.formats.rendering import OPENER, Placed, edited, joined, kept_breakpoint, placed
+from app.formats.rendering import OPENER, Parts, Placed, edited, joined, kept_breakpoint, placed
 
 
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
@@ -90,14 +90,6 @@ def _without_thinking(raw: bytes) -> bytes | None:
     return edited(raw, lambda block: None if block.get("type") in SEALED else block) or None
 
 
-def _left(raw: bytes, part: Altered) -> bytes | None:
-    left = _altered(raw, part)
-    if left is None or not part.media:
-        return left
-    words = iter(part.media)
-    return edited(left, lambda block: _without_media(block, words))
-
-
 def _without_media(block: dict[str, Any], words: Iterator[str]) -> dict[str, Any]:
     match block:
         case {"type": "tool_result", "content": list(held)}:
@@ -110,39 +102,33 @@ def _without_media(block: dict[str, Any], words: Iterator[str]) -> dict[str, Any
             return block
 
 
-def _altered(raw: bytes, part: Altered) -> bytes | None:
-    """A message with its texts replaced in order, and its calls by those that are left; the rest keeps its bytes."""
-    remaining = iter(part.texts)
-    if isinstance(decoded_object(raw).get("content"), str):
-        return spliced(raw, {"content": msgspec.json.encode(next(remaining))})
-    left = None if part.calls is None else dict(part.calls)
-    called = iter(range(len(raw)))
+def _left(raw: bytes, part: Altered) -> bytes | None:
+    """What is left of a message; None where nothing is."""
+    left, called = None if part.calls is None else dict(part.calls), count()
 
-    def edit(block: dict[str, Any]) -> dict[str, Any] | None:
-        changed = False
-        for holder, key in list(texts_in({"content": [block]})):
-            text = next(remaining)
-            changed = changed or holder[key] != text
-            holder[key] = text
-        if left is not None and block.get("type") == "tool_use":
-            arguments = left.get(next(called))
-            if arguments is None:
-                return None
-            if arguments != written(block.get("input")):
-                return {**block, "input": msgspec.Raw(arguments.encode())}
-        return _without_empty(block) if changed else block
+    def edit_call(block: dict[str, Any]) -> dict[str, Any] | None:
+        if left is None or block.get("type") != "tool_use":
+            return block
+        arguments = left.get(next(called))
+        if arguments is None:
+            return None
+        is_same = arguments == written(block.get("input"))
+        return block if is_same else {**block, "input": msgspec.Raw(arguments.encode())}
 
-    return edited(raw, edit) or None
+    return _PARTS.altered(raw, part.texts, part.media, call=edit_call) or None
 
 
 def _without_empty(block: dict[str, Any]) -> dict[str, Any] | None:
     """A block without the blocks of text that nothing is left of: providers refuse those."""
     if block.get("type") == "text":
-        return {**block} if block["text"] else None
+        return block if block["text"] else None
     if isinstance(content := block.get("content"), list):
         emptied = [object_of(inner).get("type") == "text" and inner.get("text") == "" for inner in content]
         return {**block, "content": [inner for inner, is_empty in zip(content, emptied, strict=True) if not is_empty]}
-    return {**block}
+    return block
+
+
+_PARTS = Parts(texts_in_block, _without_media, _without_empty)
 
 
 def _settled(entries: Sequence[Placed], begun: str, expired: Container[int | None]) -> list[Placed]:

@@ -28,7 +28,7 @@ from app.formats.responses.items import (
     compacted_upto,
     read_item,
     render,
-    slots,
+    texts_of,
     type_of,
 )
 from app.formats.responses.spec import SPEC
@@ -133,7 +133,7 @@ def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:
     last = elements[-1] if elements else b""
     if CODEX_PROMPT.encode() not in last or not last.startswith(b"{"):
         return False
-    return any(text.startswith(CODEX_PROMPT) for _, text in slots(decoded_object(last, "An item")))
+    return any(text.startswith(CODEX_PROMPT) for text in texts_of(decoded_object(last, "An item")))
 
 
 VARIANT = "items"

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -35,10 +34,12 @@ from app.formats.raw_json import (
     split_array,
     text_at,
 )
-from app.formats.reader import Draft, meaning_of, meant_by, of_user, without, written_alike
+from app.formats.reader import Draft, canonical_content, meant_by, of_user, stated, without, written_alike
 from app.formats.rendering import (
     PROMPT_CACHE_BREAKPOINT,
     Breakpoints,
+    Parts,
+    Place,
     Placed,
     contents_joined,
     joined,
@@ -63,9 +64,6 @@ from app.formats.responses.spec import (
 )
 
 Json = Mapping[str, Any]
-Path = tuple[str | int, ...]
-"""Keys and indexes that lead to a value in an item."""
-
 _decode_text = msgspec.json.Decoder(str).decode
 
 
@@ -95,24 +93,21 @@ def type_of(item: Json) -> str:
     raise Unreadable("An item has neither a type nor a role.")
 
 
-def slots(item: Json) -> Iterator[tuple[Path, str]]:
-    """Places of the texts of a message, or of a result, in order. At no place: what an item says otherwise."""
+def texts_of(item: Json) -> tuple[str, ...]:
+    """Texts of a message, or of a result, in order."""
     type_ = type_of(item)
-    if type_ == "message":
-        yield from _content_slots("content", item.get("content"))
-    elif type_ in OUTPUTS and type_ not in SEALED:
-        if type_ == "mcp_approval_response":
-            yield (), "approved" if item.get("approve") is True else "denied"
-        yield from _content_slots(OUTPUTS[type_].member, item.get(OUTPUTS[type_].member))
+    if type_ in SEALED or not (type_ == "message" or type_ in OUTPUTS):
+        return ()
+    held = item.get(_holder(type_))
+    texts = [held] if isinstance(held, str) else [part[key] for each in objects_in(held) for part, key in _texts(each)]
+    if type_ == "mcp_approval_response":
+        texts.insert(0, "approved" if item.get("approve") is True else "denied")
+    return tuple(texts)
 
 
-def _content_slots(member: str, held: Any) -> Iterator[tuple[Path, str]]:
-    if isinstance(held, str):
-        yield (member,), held
-    for place, part in enumerate(held if isinstance(held, list) else ()):
-        for key in _text_keys(part):
-            if isinstance(text := part.get(key), str):
-                yield (member, place, key), text
+def _holder(type_: str) -> str:
+    """Member of a message or a result with its text or its parts."""
+    return OUTPUTS[type_].member if type_ in OUTPUTS else "content"
 
 
 def _text_keys(part: Any) -> tuple[str, ...]:
@@ -148,7 +143,7 @@ def _read(raw: bytes, item: Json) -> Message:
         return _call(raw, item, type_)
     if type_ in OUTPUTS:
         return _output(raw, item, type_)
-    texts, media = tuple(text for _, text in slots(item)), tuple(_media(item))
+    texts, media = texts_of(item), tuple(_media(item))
     if type_ == "message":
         role = str(item.get("role"))
         kind = SPEC.kinds.get(role, Kind.OTHER)
@@ -187,7 +182,7 @@ def _call(raw: bytes, item: Json, type_: str) -> Message:
 def _output(raw: bytes, item: Json, type_: str) -> Message:
     known = OUTPUTS[type_]
     id_, name = item.get("call_id") or item.get(known.id), item.get("name")
-    texts = tuple(text for _, text in slots(item))
+    texts = texts_of(item)
     if type_ == "tool_search_output":
         texts = (json_text(item.get("tools")),)
     return Message(
@@ -304,34 +299,12 @@ def canonical_item(item: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
         if (key in SPEC.volatile_members and not (key == "id" and type_ in NAMED_BY_ID)) or key in SEALING_KEYS:
             continue
         if key in ("content", "output"):
-            kept[key] = _canonical_content(value, ignore)
+            kept[key] = canonical_content(value, VOLATILE_PART_KEYS, TEXT_PARTS, ignore)
         elif known and key == known.member and isinstance(value, str):
             kept[key] = meant_by(value)
         elif not (key == "type" and type_ == "message"):
             kept[key] = value
-    return meaning_of(kept)
-
-
-def _canonical_content(value: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
-    if isinstance(value, str):
-        return without(value, ignore)
-    if not isinstance(value, list):
-        return _canonical_part(value, ignore)
-    parts = [_canonical_part(part, ignore) for part in value]
-    match parts:
-        case [{"text": str(text), **rest}] if rest.get("type") in TEXT_PARTS and set(rest) <= {"type"}:
-            return text
-        case _:
-            return parts
-
-
-def _canonical_part(part: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
-    if not isinstance(part, dict):
-        return part
-    kept = {key: value for key, value in part.items() if key not in VOLATILE_PART_KEYS}
-    if isinstance(text := kept.get("text"), str):
-        kept["text"] = without(text, ignore)
-    return kept
+    return written_alike(stated(kept))
 
 
 MEDIA = {"input_image": "image", "computer_screenshot": "image", "input_file": "file", "input_audio": "audio"}
@@ -394,33 +367,30 @@ def _unbound(conversation: Conversation, payload: Sequence[Placed]) -> list[Plac
 _joined = contents_joined("input_text", as_item)
 
 
+def _texts(part: dict[str, Any]) -> Iterator[Place]:
+    return ((part, key) for key in _text_keys(part) if isinstance(part.get(key), str))
+
+
+def _in_words(part: dict[str, Any], words: Iterator[str]) -> dict[str, Any]:
+    return {"type": "input_text", "text": next(words), **kept_breakpoint(part)} if is_media(part) else part
+
+
+_PARTS = Parts(_texts, _in_words, lambda part: None if part.get("text") == "" else part)
+
+
 def _left(raw: bytes, part: Altered) -> bytes | None:
-    left = _altered(raw, part)
-    if left is None or not part.media:
-        return left
-    item, words = decoded_object(left, "An item"), iter(part.media)
-    held = {
-        member: [*map(partial(_in_words, words), item[member])]
-        for member in HOLDING_PARTS
-        if isinstance(item.get(member), list)
-    }
-    return spliced(left, {member: msgspec.json.encode(parts) for member, parts in held.items()})
-
-
-def _in_words(words: Iterator[str], part: Any) -> Any:
-    if not isinstance(part, dict) or not is_media(part):
-        return part
-    return {"type": "input_text", "text": next(words), **kept_breakpoint(part)}
-
-
-def _altered(raw: bytes, part: Altered) -> bytes | None:
-    """An item with its texts replaced in order, or a call with other arguments; None for one that is taken out."""
+    """An item with its texts replaced in order, words in place of its media, or a call with other arguments; None for
+    one that is taken out."""
     if raw.startswith(b'"'):
         return msgspec.json.encode(part.texts[0])
     item = decoded_object(raw, "An item")
     type_ = type_of(item)
     if type_ not in CALLS:
-        return _with_texts(raw, item, part.texts)
+        texts = part.texts[1:] if type_ == "mcp_approval_response" else part.texts
+        member = _holder(type_)
+        left, parts = _PARTS.altered(raw, texts, part.media, member), objects_in(item.get(member))
+        # The first part stays, where all have become empty.
+        return left or (spliced(raw, {member: msgspec.json.encode([{**parts[0], "text": ""}])}) if parts else raw)
     if part.calls is None:
         return raw
     if not part.calls:
@@ -431,7 +401,7 @@ def _altered(raw: bytes, part: Altered) -> bytes | None:
     return raw if held == item.get(member) else spliced(raw, {member: msgspec.json.encode(held)})
 
 
-def _with_arguments(held: Any, arguments: str, long_text: Path) -> Any:
+def _with_arguments(held: Any, arguments: str, long_text: Sequence[str]) -> Any:
     """Arguments of a call, in the form they had. An object with a place for a long text gets it there."""
     if not isinstance(held, dict | list):
         return arguments
@@ -441,24 +411,3 @@ def _with_arguments(held: Any, arguments: str, long_text: Path) -> Any:
         return json.loads(arguments)
     [key] = long_text
     return {**held, key: [arguments] if isinstance(held.get(key), list) else arguments}
-
-
-def _with_texts(raw: bytes, item: dict[str, Any], texts: Sequence[str]) -> bytes:
-    """An item with other texts. A part that has become empty goes, where there are others: some providers refuse it."""
-    changed: set[str | int] = set()
-    emptied: list[tuple[str | int, str | int]] = []
-    for (path, before), text in zip(slots(item), texts, strict=True):
-        if not path or text == before:
-            continue
-        changed.add(path[0])
-        if len(path) == 1:
-            item[str(path[0])] = text
-            continue
-        member, place, key = path
-        item[str(member)][place][key] = text
-        if not text and key == "text":
-            emptied.append((member, place))
-    for member, place in reversed(emptied):
-        if len(item[str(member)]) > 1:
-            del item[str(member)][place]
-    return spliced(raw, {str(member): msgspec.json.encode(item[str(member)]) for member in changed}) if changed else raw
