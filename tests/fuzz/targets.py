@@ -20,16 +20,15 @@ from app.compaction.budget import Shares, Window, budget_for
 from app.compaction.view import Altered, Conversation, View, whole
 from app.conversation.identity import Identity
 from app.errors import InvalidRequest, LoopDetected
-from app.formats.chat_completions.answers import ChunkHead, CompletionEditor
-from app.formats.chat_completions.format import CHAT_COMPLETIONS, ChatRequest
-from app.formats.chat_completions.messages import read_message, render
+from app.formats.answers import ContextMembers
+from app.formats.format import WireFormat
 from app.formats.provider_errors import error_body, is_repeatable, named_pause
 from app.formats.raw_json import RawObject, Unreadable
 from app.formats.reader import MessageReader
 from app.formats.refusals import classify, decoded_body
 from app.formats.registry import FORMATS
 from app.formats.requests import WireRequest
-from app.formats.sse import FrameSplitter
+from app.formats.sse import EventShape, FrameSplitter
 from app.http.admission import HostPolicy, check_hops
 from app.http.asgi import ClientAnswer
 from app.http.credentials import keys_in
@@ -42,7 +41,7 @@ from app.settings import Settings, load
 from app.telemetry.metrics import Metrics
 from app.tokens.estimate import Costs
 from app.tokens.usage import MOST_TOKENS
-from tests.conformance.chat_completions import SAMPLES
+from tests.conformance.samples import samples_of
 from tests.unit.refusals import NEGATIVES, OVERFLOWS
 
 Check = Callable[[bytes, Random], None]
@@ -55,6 +54,9 @@ class Target:
     check: Check
     seeds: Sequence[bytes]
 
+
+ALL_SAMPLES = {each.name: samples_of(each.name) for each in FORMATS}
+SAMPLES = ALL_SAMPLES["chat_completions"]
 
 # Bodies
 
@@ -72,6 +74,7 @@ BODIES = (
     _body(messages=[*MESSAGES, {"role": "user", "content": [SOUND]}], n=2, stream_options={"include_usage": False}),
     _body(context={"preset": "rolling"}, conversation_id="one", metadata={"session_id": "two"}, max_tokens=10),
     json.dumps({"indexes": [0, 4]}).encode(),
+    *(each.with_own_members for each in ALL_SAMPLES.values()),
 )
 
 
@@ -115,7 +118,8 @@ def check_body(data: bytes, random: Random) -> None:
         expected = {name: value for name, value in known.items() if name not in removed} | {"added here": "7"}
         assert left == expected or "added here" in known
         RawObject(found.with_status(b'"context_status":"full","context":{}'))
-    _check_request(data)
+    for format_ in FORMATS:
+        _check_request(format_, data)
     _refused(lambda: read_pins(data))
 
 
@@ -128,39 +132,38 @@ def _same(raw: bytes | None, value: Any) -> bool:
     return raw is not None and json.loads(raw.decode(), parse_int=str) == value
 
 
-def _check_request(data: bytes) -> None:
+def _check_request(format_: WireFormat, data: bytes) -> None:
+    own = format_.spec.own_members
     try:
-        request = CHAT_COMPLETIONS.read(data)
+        request = format_.read(data)
     except (Unreadable, InvalidRequest):
         return
     known = _by_json(data)
     _ = list(request.names), request.answer.wants_usage, request.is_typical, request.has_tools, request.forbids_tools
     request.echoed_in("at most 128000 tokens", 128_000)
     request.declarations()
-    if not any(name in request.source for name in ChatRequest.SPEC.own_members):
+    if not any(name in request.source for name in own):
         assert request.untouched == data
     for ask_usage in (False, True):
         sent = request.with_messages(request.raw_messages, ask_usage)
         if known is not None:
             theirs = _by_json(sent)
             assert theirs is not None
-            assert all(
-                theirs[name] == known[name]
-                for name in known
-                if name not in (*ChatRequest.SPEC.own_members, "stream_options")
-            )
+            assert all(theirs[name] == known[name] for name in known if name not in (*own, "stream_options"))
     _decide(request)
     try:
-        messages = MessageReader(IDENTITY, read_message, ("a+b",)).read(request.raw_messages)
+        messages = MessageReader(IDENTITY, format_.message, ("a+b",)).read(request.raw_messages)
     except Unreadable:
         return
     talk = Conversation(messages, IDENTITY, "tenant", lambda: Costs([1] * len(messages), 0), None)
-    assert render(talk, whole(talk)) == list(request.raw_messages)
+    assert format_.render(talk, whole(talk)) == list(request.raw_messages)
+    if format_.name != "chat_completions":  # The others have messages that no stage alters: sealed, settled, compacted.
+        return
     changed = tuple(
         Altered(index, tuple("x" for _ in said.texts), 1, "masked", tuple((n, "{}") for n in range(len(said.calls))))
         for index, said in enumerate(talk.transcript.messages)
     )
-    for raw in render(talk, View(changed, 1), alternate=True):
+    for raw in format_.render(talk, View(changed, 1), alternate=True):
         assert isinstance(msgspec.json.decode(raw), dict)
 
 
@@ -197,9 +200,11 @@ STREAMS = (
     b'data: {"choices":\ndata: [{"index":0,"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n',
     b'  \n{"choices":[{"index":0,"message":{"content":"Yes."},"finish_reason":"stop"}],"usage":{"prompt_tokens":1}}',
     b'[{"error":{"code":429,"message":"later"}}]',
+    *(b"".join(each.stream) for each in ALL_SAMPLES.values()),
+    *(b"".join(each.full_stream) for each in ALL_SAMPLES.values()),
 )
-_FIRST, _LAST = b'"context_status":"full"', b'"context_status":"full","context":{"tokens":{}}'
-_HEAD = ChunkHead("chatcmpl-1", 7, "gpt-4o")
+SHAPES: tuple[EventShape | None, ...] = (None, "chunk", "start")
+_TOLD = ContextMembers(b'"context_status":"full"', b'"context_status":"full","context":{"tokens":{}}')
 
 
 def _pieces(data: bytes, random: Random) -> Iterator[bytes]:
@@ -221,17 +226,19 @@ def check_stream(data: bytes, random: Random) -> None:
     whole_frames, frames = _frames(iter([data])), _frames(_pieces(data, random))
     assert b"".join(frames) == data
     assert b"".join(whole_frames) == data
-    untold = CompletionEditor(b"", b"")
-    assert b"".join(map(untold.edit, frames)) == data, "a stream that nothing is told in changes"
-    for sent in (None, _HEAD):
-        for hides in (False, True):
-            edited = [
-                b"".join(map(CompletionEditor(_FIRST, _LAST, sent, 1, hides).edit, split))
-                for split in (whole_frames, frames)
-            ]
-            # A lone CR before an LF that comes later ends a frame earlier: the bytes are the same, the frames not.
-            assert edited[0] == edited[1] or b"\r" in data, "what is told depends on how the stream was split"
-    one, other = CHAT_COMPLETIONS.summaries.reader(), CHAT_COMPLETIONS.summaries.reader()
+    for each in FORMATS:
+        assert b"".join(map(each.answers.editor().edit, frames)) == data, "a stream that nothing is told in changes"
+    format_ = random.choice(FORMATS)
+    request = format_.read(ALL_SAMPLES[format_.name].request)
+    for shape in SHAPES:
+        early = format_.answers.early(request, shape, "cmp_1") if shape else None
+        hides, edited = random.random() < 0.5, []
+        for split in (whole_frames, frames):
+            editor = format_.answers.editor(_TOLD, request, early, hides_usage=hides)
+            edited.append(b"".join(map(editor.edit, split)))
+        # A lone CR before an LF that comes later ends a frame earlier: the bytes are the same, the frames not.
+        assert edited[0] == edited[1] or b"\r" in data, "what is told depends on how the stream was split"
+    one, other = format_.summaries.reader(), format_.summaries.reader()
     for piece in _pieces(data, random):
         one.feed(piece)
     one.end()
