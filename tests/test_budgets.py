@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 43_051,
+    "app": 42_986,
     "app/cli": 2_188,
     "app/compaction": 10_003,
     "app/conversation": 1_955,
@@ -28,8 +28,8 @@ LINES = {
     "app/store": 4_215,
     "app/telemetry": 523,
     "app/tokens": 2_088,
-    "app/formats": 6_822,
-    "tests": 58_282,
+    "app/formats": 6_765,
+    "tests": 58_290,
     "lab": 9_318,
 }
 """Lines of Python by folder, at most."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from re import Pattern
@@ -72,9 +72,13 @@ class AnswerEditor:
     CONTENT: ClassVar[Pattern[bytes]]
     """A text that is not empty, or a call, in a frame or in an answer in one piece."""
 
-    first_members: bytes
-    finish_members: bytes
-    """Members of ours for the frame that ends the answer, or for an answer in one piece."""
+    context: ContextMembers = UNTOLD
+    request: WireRequest | None = None
+    """The request that it answers; None for one that was not read."""
+    early: EarlyFrames | None = None
+    """Frames sent before the answer."""
+    hides_usage: bool = False
+    """Whether the usage is taken out again: the client did not ask for it, we did, and many clients break on it."""
     usage_said: dict[str, Any] = field(default_factory=dict, init=False)
     """Usage that the answer gave, as received. A stream may give it twice, and the second time counts."""
     model: str = field(default="", init=False)
@@ -93,6 +97,26 @@ class AnswerEditor:
     error: bytes = field(default=b"", init=False)
     provider: dict[str, bytes] = field(default_factory=dict, init=False)
     """Members of the provider's own frames that were replaced by ours."""
+
+    @classmethod
+    def begin_early(cls, request: WireRequest, shape: EventShape, compaction_id: str) -> EarlyFrames:
+        """Make the frames of a stream that begins before the provider's, in a shape other than `off`."""
+        raise NotImplementedError
+
+    @classmethod
+    def own_error(cls, error: StenoError) -> bytes:
+        """Body of a refusal of our own."""
+        return error.envelope
+
+    @classmethod
+    def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
+        """Body of the provider's refusal in a stream that can show no status any more. `now` in Unix seconds."""
+        return error_body(status, headers, body, now)
+
+    @classmethod
+    def refuses_to_tell_usage(cls, refusal: bytes) -> bool:  # noqa: ARG003 - most streams tell it unasked
+        """Whether a refusal is about our asking a stream what it cost."""
+        return False
 
     @property
     def complete(self) -> bool:
@@ -114,7 +138,12 @@ class AnswerEditor:
         self.ended = True
         self._take(answer)
         self._look_for_content(body)
-        return answer.with_status(self.finish_members)
+        return answer.with_status(self.context.report)
+
+    @property
+    def continues(self) -> bool:
+        """Whether a frame of ours has begun the answer."""
+        return self.early is not None and self.early.begins_answer
 
     def quiet(self, frames: bytes, start: int) -> int:
         """End of the frames from `start` on that pass as they are: they are not looked into."""
@@ -171,53 +200,30 @@ class AnswerEditor:
 
     def _last_members(self) -> bytes:
         """The last members, with what the provider said of itself where that was replaced."""
-        if not self.provider or not self.finish_members:
-            return self.finish_members
-        told = RawObject(b"{%b}" % self.finish_members)
+        if not self.provider or not self.context.report:
+            return self.context.report
+        told = RawObject(b"{%b}" % self.context.report)
         context = RawObject(told.raw("context") or b"{}").spliced(
             add=b'"provider":{%b}' % joined_members(self.provider)
         )
         return told.spliced({"context": context})[1:-1]
 
+    def error_frame(self, error: StenoError) -> bytes:
+        return self.failed_by(self.own_error(error))
 
-@dataclass(eq=False)
-class Answers:
-    """How answers are written in one format: bytes in, bytes out."""
+    def refusal_frame(self, status: int, headers: Headers, body: bytes, now: float) -> bytes:
+        return self.failed_by(self.refusal(status, headers, body, now))
 
-    spec: FormatSpec
-    editing: type[AnswerEditor]
-    early: Callable[[WireRequest, EventShape, str], EarlyFrames]
-    """Function of a request, a shape other than `off` and a compaction's id to the frames of a stream that begins
-    before the provider's."""
-    frames_of: Callable[[WireRequest, RawObject], Iterable[bytes]] | None = None
-    """Function of a request and an answer in one piece to the frames of a stream that says the same; None where no
-    provider is known to answer so. Raises `Unreadable` for what is none."""
-    about: Callable[[WireRequest | None, EarlyFrames | None, bool], tuple[Any, ...]] = lambda *_: ()
-    """Function of what `editor` is given to the other arguments of the format's editor."""
-    error: Callable[[StenoError], bytes] = lambda error: error.envelope
-    """Function to the body of a refusal of our own."""
-    failed: Callable[[bytes], bytes] = event
-    """Function of an error's body to the frames that end a stream with it."""
-    refusal: Callable[[int, Headers, bytes, float], bytes] = error_body
-    """Function to the body of the provider's refusal in a stream that can show no status any more. Time in Unix
-    seconds."""
-    refuses_to_tell_usage: Callable[[bytes], bool] = lambda _: False
-    """Whether a refusal is about our asking a stream what it cost."""
+    def failed_by(self, envelope: bytes) -> bytes:
+        """The frames that end a stream with an error's body, behind what was sent."""
+        return event(envelope)
 
-    def editor(
-        self,
-        context: ContextMembers = UNTOLD,
-        request: WireRequest | None = None,
-        early: EarlyFrames | None = None,
-        *,
-        hides_usage: bool = False,
-    ) -> AnswerEditor:
-        """The editor of one answer. `request`: what it answers, None for one that was not read; `early`: what was sent
-        before it; `hides_usage`: the client did not ask what the stream cost, we did."""
-        return self.editing(context.status, context.report, *self.about(request, early, hides_usage))
+    def frames_of(self, whole: RawObject) -> Iterable[bytes]:  # noqa: ARG002 - no provider is known to answer so
+        """The frames of a stream that says what an answer in one piece does. Raises `Unreadable` for what is none."""
+        raise UpstreamUnreadable("The provider's answer is no stream.")
 
     async def as_stream(
-        self, request: WireRequest, chunks: AsyncIterator[bytes], *, is_stream: bool, headers: Headers
+        self, chunks: AsyncIterator[bytes], *, is_stream: bool, headers: Headers
     ) -> AsyncIterator[bytes]:
         """The stream that was asked for, as it comes, out of what came with status 200: a stream, an error, or, from
         some servers, an answer in one piece.
@@ -243,24 +249,18 @@ class Answers:
                 begun = True
                 yield bytes(start)
             elif len(start) - first >= _LONGEST_FIELD or b"\n" in start[first:]:
-                raise UpstreamUnreadable(f"The provider's answer is neither a stream nor a {self.spec.noun}.")
+                raise UpstreamUnreadable(f"The provider's answer is neither a stream nor a {self.SPEC.noun}.")
         if not begun and (start or not is_stream):
             try:
-                whole = read_whole(bytes(start))
+                if holds_more_values(bytes(start), MOST_RAW):
+                    raise TooManyValues(f"It has over {MOST_RAW} values.")
+                whole = RawObject(bytes(start).translate(IN_ONE_LINE))
                 if whole.value("error"):
                     yield self.refusal_frame(200, headers, whole.text, time())
-                elif self.frames_of is None:
-                    raise UpstreamUnreadable("The provider's answer is no stream.")
                 else:
-                    yield b"".join(self.frames_of(request, whole))
+                    yield b"".join(self.frames_of(whole))
             except Unreadable as error:
-                raise UpstreamUnreadable(f"The provider's answer is no {self.spec.noun}.") from error
-
-    def error_frame(self, error: StenoError) -> bytes:
-        return self.failed(self.error(error))
-
-    def refusal_frame(self, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        return self.failed(self.refusal(status, headers, body, now))
+                raise UpstreamUnreadable(f"The provider's answer is no {self.SPEC.noun}.") from error
 
 
 def object_in(said: RawObject, name: str) -> RawObject:
@@ -269,10 +269,3 @@ def object_in(said: RawObject, name: str) -> RawObject:
         return RawObject(said.raw(name) or b"{}")
     except Unreadable:
         return RawObject(b"{}")
-
-
-def read_whole(body: bytes) -> RawObject:
-    """An answer in one piece, without line ends. Raises `Unreadable`."""
-    if holds_more_values(body, MOST_RAW):
-        raise TooManyValues(f"it has over {MOST_RAW} values")
-    return RawObject(body.translate(IN_ONE_LINE))

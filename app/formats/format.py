@@ -20,7 +20,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import Struct
 
-from app.formats.answers import Answers
+from app.formats.answers import AnswerEditor
 from app.formats.raw_json import RawObject, TooManyValues, Unreadable, decoded, holds_more_values
 from app.formats.reader import Beginnings, Draft
 from app.formats.rendering import Breakpoints
@@ -58,7 +58,8 @@ class WireFormat:
 
     spec: FormatSpec
     request: type[WireRequest]
-    answers: Answers
+    editor: type[AnswerEditor]
+    """Editor of its answers, which also writes what Steno says itself."""
     message: Callable[..., Draft]
     """Function that reads one of a request's raw messages: see `Decode`."""
     render: Callable[..., list[bytes]]

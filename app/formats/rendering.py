@@ -98,13 +98,13 @@ def edited(raw: bytes, edit: Edit, member: str = "content") -> bytes:
 
 
 class Parts(Struct, frozen=True):
-    """What a format's parts hold that a view may change."""
+    """Texts, media and calls in the parts of a message, which a view may change."""
 
     texts: Callable[[dict[str, Any]], Iterable[Place]]
     in_words: Callable[[dict[str, Any], Iterator[str]], dict[str, Any]]
     """Puts words in place of a part's media; the very same part where it has none."""
     emptied: Callable[[dict[str, Any]], dict[str, Any] | None]
-    """What is left of a part in which a text was changed; None for an empty text, which some providers refuse."""
+    """Makes of a part in which a text was changed what is left of it: None for an empty text, which some refuse."""
 
     def altered(
         self, raw: bytes, texts: Sequence[str], media: Sequence[str], member: str = "content", call: Edit | None = None

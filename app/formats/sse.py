@@ -139,9 +139,15 @@ class EarlyFrames:
 
     PREFIX: ClassVar[str] = ""
     """Beginning of the names of events beside the answer."""
+    BEGINNING: ClassVar[EventShape] = "start"
+    """Shape whose first frame begins the answer."""
 
     shape: EventShape
     compaction_id: str
+
+    @property
+    def begins_answer(self) -> bool:
+        return self.shape == self.BEGINNING
 
     def started(self, details: Mapping[str, Any]) -> bytes:
         return self.frame("compaction_started", details)

@@ -93,7 +93,7 @@ class ChatEndpoint:
             record.failed(error)
             if client.started:
                 raise AbortedAnswer(error.message) from error
-            await client.error(error, exchange.headers if exchange else [], scope[ROUTE].format.answers.error(error))
+            await client.error(error, exchange.headers if exchange else [], scope[ROUTE].format.editor.own_error(error))
 
     async def serve(self, exchange: Exchange) -> None:
         """Serve a request whose body has arrived. It is recorded also if the client leaves."""

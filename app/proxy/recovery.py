@@ -106,7 +106,7 @@ async def _inspect_beginning(exchange: Exchange, attempt: Attempt, answering: Up
         if len(body) <= LONGEST_REFUSAL and b'"error' in body and is_error(decoded_body(body)):
             attempt.refusal = await _read_refusal(exchange, attempt, body, first_frame=True)
         elif peeked.is_whole and any(word in body for word in CUT_WORDS):
-            editor = format_.answers.editor()
+            editor = format_.editor()
             editor.whole(body)
             attempt.refusal = _cut_short(attempt, editor)
 
@@ -126,7 +126,7 @@ async def _read_refusal(exchange: Exchange, attempt: Attempt, body: bytes, *, fi
     request, view, services = attempt.request, attempt.decision.view, exchange.services
     status, headers, format_ = attempt.answering.status, attempt.answering.headers, request.format
     if exchange.recovered_from is None and not first_frame:
-        refuses_usage = status in (400, 422) and attempt.asks_usage and format_.answers.refuses_to_tell_usage(body)
+        refuses_usage = status in (400, 422) and attempt.asks_usage and format_.editor.refuses_to_tell_usage(body)
         if refuses_usage:
             return Refusal("usage")
         if status == HTTPStatus.BAD_REQUEST and format_.refuses_thinking(body, request.wire, changed=view is not None):

@@ -24,7 +24,7 @@ from app.errors import StenoError, UpstreamDisconnected
 from app.formats.answers import LARGEST_WHOLE, AnswerEditor, ContextMembers
 from app.formats.format import WireFormat
 from app.formats.paths import Uncompacted, path_of
-from app.formats.sse import FrameSplitter, first_end, frames_in, last_end
+from app.formats.sse import FrameSplitter, first_end, last_end
 from app.http import own_headers
 from app.http.asgi import AbortedAnswer, ClientAnswer
 from app.http.connection import Exchange as UpstreamExchange
@@ -184,7 +184,7 @@ async def read_beginning(answering: UpstreamExchange, format_: WireFormat, secon
     """Read a stream until the model says something, it ends, or so many seconds have passed. Raises the upstream
     errors."""
     began, frames, seen = monotonic(), 0, 0
-    editor, splitter = format_.answers.editor(), FrameSplitter()
+    editor, splitter = format_.editor(), FrameSplitter()
     beginning = await answering.beginning(seconds)
     while len(beginning) > seen:
         for frame in splitter.feed(beginning[seen:]):
@@ -213,7 +213,7 @@ async def relay_answer(exchange: Exchange, attempt: Attempt) -> None:
         await relay_as_sent(exchange, answering, own)
         return
     context = context_members(request, decision)
-    editor = request.format.answers.editor(context, request.wire, hides_usage=attempt.asks_usage)
+    editor = request.format.editor(context, request.wire, hides_usage=attempt.asks_usage)
     if kind == EVENT_STREAM:
         await start_stream(exchange, answering, own)
         await relay_stream(exchange, answering.chunks(), editor, learns=True)
@@ -234,7 +234,7 @@ async def relay_as_sent(
     kind = media_type(answering.headers) if answering.status == 200 else ""
     if kind == EVENT_STREAM:
         await start_stream(exchange, answering, own)
-        await relay_stream(exchange, answering.chunks(), reader or exchange.caller.format.answers.editor())
+        await relay_stream(exchange, answering.chunks(), reader or exchange.caller.format.editor())
     elif reader is not None and kind == "application/json":
         peeked = await peek(answering, LARGEST_WHOLE, raises=True)
         if peeked.is_whole:
@@ -285,9 +285,7 @@ async def relay_stream(
     exchange.record.cut(broken)
     # What is left of a frame is dropped, and a part of it that was passed on is ended: the error must stand in a
     # frame of its own.
-    error_frame = exchange.caller.format.answers.error_frame(broken)
-    ending = b"".join(map(editor.edit, frames_in(error_frame)))
-    await exchange.client.end(last + (b"\n\n" if splitter.overran else b"") + ending)
+    await exchange.client.end(last + (b"\n\n" if splitter.overran else b"") + editor.error_frame(broken))
 
 
 async def _relay_frames(exchange: Exchange, chunks: AsyncIterator[bytes], editor: AnswerEditor, frames: bytes) -> bytes:
@@ -324,7 +322,7 @@ async def relay_unread(exchange: Exchange, unread: Unread, *, remembers: bool) -
     model = await services.work.do(caller.tenant, reading) if len(body) > INLINE_BODY else reading()
     provider = services.providers.of(model, caller.format.name, caller.tenant, caller.upstream)
     answering = await exchange.call(provider, unread.body)
-    reader = caller.format.answers.editor() if remembers else None
+    reader = caller.format.editor() if remembers else None
     try:
         await relay_as_sent(exchange, answering, unless_told(own, answering.headers), reader)
     finally:

@@ -15,7 +15,6 @@ from app.compaction.fallback import Decision
 from app.compaction.request import ChatRequest
 from app.errors import StenoError, UpstreamUnreadable
 from app.formats.answers import UNTOLD
-from app.formats.sse import frames_in
 from app.http.encodings import DecodedTooLarge, UndecodableBody, decoders, encodings_of, ended, fed
 from app.http.headers import EVENT_STREAM, Headers, media_type
 from app.http.upstream import LONGEST_REFUSAL, UpstreamAnswer, read_into
@@ -61,7 +60,7 @@ class EarlyStream:
         loop = asyncio.get_running_loop()
         self._decided: asyncio.Future[Decision] = loop.create_future()
         self._answered: asyncio.Future[None] = loop.create_future()
-        self._events = request.format.answers.early(request.wire, request.events, started.id)
+        self._events = request.format.editor.begin_early(request.wire, request.events, started.id)
         self._task = loop.create_task(self._write(started))
         """Task that writes what stands before the answer."""
 
@@ -73,23 +72,23 @@ class EarlyStream:
     async def relay(self, attempt: Attempt) -> None:
         """Pass on an answer as a part of the stream. Raises the upstream errors if it is none."""
         await self._end_waiting()
-        answers = self._request.format.answers
         (headers, chunks), status, request = plain(attempt.answering), attempt.answering.status, attempt.request
+        reports, events = self._reports and status == 200, self._events
+        context = context_members(request, attempt.decision) if reports else UNTOLD
+        editor = request.format.editor(context, request.wire, events, hides_usage=attempt.asks_usage)
         if status != 200:
             body = bytearray()
             with suppress(StenoError):  # Its status is known: what came of the body has to do.
                 await read_into(body, chunks, LONGEST_REFUSAL)
-            await self._end_with(answers.refusal_frame(status, headers, bytes(body), time.time()))
+            await self._exchange.client.end(editor.refusal_frame(status, headers, bytes(body), time.time()))
             return
-        is_stream = media_type(headers) == EVENT_STREAM
-        frames = answers.as_stream(request.wire, chunks, is_stream=is_stream, headers=headers)
-        context = context_members(request, attempt.decision) if self._reports else UNTOLD
-        editor = answers.editor(context, request.wire, self._events, hides_usage=attempt.asks_usage)
+        frames = editor.as_stream(chunks, is_stream=media_type(headers) == EVENT_STREAM, headers=headers)
         await relay_stream(self._exchange, frames, editor, learns=True)
 
     async def fail(self, error: StenoError) -> None:
         await self._end_waiting()
-        await self._end_with(self._request.format.answers.error_frame(error))
+        editor = self._request.format.editor(request=self._request.wire, early=self._events)
+        await self._exchange.client.end(editor.error_frame(error))
 
     async def cancel(self) -> None:
         self._task.cancel()
@@ -120,11 +119,6 @@ class EarlyStream:
         if not self._answered.done():
             self._answered.set_result(None)
         await self._task
-
-    async def _end_with(self, error: bytes) -> None:
-        """Write an error as it stands behind what was sent: it belongs to the same answer."""
-        editor = self._request.format.answers.editor(request=self._request.wire, early=self._events)
-        await self._exchange.client.end(b"".join(map(editor.edit, frames_in(error))))
 
 
 def plain(answering: UpstreamAnswer) -> tuple[Received, AsyncIterator[bytes]]:

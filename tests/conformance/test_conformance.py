@@ -214,13 +214,13 @@ def test_beside_the_history_a_payload_is_the_clients_bytes(spoken: WireFormat, s
 
 
 def test_an_answer_that_is_told_nothing_passes_byte_for_byte(spoken: WireFormat, samples: Samples) -> None:
-    editor = spoken.answers.editor()
+    editor = spoken.editor()
     assert [editor.edit(frame) for frame in samples.stream] == list(samples.stream)
-    assert spoken.answers.editor().whole(samples.whole) == samples.whole
+    assert spoken.editor().whole(samples.whole) == samples.whole
 
 
 def test_frames_that_pass_unseen_are_those_that_pass_unchanged(spoken: WireFormat, samples: Samples) -> None:
-    told, unseen = (spoken.answers.editor(TOLD, spoken.read(samples.request)) for _ in range(2))
+    told, unseen = (spoken.editor(TOLD, spoken.read(samples.request)) for _ in range(2))
     for number, frame in enumerate(samples.stream):
         ahead = b"".join(samples.stream[number:])
         quiet, edited = unseen.quiet(ahead, 0), told.edit(frame)
@@ -231,12 +231,12 @@ def test_frames_that_pass_unseen_are_those_that_pass_unchanged(spoken: WireForma
 
 def test_what_is_no_answer_passes_byte_for_byte(spoken: WireFormat, samples: Samples) -> None:
     for body in (b"", b"<p>", b"[]", b"{", samples.whole[:-9]):
-        editor = spoken.answers.editor(TOLD, spoken.read(samples.request))
+        editor = spoken.editor(TOLD, spoken.read(samples.request))
         assert editor.whole(body) == body
         assert not editor.complete
         assert editor.usage is None
     for frame in (b": comment\n\n", b"data: no JSON\n\n", b"id: 7\n\n", b"data: {}\n\n"[:-2]):
-        assert spoken.answers.editor().edit(frame) == frame
+        assert spoken.editor().edit(frame) == frame
 
 
 # Splices
@@ -383,7 +383,7 @@ def frames_of(editor: Any, frames: Iterable[bytes]) -> list[bytes]:
 
 
 def test_a_stream_tells_its_usage_and_its_end(spoken: WireFormat, samples: Samples) -> None:
-    editor = spoken.answers.editor(TOLD, spoken.read(samples.request))
+    editor = spoken.editor(TOLD, spoken.read(samples.request))
     for number, frame in enumerate(samples.stream):
         assert editor.complete is (number > samples.ends_at)
         editor.edit(frame)
@@ -398,7 +398,7 @@ def test_a_stream_tells_its_usage_and_its_end(spoken: WireFormat, samples: Sampl
 
 
 def test_a_whole_answer_tells_its_usage(spoken: WireFormat, samples: Samples) -> None:
-    editor = spoken.answers.editor(TOLD, spoken.read(samples.request))
+    editor = spoken.editor(TOLD, spoken.read(samples.request))
     edited = editor.whole(samples.whole)
     assert editor.complete
     assert editor.usage is not None
@@ -409,7 +409,7 @@ def test_a_whole_answer_tells_its_usage(spoken: WireFormat, samples: Samples) ->
 
 
 def test_a_stream_is_told_the_status_first_and_everything_at_its_end(spoken: WireFormat, samples: Samples) -> None:
-    frames = frames_of(spoken.answers.editor(TOLD, spoken.read(samples.request)), samples.stream)
+    frames = frames_of(spoken.editor(TOLD, spoken.read(samples.request)), samples.stream)
     told = [samples.told_in(frame) for frame in frames]
     said = [members for members in told if members]
     assert said[0]["context_status"] == "summarized"
@@ -423,22 +423,22 @@ def test_a_stream_is_told_the_status_first_and_everything_at_its_end(spoken: Wir
 def test_a_stream_that_is_cut_anywhere_keeps_its_bytes(spoken: WireFormat, samples: Samples) -> None:
     """Whatever the pieces it comes in: untold to the byte, and told with nothing but our members."""
     for sent in (b"".join(samples.stream), b"".join(samples.stream).replace(b"\n", b"\r\n")):
-        whole = b"".join(frames_of(spoken.answers.editor(TOLD), frames_in(sent)))
+        whole = b"".join(frames_of(spoken.editor(TOLD), frames_in(sent)))
         assert whole.replace(b"," + TOLD.report, b"").replace(b"," + STATUS, b"") == sent
         for cut in range(len(sent)):
             splitters = FrameSplitter(), FrameSplitter()
             for splitter, told, expected in zip(splitters, (ContextMembers(), TOLD), (sent, whole), strict=True):
                 frames = [*splitter.feed(sent[:cut]), *splitter.feed(sent[cut:]), splitter.flush()]
-                assert b"".join(frames_of(spoken.answers.editor(told), frames)) == expected
+                assert b"".join(frames_of(spoken.editor(told), frames)) == expected
 
 
 def test_a_status_of_another_steno_is_replaced(spoken: WireFormat, samples: Samples) -> None:
-    once = spoken.answers.editor(ContextMembers(STATUS, STATUS + b',"context":{"status":"full"}')).whole(samples.whole)
-    assert spoken.answers.editor(TOLD).whole(once) == spoken.answers.editor(TOLD).whole(samples.whole)
+    once = spoken.editor(ContextMembers(STATUS, STATUS + b',"context":{"status":"full"}')).whole(samples.whole)
+    assert spoken.editor(TOLD).whole(once) == spoken.editor(TOLD).whole(samples.whole)
 
 
 def test_a_usage_that_only_steno_asked_for_is_read_and_not_passed_on(spoken: WireFormat, samples: Samples) -> None:
-    editor = spoken.answers.editor(request=spoken.read(samples.request), hides_usage=True)
+    editor = spoken.editor(request=spoken.read(samples.request), hides_usage=True)
     frames = frames_of(editor, samples.stream)
     assert frames == list(samples.unasked)
     assert editor.usage is not None
@@ -448,17 +448,17 @@ def test_a_usage_that_only_steno_asked_for_is_read_and_not_passed_on(spoken: Wir
 
 def test_a_stream_that_was_cut_is_known_as_cut(spoken: WireFormat, samples: Samples) -> None:
     for stop in range(samples.ends_at + 1):
-        editor = spoken.answers.editor(TOLD, spoken.read(samples.request))
+        editor = spoken.editor(TOLD, spoken.read(samples.request))
         frames_of(editor, (*samples.stream[:stop], samples.stream[stop][:-4]))
         assert not editor.complete
 
 
 def test_an_answer_that_the_window_cut_off_is_known(spoken: WireFormat, samples: Samples) -> None:
-    editor = spoken.answers.editor()
+    editor = spoken.editor()
     frames_of(editor, samples.full_stream)
     assert editor.window_full
     assert editor.complete
-    editor = spoken.answers.editor()
+    editor = spoken.editor()
     editor.whole(samples.full_whole)
     assert editor.window_full
 
@@ -471,20 +471,20 @@ async def _chunks(*pieces: bytes) -> AsyncIterator[bytes]:
 async def _streamed(spoken: WireFormat, samples: Samples, body: bytes, *, is_stream: bool) -> list[bytes]:
     request = spoken.read(samples.request)
     pieces = _chunks(*(body[start : start + 7] for start in range(0, len(body), 7)))
-    found = [piece async for piece in spoken.answers.as_stream(request, pieces, is_stream=is_stream, headers=())]
+    found = [piece async for piece in spoken.editor(request=request).as_stream(pieces, is_stream=is_stream, headers=())]
     return [frame + b"\n\n" for frame in b"".join(found).split(b"\n\n")[:-1]]
 
 
 async def test_a_whole_answer_becomes_a_stream_where_some_servers_answer_so(
     spoken: WireFormat, samples: Samples
 ) -> None:
-    if spoken.answers.frames_of is None:
+    if spoken.name in ("messages", "responses"):
         with pytest.raises(UpstreamUnreadable, match="no stream"):
             await _streamed(spoken, samples, samples.whole, is_stream=False)
         return
     frames = await _streamed(spoken, samples, samples.whole, is_stream=False)
     samples.check_stream(frames)
-    editor = spoken.answers.editor()
+    editor = spoken.editor()
     frames_of(editor, frames)
     assert editor.complete
     assert read_answer(spoken.summaries, b"".join(frames)) is not None
@@ -496,7 +496,7 @@ async def test_a_stream_stays_the_stream_that_it_is(spoken: WireFormat, samples:
 
 async def test_an_error_with_status_200_ends_the_stream_as_an_error(spoken: WireFormat, samples: Samples) -> None:
     body = b'{"type":"error",\n"error":{"type":"api_error","message":"Oh.","code":529}}'
-    editor = spoken.answers.editor()
+    editor = spoken.editor()
     frames_of(editor, await _streamed(spoken, samples, body, is_stream=False))
     assert editor.failed
     assert b"Oh." in editor.error
@@ -517,7 +517,7 @@ def test_frames_before_the_providers_make_one_stream_with_them(
     spoken: WireFormat, samples: Samples, shape: EventShape, *, failed: bool
 ) -> None:
     request = spoken.read(samples.request)
-    early = spoken.answers.early(request, shape, "cmp_1")
+    early = spoken.editor.begin_early(request, shape, "cmp_1")
     own = [early.started({"messages": 7}), early.keep_alive(), early.keep_alive()]
     own.append(early.closed({"status": "full"}, STATUS, failed=failed))
     assert all(frame.endswith(b"\n\n") and frame.count(b"\n\n") == 1 for frame in own)
@@ -526,7 +526,7 @@ def test_frames_before_the_providers_make_one_stream_with_them(
     assert b"cmp_1" in own[0]
     assert b"cmp_1" in own[3]
     assert b"compaction" not in own[1]
-    editor = spoken.answers.editor(TOLD, request, early)
+    editor = spoken.editor(TOLD, request, early)
     frames = [*own, *frames_of(editor, samples.stream)]
     if shape in ("chunk", "start"):  # The safest frames are to be understood by those who know of no others.
         samples.check_stream(frames)
@@ -547,10 +547,10 @@ def test_an_error_after_early_frames_passes_in_the_providers_words(
     spoken: WireFormat, samples: Samples, shape: EventShape
 ) -> None:
     request = spoken.read(samples.request)
-    early = spoken.answers.early(request, shape, "cmp_1")
+    early = spoken.editor.begin_early(request, shape, "cmp_1")
     early.started({})
     early.closed({})
-    editor = spoken.answers.editor(TOLD, request, early)
+    editor = spoken.editor(TOLD, request, early)
     assert editor.edit(samples.overflow_frame) == samples.overflow_frame
     assert editor.error
 
@@ -559,23 +559,23 @@ def test_an_error_after_early_frames_passes_in_the_providers_words(
 
 
 def test_errors_of_our_own_are_told_in_the_formats_shape(spoken: WireFormat, samples: Samples) -> None:
-    assert ERROR.message in json.dumps(json.loads(spoken.answers.error(ERROR)))
-    frames = frames_in(spoken.answers.error_frame(ERROR))
+    assert ERROR.message in json.dumps(json.loads(spoken.editor.own_error(ERROR)))
+    frames = frames_in(spoken.editor().error_frame(ERROR))
     assert frames[-1].endswith(b"\n\n")
     assert all(ERROR.message in json.dumps(samples.told_in(frame)) for frame in frames)
-    editor = spoken.answers.editor()
+    editor = spoken.editor()
     frames_of(editor, frames)
     assert editor.failed
 
 
 def test_a_providers_refusal_keeps_its_words_in_a_stream(spoken: WireFormat, samples: Samples) -> None:
     status, body, message = samples.refusal
-    frames = frames_in(spoken.answers.refusal_frame(status, [(b"retry-after", b"7")], body, 1_700_000_000.0))
+    frames = frames_in(spoken.editor().refusal_frame(status, [(b"retry-after", b"7")], body, 1_700_000_000.0))
     assert all(message in json.dumps(samples.told_in(frame)) for frame in frames)
-    odd = frames_in(spoken.answers.refusal_frame(503, (), b"<p>Bad\n\ngateway</p>", 1_700_000_000.0))
+    odd = frames_in(spoken.editor().refusal_frame(503, (), b"<p>Bad\n\ngateway</p>", 1_700_000_000.0))
     assert len(odd) == len(frames)
     for sent in (frames, odd):
-        editor = spoken.answers.editor()
+        editor = spoken.editor()
         assert frames_of(editor, sent) == sent
         assert editor.failed
         assert editor.complete
@@ -591,11 +591,11 @@ def test_a_refusal_for_the_prompts_size_is_recognised(spoken: WireFormat, sample
     assert found.limit is not None
     status, body, _ = samples.refusal
     assert classify(status, decoded_body(body)) is None
-    assert not spoken.answers.refuses_to_tell_usage(body)
+    assert not spoken.editor.refuses_to_tell_usage(body)
 
 
 def test_a_refusal_in_a_stream_is_recognised(spoken: WireFormat, samples: Samples) -> None:
-    editor = spoken.answers.editor()
+    editor = spoken.editor()
     frames_of(editor, (*samples.stream[:1], *FrameSplitter().feed(samples.overflow_frame)))
     assert (editor.failed, editor.complete) == (True, True)
     assert classify(200, decoded_body(editor.error), first_frame=True) is not None

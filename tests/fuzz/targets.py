@@ -227,14 +227,14 @@ def check_stream(data: bytes, random: Random) -> None:
     assert b"".join(frames) == data
     assert b"".join(whole_frames) == data
     for each in FORMATS:
-        assert b"".join(map(each.answers.editor().edit, frames)) == data, "a stream that nothing is told in changes"
+        assert b"".join(map(each.editor().edit, frames)) == data, "a stream that nothing is told in changes"
     format_ = random.choice(FORMATS)
     request = format_.read(ALL_SAMPLES[format_.name].request)
     for shape in SHAPES:
-        early = format_.answers.early(request, shape, "cmp_1") if shape else None
+        early = format_.editor.begin_early(request, shape, "cmp_1") if shape else None
         hides, edited = random.random() < 0.5, []
         for split in (whole_frames, frames):
-            editor = format_.answers.editor(_TOLD, request, early, hides_usage=hides)
+            editor = format_.editor(_TOLD, request, early, hides_usage=hides)
             edited.append(b"".join(map(editor.edit, split)))
         # A lone CR before an LF that comes later ends a frame earlier: the bytes are the same, the frames not.
         assert edited[0] == edited[1] or b"\r" in data, "what is told depends on how the stream was split"

@@ -116,13 +116,13 @@ def frames(bill: Bill) -> Iterator[Json]:
 
 
 def read_whole(bill: Bill) -> tuple[Tokens, Told]:
-    editor = BY_NAME[bill.format].answers.editor()
+    editor = BY_NAME[bill.format].editor()
     editor.whole(json.dumps(whole(bill)).encode())
     return told(editor)
 
 
 def read_stream(bill: Bill) -> tuple[Tokens, Told]:
-    editor = BY_NAME[bill.format].answers.editor()
+    editor = BY_NAME[bill.format].editor()
     for frame in frames(bill):
         editor.edit(b"data: " + json.dumps(frame).encode() + b"\n\n")
     return told(editor)

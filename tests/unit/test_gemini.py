@@ -117,7 +117,7 @@ def test_an_array_of_answers_keeps_its_bytes_but_for_the_members_of_its_ends() -
     first, last = (b'{"candidates":[{"content":{"parts":[{"text":"%b"}]}%b}]}' % each for each in (
         (b"a", b""), (b"b", b',"finishReason":"STOP"'),
     ))  # fmt: skip
-    editor = GEMINI.answers.editor(TOLD)
+    editor = GEMINI.editor(TOLD)
     edited = editor.whole(b"[" + first + b"\r\n,\r\n" + last + b"\n]\n")
     assert edited == b"[%b,%b}\r\n,\r\n%b,%b}\n]\n" % (first[:-1], TOLD.status, last[:-1], TOLD.report)
     assert (editor.ended, editor.whole(b"[1]"), editor.whole(b"[")) == (True, b"[1]", b"[")
@@ -125,19 +125,19 @@ def test_an_array_of_answers_keeps_its_bytes_but_for_the_members_of_its_ends() -
 
 def test_events_with_line_ends_of_two_bytes_get_members_and_keep_the_rest() -> None:
     frame = b'data: {"candidates": [{"content": {"parts": [{"text": "a"}]}}], "x": 1.50}\r\n\r\n'
-    assert GEMINI.answers.editor(TOLD).edit(frame) == frame.replace(b"}\r", b"," + STATUS + b"}\r")
+    assert GEMINI.editor(TOLD).edit(frame) == frame.replace(b"}\r", b"," + STATUS + b"}\r")
 
 
 def test_errors_have_googles_shape_with_the_error_first() -> None:
-    own: Any = json.loads(GEMINI.answers.error(UpstreamDisconnected("Gone.")))
+    own: Any = json.loads(GEMINI.editor.own_error(UpstreamDisconnected("Gone.")))
     assert own["error"]["details"][0]["reason"] == UpstreamDisconnected("").code
     theirs = b'{"error": {"code": 503, "message": "Busy.", "status": "UNAVAILABLE"}}'
-    sent = GEMINI.answers.refusal_frame(503, (), theirs, 0.0)
+    sent = GEMINI.editor().refusal_frame(503, (), theirs, 0.0)
     assert json.loads(sent[6:]) == json.loads(theirs)
 
 
 def test_a_length_and_a_bucket_of_a_minute_say_nothing_of_a_window() -> None:
-    editor = GEMINI.answers.editor()
+    editor = GEMINI.editor()
     editor.whole(b'{"candidates":[{"content":{"role":"model"},"finishReason":"MAX_TOKENS"}]}')
     assert (editor.ended, editor.at_length, editor.window_full) == (True, False, False)
     bucket = b'{"error":{"code":429,"message":"Quota exceeded for metric: x/input_token_count, limit: 1000000"}}'

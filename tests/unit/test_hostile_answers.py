@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from app.errors import UpstreamDisconnected, UpstreamUnreadable
 from app.formats import sse
 from app.formats.answers import LARGEST_WHOLE
-from app.formats.chat_completions.answers import MOST_CHOICES, ChunkHead, CompletionEditor
+from app.formats.chat_completions.answers import MOST_CHOICES, ChunkHead
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.provider_errors import LONGEST_PAUSE, named_pause
 from app.formats.refusals import classify
 from app.formats.sse import LONGEST_FRAME, FrameSplitter
 from app.http.upstream import LONGEST_REFUSAL, Upstream, WholeAnswer, read_into
 from app.providers.model_listings import MOST_ENTRIES, ListingReader, ListingRefused
+from tests.unit.test_sse import FINISH, FIRST, editor_of
 from tests.unit.test_streamed import as_stream
 
 MEMBERS = ("id", "object", "created", "model", "choices", "usage", "error", "type", "context_status", "context")
@@ -97,7 +98,7 @@ def kept(text: str, sent: ChunkHead | None, hides: bool) -> Any:
 def test_properties_a_stream_passes_whatever_its_chunks_hold(
     texts: list[str], sent: ChunkHead | None, hides: bool, choices: int
 ) -> None:
-    editor = CompletionEditor(b'"context_status":"full"', b'"context_status":"full","context":{}', sent, choices, hides)
+    editor = editor_of(FIRST, FINISH, sent=sent, hides_usage=hides, choices=choices)
     splitter = FrameSplitter()
     stream = b"".join(b"data: %b\n\n" % text.encode() for text in texts) + b"data: [DONE]\n\n"
     edited = [editor.edit(frame) for frame in splitter.feed(stream)]
@@ -138,7 +139,7 @@ def test_an_endless_pause_is_a_long_one() -> None:
     ],
 )
 def test_an_odd_chunk_after_ours_passes(choices: bytes) -> None:
-    editor = CompletionEditor(b"", b"", ChunkHead("ours", 5, "m"))
+    editor = editor_of(b"", b"", sent=ChunkHead("ours", 5, "m"))
     edited = editor.edit(b'data: {"id":"up","choices":%b}\n\n' % choices)
     assert json.loads(edited[6:])["id"] == "ours"
 
@@ -188,7 +189,7 @@ ESCAPES = b'{"choices":[{"delta":{"content":"' + rb"\n" * 1_500_000 + b'"}}]}'
 )
 def test_a_frame_takes_few_times_its_size(text: bytes) -> None:
     frame = b"data: " + text + b"\n\n"
-    editor = CompletionEditor(b'"a":1', b'"a":1')
+    editor = editor_of()
     assert peak(lambda: editor.edit(frame)) < 6 * len(frame)
     reader = CHAT_COMPLETIONS.summaries.reader()
     assert peak(lambda: reader.feed(frame)) < 8 * len(frame)
@@ -206,11 +207,11 @@ def test_a_summary_of_many_small_pieces_counts_what_they_take() -> None:
 def test_a_frame_of_many_keys_passes_as_it_came() -> None:
     """Finding the place of each would take time that others have to wait for."""
     frame = b"data: {%b}\n\n" % b",".join(b'"k%d":0' % number for number in range(50_000))
-    assert CompletionEditor(b'"a":1', b'"a":1').edit(frame) == frame
+    assert editor_of().edit(frame) == frame
 
 
 def test_choices_without_an_end_are_not_all_remembered() -> None:
-    editor = CompletionEditor(b"", b"", choices=2)
+    editor = editor_of(choices=2)
     for index in range(1_000):
         editor.edit(b'data: {"choices":[{"index":%d,"finish_reason":"stop"}]}\n\n' % index)
     assert len(editor.finished) == 2

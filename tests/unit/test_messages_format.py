@@ -409,8 +409,8 @@ def test_a_message_whose_keys_stand_twice_is_written_as_it_was_read() -> None:
 
 def edited(*frames: bytes, shape: str = "off") -> list[bytes]:
     asked = request(stream=True)
-    early = MESSAGES.answers.early(asked, shape, "cmp_1") if shape != "off" else None  # type: ignore[arg-type]
-    editor = MESSAGES.answers.editor(TOLD, asked, early)
+    early = MESSAGES.editor.begin_early(asked, shape, "cmp_1") if shape != "off" else None  # type: ignore[arg-type]
+    editor = MESSAGES.editor(TOLD, asked, early)
     return [left for each in frames if (left := editor.edit(each))]
 
 
@@ -421,7 +421,7 @@ def told(frame_: bytes) -> dict[str, Any]:
 
 def test_a_beginning_of_ours_takes_the_place_of_the_providers() -> None:
     asked = request(stream=True)
-    early = MESSAGES.answers.early(asked, "start", "cmp_1")
+    early = MESSAGES.editor.begin_early(asked, "start", "cmp_1")
     begun = told(early.started({}))
     assert begun["message"]["model"] == "claude-sonnet-4-5"
     assert begun["compaction"]["type"] == "compaction_started"
@@ -447,11 +447,11 @@ def test_what_the_provider_says_of_the_prompt_at_its_end_is_left_as_it_is(usage:
 
 def test_early_frames_say_nothing_that_a_client_could_take_for_another_event() -> None:
     asked = request(stream=True)
-    early = MESSAGES.answers.early(asked, "chunk", "cmp_1")
+    early = MESSAGES.editor.begin_early(asked, "chunk", "cmp_1")
     for each in (early.started({}), early.closed({}, TOLD.status), early.closed({}, failed=True)):
         assert each.startswith(b"event: ping\n")
         assert told(each)["type"] == "ping"
-    named = MESSAGES.answers.early(asked, "named", "cmp_1")
+    named = MESSAGES.editor.begin_early(asked, "named", "cmp_1")
     assert named.started({}).startswith(b"event: context_compaction_started\n")
     assert named.keep_alive().startswith(b":")
 
@@ -463,13 +463,13 @@ def test_only_the_first_end_is_told_and_an_interim_one_is_none() -> None:
 
 
 def test_a_stream_that_begins_with_a_ping_has_not_begun() -> None:
-    editor = MESSAGES.answers.editor(TOLD)
+    editor = MESSAGES.editor(TOLD)
     editor.edit(PING)
     assert not editor.begun
 
 
 def test_nothing_is_learnt_from_the_sum_of_several_prompts() -> None:
-    editor = MESSAGES.answers.editor(TOLD)
+    editor = MESSAGES.editor(TOLD)
     iterations = [{"type": "compaction", "input_tokens": 55_000}, {"type": "message", "input_tokens": 220}]
     editor.whole(WHOLE.replace(b'"usage":{', b'"usage":{"iterations":%b,' % json.dumps(iterations).encode()))
     assert editor.usage is not None
@@ -481,7 +481,7 @@ def test_nothing_is_learnt_from_the_sum_of_several_prompts() -> None:
 
 
 def test_a_refusal_of_ours_has_the_formats_types() -> None:
-    held = json.loads(MESSAGES.answers.error(BodyTooLarge("Too large.", "messages")))
+    held = json.loads(MESSAGES.editor.own_error(BodyTooLarge("Too large.", "messages")))
     assert held == {
         "type": "error",
         "error": {
@@ -491,15 +491,15 @@ def test_a_refusal_of_ours_has_the_formats_types() -> None:
             "param": "messages",
         },
     }
-    assert MESSAGES.answers.error_frame(BodyTooLarge("Too large.")).startswith(b"event: error\n")
+    assert MESSAGES.editor().error_frame(BodyTooLarge("Too large.")).startswith(b"event: error\n")
 
 
 def test_a_providers_refusal_keeps_its_type_and_the_wording_that_clients_recover_by() -> None:
     said = {"type": "invalid_request_error", "message": "prompt is too long: 274468 tokens > 200000 maximum"}
-    held = told(MESSAGES.answers.refusal_frame(400, (), json.dumps({"type": "error", "error": said}).encode(), 0.0))
+    held = told(MESSAGES.editor().refusal_frame(400, (), json.dumps({"type": "error", "error": said}).encode(), 0.0))
     assert {name: held["error"][name] for name in said} == said
-    assert told(MESSAGES.answers.refusal_frame(529, (), b"<p>", 0.0))["error"]["type"] == "api_error"
-    assert told(MESSAGES.answers.refusal_frame(418, (), b"<p>", 0.0))["error"]["type"] == "invalid_request_error"
+    assert told(MESSAGES.editor().refusal_frame(529, (), b"<p>", 0.0))["error"]["type"] == "api_error"
+    assert told(MESSAGES.editor().refusal_frame(418, (), b"<p>", 0.0))["error"]["type"] == "invalid_request_error"
 
 
 # Summary calls

@@ -97,7 +97,7 @@ def relayed(*arrivals: bytes) -> list[str | bytes]:
         record, caller = SimpleNamespace(cut=lambda _: None), SimpleNamespace(format=CHAT_COMPLETIONS)
         exchange: Any = SimpleNamespace(client=client, record=record, caller=caller)
         await start_stream(exchange, answering, [])
-        streaming = asyncio.ensure_future(relay_stream(exchange, answering.chunks(), CHAT_COMPLETIONS.answers.editor()))
+        streaming = asyncio.ensure_future(relay_stream(exchange, answering.chunks(), CHAT_COMPLETIONS.editor()))
         for part in arrivals[1:]:
             for _ in range(3):
                 await asyncio.sleep(0)
@@ -141,7 +141,7 @@ def test_a_head_does_not_wait_for_the_rest_of_a_frame() -> None:
 
 def test_frames_that_a_broken_stream_ends_with_come_before_its_error() -> None:
     steps = relayed(HEAD + chunk(FRAMES[0]) + LAST_CHUNK)
-    error = CHAT_COMPLETIONS.answers.error_frame(
+    error = CHAT_COMPLETIONS.editor().error_frame(
         UpstreamDisconnected("The provider's stream ended in the middle of the answer.")
     )
     assert steps == ["held", "head 200", FRAMES[0] + error, "end"]

@@ -356,35 +356,44 @@ def request(**members: Any) -> Any:
 
 
 def test_the_outcome_of_a_compaction_stands_on_the_providers_first_frame() -> None:
-    early = RESPONSES.answers.early(request(), "chunk", "cmp_1")
+    early = RESPONSES.editor.begin_early(request(), "chunk", "cmp_1")
     assert early.started({}).startswith(b": compaction_started ")
     early.closed({"status": "full"}, STATUS)
-    told = edited(RESPONSES.answers.editor(TOLD, request(), early), *STREAM)
+    told = edited(RESPONSES.editor(TOLD, request(), early), *STREAM)
     assert told[0]["compaction"] == {"type": "compaction_completed", "id": "cmp_1", "status": "full"}
     assert [("compaction" in each, "context" in each) for each in told[1:]] == [(False, False)] * 5 + [(False, True)]
 
 
 def test_a_stream_that_we_begin_has_one_id_and_no_gaps_and_is_not_begun_where_answers_are_kept() -> None:
-    stored = RESPONSES.answers.early(request(), "start", "cmp_1")
+    stored = RESPONSES.editor.begin_early(request(), "start", "cmp_1")
     assert stored.started({}).startswith(b": ")
-    early = RESPONSES.answers.early(request(store=False), "start", "cmp_1")
+    early = RESPONSES.editor.begin_early(request(store=False), "start", "cmp_1")
     own = [early.started({}), early.closed({}, STATUS, failed=True)]
-    editor = RESPONSES.answers.editor(TOLD, request(), early)
+    editor = RESPONSES.editor(TOLD, request(), early)
     frames = [*own, *(each for sent in STREAM if (each := editor.edit(sent)))]
     SAMPLES.check_stream(frames)
     assert editor.quiet(b"".join(STREAM), 0) == 0
 
 
+def test_a_stream_passes_whatever_its_numbers_and_ids() -> None:
+    editor = RESPONSES.editor()
+    for odd in (
+        frame("response.created", 7, response={"id": "a"}),
+        frame("response.completed", 1, response={"id": "b"}),
+    ):
+        assert editor.edit(odd) == odd
+
+
 @pytest.mark.parametrize("seen", [2, 4, 6])
 def test_an_error_of_ours_goes_on_with_the_providers_numbers_and_id(seen: int) -> None:
-    editor = RESPONSES.answers.editor(TOLD)
+    editor = RESPONSES.editor(TOLD)
     frames = [editor.edit(each) for each in STREAM[:seen]]
     quiet = b"".join(STREAM[seen:6])
     if seen == 4:
         assert editor.quiet(quiet, 0) == len(quiet)
         frames += frames_in(quiet)
-    frames += [editor.edit(each) for each in frames_in(RESPONSES.answers.error_frame(ERROR))]
-    told = edited(RESPONSES.answers.editor(), *frames)
+    frames.append(editor.error_frame(ERROR))
+    told = edited(RESPONSES.editor(), *frames)
     assert [each["sequence_number"] for each in told] == list(range(len(told)))
     assert [each["type"] for each in told[-2:]] == ["error", "response.failed"]
     assert told[-1]["response"]["id"] == "resp_theirs"
@@ -400,7 +409,7 @@ def test_an_error_of_ours_goes_on_with_the_providers_numbers_and_id(seen: int) -
     ],
 )
 def test_an_error_before_the_first_item_is_kept(error: bytes) -> None:
-    editor = RESPONSES.answers.editor()
+    editor = RESPONSES.editor()
     edited(editor, *BEGINNING[:3], error)
     assert not editor.begun
     assert b"context_length_exceeded" in editor.error

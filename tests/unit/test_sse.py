@@ -10,7 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.formats.chat_completions.answers import ChunkHead, CompletionEditor
+from app.formats.answers import ContextMembers
+from app.formats.chat_completions.answers import ChunkHead, CompactionEvents, CompletionEditor
+from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.sse import LONGEST_FRAME, FrameSplitter, data_of, event, first_end, frames_in, last_end
 from app.formats.usage import LONGEST_USAGE, usage_of
 
@@ -26,6 +28,20 @@ OURS = ChunkHead("ours", 5, "m")
 FIRST, FINISH = b'"context_status":"full"', b'"context_status":"full","context":{"a":1}'
 
 
+def editor_of(
+    first: bytes = FIRST,
+    finish: bytes = FINISH,
+    *,
+    sent: ChunkHead | None = None,
+    hides_usage: bool = False,
+    choices: int = 1,
+) -> CompletionEditor:
+    """`sent`: the head of chunks of ours that began the stream."""
+    early = None if sent is None else CompactionEvents("chunk", "cmp_1", sent)
+    request = CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],"n":%d}' % choices) if choices > 1 else None
+    return CompletionEditor(ContextMembers(first, finish), request, early, hides_usage)
+
+
 def passed(editor: CompletionEditor, stream: bytes = STREAM) -> bytes:
     splitter = FrameSplitter()
     return b"".join(map(editor.edit, splitter.feed(stream))) + splitter.flush()
@@ -35,7 +51,7 @@ def passed(editor: CompletionEditor, stream: bytes = STREAM) -> bytes:
 def test_frames_that_come_together_are_edited_as_each_for_itself(places: list[int]) -> None:
     """Whatever passes unseen is what would pass unchanged, and what is counted on the way is the same."""
     cuts = [0, *sorted(places), len(STREAM)]
-    one, all_of_them, splitter = CompletionEditor(FIRST, FINISH), CompletionEditor(FIRST, FINISH), FrameSplitter()
+    one, all_of_them, splitter = editor_of(), editor_of(), FrameSplitter()
     expected = passed(one)
     edited = b""
     for start, stop in pairwise(cuts):
@@ -118,7 +134,7 @@ def test_what_follows_a_part_of_a_long_frame_ends_it_only_where_it_is_empty() ->
 
 
 def test_a_stream_is_looked_into_only_where_it_says_something_of_itself() -> None:
-    editor = CompletionEditor(FIRST, FINISH)
+    editor = editor_of()
     chunk = event(b'{"choices":[{"index":0,"delta":{"content":"hello"},"finish_reason":null}],"usage":null}')
     assert editor.quiet(chunk, 0) == 0
     editor.edit(chunk)
@@ -138,7 +154,7 @@ def test_a_stream_is_looked_into_only_where_it_says_something_of_itself() -> Non
 
 def begun(**options: Any) -> CompletionEditor:
     """The editor of a stream that has begun."""
-    editor = CompletionEditor(FIRST, FINISH, **options)
+    editor = editor_of(**options)
     editor.begun = True
     return editor
 
@@ -177,7 +193,7 @@ def test_what_is_left_of_a_frame_is_kept_until_it_is_asked_for() -> None:
 
 
 def test_after_our_own_chunk_the_role_goes_and_the_head_stays_ours() -> None:
-    editor = CompletionEditor(FIRST, FINISH, sent=OURS)
+    editor = editor_of(sent=OURS)
     chunks = [json.loads(line[6:]) for line in passed(editor).splitlines() if line.startswith(b"data: {")]
     assert {(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks} == {("ours", 5, "m")}
     assert chunks[0]["choices"][0]["delta"] == {"content": ""}
@@ -186,7 +202,7 @@ def test_after_our_own_chunk_the_role_goes_and_the_head_stays_ours() -> None:
 
 def test_what_the_provider_called_its_answer_is_told_once() -> None:
     """Some begin with a chunk that names nothing."""
-    editor = CompletionEditor(FIRST, FINISH, sent=OURS)
+    editor = editor_of(sent=OURS)
     frames = [
         b'{"choices":[],"created":0,"id":"","model":"","prompt_filter_results":[]}',
         b'{"id":"up","created":7,"model":"m-2024","choices":[{"index":0,"delta":{"content":"a"}}]}',
@@ -204,13 +220,13 @@ def test_what_the_provider_called_its_answer_is_told_once() -> None:
 
 
 def test_a_frame_that_is_no_chunk_is_given_no_head() -> None:
-    assert CompletionEditor(b"", b"", sent=OURS).edit(event(b'{"ping":1}')) == event(b'{"ping":1}')
+    assert editor_of(b"", b"", sent=OURS).edit(event(b'{"ping":1}')) == event(b'{"ping":1}')
 
 
 def test_other_choices_keep_their_role() -> None:
     given = [{"index": 1, "delta": {"role": "assistant"}}, {"index": 0, "delta": {"role": "a"}}, {"index": 0}]
     frame = event(json.dumps({"id": "u", "choices": given}).encode())
-    choices = json.loads(CompletionEditor(b"", b"", sent=OURS).edit(frame)[6:])["choices"]
+    choices = json.loads(editor_of(b"", b"", sent=OURS).edit(frame)[6:])["choices"]
     assert choices == [{"index": 1, "delta": {"role": "assistant"}}, {"index": 0, "delta": {}}, {"index": 0}]
 
 
@@ -230,14 +246,14 @@ def usage_frames() -> list[bytes]:
 @pytest.mark.parametrize("usage", [b'{"prompt_tokens":7}', b"{}", b"0", b"null"])
 @pytest.mark.parametrize("choices", [b"[]", b"null", b'[{"index":0,"delta":{},"finish_reason":"stop"}]'])
 def test_a_usage_is_taken_out_wherever_it_stands(usage: bytes, choices: bytes) -> None:
-    editor = CompletionEditor(b"", b"", hides_usage=True)
+    editor = editor_of(b"", b"", hides_usage=True)
     for frame in (usage_frames()[0], event(b'{"choices":%b,"usage":%b}' % (choices, usage))):
         assert b"usage" not in editor.edit(frame)
 
 
 @pytest.mark.parametrize(("reason", "full"), [(b"model_context_window_exceeded", True), (b"length", False)])
 def test_an_end_that_the_window_brought_is_remembered_with_what_was_written(reason: bytes, full: bool) -> None:
-    editor = CompletionEditor(b'"a":1', b'"b":2')
+    editor = editor_of(b'"a":1', b'"b":2')
     deltas = (
         b'{"role":"assistant","content":""}',
         b'{"content":"a \\"b\\" c"}',
@@ -253,7 +269,7 @@ def test_an_end_that_the_window_brought_is_remembered_with_what_was_written(reas
 
 
 def test_a_whole_answer_is_told_everything_at_its_end_and_says_what_it_cost() -> None:
-    editor = CompletionEditor(FIRST, FINISH)
+    editor = editor_of()
     choice = b'{"index":0,"message":{},"finish_reason":"model_context_window_exceeded"}'
     body = b'{ "choices":[' + choice + b'], "usage":{"prompt_tokens":7} }'
     assert editor.whole(body) == body[:-2] + b"," + FINISH + b" }"
@@ -262,7 +278,7 @@ def test_a_whole_answer_is_told_everything_at_its_end_and_says_what_it_cost() ->
 
 
 def test_a_usage_of_no_plausible_length_is_not_read_of_a_whole_answer() -> None:
-    editor = CompletionEditor(FIRST, FINISH)
+    editor = editor_of()
     body = b'{"choices":[],"usage":{"prompt_tokens":7,"more":"' + b"a" * LONGEST_USAGE + b'"}}'
     assert editor.whole(body) == body[:-1] + b"," + FINISH + b"}"
     assert editor.usage is None

@@ -20,7 +20,7 @@ def as_stream(
 ) -> AsyncIterator[bytes]:
     options = b'"stream_options":{"include_usage":%b}' % (b"true" if wants_usage else b"false")
     request = CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],"stream":true,%b}' % options)
-    return CHAT_COMPLETIONS.answers.as_stream(request, chunks, is_stream=is_stream, headers=headers)
+    return CHAT_COMPLETIONS.editor(request=request).as_stream(chunks, is_stream=is_stream, headers=headers)
 
 
 async def given(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:

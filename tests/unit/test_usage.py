@@ -112,7 +112,7 @@ def test_what_are_no_choices_ended_for_no_reason(choices: bytes) -> None:
 
 
 def window_was_full(choices: bytes) -> bool:
-    editor = CompletionEditor(b"", b"")
+    editor = CompletionEditor()
     editor.whole(b'{"choices":%b}' % choices)
     return editor.window_full
 

@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from app.formats.answers import LONGEST_NAME, AnswerEditor, Answers
+from app.formats.answers import LONGEST_NAME, AnswerEditor
 from app.formats.chat_completions.spec import SPEC
 from app.formats.raw_json import RawObject, Unreadable, joined_members, objects_in, split_array
 from app.formats.requests import WireRequest
@@ -32,6 +32,8 @@ from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event, last_end
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
 _USAGE = re.compile(rb'"usage"\s*:\s*[^n\s]')
 _USAGE_OPTION = re.compile(rb"stream_options|include_usage")
+MOST_CHOICES = 128
+"""Most choices of an answer: as many as OpenAI gives."""
 _SEARCHES = re.compile(r"-search-(?:preview|api)")
 """Models that search the web once for each answer, and charge for it."""
 
@@ -47,21 +49,59 @@ class CompletionEditor(AnswerEditor):
         rb'|"(?:tool_calls|function_call|audio)"\s*+:\s*+[\[{]\s*+[^\]}\s]'
     )
 
-    sent: ChunkHead | None = None
-    choices: int = 1
-    """Number of answers in the stream, each with an end of its own."""
-    hides_usage: bool = False
-    """Whether the usage is taken out again: the client did not ask for it, we did, and many clients break on it."""
-    finished: set[int] = field(default_factory=set)
+    finished: set[int] = field(default_factory=set, init=False)
     """Choices with a reason to finish. After the last one what follows is bookkeeping."""
+
+    @property
+    def choices(self) -> int:
+        """Number of answers in the stream, each with an end of its own."""
+        return self.request.answer.choices if self.request else 1
 
     @property
     def complete(self) -> bool:
         """Whether the answer had an end of its own: reasons to finish, `[DONE]`, or an error."""
         return len(self.finished) >= self.choices or self.ended or self.failed
 
+    @classmethod
+    def begin_early(cls, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
+        head = ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time()), request.model)
+        # Its chunks begin the answer anyway.
+        return CompactionEvents("chunk" if shape == "start" else shape, compaction_id, head)
+
+    @classmethod
+    def refuses_to_tell_usage(cls, refusal: bytes) -> bool:
+        return _USAGE_OPTION.search(refusal) is not None
+
+    def frames_of(self, whole: RawObject) -> Iterator[bytes]:
+        """A chunk with what all choices say, one with how they end, and the usage: in a chunk of its own, which has no
+        choices and breaks clients that did not ask for it, or in the last one."""
+        elements = split_array(whole.raw("choices") or b"[]")
+        if not 0 < len(elements) <= MOST_CHOICES:
+            raise Unreadable(f"It has {len(elements)} choices.")
+        said, ends = list[Mapping[str, bytes]](), list[Mapping[str, bytes]]()
+        for number, choice in enumerate(map(RawObject, elements)):
+            message = RawObject(choice.raw("message") or choice.raw("delta") or b"{}")
+            raw_calls = message.raw("tool_calls") or b""
+            calls = split_array(raw_calls) if raw_calls.startswith(b"[") else ()
+            numbered = b",".join([_numbered(place, raw) for place, raw in enumerate(calls)])
+            delta = message.spliced({"tool_calls": b"[%b]" % numbered} if calls else {})
+            at = {"index": choice.raw("index") or b"%d" % number}
+            beside = _members(choice, {"index", "message", "delta", "finish_reason"})
+            said.append({**at, "delta": delta, "finish_reason": b"null", **beside})
+            reason = choice.raw("finish_reason") or b"null"
+            ends.append({**at, "delta": b"{}", "finish_reason": b'"stop"' if reason == b"null" else reason})
+        whole_head = {**_members(whole, {"choices"}), "object": b'"chat.completion.chunk"'}
+        usage = {"usage": whole_head.pop("usage")} if "usage" in whole_head else {}
+        wants_usage = self.request is not None and self.request.answer.wants_usage
+        head = {name: raw for name, raw in whole_head.items() if name in ("id", "object", "created", "model")}
+        yield _chunk(whole_head, said)
+        yield _chunk(head, ends, {} if wants_usage else usage)
+        if usage and wants_usage:
+            yield _chunk(head, (), usage)
+        yield event(b"[DONE]")
+
     def quiet(self, frames: bytes, start: int) -> int:
-        if not self.begun or self.sent is not None or self.hides_usage:
+        if not self.begun or self.continues or self.hides_usage:
             return start
         stop = len(frames)
         if _may_be_notable(frames, start) and (notable := self.NOTABLE.search(frames, start)):
@@ -74,7 +114,7 @@ class CompletionEditor(AnswerEditor):
             self.ended = True
             return True
         tells_usage = (b'"usage"' in text) if self.hides_usage else _USAGE.search(text)
-        told = self.begun and self.sent is None
+        told = self.begun and not self.continues
         return told and not tells_usage and b'"error"' not in text and _FINISH.search(text) is None
 
     def _edited(self, said: RawObject) -> bytes:
@@ -89,7 +129,7 @@ class CompletionEditor(AnswerEditor):
         finished = (choice for choice in objects_in(said.value("choices")) if choice.get("finish_reason"))
         finishes = {index for choice in finished if isinstance(index := choice.get("index", 0), int)}
         # All members in the first chunk that finishes a choice, else the status in the first chunk.
-        members = self._last_members() if finishes and not self.finished else b"" if self.begun else self.first_members
+        members = self._last_members() if finishes and not self.finished else b"" if self.begun else self.context.status
         self.begun = True
         if len(self.finished) < self.choices:  # A provider may number them without an end.
             self.finished |= finishes
@@ -104,9 +144,9 @@ class CompletionEditor(AnswerEditor):
 
     def _headed(self, chunk: RawObject) -> tuple[dict[str, bytes], bytes]:
         """Members of the head that was sent: those to replace in the chunk, and those to add."""
-        if self.sent is None:
+        if not self.continues or not isinstance(self.early, CompactionEvents):
             return {}, b""
-        head = self.sent.members
+        head = self.early.head.members
         for name in head:
             raw = chunk.raw(name) or b""
             if name not in self.provider and len(raw) <= LONGEST_NAME and chunk.value(name):
@@ -165,19 +205,17 @@ class CompactionEvents(EarlyFrames):
     the types of two differ.
     """
 
+    BEGINNING = "chunk"
+
     head: ChunkHead
     """The head of our chunks; the provider's later chunks take it over."""
 
     def keep_alive(self) -> bytes:
         """An empty delta where our chunks are chunks already, else a comment."""
-        return event(self._chunk({})) if self.shape == "chunk" else KEEP_ALIVE
-
-    @property
-    def sent(self) -> ChunkHead | None:
-        return self.head if self.shape == "chunk" else None
+        return event(self._chunk({})) if self.begins_answer else KEEP_ALIVE
 
     def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
-        if self.shape != "chunk":
+        if not self.begins_answer:
             return super(CompactionEvents, self).frame(kind, details)
         # No text: an empty one would stay in a message that has tool calls and none of its own.
         delta = {"role": "assistant", "content": None} if kind == "compaction_started" else {}
@@ -196,37 +234,6 @@ class CompactionEvents(EarlyFrames):
         )
 
 
-MOST_CHOICES = 128
-"""Most choices of an answer: as many as OpenAI gives."""
-
-
-def frames_of(request: WireRequest, whole: RawObject) -> Iterator[bytes]:
-    """A chunk with what all choices say, one with how they end, and the usage: in a chunk of its own, which has no
-    choices and breaks clients that did not ask for it, or in the last one."""
-    elements = split_array(whole.raw("choices") or b"[]")
-    if not 0 < len(elements) <= MOST_CHOICES:
-        raise Unreadable(f"It has {len(elements)} choices.")
-    said, ends = list[Mapping[str, bytes]](), list[Mapping[str, bytes]]()
-    for number, choice in enumerate(map(RawObject, elements)):
-        message = RawObject(choice.raw("message") or choice.raw("delta") or b"{}")
-        calls = message.raw("tool_calls") or b""
-        numbered = [_numbered(place, raw) for place, raw in enumerate(split_array(calls) if calls[:1] == b"[" else ())]
-        delta = message.spliced({"tool_calls": b"[%b]" % b",".join(numbered)} if numbered else {})
-        at = {"index": choice.raw("index") or b"%d" % number}
-        beside = _members(choice, {"index", "message", "delta", "finish_reason"})
-        said.append({**at, "delta": delta, "finish_reason": b"null", **beside})
-        reason = choice.raw("finish_reason") or b"null"
-        ends.append({**at, "delta": b"{}", "finish_reason": b'"stop"' if reason == b"null" else reason})
-    whole_head = {**_members(whole, {"choices"}), "object": b'"chat.completion.chunk"'}
-    usage = {"usage": whole_head.pop("usage")} if "usage" in whole_head else {}
-    head = {name: raw for name, raw in whole_head.items() if name in ("id", "object", "created", "model")}
-    yield _chunk(whole_head, said)
-    yield _chunk(head, ends, {} if request.answer.wants_usage else usage)
-    if usage and request.answer.wants_usage:
-        yield _chunk(head, (), usage)
-    yield event(b"[DONE]")
-
-
 def _chunk(
     head: Mapping[str, bytes], choices: Iterable[Mapping[str, bytes]], more: Mapping[str, bytes] | None = None
 ) -> bytes:
@@ -242,24 +249,3 @@ def _numbered(number: int, call: bytes) -> bytes:
 
 def _members(value: RawObject, without: Container[str]) -> dict[str, bytes]:
     return {name: value.raw(name) or b"" for name in value.members if name not in without}
-
-
-def _about(request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> tuple[Any, ...]:
-    sent = early.sent if isinstance(early, CompactionEvents) else None
-    return sent, request.answer.choices if request else 1, hides_usage
-
-
-def _early(request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
-    head = ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time()), request.model)
-    # Its chunks begin the answer anyway.
-    return CompactionEvents("chunk" if shape == "start" else shape, compaction_id, head)
-
-
-CHAT_ANSWERS = Answers(
-    SPEC,
-    CompletionEditor,
-    _early,
-    frames_of,
-    _about,
-    refuses_to_tell_usage=lambda refusal: _USAGE_OPTION.search(refusal) is not None,
-)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from app.errors import InvalidRequest
-from app.formats.chat_completions.answers import CHAT_ANSWERS
+from app.formats.chat_completions.answers import CompletionEditor
 from app.formats.chat_completions.messages import BREAKPOINTS, read_message, render
 from app.formats.chat_completions.spec import SPEC
 from app.formats.format import WireFormat
@@ -82,4 +82,4 @@ def _threshold(source: RawObject) -> int | None:
     return None
 
 
-CHAT_COMPLETIONS = WireFormat(SPEC, ChatRequest, CHAT_ANSWERS, read_message, render, BREAKPOINTS)
+CHAT_COMPLETIONS = WireFormat(SPEC, ChatRequest, CompletionEditor, read_message, render, BREAKPOINTS)

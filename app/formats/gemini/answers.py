@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 
 from app.errors import StenoError
-from app.formats.answers import MOST_RAW, AnswerEditor, Answers
+from app.formats.answers import MOST_RAW, AnswerEditor
 from app.formats.gemini.spec import SPEC, STATUSES
 from app.formats.provider_errors import provider_error
 from app.formats.raw_json import RawObject, Unreadable, holds_more_values, split_array
 from app.formats.requests import Headers, WireRequest
-from app.formats.sse import EarlyFrames, event
+from app.formats.sse import EarlyFrames, EventShape, event
 
 
 @dataclass(slots=True)
@@ -31,6 +31,29 @@ class GeminiEditor(AnswerEditor):
     CONTENT = re.compile(
         rb'"text"\s*+:\s*+"[^"]|"(?:function_?[cC]all|inline_?[dD]ata|executable_?[cC]ode|tool_?[cC]all)"'
     )
+
+    @classmethod
+    def begin_early(cls, request: WireRequest, shape: EventShape, compaction_id: str) -> GeminiEvents:  # noqa: ARG003 - there is one shape
+        return GeminiEvents("chunk", compaction_id)
+
+    def frames_of(self, whole: RawObject) -> Iterator[bytes]:
+        if not any(name in whole for name in ("candidates", "promptFeedback")):
+            raise Unreadable("It has no candidates.")
+        yield event(whole.text)
+
+    @classmethod
+    def own_error(cls, error: StenoError) -> bytes:
+        """Our code stands among its details."""
+        info = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": error.code, "domain": "steno"}
+        return _envelope(error.status, {"message": error.message, "details": [info]})
+
+    @classmethod
+    def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
+        """The number is one that clients take for an error's, and the error stands first."""
+        said = provider_error(status, headers, body, now)
+        names = ("message", "status", "details")
+        given = {name: said[name] for name in names if isinstance(said.get(name), str | list)}
+        return _envelope(said["code"] if isinstance(said["code"], int) else max(status, 400), given)
 
     def whole(self, body: bytes) -> bytes:
         if not body.lstrip().startswith(b"["):
@@ -52,7 +75,7 @@ class GeminiEditor(AnswerEditor):
             self._fail(said.text)
             return said.text
         ends = bool(self._take(said)) and not self.ended
-        members = self.finish_members if ends else b"" if self.begun else self.first_members
+        members = self.context.report if ends else b"" if self.begun else self.context.status
         self.begun, self.ended = True, self.ended or ends
         return said.with_status(members) if members else said.text
 
@@ -72,35 +95,6 @@ class GeminiEvents(EarlyFrames):
         return event(b'{"candidates":[{"content":{"role":"model","parts":[{"text":""}]},"index":0}]%b}' % members)
 
 
-def own_error(error: StenoError) -> bytes:
-    """Body of a refusal of our own, with our code among its details."""
-    info = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": error.code, "domain": "steno"}
-    return _envelope(error.status, {"message": error.message, "details": [info]})
-
-
-def refusal(status: int, headers: Headers, body: bytes, now: float) -> bytes:
-    """Body of the provider's refusal: with a number that clients take for an error's, and the error first."""
-    said = provider_error(status, headers, body, now)
-    given = {name: said[name] for name in ("message", "status", "details") if isinstance(said.get(name), str | list)}
-    return _envelope(said["code"] if isinstance(said["code"], int) else max(status, 400), given)
-
-
 def _envelope(status: int, members: Mapping[str, Any]) -> bytes:
     word = STATUSES.get(status) or ("INVALID_ARGUMENT" if status < 500 else "INTERNAL")
     return msgspec.json.encode({"error": {"code": status, "status": word, **members}})
-
-
-def frames_of(request: WireRequest, whole: RawObject) -> Iterator[bytes]:  # noqa: ARG001 - all streams are alike
-    if not any(name in whole for name in ("candidates", "promptFeedback")):
-        raise Unreadable("It has no candidates.")
-    yield event(whole.text)
-
-
-GEMINI_ANSWERS = Answers(
-    SPEC,
-    GeminiEditor,
-    lambda _, __, compaction_id: GeminiEvents("chunk", compaction_id),
-    frames_of,
-    error=own_error,
-    refusal=refusal,
-)

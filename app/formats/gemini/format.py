@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from app.conversation.reasons import Code, Reason
 from app.formats.format import WireFormat
-from app.formats.gemini.answers import GEMINI_ANSWERS
+from app.formats.gemini.answers import GeminiEditor
 from app.formats.gemini.contents import read_content, render
 from app.formats.gemini.spec import ADDRESS, COMPACTION_PROMPT, SPEC, camel
 from app.formats.raw_json import RawObject, json_text, object_of, objects_in, text_at
@@ -140,4 +140,4 @@ def token_rules(model: str, host: str = "") -> CountingRules:
     )
 
 
-GEMINI = WireFormat(SPEC, GeminiRequest, GEMINI_ANSWERS, read_content, render, token_rules=token_rules)
+GEMINI = WireFormat(SPEC, GeminiRequest, GeminiEditor, read_content, render, token_rules=token_rules)

@@ -18,12 +18,12 @@ from typing import Any
 import msgspec
 
 from app.errors import StenoError
-from app.formats.answers import LONGEST_NAME, AnswerEditor, Answers, object_in
+from app.formats.answers import LONGEST_NAME, AnswerEditor, object_in
 from app.formats.messages.spec import SPEC
 from app.formats.provider_errors import provider_error
 from app.formats.raw_json import RawObject, joined_members
-from app.formats.requests import Headers
-from app.formats.sse import KEEP_ALIVE, EarlyFrames, event
+from app.formats.requests import Headers, WireRequest
+from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event
 from app.formats.usage import Usage
 
 _BEGINNINGS = ("message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta")
@@ -39,7 +39,27 @@ class MessageEditor(AnswerEditor):
         rb'|"type"\s*+:\s*+"[a-z_]*(?:tool_use|tool_result|redacted_thinking|fallback|compaction|listing|upload)"'
     )
 
-    begins_answer: bool = False
+    @classmethod
+    def begin_early(cls, request: WireRequest, shape: EventShape, compaction_id: str) -> MessageEvents:
+        return MessageEvents(shape, compaction_id, f"msg_{secrets.token_hex(12)}", request.model)
+
+    @classmethod
+    def own_error(cls, error: StenoError) -> bytes:
+        """Our code stands beside the type: types are fewer."""
+        members: dict[str, Any] = {"type": type_of(error.status), "message": error.message, "code": error.code}
+        return _envelope(members if error.param is None else {**members, "param": error.param})
+
+    @classmethod
+    def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
+        """The provider's words stay as they are: clients recover by them."""
+        members = provider_error(status, headers, body, now)
+        # What it left out was filled in as another format has it.
+        given = b'"type"' in body
+        left = {name: value for name, value in members.items() if value is not None}
+        return _envelope(left if given else {**left, "type": type_of(status)})
+
+    def failed_by(self, envelope: bytes) -> bytes:
+        return event(envelope, "error")  # Without its name clients take it for no error.
 
     @property
     def usage(self) -> Usage | None:
@@ -62,15 +82,15 @@ class MessageEditor(AnswerEditor):
 
     def _start(self, given: RawObject, *, is_first: bool) -> bytes:
         self._take(given)
-        if self.begins_answer:
+        if self.continues:
             message = object_in(given, "message")
             named = {name: message.raw(name) or b"" for name in ("id", "model")}
             self.provider = {name: raw for name, raw in named.items() if 0 < len(raw) <= LONGEST_NAME}
             return b""
-        return given.with_status(self.first_members) if is_first and self.first_members else given.text
+        return given.with_status(self.context.status) if is_first and self.context.status else given.text
 
     def _delta(self, given: RawObject) -> bytes:
-        edited = self._with_prompt(given) if self.begins_answer else given.text
+        edited = self._with_prompt(given) if self.continues else given.text
         if not self._take(given) or self.ended:
             return edited
         self.ended = True
@@ -102,10 +122,6 @@ class MessageEvents(EarlyFrames):
 
     message_id: str
     model: str
-
-    @property
-    def begins_answer(self) -> bool:
-        return self.shape == "start"
 
     def keep_alive(self) -> bytes:
         """A comment where nothing else of ours is an event."""
@@ -141,32 +157,5 @@ def type_of(status: int) -> str:
     return TYPES.get(status) or ("invalid_request_error" if 400 <= status < 500 else "api_error")
 
 
-def own_error(error: StenoError) -> bytes:
-    """Body of a refusal of our own, with our code: the types are fewer."""
-    members: dict[str, Any] = {"type": type_of(error.status), "message": error.message, "code": error.code}
-    return _envelope(members if error.param is None else {**members, "param": error.param})
-
-
-def refusal(status: int, headers: Headers, body: bytes, now: float) -> bytes:
-    """Body of the provider's refusal; of its words nothing is changed, as clients recover by them."""
-    members = provider_error(status, headers, body, now)
-    # What it left out was filled in as another format has it.
-    given = b'"type"' in body
-    left = {name: value for name, value in members.items() if value is not None}
-    return _envelope(left if given else {**left, "type": type_of(status)})
-
-
 def _envelope(details: dict[str, Any]) -> bytes:
     return msgspec.json.encode({"type": "error", "error": details})
-
-
-MESSAGES_ANSWERS = Answers(
-    SPEC,
-    MessageEditor,
-    lambda request, shape, id_: MessageEvents(shape, id_, f"msg_{secrets.token_hex(12)}", request.model),
-    about=lambda _, early, __: (isinstance(early, MessageEvents) and early.begins_answer,),
-    error=own_error,
-    # Without its name clients take it for no error.
-    failed=lambda envelope: event(envelope, "error"),
-    refusal=refusal,
-)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from app.conversation.reasons import Code, Reason
 from app.formats.format import WireFormat
-from app.formats.messages.answers import MESSAGES_ANSWERS
+from app.formats.messages.answers import MessageEditor
 from app.formats.messages.messages import (
     BREAKPOINTS,
     blocks_of,
@@ -263,7 +263,7 @@ def _drops_reasoning(model: str, version: tuple[int, int]) -> bool:
 MESSAGES = WireFormat(
     SPEC,
     MessagesRequest,
-    MESSAGES_ANSWERS,
+    MessageEditor,
     read_message,
     render,
     BREAKPOINTS,

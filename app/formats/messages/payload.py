@@ -103,7 +103,6 @@ def _without_media(block: dict[str, Any], words: Iterator[str]) -> dict[str, Any
 
 
 def _left(raw: bytes, part: Altered) -> bytes | None:
-    """What is left of a message; None where nothing is."""
     left, called = None if part.calls is None else dict(part.calls), count()
 
     def edit_call(block: dict[str, Any]) -> dict[str, Any] | None:

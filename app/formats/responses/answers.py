@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from app.formats.answers import AnswerEditor, Answers, object_in
+from app.formats.answers import AnswerEditor, object_in
 from app.formats.raw_json import RawObject, object_of, objects_in
 from app.formats.requests import WireRequest
 from app.formats.responses.spec import SPEC
@@ -55,17 +55,6 @@ def frame(type_: str, number: int, members: Mapping[str, Any]) -> bytes:
     return event(msgspec.json.encode({"type": type_, "sequence_number": number, **members}), type_)
 
 
-def error_frames(envelope: bytes) -> bytes:
-    """A refusal in a stream: as an error, flat and nested, because clients read either; then as the response's end,
-    which is all that some of them show. An editor sets the numbers and the id right where others came before.
-    """
-    error: dict[str, Any] = msgspec.json.decode(envelope)["error"]
-    flat = {name: error.get(name) for name in ("code", "message", "param")}
-    failed = response(new_id(), "", "failed", error={"code": error.get("code") or FAILED, "message": flat["message"]})
-    begun = frame("error", 0, {**flat, "error": error})
-    return begun + frame("response.failed", 1, {"response": failed})
-
-
 @dataclass(slots=True)
 class CompactionEvents(EarlyFrames):
     model: str
@@ -75,15 +64,11 @@ class CompactionEvents(EarlyFrames):
     outcome: bytes = b""
     """A member that says what became of the compaction, for the provider's first frame."""
 
-    @property
-    def begins(self) -> bool:
-        return self.shape == "start"
-
     def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
         opens = kind == "compaction_started"
         if self.shape == "comment" and not opens:
             self.outcome = b'"compaction":' + self.data(kind, details)
-        if not self.begins:
+        if not self.begins_answer:
             # Clients tell an event by the type in its data, too.
             return super(CompactionEvents, self).frame(f"context.{kind}" if self.shape == "named" else kind, details)
         parsed = msgspec.json.decode(b"{" + members + b"}")
@@ -113,22 +98,34 @@ class ResponsesEditor(AnswerEditor):
         rb'"(?:delta|text|refusal)"\s*+:\s*+"[^"]|"type"\s*+:\s*+"[a-z_]*(?:_call|_approval_request|compaction|program)"'
     )
 
-    early: CompactionEvents | None = None
-    _told: bool = False
+    _told: bool = field(default=False, init=False)
     """Whether the first frame that gets the status has come."""
-    _id: str = ""
-    _next: int = 0
+    _id: str = field(default="", init=False)
+    _next: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        if self.early is not None and self.early.begins:
+        if self.continues and isinstance(self.early, CompactionEvents):
             self._told, self._id, self._next = True, self.early.id, self.early.number
 
-    @property
-    def _continues(self) -> bool:
-        return self.early is not None and self.early.begins
+    @classmethod
+    def begin_early(cls, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
+        """The safest frame is a comment. Where the provider keeps the answer, an id of ours would come back to it."""
+        quiet = shape == "chunk" or (shape == "start" and request.source.value("store") is not False)
+        return CompactionEvents("comment" if quiet else shape, compaction_id, request.model)
+
+    def failed_by(self, envelope: bytes) -> bytes:
+        """An error, flat and nested, because clients read either; then the response's end, which is all that some of
+        them show."""
+        error: dict[str, Any] = msgspec.json.decode(envelope)["error"]
+        flat = {name: error.get(name) for name in ("code", "message", "param")}
+        cause = {"code": error.get("code") or FAILED, "message": flat["message"]}
+        failed = response(self._id or new_id(), "", "failed", error=cause)
+        report = msgspec.json.decode(b"{%b}" % self.context.report)
+        begun = frame("error", self._next, {**flat, "error": error})
+        return begun + frame("response.failed", self._next + 1, {"response": failed, **report})
 
     def quiet(self, frames: bytes, start: int) -> int:
-        if self._continues:
+        if self.continues:
             return start
         stop = super(ResponsesEditor, self).quiet(frames, start)
         if (place := frames.rfind(_LAST_NUMBER, start, stop)) != -1 and (found := _NUMBER.match(frames, place)):
@@ -136,7 +133,7 @@ class ResponsesEditor(AnswerEditor):
         return stop
 
     def _passes(self, text: bytes) -> bool:
-        if self._continues or not super(ResponsesEditor, self)._passes(text):
+        if self.continues or not super(ResponsesEditor, self)._passes(text):
             return False
         if found := _NUMBER.search(text):
             self._next = int(found[1]) + 1
@@ -144,14 +141,14 @@ class ResponsesEditor(AnswerEditor):
 
     def _edited(self, said: RawObject) -> bytes:
         type_ = said.value("type")
-        if type_ in BEGINNINGS and self._continues:
+        if type_ in BEGINNINGS and self.continues:
             return b""
         replaced = self._in_place(said)
         if type_ == "error" or (type_ not in COUNTLESS | ENDS and said.value("error")):
             self._fail(said.text)
             return said.spliced(replaced)
-        outcome = self.early.outcome if self.early is not None else b""
-        members = b"" if self._told else b",".join(filter(None, (outcome, self.first_members)))
+        outcome = self.early.outcome if isinstance(self.early, CompactionEvents) else b""
+        members = b"" if self._told else b",".join(filter(None, (outcome, self.context.status)))
         self._told = True
         if type_ in ENDS:
             self.ended = True
@@ -160,7 +157,7 @@ class ResponsesEditor(AnswerEditor):
                 self._fail(b'{"error":%b}' % (object_in(said, "response").raw("error") or b"null"))
             else:
                 self.begun = self.begun or "response" in said
-            members = self.finish_members or members
+            members = self.context.report or members
         else:
             self.begun = self.begun or type_ not in COUNTLESS
         return RawObject(said.spliced(replaced)).with_status(members) if members else said.spliced(replaced)
@@ -174,35 +171,15 @@ class ResponsesEditor(AnswerEditor):
         return super(ResponsesEditor, self)._take(said)
 
     def _in_place(self, said: RawObject) -> dict[str, bytes]:
-        """The members to replace, so that the frame goes on from what the client has got."""
+        """The members to replace where Steno began the stream, so that the frame goes on from what the client has."""
         replaced: dict[str, bytes] = {}
-        number = said.value("sequence_number")
-        if isinstance(number, int):
-            sent = self._next if self._continues else max(self._next, number)
-            self._next = sent + 1
-            if sent != number:
-                replaced["sequence_number"] = b"%d" % sent
-        response = said.raw("response")
-        if response is not None and response.startswith(b"{"):
-            known = RawObject(response)
-            id_ = known.value("id")
-            if isinstance(id_, str) and len(id_) <= LONGEST_ID:
-                self._id = self._id or id_
-                if id_ != self._id:
-                    replaced["response"] = known.spliced({"id": msgspec.json.encode(self._id)})
+        if isinstance(number := said.value("sequence_number"), int):
+            if self.continues and number != self._next:
+                replaced["sequence_number"] = b"%d" % self._next
+            self._next = (self._next if self.continues else number) + 1
+        known = object_in(said, "response")
+        if isinstance(id_ := known.value("id"), str) and len(id_) <= LONGEST_ID:
+            if self.continues and id_ != self._id:
+                replaced["response"] = known.spliced({"id": msgspec.json.encode(self._id)})
+            self._id = self._id or id_
         return replaced
-
-
-def _early(request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
-    """The safest frame is a comment. Where the provider keeps the answer, an id of ours would come back to it."""
-    quiet = shape == "chunk" or (shape == "start" and request.source.value("store") is not False)
-    return CompactionEvents("comment" if quiet else shape, compaction_id, request.model)
-
-
-RESPONSES_ANSWERS = Answers(
-    SPEC,
-    ResponsesEditor,
-    _early,
-    about=lambda _, early, __: (early if isinstance(early, CompactionEvents) else None,),
-    failed=error_frames,
-)

@@ -21,7 +21,7 @@ from app.conversation.reasons import Code, Reason
 from app.formats.format import WireFormat
 from app.formats.raw_json import RawObject, decoded_object, object_of, objects_in, text_at
 from app.formats.requests import WireRequest, check_compaction, elements_of, response_format_of, tool_of, unread
-from app.formats.responses.answers import RESPONSES_ANSWERS
+from app.formats.responses.answers import ResponsesEditor
 from app.formats.responses.items import (
     BREAKPOINTS,
     as_item,
@@ -185,6 +185,4 @@ def token_rules(model: str, host: str = "") -> CountingRules:
     )
 
 
-RESPONSES = WireFormat(
-    SPEC, ResponsesRequest, RESPONSES_ANSWERS, read_item, render, BREAKPOINTS, token_rules=token_rules
-)
+RESPONSES = WireFormat(SPEC, ResponsesRequest, ResponsesEditor, read_item, render, BREAKPOINTS, token_rules=token_rules)
