@@ -21,8 +21,7 @@ from app.api.errors import add_error_handlers
 from app.api.health import health_router, metrics_router
 from app.api.schema import schema_of
 from app.compaction.background import Background, BackgroundLimits, BackgroundRoom, RequestRates
-from app.compaction.compactor import Compactor
-from app.compaction.lease import LeasedCompaction
+from app.compaction.compactor import CompactionParts
 from app.compaction.memory import ChunkMemory, RecallIndexCache
 from app.compaction.summariser_client import Summariser, SummaryRouting
 from app.conversation.identity import Identity
@@ -152,8 +151,8 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     memory = ChunkMemory(caches)
     holder = secrets.token_hex(8)
     most = limits.compactions_per_tenant
-    leased = LeasedCompaction(store, summariser, routing, tasks, work, ledger, metrics, rates, memory, most, holder)
-    compactor = Compactor(leased, room, RecallIndexCache(work, caches))
+    used = store, summariser, routing, tasks, work, ledger, metrics, rates, memory, most, holder
+    compaction = CompactionParts(*used, room=room, recall_index=RecallIndexCache(work, caches))
     in_flight = BytesInFlight(limits.in_flight_bytes)
     readers = {each.name: _reader(identity, each, settings.identity.ignore, caches) for each in FORMATS}
     return Services(
@@ -164,8 +163,8 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         formats=FORMATS,
         readers=readers,
         estimator=estimator,
-        compactor=compactor,
-        background=Background(compactor.make_ahead, routing, rates, room, tasks),
+        compaction=compaction,
+        background=Background(compaction.make_ahead, routing, rates, room, tasks),
         ledger=ledger,
         has_list_prices=has_list_prices(settings),
         conversations=Conversations(store, identity, caches),

@@ -257,7 +257,7 @@ async def _up_to(services: Services, chat: ChatRequest, record: RequestRecord, p
     began = monotonic()
     if not chat.policy.summarises or not chat.compaction:
         return Decision(None, why=because(Code.COMPACTION_OFF)), 0
-    decision = await services.compactor.for_request(chat).compact(position)
+    decision = await services.compaction.for_request(chat).compact(position)
     if decision.view is None and any(reason.code is Code.NOTHING_TO_SUMMARISE for reason in decision.why):
         first = next((cut for cut in chat.conversation.transcript.cuts if cut), None)
         can = "none can end anywhere" if first is None else f"the first one can end with message {first - 1}"
@@ -302,7 +302,7 @@ async def _chunks(services: Services, chat: ChatRequest) -> dict[str, SummaryChu
 async def _prepare(services: Services, chat: ChatRequest, record: RequestRecord) -> Decision:
     """Prepare as for a chat request, and remember what it showed, so that the next one is recognised."""
     began = monotonic()
-    decision = await services.compactor.for_request(chat).prepare()
+    decision = await services.compaction.for_request(chat).prepare()
     await count_messages(services, chat.tenant, chat.conversation, chat.prompt)
     await _keep(services, chat, record, decision, began)
     return decision
@@ -311,7 +311,7 @@ async def _prepare(services: Services, chat: ChatRequest, record: RequestRecord)
 async def _keep(services: Services, chat: ChatRequest, record: RequestRecord, decision: Decision, began: float) -> None:
     """Record and store what the request showed, unless it was erased meanwhile. `began` is the monotonic clock's."""
     record.decided(chat, decision, began, waited=False)
-    if services.store.is_erased(*chat.place, chat.epoch):
+    if services.store.is_erased(*chat.conversation_key, chat.epoch):
         return
     services.store.writes.record(await chat.beside(services.work.do, lambda: conversation_seen(chat, decision)))
     if services.keeps_messages:

@@ -89,7 +89,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
     nothing is stored."""
     chat = await parsed(request, services, tenant, body, remember=False)
     await count_messages(services, tenant, chat.conversation, chat.prompt)
-    decision = chat.with_output_limits(await services.compactor.dry_run(chat).prepare())
+    decision = chat.with_output_limits(await services.compaction.dry_run(chat).prepare())
     budget = chat.budget
     return PlanOut(
         format=chat.format.name,

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from app.compaction.budget import background_budget, background_threshold, latest_start
 from app.compaction.fallback import Decision
-from app.compaction.request import ChatRequest, Place
+from app.compaction.request import ChatRequest, ConversationKey
 from app.compaction.summariser_client import SummaryRouting
 from app.conversation.reasons import Code
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
@@ -42,30 +42,30 @@ class Running(Struct, frozen=True, eq=False):
 class RunningCompactions:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._running: dict[Place, list[Running]] = {}
+        self._running: dict[ConversationKey, list[Running]] = {}
 
     @contextmanager
-    def during(self, place: Place, messages: int, *, ahead: bool) -> Iterator[None]:
+    def during(self, key: ConversationKey, messages: int, *, ahead: bool) -> Iterator[None]:
         """Show a compaction from its start to its end, whatever comes of it."""
         running = Running(messages, ahead, self._clock())
-        self._running.setdefault(place, []).append(running)
+        self._running.setdefault(key, []).append(running)
         try:
             yield
         finally:
-            left = [each for each in self._running[place] if each is not running]
+            left = [each for each in self._running[key] if each is not running]
             if left:
-                self._running[place] = left
+                self._running[key] = left
             else:
-                del self._running[place]
+                del self._running[key]
 
-    def at(self, place: Place) -> tuple[Running, ...]:
+    def at(self, key: ConversationKey) -> tuple[Running, ...]:
         """Return the compactions of a conversation, the oldest first."""
-        return tuple(self._running.get(place, ()))
+        return tuple(self._running.get(key, ()))
 
-    def told(self, place: Place) -> tuple[int, float, bool] | None:
+    def told(self, key: ConversationKey) -> tuple[int, float, bool] | None:
         """Return what the inspector shows: how many messages are being summarised, and of the oldest compaction for how
         many seconds, and whether it is made ahead. None if there is none."""
-        if not (running := self.at(place)):
+        if not (running := self.at(key)):
             return None
         first, messages = running[0], sum(each.messages for each in running)
         return messages, round(self._clock() - first.began, 1), first.ahead
@@ -131,22 +131,22 @@ class RequestRate(Struct, frozen=True):
 class RequestRates:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._rates: BoundedMap[Place, tuple[RequestRate, float]] = BoundedMap(MOST_REMEMBERED)
+        self._rates: BoundedMap[ConversationKey, tuple[RequestRate, float]] = BoundedMap(MOST_REMEMBERED)
         """Rates by conversation, with the time of the latest answer."""
         self._summaries: BoundedMap[Hashable, tuple[float, ...]] = BoundedMap(MOST_REMEMBERED)
 
-    def answered(self, place: Place, history: int, forwarded: int) -> None:
+    def answered(self, key: ConversationKey, history: int, forwarded: int) -> None:
         """Record an answered request by the tokens of its history and of its payload."""
         now = self._clock()
-        self._rates.keep(place, (self.of(place).after(Answered(now, history, forwarded)), now))
+        self._rates.keep(key, (self.of(key).after(Answered(now, history, forwarded)), now))
 
-    def of(self, place: Place) -> RequestRate:
-        rate, at = self._rates.get(place) or (RequestRate(), -inf)
+    def of(self, key: ConversationKey) -> RequestRate:
+        rate, at = self._rates.get(key) or (RequestRate(), -inf)
         return rate if self._clock() < at + REMEMBERED_SECONDS else RequestRate()
 
     def forget(self, erased: Erased) -> None:
-        for place in [place for place in self._rates if erased.covers(*place)]:
-            del self._rates[place]
+        for key in [key for key in self._rates if erased.covers(*key)]:
+            del self._rates[key]
 
     def summarised(self, by: Hashable, seconds: float) -> None:
         """Record the seconds of a summary call; `by`: upstream and model."""
@@ -170,15 +170,15 @@ class BackgroundRoom:
 
     def __init__(self, limits: BackgroundLimits) -> None:
         self._limits = limits
-        self._taken: dict[Place, int] = {}
+        self._taken: dict[ConversationKey, int] = {}
         """Bytes by conversation."""
 
     def __len__(self) -> int:
         return len(self._taken)
 
-    def is_taken(self, place: Place) -> bool:
+    def is_taken(self, key: ConversationKey) -> bool:
         """True if a compaction is under way for the conversation."""
-        return place in self._taken
+        return key in self._taken
 
     def is_free(self, tenant: str, size: int) -> bool:
         """True if one more may begin, for a history of so many bytes."""
@@ -192,11 +192,11 @@ class BackgroundRoom:
             and own_bytes + size <= limits.body_bytes / 2
         )
 
-    def take(self, place: Place, size: int) -> None:
-        self._taken[place] = size
+    def take(self, key: ConversationKey, size: int) -> None:
+        self._taken[key] = size
 
-    def leave(self, place: Place) -> None:
-        del self._taken[place]
+    def leave(self, key: ConversationKey) -> None:
+        del self._taken[key]
 
 
 log = structlog.get_logger("steno.compactor")
@@ -216,7 +216,7 @@ class Background:
         self._rates = rates
         self._tasks = tasks
         self._room = room
-        self._planned: BoundedMap[Place, int] = BoundedMap(MOST_REMEMBERED)
+        self._planned: BoundedMap[ConversationKey, int] = BoundedMap(MOST_REMEMBERED)
         """Tokens of the histories when a compaction of them was planned."""
 
     def consider(self, request: ChatRequest, settings: BackgroundSettings, decision: Decision) -> None:
@@ -228,10 +228,10 @@ class Background:
                 return
             conversation, budget = request.conversation, request.budget
             sent = decision.view.tokens if decision.view else conversation.tokens
-            self._rates.answered(request.place, conversation.tokens, sent)
+            self._rates.answered(request.conversation_key, conversation.tokens, sent)
             is_missed = any(reason.code is Code.SUMMARY_IN_BACKGROUND for reason in decision.why)
             is_due = is_missed or sent > background_threshold(budget)
-            if not (is_due and self._rates.of(request.place).is_likely_to_continue):
+            if not (is_due and self._rates.of(request.conversation_key).is_likely_to_continue):
                 return
             growth = self._expected_growth(request)
             ahead = background_budget(budget, growth)
@@ -248,25 +248,25 @@ class Background:
         """Tokens by which the history may grow while its summary is made."""
         first = self._routing.routes(request)[0]
         seconds = self._rates.summary_seconds((first.name, first.model))
-        return self._rates.of(request.place).growth(seconds)
+        return self._rates.of(request.conversation_key).growth(seconds)
 
     def _has_grown(self, request: ChatRequest) -> bool:
-        planned = self._planned.get(request.place)
+        planned = self._planned.get(request.conversation_key)
         return planned is None or abs(request.conversation.tokens - planned) >= PLANNED_GROWTH * request.budget.room
 
     def _begin(self, request: ChatRequest, target: int) -> None:
-        place = request.place
-        if self._room.is_taken(place):
+        key = request.conversation_key
+        if self._room.is_taken(key):
             return
         if not self._room.is_free(request.tenant, request.size):
-            log.debug("no room for a background compaction", request_id=request.request_id, conversation_id=place[1])
+            log.debug("no room for a background compaction", request_id=request.request_id, conversation_id=key[1])
             return
-        self._room.take(place, request.size)
-        self._planned.keep(place, request.conversation.tokens)
+        self._room.take(key, request.size)
+        self._planned.keep(key, request.conversation.tokens)
         # `request` is all that is kept of the request.
         ahead = replace(request, purpose="background", wait_seconds=LONGEST_SECONDS)
         work = self._tasks.start(self._make(ahead, target), f"background compaction for {request.request_id}")
-        work.add_done_callback(lambda _: self._room.leave(place))
+        work.add_done_callback(lambda _: self._room.leave(key))
 
     async def _make(self, request: ChatRequest, target: int) -> None:
         try:

@@ -20,6 +20,8 @@ T = TypeVar("T")
 SIDE_BY_SIDE = 8
 """Summary calls of one compaction that are under way at once: providers limit how much may be for one key."""
 MAX_HALVINGS = 3
+_Written = tuple[SummaryChunk, SummaryAnswer]
+"""A chunk that is not kept yet, and the answer that it was made of."""
 
 
 class SummaryCalls(Protocol):
@@ -45,13 +47,11 @@ async def make_chunks(builder: ChunkBuilder, calls: SummaryCalls) -> Compaction:
     plan, budget, options, transcript = builder.plan, builder.budget, builder.options, builder.conversation.transcript
     maker = ChunkMaker(await calls.compute(builder.with_words), calls)
     if options.cumulative:
-        return await maker.go_on()
+        return await maker.continue_summary()
     if folds_in(builder.conversation, plan, budget, options):
-        folded_in = await maker.update(plan.spans[0], plan.base.chunks)
-        if not isinstance(folded_in, Failure):
-            return Compaction((folded_in,))
+        folded_in = await maker.keep(await maker.update(plan.spans[0], plan.base.chunks))
         if not folded_in.overflow:
-            return _as_far_as((), folded_in)
+            return folded_in
     spans = plan.missing
     summarised = await (maker.summarise(*spans) if len(spans) == 1 else maker.summarise_parts(spans))
     path = [*plan.base.chunks, *sorted((*plan.made, *summarised.made), key=lambda chunk: chunk.first_index)]
@@ -72,13 +72,13 @@ class ChunkMaker(Struct, frozen=True):
         A summariser that answers too briefly once does so each time, and each call is paid for. So of the parts whose
         answer was refused one is asked for once more, and the others only if that helped.
         """
-        parts = await self._side_by_side([partial(self.summarise, span, once=True) for span in spans])
+        parts = await _side_by_side([partial(self.summarise, span, once=True) for span in spans])
         refused = [place for place, part in enumerate(parts) if not part.made and was_refused(part.why)]
         if refused and all(part.is_whole or place in refused for place, part in enumerate(parts)):
             again = [partial(self.summarise, spans[place], refused=parts[place].why) for place in refused]
             parts[refused[0]] = await again[0]()
             if parts[refused[0]].is_whole:
-                for place, part in zip(refused[1:], await self._side_by_side(again[1:]), strict=True):
+                for place, part in zip(refused[1:], await _side_by_side(again[1:]), strict=True):
                     parts[place] = part
         return _joined(parts)
 
@@ -86,61 +86,46 @@ class ChunkMaker(Struct, frozen=True):
         self, span: Span, halvings: int = 0, refused: Reasons = (), *, once: bool = False
     ) -> Compaction:
         """Make the chunk of a span; two or more where it turns out too large for one. `refused` and `once` as for
-        `_write`."""
+        `write`."""
         draft = await self.calls.compute(lambda: self.builder.of_messages(span))
-        result = await self._keep(await self._write(draft, refused, once=once))
-        if not isinstance(result, Failure):
-            return Compaction((result,))
-        if once and was_refused(result.why):
-            return _as_far_as((), result)
-        parts = self._halves(span) if result.overflow and halvings < MAX_HALVINGS else (span,)
-        if len(parts) == 1:
-            return _as_far_as((), result)
-        made: list[SummaryChunk] = []
+        whole = await self.keep(await self.write(draft, refused, once=once))
+        parts = halves(self.builder.conversation.transcript, span) if whole.overflow and halvings < MAX_HALVINGS else ()
+        if len(parts) < 2 or (once and was_refused(whole.why)):
+            return whole
+        made: tuple[SummaryChunk, ...] = ()
         for part in parts:
             half = await self.summarise(part, halvings + 1)
-            made.extend(half.made)
+            made += half.made
             if not half.is_whole:
-                return replace(half, made=tuple(made))
-        return Compaction(tuple(made))
+                return replace(half, made=made)
+        return Compaction(made)
 
-    async def go_on(self) -> Compaction:
+    async def continue_summary(self) -> Compaction:
         """Make chunks that each stand for everything before their end, from the one before and what follows that.
 
         Only the last one is kept: shorter ones would be used until they do not fit, and the tail not be the one
         planned.
         """
-        plan = self.builder.plan
-        prior = plan.base.chunks[-1:]
-        reached: _Written | None = None
-        failure: Failure | None = None
-        spans = deque(plan.spans)
-        halvings = 0
-        while spans and failure is None:
+        plan, halvings = self.builder.plan, 0
+        prior, spans = plan.base.chunks[-1:], deque(plan.spans)
+        latest: _Written | None = None
+        while spans:
             span = spans.popleft()
-            result = await self._update(span, prior)
-            if not isinstance(result, Failure):
-                prior, reached = (result.chunk,), result
-                continue
-            parts = self._halves(span) if result.overflow and halvings < MAX_HALVINGS else (span,)
-            if len(parts) == 1:
-                failure = result
-            else:
+            written = await self.update(span, prior)
+            if isinstance(written, Failure):
+                parts = halves(self.builder.conversation.transcript, span) if written.overflow else ()
+                if len(parts) < 2 or halvings == MAX_HALVINGS:
+                    kept = await self.keep(latest or written)
+                    return replace(kept, outcome=Outcome.FAILED, why=written.why) if kept.is_whole else kept
                 halvings += 1
                 spans.extendleft(reversed(parts))
-        if reached is None:
-            return _as_far_as((), failure) if failure else Compaction(())
-        kept = await self._keep(reached)
-        if isinstance(kept, Failure):
-            return _as_far_as((), kept)
-        return _as_far_as((kept,), failure) if failure else Compaction((kept,))
+            else:
+                prior, latest = written[:1], written
+        return await self.keep(latest) if latest else Compaction(())
 
-    async def update(self, span: Span, prior: Sequence[SummaryChunk]) -> SummaryChunk | Failure:
-        """Make one chunk over the chunks before and a span."""
-        return await self._keep(await self._update(span, prior))
-
-    async def _update(self, span: Span, prior: Sequence[SummaryChunk]) -> _Written | Failure:
-        return await self._write(await self.calls.compute(lambda: self.builder.of_update(span, prior)))
+    async def update(self, span: Span, prior: Sequence[SummaryChunk]) -> _Written | Failure:
+        """Write one chunk over the chunks before and a span."""
+        return await self.write(await self.calls.compute(lambda: self.builder.of_update(span, prior)))
 
     async def fold(self, chunks: Sequence[SummaryChunk]) -> Compaction:
         """Fold the chunks in one call, or in as few as fit, then the results again while too many."""
@@ -151,7 +136,7 @@ class ChunkMaker(Struct, frozen=True):
         while len(todo) >= FOLD_MINIMUM:
             groups = _groups(todo, at_most)
             folds = [partial(self._fold, group, continued=group is not groups[-1]) for group in groups]
-            folded = _joined(await self._side_by_side(folds))
+            folded = _joined(await _side_by_side(folds))
             made += [chunk for chunk in folded.made if chunk not in todo]
             if not folded.is_whole or len(groups) == 1 or fold_weight(folded.made) <= self.builder.budget.fold:
                 return replace(folded, made=tuple(made))
@@ -162,63 +147,47 @@ class ChunkMaker(Struct, frozen=True):
         """Fold several chunks into one that stands for them; a single one stays as it is."""
         if len(chunks) < FOLD_MINIMUM:
             return Compaction(tuple(chunks))
-        draft = await self.calls.compute(lambda: self.builder.of_fold(chunks, continued=continued))
-        result = await self._keep(await self._write(draft))
-        return _as_far_as((), result) if isinstance(result, Failure) else Compaction((result,))
+        return await self.keep(
+            await self.write(await self.calls.compute(lambda: self.builder.of_fold(chunks, continued=continued)))
+        )
 
-    async def _write(self, draft: Draft, refused: Reasons = (), *, once: bool = False) -> _Written | Failure:
-        """One call, and one more with a stricter prompt and more room where the answer to the first was refused.
+    async def write(self, draft: Draft, refused: Reasons = (), *, once: bool = False) -> _Written | Failure:
+        """Ask for a chunk's text; where the answer is refused, once more with a stricter prompt and more room, and with
+        a transcript: a summariser that was shown the conversation itself may have gone on with it.
 
-        A summariser that was shown the conversation itself may have gone on with it: the second time it is quoted.
-        Where the first was `refused` before, only the second is made; with `once` only the first.
+        `refused`: why an earlier answer was, so that only the second call is made; with `once` only the first.
         """
-        too_long = False
-        for shown in (None,) if refused else (draft.shown,) if once else (draft.shown, None):
-            call = self.builder.call(draft, shown, refused)
+        while True:
+            is_last = once or bool(refused)
+            call = self.builder.call(draft, None if refused else draft.shown, refused)
             answer = await self.calls.ask(call)
             if isinstance(answer, Failure):
                 return answer
             read = await self.calls.compute(partial(self.builder.read, draft, call, answer))
             if isinstance(read, SummaryChunk):
-                return _Written(read, answer)
+                return read, answer
             self.calls.reject(answer)
-            refused, too_long = (read.reason,), read.too_long
-        # Fewer messages have shorter notes.
-        return Failure(refused, overflow=too_long)
+            refused = (read.reason,)
+            if is_last:
+                return Failure(refused, overflow=read.too_long)  # Fewer messages have shorter notes.
 
-    async def _keep(self, written: _Written | Failure) -> SummaryChunk | Failure:
-        """Keep a chunk. Returns it as stored; a failure stays one."""
+    async def keep(self, written: _Written | Failure) -> Compaction:
         if isinstance(written, Failure):
-            return written
-        stored = await self.calls.keep(written.chunk, written.answer)
-        return Failure((), outcome=Outcome.LEASE_LOST) if stored is None else stored
-
-    @staticmethod
-    async def _side_by_side(parts: Sequence[Callable[[], Awaitable[Compaction]]]) -> list[Compaction]:
-        free = asyncio.Semaphore(SIDE_BY_SIDE)
-
-        async def one(part: Callable[[], Awaitable[Compaction]]) -> Compaction:
-            async with free:
-                return await part()
-
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(part)) for part in parts]
-        return [task.result() for task in tasks]
-
-    def _halves(self, span: Span) -> tuple[Span, ...]:
-        return halves(self.builder.conversation.transcript, span)
+            return Compaction((), Outcome.FAILED, written.why, written.overflow)
+        stored = await self.calls.keep(*written)
+        return Compaction((), Outcome.LEASE_LOST) if stored is None else Compaction((stored,))
 
 
-class _Written(Struct, frozen=True):
-    """A chunk that is not kept yet, and the answer that it was made of."""
+async def _side_by_side(parts: Sequence[Callable[[], Awaitable[Compaction]]]) -> list[Compaction]:
+    free = asyncio.Semaphore(SIDE_BY_SIDE)
 
-    chunk: SummaryChunk
-    answer: SummaryAnswer
+    async def one(part: Callable[[], Awaitable[Compaction]]) -> Compaction:
+        async with free:
+            return await part()
 
-
-def _as_far_as(made: Sequence[SummaryChunk], failure: Failure) -> Compaction:
-    """Compaction as far as it came before a failure."""
-    return Compaction(tuple(made), failure.outcome, failure.why)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(part)) for part in parts]
+    return [task.result() for task in tasks]
 
 
 def _joined(parts: Sequence[Compaction]) -> Compaction:

@@ -230,7 +230,7 @@ class Outcome(Enum):
     NOT_BEGUN = auto()
 
 
-_ENDS = frozenset({Outcome.MADE, Outcome.FAILED, Outcome.LEASE_LOST, Outcome.DELETED, Outcome.STORE_AWAY})
+_FINISHED = frozenset({Outcome.MADE, Outcome.FAILED, Outcome.LEASE_LOST, Outcome.DELETED, Outcome.STORE_AWAY})
 _CODES: Mapping[Outcome, Code] = {
     Outcome.LEASE_LOST: Code.LEASE_LOST,
     Outcome.DELETED: Code.CONVERSATION_DELETED,
@@ -248,7 +248,6 @@ class Failure(Struct, frozen=True):
     why: Reasons
     overflow: bool = False
     """The range was too large for one summary: a part of it may do."""
-    outcome: Outcome = Outcome.FAILED
 
 
 class Compaction(Struct, frozen=True):
@@ -258,15 +257,17 @@ class Compaction(Struct, frozen=True):
     outcome: Outcome = Outcome.MADE
     why: Reasons = ()
     """Reasons for what failed, or was not begun."""
+    overflow: bool = False
+    """True if a part of the range may do, as in `Failure`."""
 
     @property
     def is_whole(self) -> bool:
         return self.outcome is Outcome.MADE
 
     @property
-    def has_ended(self) -> bool:
-        """True if it was begun for this request, and came to an end in time."""
-        return self.outcome in _ENDS
+    def is_finished(self) -> bool:
+        """True if this request began it, and it came to an end within the request's time, with or without success."""
+        return self.outcome in _FINISHED
 
     @property
     def reasons(self) -> Reasons:

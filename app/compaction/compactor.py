@@ -1,6 +1,6 @@
 """The compactor: chooses the payload of a request, and has the summaries made that it needs.
 
-`Preparation.prepare` is the way of a request from top to bottom:
+`Compactor.prepare` is the way of a request from top to bottom:
 
     read the stored chunks and masks, and set the mask that is due
     while a compaction is due: make it, or wait for the process that makes it; read and mask again
@@ -13,12 +13,12 @@ If the store is away, the chunks that this process remembers are used, and no su
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,7 +28,7 @@ from app.compaction.budget import most_without_summary
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunk_maker import make_chunks
 from app.compaction.chunks import Compaction, FirstChunk, Outcome, SummaryAnswer, SummaryChunk
-from app.compaction.fallback import Decision, Status, Step, merge_roles, needs_nothing, settle, step_down
+from app.compaction.fallback import Decision, Status, earlier_steps, merge_roles, needs_nothing, settle, step_down
 from app.compaction.lease import CompactionJob, LeasedCompaction
 from app.compaction.mask import MaskBoundary
 from app.compaction.memory import CompactionBackoff, HistoryBreaker, RecallIndexCache
@@ -42,6 +42,7 @@ from app.compaction.plan import (
     plan_costs_too_much,
 )
 from app.compaction.policy import SummaryOptions
+from app.compaction.recall import RecallPolicy
 from app.compaction.request import ChatRequest
 from app.compaction.select import (
     Path,
@@ -54,7 +55,7 @@ from app.compaction.select import (
     without_summary,
 )
 from app.compaction.user_words import SHARE, OmittedWords
-from app.compaction.view import current_turn, without_thinking
+from app.compaction.view import View, current_turn, without_thinking
 from app.conversation.identity import possible_heads
 from app.conversation.reasons import Code, Reason, Reasons, because
 from app.runtime.caches import Erased
@@ -116,143 +117,12 @@ Announce = Callable[[CompactionStart], None]
 """Tells the client that a summary is made for its request."""
 
 
-class Compactor:
-    """The store, the summariser and the memory of this process. What reaches the database raises `StoreUnavailable`."""
-
-    is_dry_run = False
-
-    def __init__(self, leased: LeasedCompaction, room: BackgroundRoom, recall: RecallIndexCache) -> None:
-        self._leased = leased
-        self._store = leased.store
-        self._room = room
-        self._recall = recall
-        self._refused_shapes = CompactionBackoff(tolerated=0)
-        self._breaker = HistoryBreaker()
-        self._reading: SingleFlight[Stored] = SingleFlight()
-        self.running = leased.running
-        self.work = leased.work
-        self.recall = recall.recalled
-
-    def for_request(
-        self, request: ChatRequest, announce: Announce | None = None, *, may_postpone: bool = False
-    ) -> Preparation:
-        """Return a request's preparation. `may_postpone`: a summary may be left to the background where the request can
-        be sent without."""
-        return Preparation(request, self, announce, monotonic() + request.wait_seconds, may_postpone)
-
-    def dry_run(self, request: ChatRequest, *, compacts: bool = True) -> Preparation:
-        """Return a request's preparation that changes nothing. `compacts`: due summaries are imagined, for which the
-        store has to answer."""
-        parts = DryRun(self._leased, self._room, self._recall)
-        return Preparation(request, parts, may_postpone=True, compacts=compacts)
-
-    async def make_ahead(self, request: ChatRequest, target: int) -> None:
-        await self.for_request(request).make_ahead(target)
-
-    async def read_prefix(self, request: ChatRequest, *, bind: bool = True) -> Stored:
-        mask, last = request.policy.mask, request.conversation.chain.digests[-1]
-        what = request.place, request.series, request.policy.summarises, mask.key if mask else None, last, bind
-        # Once for a crowd, such as one that was woken together: they would wait for each other at the database.
-        stored = await self._reading.do(what, lambda: self._find(request, bind=bind))
-        self._leased.memory.keep(request.place, request.series, stored.chunks)
-        return stored
-
-    async def _find(self, request: ChatRequest, *, bind: bool) -> Stored:
-        conversation, policy = request.conversation, request.policy
-        chain, history = conversation.chain, conversation.history
-        # Only results are masked, and media.
-        masks = policy.mask.key if policy.mask and (history.holds_answers or history.holds_media) else None
-        series = request.series if policy.summarises else None
-        stored = await self._store.read_prefix(
-            *request.place, chain.digests, conversation.cut_digests, series=series, masks=masks, bind=bind
-        )
-        boundaries = (MaskBoundary(chain.positions[digest], chain.positions[start]) for digest, start in stored.masks)
-        return Stored(stored.pins, tuple(stored.chunks), tuple(boundaries))
-
-    async def keep_mask(self, request: ChatRequest, boundary: MaskBoundary) -> None:
-        is_erased = self._store.is_erased(*request.place, request.epoch)
-        if (mask := request.policy.mask) is not None and not is_erased:
-            chain = request.conversation.chain
-            place = chain[boundary.position], chain[boundary.start]
-            await self._store.keep_mask(request.tenant, mask.key, *place, request.conversation_id)
-
-    async def read_first_chunks(self, request: ChatRequest) -> Sequence[FirstChunk]:
-        """The first chunks that were made lately of histories with messages of this one."""
-        digests = [message.digest for message in request.conversation.transcript.messages]
-        return await self._store.read_first_chunks(request.tenant, request.series, digests, REWRITTEN_WITHIN_SECONDS)
-
-    async def read_heads(self, request: ChatRequest, digests: Sequence[bytes]) -> Collection[bytes]:
-        """The digests, of these, that a conversation was seen with."""
-        return [head.digest for head in await self._store.heads(request.tenant, tuple(digests))]
-
-    def remembered(self, request: ChatRequest) -> Sequence[SummaryChunk]:
-        """The chunks that this process has seen lately, for want of the store."""
-        return self._leased.memory.chunks_in(request.place, request.series, request.conversation.cut_digests)
-
-    def summary_options(self, request: ChatRequest) -> SummaryOptions:
-        warm = self._leased.ledger.is_warm(*request.place, request.model)
-        return self._leased.routing.options(request, warm=warm)
-
-    def prices(self, request: ChatRequest, summariser: str | None = None) -> Prices:
-        ledger = self._leased.ledger
-        price_of, warm = ledger.price_of, ledger.is_warm(*request.place, request.model)
-        price, price_there = price_of(request.model), summariser and price_of(summariser)
-        if price is None or (summariser and price_there is None):
-            # One of them alone would be in another currency.
-            price, price_there = COMMON_PRICE, summariser and COMMON_PRICE
-        is_own = self._leased.routing.is_by_own_model(request)
-        return Prices(rates_of(price, warm=warm), price_there or None, is_own)
-
-    def lately(self, request: ChatRequest, plan: Plan) -> Lately:
-        leased, place, key = self._leased, request.place, request.history_key(plan.range.from_digest)
-        is_enabled = request.measure.rules.compaction.background.enabled
-        return Lately(
-            stopping=leased.tasks.draining,
-            blocked=self._breaker.blocks(request.history_key(), request.conversation.tokens, request.budget.room),
-            paused=leased.backoff.pauses(key),
-            failed_last=leased.backoff.failed_last(key),
-            comes_back=is_enabled and leased.rates.of(place).is_likely_to_continue,
-            has_room=self._room.is_taken(place) or self._room.is_free(request.tenant, request.size),
-        )
-
-    def shape_refused(self, request: ChatRequest, status: Status, why: Reasons) -> None:
-        """Remember that views of this status are refused for their shape: the step below was answered."""
-        self._refused_shapes.failed(request.history_key(status), why)
-
-    def shape_refusals(self, request: ChatRequest, status: Status) -> Reasons | None:
-        """Why views of this status were refused for their shape a moment ago."""
-        return self._refused_shapes.pauses(request.history_key(status))
-
-    def freed(self, request: ChatRequest, before: int, after: int) -> None:
-        """Remember what the request's own compactions made of it, in tokens of the widest view: after too little, the
-        history is left alone for a while."""
-        self._breaker.finished(request.history_key(), request.conversation.tokens, before, after, request.budget.room)
-
-    def count_reused(self, decision: Decision) -> None:
-        """Count the summaries of a payload that were there before its request."""
-        made = {chunk.id for chunk in decision.made}
-        chunks = decision.view.chunks if decision.view else ()
-        self._leased.metrics.chunks["reused"].inc(sum(chunk.id not in made for chunk in chunks))
-
-    async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction:
-        return await self._leased.take_or_await(request, job)
-
-    def forget(self, erased: Erased) -> None:
-        """Forget what was erased."""
-        for memory in (self._recall, self._leased.memory, self._leased.rates):
-            memory.forget(erased)
-
-    def forget_summaries(self, tenant: str, ids: Sequence[str]) -> None:
-        """Forget summaries that were edited or deleted. Other processes do when they read the conversation next."""
-        self._leased.memory.forget_chunks(tenant, ids)
-
-
 @dataclass(slots=True, eq=False)
-class Preparation:
-    """One request's way through the compactor, and what was read, tried and made on it."""
+class Compactor:
+    """One request's compaction: what was read, tried and made for it so far."""
 
     request: ChatRequest
-    parts: Compactor
+    parts: CompactionParts
     announce: Announce | None = None
     deadline: float = 0.0
     """Time by the monotonic clock, in seconds, until which a compaction may hold the request."""
@@ -279,8 +149,6 @@ class Preparation:
     _has_set_a_mask: bool = False
     _options: SummaryOptions | None = None
 
-    # The ways
-
     async def prepare(self) -> Decision:
         """Choose the payload for an answer. Due masks are set and due summaries made before. A dry run that compacts
         raises `StoreUnavailable`."""
@@ -294,9 +162,8 @@ class Preparation:
             await self._read()
             await self._mask()
             while self.compacts and (not self.state.is_settled or self._is_unfinished()):
-                compaction = await self._compact()
-                self._tried.append(compaction)
-                if not _should_replan(compaction):
+                self._tried.append(await self._compact())
+                if not _should_replan(self._tried[-1]):
                     break
                 await self._read()
                 await self._mask()
@@ -357,7 +224,7 @@ class Preparation:
                 return Decision(None, why=why)
             if self.parts.lately(request, plan).stopping:
                 return Decision(None, why=because(Code.STOPPING))
-            self._tried.append(await self._take_or_await(plan))
+            self._tried.append(await self._make(plan))
             if not _should_replan(self._tried[-1]):
                 if self.is_without_store:
                     raise StoreUnavailable("the database went away while the summary was made")
@@ -369,7 +236,9 @@ class Preparation:
         self.waits = False
         with suppress(StoreUnavailable):
             await self._read()
-            if self.state.is_settled or await self._will_be_masked(target):
+            # A mask is set by the request that needs it: that takes no time.
+            then = replace(self.state, budget=replace(self.state.budget, target=target))
+            if self.state.is_settled or (await self._affordable_mask(then))[0]:
                 return
             plan, costs_too_much = await self._due_plan()
             if plan is None or costs_too_much:
@@ -378,7 +247,7 @@ class Preparation:
             if lately.failed_last:
                 return
             if not await self._objections(lately):
-                self._tried.append(await self._take_or_await(plan))
+                self._tried.append(await self._make(plan))
             await self._report_savings()
 
     # What is known so far
@@ -390,38 +259,17 @@ class Preparation:
         return self._state
 
     @property
-    def own(self) -> list[Compaction]:
-        """Compactions of its own that came to an end in time."""
-        return [compaction for compaction in self._tried if compaction.has_ended]
+    def finished(self) -> list[Compaction]:
+        """The compactions that this request began and that came to an end within its time."""
+        return [compaction for compaction in self._tried if compaction.is_finished]
 
     @property
     def made(self) -> tuple[SummaryChunk, ...]:
-        return tuple(chunk for compaction in self.own for chunk in compaction.made)
+        return tuple(chunk for compaction in self.finished for chunk in compaction.made)
 
     @property
     def is_without_store(self) -> bool:
         return bool(self._tried) and self._tried[-1].outcome is Outcome.STORE_AWAY
-
-    def _announce(self, plan: Plan) -> None:
-        if self.announced is None:
-            self.announced = CompactionStart(f"cmp_{plan.range.through_digest.hex()[:24]}", plan.messages)
-            if self.announce is not None:
-                self.announce(self.announced)
-
-    def _steps(self) -> Iterator[Step]:
-        """Steps that were looked at and made."""
-        if (stored := self._stored) is not None:
-            least = stored.least_view
-            view = least or stored.widest_view
-            yield Step("stored", "fits" if least else "too_large", view.tokens, len(view.chunks))
-            if set(self.state.boundaries) - set(stored.boundaries):
-                yield Step("mask", "set")
-        if self._mask_is_put_off:
-            yield Step("mask", "put_off")
-        for compaction in self._tried:
-            tokens = sum(chunk.tokens for chunk in compaction.made) if compaction.made else None
-            name = compaction.outcome.name.lower()
-            yield Step("summarise", name, tokens, len(compaction.made), compaction.reasons)
 
     # Reading and masking
 
@@ -448,11 +296,19 @@ class Preparation:
 
     async def _mask(self) -> None:
         """Set the mask that is due, unless it costs too much. Raises `StoreUnavailable`."""
-        state = self.state
+        boundary, self._mask_is_put_off = await self._affordable_mask(self.state)
+        if boundary is not None:
+            await self._keep_masks(self.state.with_boundaries([boundary]))
+
+    async def _affordable_mask(self, state: PlanningState) -> tuple[MaskBoundary | None, bool]:
+        """The mask that is due in a state; None without one, and where it costs more than it saves, which is the second
+        value."""
         boundary = await self._compute(lambda: due_mask(state))
-        self._mask_is_put_off = boundary is not None and await self._mask_costs_too_much(state, boundary)
-        if boundary is not None and not self._mask_is_put_off:
-            await self._keep_masks(state.with_boundaries([boundary]))
+        if boundary is None or self.request.policy.cost_gate is None:
+            return boundary, False
+        rates = self.parts.prices(self.request).rates
+        costs_too_much = await self._compute(lambda: mask_costs_too_much(state, boundary, rates))
+        return None if costs_too_much else boundary, costs_too_much
 
     async def _keep_masks(self, masked: PlanningState) -> None:
         """Go on with a state, and store the boundaries that it has beyond those that were found."""
@@ -462,18 +318,6 @@ class Preparation:
                 self._has_set_a_mask = True
         self._state = masked
         await self._compute(masked.worked_out)
-
-    async def _mask_costs_too_much(self, state: PlanningState, boundary: MaskBoundary) -> bool:
-        if self.request.policy.cost_gate is None:
-            return False
-        rates = self.parts.prices(self.request).rates
-        return await self._compute(lambda: mask_costs_too_much(state, boundary, rates))
-
-    async def _will_be_masked(self, target: int) -> bool:
-        """True if a mask will do. It is set by the request that needs it: that takes no time."""
-        then = replace(self.state, budget=replace(self.state.budget, target=target))
-        boundary = await self._compute(lambda: due_mask(then))
-        return boundary is not None and not await self._mask_costs_too_much(then, boundary)
 
     def _remembered(self) -> PlanningState:
         """The state with the chunks that this process remembers, masked where it is too large without a summary."""
@@ -487,13 +331,11 @@ class Preparation:
     async def _compact(self) -> Compaction:
         """Make the due compaction, or wait for the process that makes it, unless something is against it: a due mask
         that costs too much, its own cost, an earlier failure, or that the background will make it."""
-        if self._mask_is_put_off:
-            return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
-        plan, costs_too_much = await self._due_plan()
-        if plan is None:
-            return Compaction((), Outcome.NOTHING_TO_SUMMARISE)
+        plan, costs_too_much = (None, True) if self._mask_is_put_off else await self._due_plan()
         if costs_too_much:
             return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
+        if plan is None:
+            return Compaction((), Outcome.NOTHING_TO_SUMMARISE)
         lately = self.parts.lately(self.request, plan)
         if why := await self._objections(lately):
             return Compaction((), Outcome.NOT_BEGUN, why)
@@ -507,13 +349,13 @@ class Preparation:
                     self._postponed = (await self.parts.make(self.request, await self._job(plan))).made
                 await self._keep_masks(shortened)
                 return Compaction((), Outcome.IN_BACKGROUND)
-        return await self._take_or_await(plan)
+        return await self._make(plan)
 
     async def _due_plan(self) -> tuple[Plan | None, bool]:
         """The compaction that is due, and whether it costs too much. What a request has begun is not put off half
         way."""
         state, options, series, prices = self.state, self._summary_options(), self.request.series, Prices()
-        if state.policy.cost_gate is not None and not self.own:
+        if state.policy.cost_gate is not None and not self.finished:
             prices = self.parts.prices(self.request, options.model)
 
         def plan() -> tuple[Plan | None, bool]:
@@ -563,24 +405,24 @@ class Preparation:
 
     def _no_more_rounds(self) -> Reasons:
         """Reasons why the request begins no further compaction; none if it may."""
-        own = self.own
-        if not own or (len(own) < ROUNDS and own[-1].outcome is not Outcome.DELETED):
+        finished = self.finished
+        if not finished or (len(finished) < ROUNDS and finished[-1].outcome is not Outcome.DELETED):
             return ()
-        return own[-1].reasons or because(Code.SUMMARIES_NOT_ENOUGH)
+        return finished[-1].reasons or because(Code.SUMMARIES_NOT_ENOUGH)
 
     def _is_unfinished(self) -> bool:
         """True if its last compaction took in as much as one does, and the rest is for the next one. What is made so
         far may be under the trigger, but it is not what was planned, and would be too large again soon."""
-        own = self.own
-        if not own or not own[-1].is_whole or len(own) >= ROUNDS:
+        finished = self.finished
+        if not finished or not finished[-1].is_whole or len(finished) >= ROUNDS:
             return False
         path = self.state.widest_path
         return bool(path.chunks) and path.chunks[-1].continued
 
-    async def _take_or_await(self, plan: Plan) -> Compaction:
+    async def _make(self, plan: Plan) -> Compaction:
         """Make a compaction under its lease, or wait for the process that holds it, and go on with what was made."""
         state, compaction = self.state, await self.parts.make(self.request, await self._job(plan))
-        if compaction.has_ended:
+        if compaction.is_finished:
             self._before = self._before or state
             self._state = state.with_chunks(compaction.made)
         return compaction
@@ -592,14 +434,20 @@ class Preparation:
             cached = (await self._recall(Decision(state.widest_view))).view
         conversation, id_ = state.conversation, request.conversation_id
         builder = ChunkBuilder(conversation, id_, plan, request.budget, options, request.count, cached)
+
+        def announce() -> None:
+            if self.announced is None:
+                self.announced = CompactionStart(f"cmp_{plan.range.through_digest.hex()[:24]}", plan.messages)
+                if self.announce is not None:
+                    self.announce(self.announced)
+
         is_again = any(compaction.outcome is Outcome.AWAITED for compaction in self._tried)
-        announce = partial(self._announce, plan)
         return CompactionJob(builder, tuple(state.chunks), announce, self.deadline, is_again, self.waits)
 
     async def _report_savings(self) -> None:
         """Tell the breaker what the request's own compactions freed."""
         before, after = self._before, self.state
-        if before is not None and not self.is_without_store and self.made and self.own[-1].is_whole:
+        if before is not None and not self.is_without_store and self.made and self.finished[-1].is_whole:
             freed = await self._compute(lambda: (before.widest_view.tokens, after.widest_view.tokens))
             self.parts.freed(self.request, *freed)
 
@@ -613,8 +461,14 @@ class Preparation:
         has_failed = self.announced is not None and not made
         settled = settle(state, why, has_failed=has_failed, is_refused=self.is_refused)
         why = settled.why or (because(Code.STORAGE) if self.is_without_store else ())
-        steps = (*self._steps(), *settled.steps)
-        return replace(settled, steps=steps, budget=state.budget, made=(*made, *self._postponed), why=why)
+        earlier = earlier_steps(self._stored, state, self._tried, mask_is_put_off=self._mask_is_put_off)
+        return replace(
+            settled,
+            steps=(*earlier, *settled.steps),
+            budget=state.budget,
+            made=(*made, *self._postponed),
+            why=why,
+        )
 
     async def _decide_below(self, status: Status, why: Reasons) -> Decision | None:
         """Go one step down. Nothing is recalled: that may be what was refused."""
@@ -659,17 +513,139 @@ def _initial_state(request: ChatRequest) -> PlanningState:
 
 
 def _should_replan(compaction: Compaction) -> bool:
-    match compaction.outcome:
-        case Outcome.MADE:
-            # It may not be enough yet: where a history far too long was read in parts.
-            return bool(compaction.made)
-        case Outcome.LEASE_LOST | Outcome.DELETED | Outcome.AWAITED:
-            return True
-        case _:
-            return False
+    """True if the store may hold more than before: the chunks that were just made, which need not be all that are due,
+    or those of another process."""
+    is_elsewhere = compaction.outcome in (Outcome.LEASE_LOST, Outcome.DELETED, Outcome.AWAITED)
+    return is_elsewhere or (compaction.is_whole and bool(compaction.made))
 
 
-class DryRun(Compactor):
+@dataclass(kw_only=True)
+class CompactionParts(LeasedCompaction):
+    """The store, the summariser and the memory of this process, as a request's compaction uses them. What reaches the
+    database raises `StoreUnavailable`."""
+
+    room: BackgroundRoom
+    recall_index: RecallIndexCache
+    refused_shapes: CompactionBackoff = field(default_factory=partial(CompactionBackoff, tolerated=0))
+    breaker: HistoryBreaker = field(default_factory=HistoryBreaker)
+    reading: SingleFlight[Stored] = field(default_factory=SingleFlight)
+    is_dry_run: ClassVar[bool] = False
+
+    def for_request(
+        self, request: ChatRequest, announce: Announce | None = None, *, may_postpone: bool = False
+    ) -> Compactor:
+        """`may_postpone`: a summary may be left to the background where the request can be sent without."""
+        return Compactor(request, self, announce, monotonic() + request.wait_seconds, may_postpone)
+
+    def dry_run(self, request: ChatRequest, *, compacts: bool = True) -> Compactor:
+        """Return a compactor that changes nothing. `compacts`: due summaries are imagined, for which the store has to
+        answer."""
+        return Compactor(request, DryRun(**vars(self)), may_postpone=True, compacts=compacts)
+
+    async def make_ahead(self, request: ChatRequest, target: int) -> None:
+        await self.for_request(request).make_ahead(target)
+
+    async def read_prefix(self, request: ChatRequest, *, bind: bool = True) -> Stored:
+        conversation, policy, key = request.conversation, request.policy, request.conversation_key
+        chain, history = conversation.chain, conversation.history
+        # Only results are masked, and media.
+        masks = policy.mask.key if policy.mask and (history.holds_answers or history.holds_media) else None
+        series = request.series if policy.summarises else None
+
+        async def read() -> Stored:
+            stored = await self.store.read_prefix(
+                *request.conversation_key,
+                chain.digests,
+                conversation.cut_digests,
+                series=series,
+                masks=masks,
+                bind=bind,
+            )
+            boundaries = (
+                MaskBoundary(chain.positions[digest], chain.positions[start]) for digest, start in stored.masks
+            )
+            return Stored(stored.pins, tuple(stored.chunks), tuple(boundaries))
+
+        # Once for a crowd, such as one that was woken together: they would wait for each other at the database.
+        stored = await self.reading.do((key, request.series, series, masks, chain.digests[-1], bind), read)
+        self.memory.keep(key, request.series, stored.chunks)
+        return stored
+
+    async def keep_mask(self, request: ChatRequest, boundary: MaskBoundary) -> None:
+        is_erased = self.store.is_erased(*request.conversation_key, request.epoch)
+        if (mask := request.policy.mask) is not None and not is_erased:
+            chain = request.conversation.chain
+            digests = chain[boundary.position], chain[boundary.start]
+            await self.store.keep_mask(request.tenant, mask.key, *digests, request.conversation_id)
+
+    async def read_first_chunks(self, request: ChatRequest) -> Sequence[FirstChunk]:
+        """The first chunks that were made lately of histories with messages of this one."""
+        digests = [message.digest for message in request.conversation.transcript.messages]
+        return await self.store.read_first_chunks(request.tenant, request.series, digests, REWRITTEN_WITHIN_SECONDS)
+
+    async def read_heads(self, request: ChatRequest, digests: Sequence[bytes]) -> Collection[bytes]:
+        """The digests, of these, that a conversation was seen with."""
+        return [head.digest for head in await self.store.heads(request.tenant, tuple(digests))]
+
+    def remembered(self, request: ChatRequest) -> Sequence[SummaryChunk]:
+        """The chunks that this process has seen lately, for want of the store."""
+        return self.memory.chunks_in(request.conversation_key, request.series, request.conversation.cut_digests)
+
+    def summary_options(self, request: ChatRequest) -> SummaryOptions:
+        return self.routing.options(request, warm=self.ledger.is_warm(*request.conversation_key, request.model))
+
+    def prices(self, request: ChatRequest, summariser: str | None = None) -> Prices:
+        price_of, warm = self.ledger.price_of, self.ledger.is_warm(*request.conversation_key, request.model)
+        price, price_there = price_of(request.model), summariser and price_of(summariser)
+        if price is None or (summariser and price_there is None):
+            # One of them alone would be in another currency.
+            price, price_there = COMMON_PRICE, summariser and COMMON_PRICE
+        return Prices(rates_of(price, warm=warm), price_there or None, self.routing.is_by_own_model(request))
+
+    def lately(self, request: ChatRequest, plan: Plan) -> Lately:
+        conversation, key = request.conversation_key, request.history_key(plan.range.from_digest)
+        is_enabled = request.measure.rules.compaction.background.enabled
+        return Lately(
+            stopping=self.tasks.draining,
+            blocked=self.breaker.blocks(request.history_key(), request.conversation.tokens, request.budget.room),
+            paused=self.backoff.pauses(key),
+            failed_last=self.backoff.failed_last(key),
+            comes_back=is_enabled and self.rates.of(conversation).is_likely_to_continue,
+            has_room=self.room.is_taken(conversation) or self.room.is_free(request.tenant, request.size),
+        )
+
+    def shape_refused(self, request: ChatRequest, status: Status, why: Reasons) -> None:
+        """Remember that views of this status are refused for their shape: the step below was answered."""
+        self.refused_shapes.failed(request.history_key(status), why)
+
+    def shape_refusals(self, request: ChatRequest, status: Status) -> Reasons | None:
+        """Why views of this status were refused for their shape a moment ago."""
+        return self.refused_shapes.pauses(request.history_key(status))
+
+    def freed(self, request: ChatRequest, before: int, after: int) -> None:
+        """Remember what the request's own compactions made of it, in tokens of the widest view: after too little, the
+        history is left alone for a while."""
+        self.breaker.finished(request.history_key(), request.conversation.tokens, before, after, request.budget.room)
+
+    async def recall(self, request: ChatRequest, view: View, policy: RecallPolicy) -> View:
+        return await self.recall_index.recalled(request, view, policy)
+
+    def count_reused(self, decision: Decision) -> None:
+        """Count the summaries of a payload that were there before its request."""
+        made = {chunk.id for chunk in decision.made}
+        chunks = decision.view.chunks if decision.view else ()
+        self.metrics.chunks["reused"].inc(sum(chunk.id not in made for chunk in chunks))
+
+    def forget(self, erased: Erased) -> None:
+        for memory in (self.recall_index, self.memory, self.rates):
+            memory.forget(erased)
+
+    def forget_summaries(self, tenant: str, ids: Sequence[str]) -> None:
+        """Forget summaries that were edited or deleted. Other processes do when they read the conversation next."""
+        self.memory.forget_chunks(tenant, ids)
+
+
+class DryRun(CompactionParts):
     """The same for a dry run: it stores nothing, waits for nothing, and imagines the summaries."""
 
     is_dry_run = True
@@ -686,6 +662,9 @@ class DryRun(Compactor):
     def lately(self, request: ChatRequest, plan: Plan) -> Lately:
         """The same without what would keep a compaction from being made now."""
         return replace(super().lately(request, plan), stopping=False, blocked=None, paused=None)
+
+    def shape_refusals(self, request: ChatRequest, status: Status) -> None:
+        """Tell what would be sent by the history alone."""
 
     async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction:
         return await make_chunks(job.builder, _ImaginedCalls(request, self.work))

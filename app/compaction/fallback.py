@@ -8,7 +8,7 @@ last. Where the summaries themselves leave too little room for that, all of it i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.budget import Budget, WindowSource
-from app.compaction.chunks import SummaryChunk
+from app.compaction.chunks import Compaction, SummaryChunk
 from app.compaction.policy import Policy
 from app.compaction.select import PlanningState
 from app.compaction.trim import fade, fit, prune, prune_session, truncations, with_words
@@ -52,6 +52,23 @@ class Step(Struct, frozen=True):
     summaries: int = 0
     """How many stand in the view, or were made."""
     why: Reasons = ()
+
+
+def earlier_steps(
+    stored: PlanningState | None, state: PlanningState, tried: Iterable[Compaction], *, mask_is_put_off: bool
+) -> Iterator[Step]:
+    """Steps before a view was chosen: what was found in the store (None without it), then masked and made."""
+    if stored is not None:
+        least = stored.least_view
+        view = least or stored.widest_view
+        yield Step("stored", "fits" if least else "too_large", view.tokens, len(view.chunks))
+        if set(state.boundaries) - set(stored.boundaries):
+            yield Step("mask", "set")
+    if mask_is_put_off:
+        yield Step("mask", "put_off")
+    for compaction in tried:
+        tokens = sum(chunk.tokens for chunk in compaction.made) if compaction.made else None
+        yield Step("summarise", compaction.outcome.name.lower(), tokens, len(compaction.made), compaction.reasons)
 
 
 class Decision(Struct, frozen=True, dict=True):

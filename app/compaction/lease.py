@@ -81,7 +81,7 @@ class CompactionJob(Struct, frozen=True):
         return max(0.0, self.deadline - monotonic())
 
 
-@dataclass(slots=True)
+@dataclass
 class LeasedCompaction:
     """Compactions of this process, and everything they are made with."""
 
@@ -101,13 +101,13 @@ class LeasedCompaction:
     backoff: CompactionBackoff = field(default_factory=CompactionBackoff)
     running: RunningCompactions = field(default_factory=RunningCompactions)
 
-    async def take_or_await(self, request: ChatRequest, job: CompactionJob) -> Compaction:
+    async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction:
         """Take the lease and make a compaction in a task of the application's, or wait for the process that has the
         lease. Raises `StoreUnavailable`."""
         if job.is_again:
             await asyncio.sleep(min(job.seconds_left, RACE_SECONDS * random.random()))
         range_, chain = job.builder.plan.range, request.conversation.chain.positions
-        lease = await self.store.take_lease(*request.place, range_, chain, self.holder, self.most_per_tenant)
+        lease = await self.store.take_lease(*request.conversation_key, range_, chain, self.holder, self.most_per_tenant)
         if lease == "too_many":
             return Compaction((), Outcome.NOT_BEGUN, because(Code.TOO_MANY_COMPACTIONS))
         if not isinstance(lease, Lease):
@@ -124,38 +124,40 @@ class LeasedCompaction:
         job.announce()
         began, range_, chain = monotonic(), job.builder.plan.range, request.conversation.chain.positions
         try:
-            ended = await self.store.await_lease(*request.place, range_, chain, job.seconds_left)
+            ended = await self.store.await_lease(*request.conversation_key, range_, chain, job.seconds_left)
         finally:
             self.metrics.lease_waits.observe(monotonic() - began)
         if ended is None:
             return Compaction((), Outcome.TAKES_TOO_LONG)
         # What was deleted while requests waited for it is not made again for them.
-        is_deleted = ended == "revoked" and not await self.store.is_stored(*request.place)
+        is_deleted = ended == "revoked" and not await self.store.is_stored(*request.conversation_key)
         return Compaction((), Outcome.DELETED if is_deleted else Outcome.AWAITED)
 
     async def _run(self, request: ChatRequest, job: CompactionJob, lease: Lease) -> Compaction:
         """Make the chunks from the lease to its release, also where no request waits any more."""
-        began, plan = monotonic(), job.builder.plan
+        began, plan, key = monotonic(), job.builder.plan, request.conversation_key
         compaction = Compaction((), Outcome.LEASE_LOST)  # Unless one of the branches below comes to its end.
-        ahead, place, is_revoked = request.purpose == "background", request.place, False
-        with self.running.during(place, plan.messages, ahead=ahead):
+        ahead, is_revoked = request.purpose == "background", False
+        calls = _LeasedCalls(self, request, lease)
+        with self.running.during(key, plan.messages, ahead=ahead):
             try:
                 async with asyncio.TaskGroup() as group:
                     heartbeat = group.create_task(self._keep_alive(lease))
-                    is_erased = self.store.is_erased(*place, request.epoch)
-                    if is_erased or (ahead and not await self.store.is_stored(*place)):
+                    is_erased = self.store.is_erased(*key, request.epoch)
+                    if is_erased or (ahead and not await self.store.is_stored(*key)):
                         compaction = Compaction((), Outcome.DELETED)
                     elif await self._is_overtaken(request, job.known):
                         compaction = Compaction((), Outcome.AWAITED)
                     else:
                         job.announce()
-                        compaction = await self._make_chunks(request, job.builder, lease)
+                        compaction = await make_chunks(job.builder, calls)
                     heartbeat.cancel()
             except* _LeaseLost:
                 pass
             except* StoreUnavailable:
                 compaction = Compaction((), Outcome.STORE_AWAY)
             finally:
+                calls.reject_unrecorded()
                 try:
                     is_revoked = await self.store.release_lease(lease)
                 except StoreUnavailable:
@@ -165,18 +167,10 @@ class LeasedCompaction:
         if compaction.outcome is Outcome.LEASE_LOST and is_revoked:
             # A summary for the request is not to be made again for it.
             compaction = Compaction((), Outcome.DELETED)
-            self.memory.forget(Erased(*request.place))
+            self.memory.forget(Erased(*key))
         self.backoff.learn(request.history_key(plan.range.from_digest), compaction)
         self._report(request, plan, compaction, monotonic() - began)
         return compaction
-
-    async def _make_chunks(self, request: ChatRequest, builder: ChunkBuilder, lease: Lease) -> Compaction:
-        calls = _Calls(self, request, lease)
-        try:
-            return await make_chunks(builder, calls)
-        finally:  # Answers that were not kept for another reason than their text.
-            for answer, _, _ in [*calls.unrecorded.values()]:
-                calls.reject(answer)
 
     async def _is_overtaken(self, request: ChatRequest, known: Sequence[SummaryChunk]) -> bool:
         """True if a chunk was stored between our look and our lease: it may be the one that is to be made."""
@@ -217,18 +211,18 @@ class LeasedCompaction:
         )
 
 
-class _Calls:
+@dataclass(slots=True)
+class _LeasedCalls:
     """Calls for the summaries of one compaction. The ledger records each call once."""
 
-    def __init__(self, leased: LeasedCompaction, request: ChatRequest, lease: Lease) -> None:
-        self._leased = leased
-        self._request = request
-        self._lease = lease
-        self.unrecorded: dict[int, tuple[SummaryAnswer, SummaryCall, float]] = {}
-        """Answered calls with their seconds, by the identity of the answer, until it is known whether it is kept."""
+    leased: LeasedCompaction
+    request: ChatRequest
+    lease: Lease
+    unrecorded: dict[int, tuple[SummaryAnswer, SummaryCall, float]] = field(default_factory=dict)
+    """Answered calls with their seconds, by the identity of the answer, until it is known whether it is kept."""
 
     async def ask(self, call: SummaryCall) -> SummaryAnswer | Failure:
-        leased, request, prefix = self._leased, self._request, None
+        leased, request, prefix = self.leased, self.request, None
         if (view := call.request.shown) is not None:
             prefix = await self.compute(lambda: leased.routing.prefix(request, view))
         began = monotonic()
@@ -242,27 +236,32 @@ class _Calls:
         return reply
 
     async def keep(self, chunk: SummaryChunk, answer: SummaryAnswer) -> SummaryChunk | None:
-        stored = await self._leased.store.keep_chunks(self._lease, [chunk])
+        stored = await self.leased.store.keep_chunks(self.lease, [chunk])
         if not stored:
             return None
-        self._leased.memory.add(self._request.place, self._request.series, stored[0])
+        self.leased.memory.add(self.request.conversation_key, self.request.series, stored[0])
         self._record(answer, stored[0])
         return stored[0]
 
     def reject(self, answer: SummaryAnswer) -> None:
         self._record(answer, None)
 
+    def reject_unrecorded(self) -> None:
+        """Record the answers that were not kept for another reason than their text."""
+        for answer, _, _ in [*self.unrecorded.values()]:
+            self.reject(answer)
+
     async def compute(self, step: Callable[[], T]) -> T:
-        return await self._request.beside(self._leased.work.do, step)
+        return await self.request.beside(self.leased.work.do, step)
 
     def _record(self, answer: SummaryAnswer, kept: SummaryChunk | None) -> None:
         """Record the call's own tokens: savings are seen in the request that it was made for, and in later ones.
         `kept`: what came of it; if two replicas made the same summary at once, the stored one."""
-        request, ratio = self._request, self._request.budget.line.ratio
+        request, ratio = self.request, self.request.budget.line.ratio
         _, call, seconds = self.unrecorded.pop(id(answer))
-        if self._leased.store.is_erased(*request.place, request.epoch):
+        if self.leased.store.is_erased(*request.conversation_key, request.epoch):
             return
-        self._leased.ledger.record(
+        self.leased.ledger.record(
             tenant=request.tenant,
             conversation_id=request.conversation_id,
             request_id=request.request_id,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from app.compaction.chunks import Compaction, Outcome, SummaryChunk, was_refused
 from app.compaction.recall import RecallPolicy, Recollection, with_recalled
-from app.compaction.request import ChatRequest, Place
+from app.compaction.request import ChatRequest, ConversationKey
 from app.compaction.verify import problems
 from app.compaction.view import View
 from app.conversation.reasons import Code, Reasons
@@ -27,7 +27,7 @@ CHUNK_BYTES = 2_000
 """Bytes of a chunk beside its texts."""
 SECONDS = 900.0
 """Seconds after the store's answer for which its chunks are used: another process may have erased them meanwhile."""
-_Key = tuple[Place, str]
+_Key = tuple[ConversationKey, str]
 
 
 class _Remembered(Struct, frozen=True):
@@ -44,21 +44,21 @@ class ChunkMemory:
         self._chunks: Cache[_Key, _Remembered] = caches.cache("summaries", _held_bytes)
         self._clock = clock
 
-    def keep(self, place: Place, series: str, chunks: Sequence[SummaryChunk]) -> None:
+    def keep(self, key: ConversationKey, series: str, chunks: Sequence[SummaryChunk]) -> None:
         """Keep the store's answer in place of an earlier one."""
         if chunks:
-            self._chunks.keep((place, series), _Remembered(tuple(chunks), self._clock() + SECONDS))
+            self._chunks.keep((key, series), _Remembered(tuple(chunks), self._clock() + SECONDS))
         else:
-            self._chunks.pop((place, series))
+            self._chunks.pop((key, series))
 
-    def add(self, place: Place, series: str, chunk: SummaryChunk) -> None:
+    def add(self, key: ConversationKey, series: str, chunk: SummaryChunk) -> None:
         """Add a chunk that was just stored."""
-        held = self._chunks.get((place, series))
-        self.keep(place, series, (*(held.chunks if held else ()), chunk))
+        held = self._chunks.get((key, series))
+        self.keep(key, series, (*(held.chunks if held else ()), chunk))
 
-    def chunks_in(self, place: Place, series: str, chain: Collection[bytes]) -> list[SummaryChunk]:
+    def chunks_in(self, key: ConversationKey, series: str, chain: Collection[bytes]) -> list[SummaryChunk]:
         """Return the conversation's chunks that begin and end in the chain."""
-        held, digests = self._chunks.use((place, series)), frozenset(chain)
+        held, digests = self._chunks.use((key, series)), frozenset(chain)
         if held is None or held.until <= self._clock():
             return []
         return [chunk for chunk in held.chunks if {chunk.from_digest, chunk.through_digest} <= digests]
@@ -96,16 +96,16 @@ class _Held(Struct, frozen=True):
 class RecallIndexCache:
     def __init__(self, work: Work, caches: Caches) -> None:
         self._work = work
-        self._held: Cache[tuple[Place, str], _Held] = caches.cache("recall", lambda _, held: held.size)
+        self._held: Cache[tuple[ConversationKey, str], _Held] = caches.cache("recall", lambda _, held: held.size)
         """Indexes by conversation and model: notes have other sizes for each. One that is pushed out is read anew:
         some seconds of work for a million tokens."""
 
     async def recalled(self, request: ChatRequest, view: View, policy: RecallPolicy) -> View:
         """Add quotations of what the current message is about, from messages that the view leaves out."""
-        place = request.place, request.model
-        known = self._held.use(place)
+        key = request.conversation_key, request.model
+        known = self._held.use(key)
         found, held = await self._work.do(request.tenant, lambda: _look(request, view, policy, known))
-        self._held.keep(place, held)
+        self._held.keep(key, held)
         return found
 
     def forget(self, erased: Erased) -> None:

@@ -28,7 +28,7 @@ from app.tokens.usage import DecisionRecord, Purpose
 
 T = TypeVar("T")
 
-Place = tuple[str, str]
+ConversationKey = tuple[str, str]
 """(tenant, conversation id)."""
 MANY_MESSAGES = 500
 MANY_BYTES = 1 << 18
@@ -119,7 +119,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_onl
     """Epoch of the erasures when it was read."""
 
     @property
-    def place(self) -> Place:
+    def conversation_key(self) -> ConversationKey:
         return self.tenant, self.conversation_id
 
     @lazy

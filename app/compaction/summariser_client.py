@@ -7,7 +7,8 @@ then made to the next model of the list.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic, time
@@ -195,58 +196,68 @@ class Summariser:
                 failure = failure or Failure((*(self._breaker.why(call.key, tenant) or ()), PAUSED))
                 self._fails(call, (PAUSED,))
                 continue
-            reply = await self._ask(call)
-            if isinstance(reply, SummaryAnswer) or reply.overflow:
-                return reply
-            failure = reply
+            while True:
+                manners = self._manners(call)
+                most, dialect = request.max_tokens, route.dialect
+                options = dialect.options(manners, route.model, most, REASONING_ALLOWANCE, self._parameters)
+                with self._traced(call) as (headers, trace_reply):
+                    reply = await self._send(call, call.body(options), headers)
+                    trace_reply(reply)
+                if isinstance(reply, SummaryAnswer):
+                    self._answered.add(tenant)
+                    self._works(call)
+                    return replace(reply, model=route.model, upstream=route.name, format=dialect.spec.name)
+                if (pause := self._retry_pause(call, reply, manners, options)) is None:
+                    break
+                await asyncio.sleep(pause)
+            failure = reply.failure
+            if failure.overflow:
+                return failure
         return failure or Failure((PAUSED,))
 
-    async def _ask(self, call: _Call) -> SummaryAnswer | Failure:
-        dialect, model = call.route.dialect, call.route.model
+    def _manners(self, call: _Call) -> Manners:
+        """How the model wants to be asked, as far as its refusals taught the tenant, or two others."""
+        dialect = call.route.dialect
         names = (*dialect.optional, *self._parameters)
-        while True:
-            # As far as refusals of the model taught the tenant, or two others.
-            without = frozenset(name for name in names if self._refused.find(call.tenant, (call.key, name)))
-            manners = Manners(self._caps.find(call.tenant, call.key) or dialect.cap(model), without)
-            most = call.request.max_tokens
-            options = dialect.options(manners, model, most, REASONING_ALLOWANCE, self._parameters)
-            reply = await self._send(call, call.body(options))
-            if isinstance(reply, SummaryAnswer):
-                self._answered.add(call.tenant)
-                self._works(call)
-                return replace(reply, model=model, upstream=call.route.name, format=dialect.spec.name)
-            if call.prefix is not None and reply.shape is not None:
-                self._quote(call, reply.shape)
-            elif call.lessons and (taught := dialect.taught(manners, reply.refusal, options)):
-                call.lessons -= 1
-                self._keep(call, manners, taught)
-                if given_up := (taught.without - manners.without) & self._parameters.keys():
-                    log.warning(
-                        "the provider refused a member of summary.parameters: it is left out",
-                        model=call.route.model,
-                        upstream=call.route.name,
-                        parameter=next(iter(given_up)),
-                    )
-            elif call.retries and reply.pause is not None and reply.pause < self._left(call):
-                call.retries -= 1
-                await asyncio.sleep(reply.pause)
-            else:
-                self._judge(call, reply)
-                return reply.failure
+        without = frozenset(name for name in names if self._refused.find(call.tenant, (call.key, name)))
+        return Manners(self._caps.find(call.tenant, call.key) or dialect.cap(call.route.model), without)
 
-    def _quote(self, call: _Call, shape: str) -> None:
-        """Go on with a transcript: the provider does not take the request behind the conversation itself."""
-        log.info("the summariser is quoted what it does not continue", model=call.route.model, reason=shape)
-        if demands_alternation(shape):
-            call.route.alternates()
-        call.prefix = None
-
-    def _judge(self, call: _Call, setback: _Setback) -> None:
+    def _retry_pause(
+        self, call: _Call, setback: _Setback, manners: Manners, options: Mapping[str, Any]
+    ) -> float | None:
+        """Change a call that brought no answer so that it may bring one. Return the seconds to wait before it is made
+        again; None if it is given up, which is told to the breaker."""
+        route = call.route
+        if call.prefix is not None and setback.shape is not None:
+            # The provider does not take the request behind the conversation itself.
+            log.info("the summariser is quoted what it does not continue", model=route.model, reason=setback.shape)
+            if demands_alternation(setback.shape):
+                route.alternates()
+            call.prefix = None
+            return 0.0
+        if call.lessons and (taught := route.dialect.taught(manners, setback.refusal, options)):
+            call.lessons -= 1
+            if taught.cap != manners.cap:
+                self._caps.learn(call.tenant, call.key, taught.cap)
+            for name in (refused := taught.without - manners.without):
+                self._refused.learn(call.tenant, (call.key, name), True)
+            if given_up := refused & self._parameters.keys():
+                log.warning(
+                    "the provider refused a member of summary.parameters: it is left out",
+                    model=route.model,
+                    upstream=route.name,
+                    parameter=next(iter(given_up)),
+                )
+            return 0.0
+        if call.retries and setback.pause is not None and setback.pause < self._left(call):
+            call.retries -= 1
+            return setback.pause
         if setback.model_fails:
             self._breaker.failed(call.key, call.tenant, setback.failure.why, call.undertaking)
             self._fails(call, setback.failure.why)
         elif setback.model_fails is False:
             self._works(call)
+        return None
 
     def _fails(self, call: _Call, why: Reasons) -> None:
         if (times := self._throttle.count((call.key, call.tenant))) is not None:
@@ -271,25 +282,29 @@ class Summariser:
                 seconds=ended[1],
             )
 
-    async def _send(self, call: _Call, body: bytes) -> SummaryAnswer | _Setback:
-        """Make one call, in the trace of the request it is made for, whose headers it carries."""
+    @contextmanager
+    def _traced(self, call: _Call) -> Iterator[tuple[Headers, Callable[[SummaryAnswer | _Setback], None]]]:
+        """A call in the trace of the request it is made for: the headers that name it, and a function for its reply."""
         headers = call.route.headers
         if self._tracer is None:
-            return await self._exchange(call, body, headers)
+            yield headers, lambda _: None
+            return
         span = self._tracer.begins(call.route.dialect.spec.path, headers)
-        try:
-            span.names(call.route.model, call.route.host)
-            span.says("steno.summary_call", value=True)
-            reply = await self._exchange(call, body, span.parent_of(headers))
+
+        def trace_reply(reply: SummaryAnswer | _Setback) -> None:
             if isinstance(reply, SummaryAnswer):
                 span.used(reply.usage)
             else:
                 span.failed(joined(reply.failure.why) or "unknown")
-            return reply
+
+        try:
+            span.names(call.route.model, call.route.host)
+            span.says("steno.summary_call", value=True)
+            yield span.parent_of(headers), trace_reply
         finally:
             span.ends()
 
-    async def _exchange(self, call: _Call, body: bytes, headers: Headers) -> SummaryAnswer | _Setback:
+    async def _send(self, call: _Call, body: bytes, headers: Headers) -> SummaryAnswer | _Setback:
         seconds = min(self.timeout_seconds, self._left(call))
         route, dialect, prefix = call.route, call.route.dialect, call.prefix
         target = route.target or dialect.target(route.model)
@@ -322,12 +337,6 @@ class Summariser:
             setback = _setback(reader, pressed=pressed)
         # What came after the end of the answer is not missed.
         return setback if _too_large(reader) else reader.answer or setback
-
-    def _keep(self, call: _Call, before: Manners, taught: Manners) -> None:
-        if taught.cap != before.cap:
-            self._caps.learn(call.tenant, call.key, taught.cap)
-        for name in taught.without - before.without:
-            self._refused.learn(call.tenant, (call.key, name), True)
 
     def _left(self, call: _Call) -> float:
         return call.deadline - self._clock()

@@ -264,7 +264,7 @@ async def show_status(visit: TheVisit, name: Name) -> Response:
     status = await visit.find(read_status, name, visit.services.store.lease_ttl_ms)
     if status.updated_at is None:
         raise no_such_page()
-    count, seconds, ahead = visit.services.compactor.running.told((visit.tenant, name)) or (None, None, False)
+    count, seconds, ahead = visit.services.compaction.running.told((visit.tenant, name)) or (None, None, False)
     compacting = status.compacting or count is not None
     shown = {"compacting": compacting, "messages": count, "seconds": seconds, "ahead": ahead}
     content = msgspec.json.encode({**shown, "updated": status.updated_at})

@@ -174,14 +174,14 @@ class ChatEndpoint:
         return attempt
 
     async def _decide(self, exchange: Exchange, request: ChatRequest) -> Decision:
-        compactor = self._services.compactor
+        compaction = self._services.compaction
         with tolerated("a request was not prepared", request):
             if not request.thinking_from and (at_once := decide_at_once(request)) is not None:
                 return at_once
             self._services.store.writes.catch_up()
             announcing = partial(announce, exchange, request)
-            decision = await compactor.for_request(request, announcing, may_postpone=True).prepare()
-            compactor.count_reused(decision)
+            decision = await compaction.for_request(request, announcing, may_postpone=True).prepare()
+            compaction.count_reused(decision)
             return decision
         return FAILED
 

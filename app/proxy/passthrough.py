@@ -60,7 +60,7 @@ class CountingEndpoint(ChatEndpoint):
             return
         decision = FAILED
         with tolerated("a request was not prepared", request):
-            decision = await services.compactor.dry_run(request, compacts=False).prepare()
+            decision = await services.compaction.dry_run(request, compacts=False).prepare()
         await count_messages(services, request.tenant, request.conversation, request.prompt)
         exchange.headers = context_headers(request, decision)
         body = await request.beside(services.work.do, partial(request.payload, decision))

@@ -161,7 +161,7 @@ async def choose_recovery(exchange: Exchange, refused: Attempt) -> Attempt | Non
     before = exchange.recovered_from
     if before is not None and before.kind in MESSAGES_CHANGED and refusal.kind != "roles":
         return None
-    compactor = exchange.services.compactor
+    compaction = exchange.services.compaction
     match refusal.kind:
         case "usage":
             learn_streamed_usage(request, StreamedUsage.REFUSED)
@@ -179,9 +179,9 @@ async def choose_recovery(exchange: Exchange, refused: Attempt) -> Attempt | Non
             if refusal.kind == "roles":
                 request.provider.learn_alternation(request.format.name, request.model, request.tenant)
                 request = replace(request, policy=replace(request.policy, alternates=True))
-                lower = await compactor.for_request(request).merge_roles(decision, refusal.said)
+                lower = await compaction.for_request(request).merge_roles(decision, refusal.said)
             else:
-                lower = await compactor.for_request(request).step_down(decision, refusal.said)
+                lower = await compaction.for_request(request).step_down(decision, refusal.said)
             if lower is not decision:
                 changed = exchange.begin_attempt(request, lower)
                 changed.is_smaller = refused.is_smaller
@@ -217,7 +217,7 @@ async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow
         # What was thought in this turn would be bound to what is now made smaller, and this try is the last one.
         smaller = replace(request, budget=recovery.budget, thinking_from=len(request.conversation.transcript))
         started = partial(announce, exchange, request)
-        changed = await exchange.services.compactor.for_request(smaller, started).recover()
+        changed = await exchange.services.compaction.for_request(smaller, started).recover()
         if changed.view is None or changed.view.tokens >= refused.tokens:
             return None
         # Why there was no summary before is still why there is none.
@@ -269,7 +269,7 @@ def learn_recovery(exchange: Exchange, refused: Attempt, changed: Attempt, *, is
             changed.decision = replace(changed.decision, why=why)
         elif not changed.is_smaller and changed.decision.status != refused.decision.status:
             why = because(Code.PAYLOAD_REFUSED, refusal.said)
-            exchange.services.compactor.shape_refused(request, refused.decision.status, why)
+            exchange.services.compaction.shape_refused(request, refused.decision.status, why)
         exchange.record.decided(request, changed.decision, 0.0, waited=exchange.has_waited)
     elif is_taken and refusal.kind == "size":
         refused.mark_refused()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from app.compaction.background import Background
-from app.compaction.compactor import Compactor
+from app.compaction.compactor import CompactionParts
 from app.conversation.identity import Identity
 from app.formats.format import WireFormat
 from app.formats.reader import MessageReader
@@ -36,7 +36,7 @@ class Services:
     readers: Mapping[str, MessageReader]
     """Readers by the names of their formats."""
     estimator: Estimator
-    compactor: Compactor
+    compaction: CompactionParts
     background: Background
     ledger: Ledger
     has_list_prices: bool
@@ -62,7 +62,7 @@ class Services:
         await self.providers.forget(tenant)
         await self.store.erase_tenant(tenant)
         # Not before: a request may have read them meanwhile.
-        self.compactor.forget(erased)
+        self.compaction.forget(erased)
 
     async def delete(self, tenant: str, conversation_id: str) -> bool:
         """Delete a conversation and the summaries it made. False if there was none."""
@@ -70,7 +70,7 @@ class Services:
         self.conversations.forget(erased)
         was_there = await self.store.delete_conversation(tenant, conversation_id)
         # Not before, here too.
-        self.compactor.forget(erased)
+        self.compaction.forget(erased)
         return was_there
 
     @property

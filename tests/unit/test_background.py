@@ -185,7 +185,7 @@ def begins(monkeypatch: pytest.MonkeyPatch) -> Beginning:
 def request(tokens: int) -> Any:
     history = [message("user", tokens=tokens - 600), message("assistant", tokens=300), message("user", tokens=300)]
     return SimpleNamespace(
-        place=PLACE,
+        conversation_key=PLACE,
         tenant=PLACE[0],
         conversation=conversation(*history),
         budget=budget(LIMIT),

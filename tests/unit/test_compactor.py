@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.compaction.chunks import Compaction, FirstChunk, Outcome
-from app.compaction.compactor import ROUNDS, Lately, Preparation, Stored, decide_at_once
+from app.compaction.compactor import ROUNDS, Compactor, Lately, Stored, decide_at_once
 from app.compaction.fallback import UNTOUCHED, Decision
 from app.compaction.mask import MaskPolicy
 from app.compaction.plan import Prices
@@ -100,7 +100,7 @@ async def test_a_long_history_is_worked_on_in_a_thread_of_its_tenant() -> None:
         threads.clear()
         assert await asked(talk).beside(thread, lambda: 7) == 7
         assert threads == used
-    assert asked(SHORT).place == (TENANT, "conv")
+    assert asked(SHORT).conversation_key == (TENANT, "conv")
     assert asked(SHORT).size == sum(len(each.raw) for each in SHORT.history)
 
 
@@ -420,7 +420,7 @@ def test_without_the_store_it_steps_down_too_and_without_a_step_the_refusal_stay
 def test_after_a_refusal_of_its_size_what_is_stored_is_used_first() -> None:
     world = World()
     world.stored = replace(world.stored, chunks=(STORED,))
-    decision = world.decide(asked(LONG, budget=budget(700)), Preparation.recover)
+    decision = world.decide(asked(LONG, budget=budget(700)), Compactor.recover)
     assert (world.names, decision.status) == (["read_prefix"], "summarized")
 
 
@@ -428,16 +428,16 @@ def test_after_a_refusal_of_its_size_what_is_stored_is_used_first() -> None:
 def test_where_that_does_not_reach_the_budget_a_summary_is_made_and_nothing_recalled(recall: Any) -> None:
     policy = Policy(mask=None, cost_gate=None, recall=recall, fit=False)
     world = World()
-    decision = world.decide(asked(LONG, policy=policy, budget=budget(700)), Preparation.recover)
+    decision = world.decide(asked(LONG, policy=policy, budget=budget(700)), Compactor.recover)
     assert world.names == ["read_prefix", *LOOKED, "make", "read_prefix", "freed"]
     assert decision.status == "summarized"
 
 
 def test_without_the_store_it_recovers_by_what_needs_none_and_says_so() -> None:
-    decision = World({"read_prefix": AWAY}).decide(asked(LONG), Preparation.recover)
+    decision = World({"read_prefix": AWAY}).decide(asked(LONG), Compactor.recover)
     assert decision.why == because(Code.STORAGE)
     none = replace(asked(LONG).policy, strategy="none")
-    assert World().decide(asked(FAR, policy=none), Preparation.recover).status == "trimmed"
+    assert World().decide(asked(FAR, policy=none), Compactor.recover).status == "trimmed"
 
 
 # The store away

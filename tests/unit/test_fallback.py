@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -9,13 +10,13 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Trigger
 from app.compaction.chunks import Compaction, Outcome, SummaryChunk
-from app.compaction.compactor import Preparation
 from app.compaction.fallback import (
     LONGEST_REASON,
     MOST_STEPS,
     Decision,
     Step,
     account_of,
+    earlier_steps,
     needs_nothing,
     settle,
     step_down,
@@ -29,7 +30,6 @@ from app.compaction.view import Altered, Conversation, Pruned, View, whole
 from app.conversation.reasons import Code, Reason, Reasons, because
 from app.tokens.calibration import Line
 from tests.unit.conversations import WHY, budget, case, chunk, conversation, cost, message, sure, turns, words
-from tests.unit.worlds import asked
 
 FIT_ONLY = Policy(prune=False, emergency=False)
 QUESTION = message("user", "the last question")
@@ -280,7 +280,7 @@ def account_case(limit: int, trigger: int, **policy: Any) -> PlanningState:
     return initial_state(ACCOUNT_TALK, Policy(**policy), limits, cost, ())
 
 
-def names(steps: tuple[Step, ...]) -> list[tuple[str, str]]:
+def names(steps: Iterable[Step]) -> list[tuple[str, str]]:
     return [(step.name, step.outcome) for step in steps]
 
 
@@ -328,25 +328,20 @@ def test_the_last_step_is_what_is_sent() -> None:
     ]
 
 
-def steps_of(end: PlanningState, **known: Any) -> tuple[Step, ...]:
-    nothing: Any = None
-    return tuple(Preparation(asked(ACCOUNT_TALK), nothing, _state=end, **known)._steps())
-
-
 def test_what_was_looked_at_and_made_is_told_in_order() -> None:
     start = account_case(10_000, ACCOUNT_TALK.tokens - 1, mask=MaskPolicy())
     made = Compaction((CHUNK,))
     failed = Compaction((), Outcome.FAILED, because(Code.SUMMARY_EMPTY))
     end = start.with_chunks([CHUNK]).with_boundaries([MaskBoundary(4, 0)])
-    steps = steps_of(end, _stored=start, _tried=[failed, made])
+    steps = [*earlier_steps(start, end, [failed, made], mask_is_put_off=False)]
     assert names(steps) == [("stored", "too_large"), ("mask", "set"), ("summarise", "failed"), ("summarise", "made")]
     assert steps[0].tokens == ACCOUNT_TALK.tokens
     assert (steps[2].why, steps[2].tokens) == (because(Code.SUMMARY_EMPTY), None)
     assert (steps[3].summaries, steps[3].tokens) == (1, CHUNK.tokens)
-    assert names(steps_of(end, _stored=end)) == [("stored", "fits")]
+    assert names(earlier_steps(end, end, [], mask_is_put_off=False)) == [("stored", "fits")]
 
 
 def test_without_a_store_there_is_nothing_to_look_at() -> None:
     away = Compaction((), Outcome.STORE_AWAY)
-    steps = steps_of(account_case(10_000, 10), _tried=[away], _mask_is_put_off=True)
+    steps = earlier_steps(None, account_case(10_000, 10), [away], mask_is_put_off=True)
     assert names(steps) == [("mask", "put_off"), ("summarise", "store_away")]

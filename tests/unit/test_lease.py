@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from app.compaction.chunk_builder import SummaryCall
-from app.compaction.chunk_maker import SIDE_BY_SIDE, ChunkMaker
+from app.compaction.chunk_maker import SIDE_BY_SIDE, _side_by_side
 from app.compaction.chunks import ChunkRange, Outcome, SummaryAnswer
-from app.compaction.lease import CompactionJob, LeasedCompaction, _Calls
+from app.compaction.lease import CompactionJob, LeasedCompaction, _LeasedCalls
 from app.compaction.prompts import SummaryRequest
 from app.store import Lease
 
 TRANSCRIPT: Any = SimpleNamespace(chain=SimpleNamespace(positions={}))
-REQUEST: Any = SimpleNamespace(tenant="t", place=("t", "c"), conversation=TRANSCRIPT)
+REQUEST: Any = SimpleNamespace(tenant="t", conversation_key=("t", "c"), conversation=TRANSCRIPT)
 BUILDER: Any = SimpleNamespace(plan=SimpleNamespace(range=None))
 
 
@@ -50,7 +50,7 @@ async def test_it_is_waited_for_as_long_as_there_is_time_and_the_wait_is_measure
     store: Any = SimpleNamespace(take_lease=is_busy, await_lease=wait, is_stored=is_known)
     leased = LeasedCompaction(store, nothing, nothing, nothing, nothing, nothing, metrics, nothing, nothing, 1, "me")
     job = CompactionJob(BUILDER, (), lambda: announced.append(True), monotonic() + seconds, waits=waits)
-    compaction = await leased.take_or_await(REQUEST, job)
+    compaction = await leased.make(REQUEST, job)
     assert (compaction.outcome, bool(announced), len(measured)) == (outcome, waits, int(waits))
     assert all(0 <= waited < 60 for waited in measured)
 
@@ -65,7 +65,7 @@ async def test_parts_of_one_compaction_are_made_side_by_side_up_to_a_number() ->
         await asyncio.sleep(0)
         running -= 1
 
-    await ChunkMaker._side_by_side([part] * (3 * SIDE_BY_SIDE))
+    await _side_by_side([part] * (3 * SIDE_BY_SIDE))
     assert most == SIDE_BY_SIDE
 
 
@@ -76,8 +76,13 @@ async def test_a_call_for_what_was_erased_meanwhile_is_not_in_the_ledger() -> No
         ledger=SimpleNamespace(record=lambda **record: recorded.append(record)),
         store=SimpleNamespace(is_erased=lambda *_: True),
     )
-    request: Any = SimpleNamespace(place=("t", "c"), epoch=1, budget=SimpleNamespace(line=SimpleNamespace(ratio=1.0)))
-    calls, answer = _Calls(leased, request, Lease("t", "c", ChunkRange("", b"", b""), "me", 1)), SummaryAnswer("notes")
+    request: Any = SimpleNamespace(
+        conversation_key=("t", "c"), epoch=1, budget=SimpleNamespace(line=SimpleNamespace(ratio=1.0))
+    )
+    calls, answer = (
+        _LeasedCalls(leased, request, Lease("t", "c", ChunkRange("", b"", b""), "me", 1)),
+        SummaryAnswer("notes"),
+    )
     calls.unrecorded[id(answer)] = answer, SummaryCall(SummaryRequest("", "", 1)), 0.1
     calls.reject(answer)
     assert (recorded, calls.unrecorded) == ([], {})

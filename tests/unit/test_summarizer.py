@@ -286,7 +286,7 @@ def test_a_part_of_it_that_overflows_is_halved_at_most_three_times() -> None:
     assert [(made.first_index, made.last_index) for made in compaction.made] == [(0, 13)]
     effects, compaction = play(flow(settings=settings), *[overflow] * 4)
     assert len(requests(effects)) == 4
-    assert compaction == Compaction((), Outcome.FAILED, TOO_LARGE)
+    assert compaction == Compaction((), Outcome.FAILED, TOO_LARGE, overflow=True)
 
 
 PREFIX = replace(SETTINGS, strategy="full", style="prefix", update_prompt="Update.", failed_results=8)

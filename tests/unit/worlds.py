@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from app.compaction.chunks import Compaction, Outcome
-from app.compaction.compactor import Lately, Preparation, Stored
+from app.compaction.compactor import Compactor, Lately, Stored
 from app.compaction.fallback import Decision
 from app.compaction.plan import Prices
 from app.compaction.policy import Policy
@@ -21,8 +21,8 @@ from tests.unit.conversations import SETTINGS, TENANT, budget, cost, count, note
 
 AWAY = StoreUnavailable("the database is away")
 
-Ask = Callable[[Preparation], Any]
-"""What is asked of a preparation, such as `Preparation.prepare`."""
+Ask = Callable[[Compactor], Any]
+"""What is asked of a compactor, such as `Compactor.prepare`."""
 
 
 NO_BREAKPOINTS = SimpleNamespace(breakpoints=SimpleNamespace(may_be_set=lambda _: False))
@@ -94,12 +94,12 @@ class World:
         }
         self._replies = {**usual, **(replies or {})}
 
-    def ask(self, request: ChatRequest, ask: Ask = Preparation.prepare, **settings: Any) -> Any:
-        """Ask a preparation for what it decides."""
+    def ask(self, request: ChatRequest, ask: Ask = Compactor.prepare, **settings: Any) -> Any:
+        """Ask a compactor for what it decides."""
         parts: Any = self
-        return asyncio.run(ask(Preparation(request, parts, **settings)))
+        return asyncio.run(ask(Compactor(request, parts, **settings)))
 
-    def decide(self, request: ChatRequest, ask: Ask = Preparation.prepare, **settings: Any) -> Decision:
+    def decide(self, request: ChatRequest, ask: Ask = Compactor.prepare, **settings: Any) -> Decision:
         decision: Decision = self.ask(request, ask, **settings)
         return decision
 
