@@ -27,7 +27,7 @@ from lab.simulator.messages import judge as messages
 from lab.simulator.messages.binding import prefix_of
 from lab.simulator.messages.binding import seal as seal_thought
 from lab.simulator.messages.blocks import BETAS, THINKING
-from lab.simulator.refusals import Rejection
+from lab.simulator.refusals import Refused, refused_by
 from lab.simulator.responses import judge as responses
 from lab.simulator.responses.items import seal as seal_item
 
@@ -36,28 +36,28 @@ _TOOLS = [{"name": "any", "input_schema": {"type": "object"}}]
 _BETAS = [f"{beta}x" for starts in BETAS.values() for beta in starts]
 
 Json = dict[str, Any]
-Judge = Callable[[Json, bool], Rejection | None]
+Judge = Callable[[Json, bool], Refused | None]
 
 
-def _refused_in_chats(body: Json, alternating: bool) -> Rejection | None:
-    return chat_completions.refusal_of(body, alternating)
+def _refused_in_chats(body: Json, alternating: bool) -> Refused | None:
+    return refused_by(chat_completions.check, body, alternating)
 
 
-def _refused_in_messages(body: Json, alternating: bool) -> Rejection | None:
+def _refused_in_messages(body: Json, alternating: bool) -> Refused | None:
     """What seals its thoughts is the test's own: as if the simulator had."""
     for message in body["messages"]:
         for block in message["content"] if isinstance(message["content"], list) else ():
             if block["type"] in THINKING:
                 name = "data" if block["type"] == "redacted_thinking" else "signature"
                 block[name] = seal_thought(prefix_of({}), block.get("thinking", ""))
-    return messages.refusal_of({**body, "tools": _TOOLS}, _BETAS, alternating=alternating)
+    return refused_by(messages.check, {**body, "tools": _TOOLS}, _BETAS, alternating=alternating)
 
 
-def _refused_in_responses(body: Json, alternating: bool) -> Rejection | None:
+def _refused_in_responses(body: Json, alternating: bool) -> Refused | None:
     for item in body["input"] if isinstance(body["input"], list) else ():
         if item.get("encrypted_content"):
             item["encrypted_content"] = seal_item(item["type"], "thought")
-    return responses.refusal_of(body, alternating=alternating)
+    return refused_by(responses.check, body, alternating=alternating)
 
 
 JUDGES: dict[str, Judge] = {
@@ -90,7 +90,7 @@ class Judged:
             self.refused.append(f"{spoken.name}: {told}\n{view.parts}\n{shown}")
 
 
-def _refusal_of(spoken: WireFormat, raws: list[bytes], alternating: bool) -> Rejection | str | None:
+def _refusal_of(spoken: WireFormat, raws: list[bytes], alternating: bool) -> Refused | str | None:
     """What a provider says to the raw messages of a format; a word of ours where they are none at all."""
     try:
         body: Json = json.loads(spoken.assembled("m-any", [spoken.alone(raw) for raw in raws], 100))

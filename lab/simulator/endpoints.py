@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from lab.simulator.format import Content, json_content
 from lab.simulator.log import Record
-from lab.simulator.refusals import Refused, missing, no_such_method, no_such_model, no_such_path
+from lab.simulator.refusals import missing, no_such_method, no_such_model, no_such_path
 from lab.simulator.replies import EPOCH
 from lab.simulator.rules import Model
 
@@ -21,14 +21,14 @@ def respond(record: Record, models: Iterable[Model], window: int) -> Content:
         _require_method(record, "GET")
         return _models(path.removeprefix("/v1/models").removeprefix("/"), models, window)
     if path != "/v1/files":
-        raise Refused(no_such_path(record.method, path))
+        raise no_such_path(record.method, path)
     _require_method(record, "POST")
     return _file(record)
 
 
 def _require_method(record: Record, method: str) -> None:
     if record.method != method:
-        raise Refused(no_such_method(record.method, record.path))
+        raise no_such_method(record.method, record.path)
 
 
 def _models(name: str, models: Iterable[Model], window: int) -> Content:
@@ -37,13 +37,13 @@ def _models(name: str, models: Iterable[Model], window: int) -> Content:
     if not name:
         return json_content({"object": "list", "data": list(listed.values())})
     if name not in listed:
-        raise Refused(no_such_model(name))
+        raise no_such_model(name)
     return json_content(listed[name])
 
 
 def _file(record: Record) -> Content:
     if not (record.header("content-type") or "").startswith("multipart/form-data"):
-        raise Refused(missing("file"))
+        raise missing("file")
     named = _FILENAME.search(record.body)
     return json_content(
         {

@@ -109,8 +109,7 @@ class Format(ABC):
         """A request, its model, its head and messages, and the tokens of each of these."""
         request, model = self.checked(record, rules)
         parts = self.parts(request)
-        costs = [self.counting.head(parts[0]), *map(self.counting.part, parts[1:])]
-        return request, model, parts, [round(rules.skew * cost) for cost in costs]
+        return request, model, parts, [self.counting.head(parts[0]), *map(self.counting.part, parts[1:])]
 
     def prompt_tokens(self, record: Record, rules: Rules) -> int:
         """Tokens of a prompt, whatever the window is."""

@@ -12,7 +12,7 @@ from app.tokens.estimate import Count
 from lab.simulator.counting import Cached, PromptCache
 from lab.simulator.format import Format, Json
 from lab.simulator.log import Record
-from lab.simulator.refusals import Refused, no_such_method, no_such_model, unreadable
+from lab.simulator.refusals import no_such_method, no_such_model, unreadable
 from lab.simulator.rules import Model, Rules
 from lab.simulator.script import Fault
 
@@ -63,13 +63,13 @@ class OpenAI(Format):
 
 def posted(record: Record) -> Json:
     if record.method != "POST":
-        raise Refused(no_such_method(record.method, record.path))
+        raise no_such_method(record.method, record.path)
     if not isinstance(record.payload, dict):
-        raise Refused(unreadable())
+        raise unreadable()
     return record.payload
 
 
 def model_of(request: Json, rules: Rules) -> Model:
     if (model := rules.model(request["model"])) is None:
-        raise Refused(no_such_model(request["model"]))
+        raise no_such_model(request["model"])
     return model

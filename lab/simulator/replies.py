@@ -12,6 +12,7 @@ from app.tokens.estimate import Count
 from lab.simulator.script import Fault
 
 EPOCH = 1_767_225_600
+PIECE = 16
 THOUGHT = "Let me think about what is asked here."
 _NUMBERED = re.compile(r"Answer (\d+):")
 _EARLIER_NOTES = re.compile(r"^\[.*\]\n<(\w+ \w+)>\n(?:.*\n)*?</\1>$", re.MULTILINE)
@@ -74,9 +75,9 @@ def cut_to_tokens(text: str, max_tokens: int, count: Count) -> str:
     return text[: ends[low]]
 
 
-def pieces(text: str, size: int) -> Iterator[str]:
+def pieces(text: str) -> Iterator[str]:
     """Pieces of a text that the frames of a stream carry."""
-    return (text[start : start + size] for start in range(0, len(text), size))
+    return (text[start : start + PIECE] for start in range(0, len(text), PIECE))
 
 
 def texts_of(message: Mapping[str, Any]) -> list[str]:

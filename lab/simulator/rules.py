@@ -26,8 +26,6 @@ class Rules:
     """Context window of every model without its own."""
     models: Mapping[str, Model] | Literal["any"] = "any"
     """any: every name is known."""
-    skew: float = 1.0
-    """Prompt tokens = skew x count."""
     strict_roles: bool = False
     """Refuse user messages in a row, and in Chat Completions instructions after the start."""
     lenient_messages: bool = False

@@ -62,8 +62,6 @@ class Fault:
     usage: Mapping[str, Any] | None = None
     """Members in place of the counted ones."""
     # How a stream is written
-    chunk_size: int = 16
-    """Characters for each content chunk."""
     cut: Cut | None = None
     """Break off after `after` frames of a stream, or after `after` bytes of another answer."""
     after: int = 0

@@ -37,6 +37,8 @@ from lab.simulator.rules import Model, Rules
 from lab.simulator.script import Fault, Predicate, Script, fault_of
 
 LOG_PATH = "/__log"
+SUMMARY_WORDS = 400
+"""Words of a summary at most, and at most one for every two tokens that the caller allows."""
 CALL_HEADER = b"x-context-call"
 DEFAULT_MODELS = (
     Model("gpt-4o"),
@@ -69,10 +71,8 @@ class Simulator(Rules):
         window: int = 8_000,
         models: Iterable[Model | str] | Literal["any"] = DEFAULT_MODELS,
         reply: Reply = default_reply,
-        summary_words: int = 400,
         count: Count | None = None,
         tables: Path | None = None,
-        skew: float = 1.0,
         strict_roles: bool = False,
         lenient_messages: bool = False,
         max_messages: int | None = 2048,
@@ -80,11 +80,9 @@ class Simulator(Rules):
         log_limit: int = 100_000,
     ) -> None:
         offered: Mapping[str, Model] | Literal["any"] = models if models == "any" else _by_name(models)
-        super().__init__(window, offered, skew, strict_roles, lenient_messages, max_messages)
+        super().__init__(window, offered, strict_roles, lenient_messages, max_messages)
         self.reply = reply
         """Function from messages to what the model says."""
-        self.summary_words = summary_words
-        """A summary has at most so many words, and at most one for every two tokens the caller allows."""
         self.summary_edit: Callable[[str], str] = str
         """Function that changes a summary before it is sent."""
         self.lenient_text = lenient_text
@@ -197,8 +195,8 @@ class Simulator(Rules):
                 )
             fault = self.script.take(record) or self._default_fault(record.kind)
         except Refused as refused:
-            self._log.update(record.sequence, refusal=refused.refusal.message)
-            content = written.error_content(record, refused.refusal.body, refused.refusal.status)
+            self._log.update(record.sequence, refusal=refused.message)
+            content = written.error_content(record, refused.body, refused.status)
         delivery = Delivery(
             connection, record, fault, written, lambda status: self._log.update(record.sequence, status=status)
         )
@@ -223,7 +221,7 @@ class Simulator(Rules):
 
     def _text(self, kind: Kind, request: Accepted) -> str:
         if kind == "summary":
-            notes = summary_of(request.conversation, self.summary_words, request.max_tokens, self.count)
+            notes = summary_of(request.conversation, SUMMARY_WORDS, request.max_tokens, self.count)
             return self.summary_edit(notes)
         return self.reply(list(request.conversation))
 

@@ -17,7 +17,7 @@ from lab.simulator.chat_completions import judge as chat_judge
 from lab.simulator.gemini import judge as gemini_judge
 from lab.simulator.gemini.contents import POSTED, camel_case, role_of
 from lab.simulator.messages import judge as messages_judge
-from lab.simulator.refusals import Rejection
+from lab.simulator.refusals import Refused, refused_by
 from lab.simulator.responses import judge as responses_judge
 from tests.e2e.scripted import Received, ScriptedProvider, Step
 from tests.exchanges.answers import compact, steps_of
@@ -166,21 +166,21 @@ def facts_of(received: Received, format_: Format | None, body: Json | None, elem
 
 def refusal(format_: Format | None, body: Any, headers: Mapping[str, str], *, alternating: bool = False) -> str | None:
     """What a provider of the format would say against a body, but for its size; None if nothing."""
-    refused: Rejection | gemini_judge.Refusal | None = None
+    refused: Refused | None = None
     try:
         match format_:
             case "chat":
-                refused = chat_judge.refusal_of(body, alternating)
+                refused = refused_by(chat_judge.check, body, alternating)
             case "messages":
                 betas = [beta.strip() for beta in headers.get("anthropic-beta", "").split(",")]
-                refused = messages_judge.refusal_of(body, betas, alternating=alternating)
+                refused = refused_by(messages_judge.check, body, betas, alternating=alternating)
             case "gemini":
-                refused = gemini_judge.refusal_of(camel_case(body), "gemini-2.5-pro")
+                refused = refused_by(gemini_judge.check, camel_case(body), "gemini-2.5-pro")
                 roles = [role_of(content) for content in body["contents"]]
                 if refused is None and alternating and any(map(eq, roles, roles[1:])):
                     return "The roles have to alternate."
             case "responses":
-                refused = responses_judge.refusal_of(body, alternating=alternating)
+                refused = refused_by(responses_judge.check, body, alternating=alternating)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         return repr(error)
     return None if refused is None else refused.message

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, count
 from random import Random
 
+from lab.simulator.refusals import refused_by
 from lab.simulator.responses.items import PREFIXES, SAID, item_id, seal
-from lab.simulator.responses.judge import refusal_of
+from lab.simulator.responses.judge import check
 from tests.histories.talks import MOST_REQUESTS
 from tests.histories.wires import Asked, Json, Said
 from tests.unit.test_responses_properties import written
@@ -19,7 +20,7 @@ def requests_of_items(seed: int) -> Iterator[Asked]:
     """What a client sends: the history up to each question, and up to where everything that was called is answered."""
     items = list(chain(*_said(written(seed), seed)))
     ends = (end for end in range(1, len(items) + 1) if _is_asking(items[end - 1]))
-    legal = [items[:end] for end in ends if refusal_of({"model": "gpt-x", "input": items[:end]}) is None]
+    legal = [items[:end] for end in ends if not refused_by(check, {"model": "gpt-x", "input": items[:end]})]
     for sent in legal[-MOST_REQUESTS:]:
         questions = [text for item in sent if item.get("role") == "user" for text in _texts(item)]
         latest = questions[-1] if questions else ""

@@ -119,13 +119,6 @@ def test_the_balancer_is_more_patient_than_steno_and_takes_what_steno_takes() ->
     assert int(count) > HEADER_COUNT
 
 
-@pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
-def test_the_balancer_takes_its_configuration() -> None:
-    command = ["haproxy", "-c", "-f", "config/haproxy.cfg"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
-    assert ended.returncode == 0, ended.stderr
-
-
 # Kubernetes; that the manifests are valid is checked by `make lint`
 
 

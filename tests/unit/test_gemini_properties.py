@@ -15,7 +15,8 @@ from app.formats.gemini.format import GEMINI
 from app.formats.reader import MessageReader
 from app.tokens.estimate import Costs
 from lab.simulator.gemini.contents import camel_case
-from lab.simulator.gemini.judge import refusal_of, seal
+from lab.simulator.gemini.judge import check, seal
+from lab.simulator.refusals import refused_by
 from tests.unit.conversations import IDENTITY, count
 
 MODELS = ("gemini-2.5-pro", "gemini-3-pro")
@@ -93,7 +94,7 @@ def test_what_the_provider_takes_it_takes_cut_and_masked_too(model: str) -> None
     for seed in range(600):
         random = Random(f"gemini-{seed}")
         contents = list(history(random, model))
-        if refusal_of({"contents": camel_case(contents)}, model) is not None:
+        if refused_by(check, {"contents": camel_case(contents)}, model) is not None:
             continue
         raw = [json.dumps(each).encode() for each in contents]
         messages = MessageReader(IDENTITY, GEMINI.message).read(raw)
@@ -101,7 +102,7 @@ def test_what_the_provider_takes_it_takes_cut_and_masked_too(model: str) -> None
         talk = Conversation(messages, IDENTITY, "t", costs, None)
         view = view_of(random, talk)
         sent = GEMINI.render(talk, view)
-        refused = refusal_of({"contents": camel_case([json.loads(each) for each in sent])}, model)
+        refused = refused_by(check, {"contents": camel_case([json.loads(each) for each in sent])}, model)
         assert refused is None, (seed, refused, view.parts, sent)
         left = iter(sent)
         kept = (raw[part.start] for part in view.parts if isinstance(part, Verbatim))

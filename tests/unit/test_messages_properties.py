@@ -25,7 +25,8 @@ from app.formats.reader import MessageReader
 from app.settings.presets import PRESET_NAMES, PresetName
 from app.tokens.declarations import Declarations
 from lab.simulator.messages.binding import prefix_of, seal
-from lab.simulator.messages.judge import refusal_of
+from lab.simulator.messages.judge import check
+from lab.simulator.refusals import refused_by
 from tests.unit.test_policies_properties import ESTIMATOR, IDENTITY, Asked, Steno, words
 
 EXAMPLES = (100_000 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 50) // len(PRESET_NAMES)
@@ -187,12 +188,12 @@ def test_no_payload_is_one_that_the_api_refuses(preset: PresetName, seed: int) -
     pins = [random.randint(0, 30)] if random.random() < 0.2 else []
     for stop in sorted(random.sample(talk.requests, min(len(talk.requests), MOST_REQUESTS))):
         body = body_of(random, talk.messages[:stop])
-        assert refusal_of(body) is None, "the client's own request has to be legal"
+        assert refused_by(check, body) is None, "the client's own request has to be legal"
         raw = json.dumps(body).encode()
         payload = sent(asked(raw, pins), steno, raw, alternate=alternate)
         if payload is None:
             continue
-        assert refusal_of(payload) is None
+        assert refused_by(check, payload) is None
         assert {**payload, "messages": []} == {**body, "messages": []}
         check_contents(body, payload)
         if alternate:

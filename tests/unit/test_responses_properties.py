@@ -21,8 +21,9 @@ from app.conversation.messages import Message
 from app.formats.reader import MessageReader
 from app.formats.responses.format import RESPONSES
 from app.tokens.estimate import Costs
+from lab.simulator.refusals import refused_by
 from lab.simulator.responses.items import OUTPUTS, PREFIXES, item_id, seal
-from lab.simulator.responses.judge import refusal_of
+from lab.simulator.responses.judge import check
 from tests.unit.conversations import IDENTITY, count, words
 from tests.unit.test_view_properties import BUDGET, Shelf
 
@@ -208,7 +209,7 @@ def judged(talk: Conversation, view: View, body: bytes, history: Sequence[Item])
     """The items that go, where nothing is wrong with them."""
     payload = RESPONSES.read(body).with_messages(RESPONSES.render(talk, view))
     sent: list[Item] = json.loads(payload)["input"]
-    assert refusal_of({"model": "m", "input": sent}) is None
+    assert refused_by(check, {"model": "m", "input": sent}) is None
     assert json.loads(payload)["instructions"] == "Be kind."
     instructions = [item for item in history if is_placed(item)]
     assert [item for item in sent if is_placed(item)] == instructions
@@ -231,7 +232,7 @@ def test_no_compaction_makes_a_request_that_a_strict_provider_refuses(seed: int)
     shelf, history = Shelf(), written(seed)
     for items in requests(history):
         body = body_of(items)
-        assert refusal_of({"model": "m", "input": items}) is None, "the client's own request has to be legal"
+        assert refused_by(check, {"model": "m", "input": items}) is None, "the client's own request has to be legal"
         talk = talk_of(body)
         view = shelf.view(talk)
         assert [fault for fault in problems(talk, view, BUDGET.limit) if fault != "over_the_limit"] == []

@@ -11,7 +11,7 @@ from lab.simulator.chat_completions.format import ChatCompletions
 from lab.simulator.counting import Block, BreakpointCache, Cached
 from lab.simulator.format import Accepted
 from lab.simulator.log import Record
-from lab.simulator.refusals import Refusal, Refused
+from lab.simulator.refusals import Refused
 from lab.simulator.rules import Rules
 
 RULES = Rules(100)
@@ -31,12 +31,10 @@ def read(reader: ChatCompletions, messages: list[Any], **arguments: Any) -> Acce
     return reader.read(Record(1, 0.0, "POST", reader.path, (), body, "chat"), RULES, lambda _: None)
 
 
-def refusal(messages: list[Any], **arguments: Any) -> Refusal:
+def refusal(messages: list[Any], **arguments: Any) -> Refused:
     with pytest.raises(Refused) as caught:
         read(ChatCompletions(one_each), messages, **arguments)
-    refused = caught.value.refusal
-    assert isinstance(refused, Refusal)
-    return refused
+    return caught.value
 
 
 def test_a_prompt_costs_its_texts_and_a_little_for_each_message() -> None:

@@ -35,12 +35,6 @@ def test_first_sentence_of_each_line_and_later_identifiers_are_kept() -> None:
         assert identifier in summary
 
 
-def test_of_a_quoted_transcript_only_what_is_quoted_is_summarised() -> None:
-    summary = summary_of([{"role": "user", "content": TRANSCRIPT}], 400, None, len)
-    for order in ("Summarise", "9f3a", "notes", "300"):
-        assert order not in summary
-
-
 CONVERSATION = [
     {"role": "system", "content": "Answer politely."},
     {
@@ -67,11 +61,6 @@ def test_sentences_shrink_before_identifiers_go() -> None:
     summary = summarise(text, 15)
     assert len(summary.split()) <= 15
     assert [f"K{number}99" in summary for number in "abcde"] == [True] * 5
-
-
-def test_only_identifiers_remain_where_there_is_room_for_no_sentence() -> None:
-    text = "\n".join(f"Words words words words R{number}x" for number in range(30))
-    assert summarise(text, 10).split() == [f"R{number}x" for number in (0, 1, 2, 5, 9, 12, 16, 19, 23, 26)]
 
 
 @given(st.text(alphabet="ab1. \n@-", max_size=300), st.integers(min_value=1, max_value=60))

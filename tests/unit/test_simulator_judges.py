@@ -16,13 +16,13 @@ from lab.simulator.chat_completions.format import ChatCompletions
 from lab.simulator.format import Accepted, Format
 from lab.simulator.gemini.format import Gemini
 from lab.simulator.gemini.judge import DUMMIES
-from lab.simulator.gemini.judge import refusal_of as gemini_refusal_of
+from lab.simulator.gemini.judge import check as check_contents
 from lab.simulator.gemini.judge import seal as seal_thought
 from lab.simulator.log import Record
 from lab.simulator.messages.binding import seal, whole_prefix
 from lab.simulator.messages.format import Messages
-from lab.simulator.messages.judge import refusal_of as messages_refusal_of
-from lab.simulator.refusals import Refused
+from lab.simulator.messages.judge import check as check_messages
+from lab.simulator.refusals import Refused, refused_by
 from lab.simulator.responses.format import Responses
 from lab.simulator.responses.items import CALLS, MEMBERS, OUTPUTS
 from lab.simulator.rules import Model, Rules
@@ -55,7 +55,7 @@ def error(written: str, payload: Any, rules: Rules = ANY) -> Any:
     try:
         read(written, payload, rules)
     except Refused as refused:
-        return refused.refusal.body["error"]
+        return refused.body["error"]
     return None
 
 
@@ -75,12 +75,10 @@ def request(*messages: Any, **arguments: Any) -> dict[str, Any]:
     return {"model": "m", "messages": list(messages) or [USER], **arguments}
 
 
-TOOL = {"type": "function", "function": {"name": "look_up"}}
 LARGE: Mapping[str, tuple[Any, str | None, str | None]] = {
     "not JSON": (b'{"model": ', None, None),
     "too deep": (b'{"model": "m", "messages": [' + b"[" * 5_000 + b"]" * 5_000 + b"]}", None, None),
     "many messages": (request(*[USER] * 2_049), "messages", "array_above_max_length"),
-    "many tools": (request(tools=[TOOL] * 129), "tools", "array_above_max_length"),
     "long content": (
         request(USER, {"role": "user", "content": "x" * 10_485_761}),
         "messages[1].content",
@@ -141,7 +139,7 @@ def continued(**changes: Any) -> dict[str, Any]:
 
 
 def refused(asked: Any, *betas: str) -> str:
-    rejection = messages_refusal_of(asked, betas)
+    rejection = refused_by(check_messages, asked, betas)
     return "" if rejection is None else rejection.message
 
 
@@ -270,6 +268,6 @@ def signed(model: str = NEW) -> str:
     ],
 )
 def test_newer_models_want_a_signature_with_the_first_call_of_each_step(contents: list[Any], message: str) -> None:
-    refusal = gemini_refusal_of({"contents": contents}, NEW)
+    refusal = refused_by(check_contents, {"contents": contents}, NEW)
     assert (refusal.message if refusal else "").startswith(message)
     assert bool(refusal) == bool(message)

@@ -38,7 +38,7 @@ def compose(sequence: int, accepted: Accepted, fault: Fault, text: str, count: C
     message |= {"tool_calls": calls} if calls else {}
     whole = [{"index": index, "message": message, "logprobs": None, "finish_reason": reason} for index in choices]
     options = accepted.request.get("stream_options") or {}
-    deltas = _deltas(said, calls, reason, fault.chunk_size)
+    deltas = _deltas(said, calls, reason)
     frames = _frames(head, deltas, choices, usage if options.get("include_usage") else None)
     return Answer(said, usage, {**head, "choices": whole, "usage": usage}, frames)
 
@@ -57,14 +57,14 @@ def _frames(head: Json, deltas: Iterator[Delta], choices: range, usage: Json | N
         yield Frame(None, {**head, "choices": [], "usage": usage})
 
 
-def _deltas(said: str | None, calls: Sequence[Json], reason: str, size: int) -> Iterator[Delta]:
+def _deltas(said: str | None, calls: Sequence[Json], reason: str) -> Iterator[Delta]:
     yield {"role": "assistant", "content": None if said is None else "", "refusal": None}, None
-    for piece in pieces(said or "", size):
+    for piece in pieces(said or ""):
         yield {"content": piece}, None
     for index, call in enumerate(calls):
         function = call["function"]
         yield {"tool_calls": [{**call, "index": index, "function": {**function, "arguments": ""}}]}, None
-        for piece in pieces(function["arguments"], size):
+        for piece in pieces(function["arguments"]):
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}, None
     yield {}, reason
 

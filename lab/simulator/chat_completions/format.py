@@ -11,7 +11,7 @@ from lab.simulator.counting import OF_A_PROMPT
 from lab.simulator.format import Accepted, Answer, Json, asked_of
 from lab.simulator.log import Record
 from lab.simulator.openai import OpenAI, model_of, posted
-from lab.simulator.refusals import Refusal, Refused
+from lab.simulator.refusals import Refused, refusal
 from lab.simulator.rules import Model, Rules
 from lab.simulator.script import Fault
 
@@ -42,15 +42,15 @@ class ChatCompletions(OpenAI):
         window, total = rules.window_of(model), sum(tokens)
         asked = asked_of(model, self.max_tokens(request), usual=True)
         if total + asked > window:
-            functions = max(0, tokens[0] - round(rules.skew * OF_A_PROMPT))
-            raise Refused(_over_the_window(window, total - functions, functions, asked))
+            functions = max(0, tokens[0] - OF_A_PROMPT)
+            raise _over_the_window(window, total - functions, functions, asked)
         return window - total
 
     def answer(self, sequence: int, request: Accepted, fault: Fault, text: str) -> Answer:
         return compose(sequence, request, fault, text, self.count)
 
 
-def _over_the_window(window: int, messages: int, functions: int, completion: int) -> Refusal:
+def _over_the_window(window: int, messages: int, functions: int, completion: int) -> Refused:
     """The prompt, or the prompt and the completion asked for, exceed the context window."""
     counts = {"messages": messages, "functions": functions, "completion": completion}
     given = [name for name, tokens in counts.items() if tokens or name == "messages"]
@@ -60,7 +60,7 @@ def _over_the_window(window: int, messages: int, functions: int, completion: int
         demand = f"you requested {total} tokens ({parts})"
     else:
         demand = f"your messages resulted in {total} tokens" + (f" ({parts})" if functions else "")
-    return Refusal(
+    return refusal(
         f"This model's maximum context length is {window} tokens. However, {demand}. "
         f"Please reduce the length of the {_either(given)}.",
         "messages",

@@ -8,8 +8,6 @@ from itertools import pairwise
 from typing import Any
 
 from lab.simulator.refusals import (
-    Refusal,
-    Refused,
     check_keys,
     check_kind,
     check_number,
@@ -19,10 +17,9 @@ from lab.simulator.refusals import (
     empty_array,
     long_array,
     missing,
-    refused_by,
+    refusal,
     roles_do_not_alternate,
     too_long,
-    unknown,
     unreadable,
     wrong_pattern,
     wrong_type,
@@ -43,20 +40,8 @@ ACCEPTED = frozenset({
 # fmt: on
 """The arguments of POST /v1/chat/completions in the official SDK (openai 3.52)."""
 
-MOST_TOOLS = 128
 LONGEST_TEXT = 10_485_760
 LONGEST_NAME = 64
-_ANY_SIZE = 2**63
-_TYPES = {bool: ("stream", "store", "parallel_tool_calls", "logprobs"), dict: ("stream_options", "metadata")}
-_RANGES: Mapping[str, tuple[float, float]] = {
-    "max_tokens": (1, _ANY_SIZE),
-    "max_completion_tokens": (1, _ANY_SIZE),
-    "n": (1, 128),
-    "temperature": (0.0, 2.0),
-    "top_p": (0.0, 1.0),
-    "frequency_penalty": (-2.0, 2.0),
-    "presence_penalty": (-2.0, 2.0),
-}
 _KINDS_OF_TOOLS = ("function", "custom")
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _SPEAKER = re.compile(r"[^\s<|\\/>]+")
@@ -80,22 +65,15 @@ _IN_PARTS = {"image_url": ("url",), "input_audio": ("data", "format")}
 _INSTEAD_OF_CONTENT = ("tool_calls", "function_call", "refusal", "audio")
 
 
-def refusal_of(request: Any, alternating: bool = False) -> Refusal | None:
-    """Refusal of a request; None where it is acceptable. `alternating`: to a provider that wants users and assistants
-    in turn."""
-    refusal: Refusal | None = refused_by(check, request, alternating)
-    return refusal
-
-
 def check(request: Any, alternating: bool = False, lenient: bool = False, most: int | None = None) -> None:
-    """Raise what the provider would say, but for the request's size. `lenient` lets unknown keys of messages pass;
-    `most`: messages."""
+    """Raise what the provider would say, but for the request's size. `alternating`: to a provider that wants users and
+    assistants in turn; `lenient` lets unknown keys of messages pass; `most`: messages."""
     if not isinstance(request, dict):
-        raise Refused(unreadable())
+        raise unreadable()
     if request.get("model") in (None, ""):
-        raise Refused(Refusal("you must provide a model parameter"))
+        raise refusal("you must provide a model parameter")
     if "messages" not in request:
-        raise Refused(missing("messages"))
+        raise missing("messages")
     _check_arguments(request)
     messages = request["messages"]
     _check_array("messages", messages, most)
@@ -107,7 +85,7 @@ def check(request: Any, alternating: bool = False, lenient: bool = False, most: 
         texts = (text for message in messages for text in texts_of(message))
         if not any("json" in text.lower() for text in texts):
             text = "'messages' must contain the word 'json' in some form, to use 'response_format' of type"
-            raise Refused(Refusal(f"{text} 'json_object'.", "messages"))
+            raise refusal(f"{text} 'json_object'.", "messages")
 
 
 def check_model(request: Json, unsupported: Collection[str]) -> None:
@@ -116,73 +94,28 @@ def check_model(request: Json, unsupported: Collection[str]) -> None:
         if request.get(name) is not None:
             hint = " Use 'max_completion_tokens' instead." if name == "max_tokens" else ""
             text = f"Unsupported parameter: '{name}' is not supported with this model.{hint}"
-            raise Refused(Refusal(text, name, "unsupported_parameter"))
+            raise refusal(text, name, "unsupported_parameter")
 
 
 # Arguments
 
 
 def _check_arguments(arguments: Json) -> None:
-    """Null counts as left out."""
+    """Check names, and the values that Steno may change; null counts as left out."""
     if strangers := [name for name in arguments if name not in ACCEPTED]:
         plural = "s" if len(strangers) > 1 else ""
-        raise Refused(Refusal(f"Unrecognized request argument{plural} supplied: {', '.join(strangers)}"))
+        raise refusal(f"Unrecognized request argument{plural} supplied: {', '.join(strangers)}")
     given = {name: value for name, value in arguments.items() if value is not None}
-    check_types(given, _TYPES)
-    _check_numbers(given)
-    _check_options(given)
-    for plural, check_each in (("tools", _check_tool), ("functions", _check_function)):
-        if plural in given:
-            _check_array(plural, given[plural], MOST_TOOLS)
-            for index, value in enumerate(given[plural]):
-                check_each(f"{plural}[{index}]", value)
-    _check_tool_choice(given)
-
-
-def _check_numbers(given: Json) -> None:
+    check_types(given, {bool: ("stream",), dict: ("stream_options",)})
     if "max_tokens" in given and "max_completion_tokens" in given:
         text = "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported."
-        raise Refused(Refusal(text, "max_tokens", "invalid_parameter_combination"))
-    for name, (least, most) in _RANGES.items():
+        raise refusal(text, "max_tokens", "invalid_parameter_combination")
+    for name in ("max_tokens", "max_completion_tokens"):
         if name in given:
-            check_number(name, given[name], least, most)
-
-
-def _check_options(given: Json) -> None:
-    """Check members that are only allowed together with another one."""
-    for name, other in (("stream_options", "stream"), ("metadata", "store")):
-        if name in given and not given.get(other):
-            raise Refused(Refusal(f"The '{name}' parameter is only allowed when '{other}' is enabled.", name))
-    for name in given.get("stream_options", ()):
-        if name not in ("include_usage", "include_obfuscation"):
-            raise Refused(unknown(f"stream_options.{name}"))
-    for name, other in (("tool_choice", "tools"), ("parallel_tool_calls", "tools"), ("function_call", "functions")):
-        if name in given and other not in given:
-            text = f"Invalid value for '{name}': '{name}' is only allowed when '{other}' are specified."
-            raise Refused(Refusal(text, name))
-
-
-def _check_tool(path: str, tool: Any) -> None:
-    check_object(path, tool)
-    kind = tool.get("type")
-    check_kind(f"{path}.type", kind, _KINDS_OF_TOOLS)
-    if kind not in tool:
-        raise Refused(missing(f"{path}.{kind}"))
-    _check_function(f"{path}.{kind}", tool[kind])
-
-
-def _check_function(path: str, function: Any) -> None:
-    check_object(path, function)
-    _check_function_name(f"{path}.name", function.get("name"))
-    check_types(function, {dict: ("parameters",)}, f"{path}.")
-
-
-def _check_tool_choice(given: Json) -> None:
-    choice = given.get("tool_choice")
-    if isinstance(choice, dict) and choice.get("type") == "function":
-        name = (choice.get("function") or {}).get("name")
-        if name not in {tool["function"]["name"] for tool in given["tools"] if tool["type"] == "function"}:
-            raise Refused(Refusal(f"Tool choice '{name}' not found in 'tools' parameter.", "tool_choice"))
+            check_number(name, given[name], 1)
+    if "stream_options" in given and not given.get("stream"):
+        text = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
+        raise refusal(text, "stream_options")
 
 
 # Messages
@@ -203,7 +136,7 @@ def _check_message(path: str, message: Any, lenient: bool) -> None:
         check_string(f"{path}.tool_call_id", message.get("tool_call_id"))
     if role == "function" and not isinstance(message.get("name"), str):
         text = "Missing parameter 'name': messages with role 'function' must have a 'name'."
-        raise Refused(Refusal(text, f"{_dotted(path)}.name"))
+        raise refusal(text, f"{_dotted(path)}.name")
 
 
 def _check_content(path: str, role: str, message: Json, lenient: bool) -> None:
@@ -214,13 +147,13 @@ def _check_content(path: str, role: str, message: Json, lenient: bool) -> None:
         if role == "function" and "content" in message:
             return
         text = "Invalid value for 'content': expected a string, got null."
-        raise Refused(Refusal(text, f"{_dotted(path)}.content") if "content" in message else missing(inside))
+        raise refusal(text, f"{_dotted(path)}.content") if "content" in message else missing(inside)
     if isinstance(content, str):
         _check_length(inside, content)
     elif not isinstance(content, list):
-        raise Refused(wrong_type(inside, "one of a string or array of objects", content))
+        raise wrong_type(inside, "one of a string or array of objects", content)
     elif not content:
-        raise Refused(empty_array(inside))
+        raise empty_array(inside)
     else:
         for index, part in enumerate(content):
             _check_part(f"{inside}[{index}]", part, _PARTS[role], lenient)
@@ -243,7 +176,7 @@ def _check_part(path: str, part: Any, allowed: tuple[str, ...], lenient: bool) -
         _check_length(inside, part[kind])
         return
     if value is None:
-        raise Refused(missing(inside))
+        raise missing(inside)
     check_object(inside, value)
     for name in _IN_PARTS.get(kind, ()):
         check_string(f"{inside}.{name}", value.get(name))
@@ -264,7 +197,7 @@ def _check_spoken(path: str, message: Json) -> None:
         kind = call.get("type")
         check_kind(f"{own}.type", kind, _KINDS_OF_TOOLS)
         if call.get(kind) is None:
-            raise Refused(missing(f"{own}.{kind}"))
+            raise missing(f"{own}.{kind}")
         _check_called(f"{own}.{kind}", call[kind], "arguments" if kind == "function" else "input")
 
 
@@ -293,7 +226,7 @@ def _check_order(messages: Sequence[Json], alternating: bool) -> None:
     roles = ["system" if message["role"] == "developer" else message["role"] for message in messages]
     for before, after in pairwise(roles if alternating else ()):
         if (before, after) == ("user", "user") or (after == "system" and before != "system"):
-            raise Refused(roles_do_not_alternate())
+            raise roles_do_not_alternate()
 
 
 def _check_tool_result(index: int, call_id: str, calls: Sequence[str], answered: set[str]) -> None:
@@ -306,7 +239,7 @@ def _check_tool_result(index: int, call_id: str, calls: Sequence[str], answered:
     elif call_id in answered:
         text = f"Duplicate value for 'tool_call_id' of '{call_id}'."
     if text:
-        raise Refused(Refusal(f"Invalid parameter: {text}", f"messages.[{index}].{member}"))
+        raise refusal(f"Invalid parameter: {text}", f"messages.[{index}].{member}")
     answered.add(call_id)
 
 
@@ -314,7 +247,7 @@ def _check_all_answered(index: int, calls: Sequence[str], answered: Collection[s
     if unanswered := [call_id for call_id in calls if call_id not in answered]:
         text = "An assistant message with 'tool_calls' must be followed by tool messages responding to each"
         left = f"The following tool_call_ids did not have response messages: {', '.join(unanswered)}"
-        raise Refused(Refusal(f"{text} 'tool_call_id'. {left}", f"messages.[{index}].role"))
+        raise refusal(f"{text} 'tool_call_id'. {left}", f"messages.[{index}].role")
 
 
 # Values
@@ -322,19 +255,19 @@ def _check_all_answered(index: int, calls: Sequence[str], answered: Collection[s
 
 def _check_array(path: str, value: Any, most: int | None = None) -> None:
     if not isinstance(value, list):
-        raise Refused(wrong_type(path, "an array of objects", value))
+        raise wrong_type(path, "an array of objects", value)
     if not value:
-        raise Refused(empty_array(path))
+        raise empty_array(path)
     if most is not None and len(value) > most:
-        raise Refused(long_array(path, most, len(value)))
+        raise long_array(path, most, len(value))
 
 
 def _check_name(path: str, name: Any, pattern: re.Pattern[str]) -> None:
     check_string(path, name)
     if not pattern.fullmatch(name):
-        raise Refused(wrong_pattern(path, f"^{pattern.pattern}$"))
+        raise wrong_pattern(path, f"^{pattern.pattern}$")
     if len(name) > LONGEST_NAME:
-        raise Refused(too_long(path, LONGEST_NAME, len(name)))
+        raise too_long(path, LONGEST_NAME, len(name))
 
 
 def _check_function_name(path: str, name: Any) -> None:
@@ -343,4 +276,4 @@ def _check_function_name(path: str, name: Any) -> None:
 
 def _check_length(path: str, text: str) -> None:
     if len(text) > LONGEST_TEXT:
-        raise Refused(too_long(path, LONGEST_TEXT, len(text)))
+        raise too_long(path, LONGEST_TEXT, len(text))

@@ -42,7 +42,7 @@ def compose(sequence: int, accepted: Accepted, fault: Fault, text: str, count: C
 
     def frames() -> Iterator[Frame]:
         chunks: list[Sequence[Json]] = [[part] for part in shown]
-        chunks += [[{"text": piece}] for piece in pieces(said or "", fault.chunk_size)]
+        chunks += [[{"text": piece}] for piece in pieces(said or "")]
         chunks += [[part] for part in signed] or [[{"text": "", **each}] for each in signatures if said]
         last = len(chunks) - 1
         for index, chunk in enumerate(chunks[:-1]):

@@ -14,9 +14,8 @@ from lab.simulator.counting import Cached, PromptCache
 from lab.simulator.format import JSON, Accepted, Answer, Content, Format, Frame, Json, Stream, asked_of, json_content
 from lab.simulator.gemini.answers import compose
 from lab.simulator.gemini.contents import POSTED, camel_case, role_of, speaker_of, texts_in
-from lab.simulator.gemini.judge import Refusal, check, check_members, read_contents
+from lab.simulator.gemini.judge import check, check_members, read_contents, refusal
 from lab.simulator.log import Record
-from lab.simulator.refusals import Refused
 from lab.simulator.rules import Model, Rules
 from lab.simulator.script import Fault
 
@@ -64,16 +63,16 @@ class Gemini(Format):
         """The request with the model and the streaming that its path says."""
         version, name, method = _read_path(record)
         if record.method != "POST":
-            raise Refused(Refusal("The requested method is not allowed.", 405, "METHOD_NOT_ALLOWED"))
+            raise refusal("The requested method is not allowed.", 405, "METHOD_NOT_ALLOWED")
         if len(record.body) > MOST_BYTES:
-            raise Refused(Refusal(f"Request payload size exceeds the limit: {MOST_BYTES} bytes."))
+            raise refusal(f"Request payload size exceeds the limit: {MOST_BYTES} bytes.")
         if not isinstance(record.payload, dict):
-            raise Refused(Refusal("Invalid JSON payload received. Unexpected token.\n"))
+            raise refusal("Invalid JSON payload received. Unexpected token.\n")
         model = rules.model(name)
         if model is None:
             text = f"models/{name} is not found for API version {version}, or is not supported for {method}."
             more = "Call ListModels to see the list of available models and their supported methods."
-            raise Refused(Refusal(f"{text} {more}", 404, "NOT_FOUND"))
+            raise refusal(f"{text} {more}", 404, "NOT_FOUND")
         request = camel_case(record.payload)
         if method == "countTokens":
             # Bare contents are counted alone.
@@ -101,7 +100,7 @@ class Gemini(Format):
         window, total = rules.window_of(model), sum(tokens)
         if total + asked_of(model, self.max_tokens(request), usual=False) > window:
             text = f"The input token count ({total}) exceeds the maximum number of tokens allowed ({window})."
-            raise Refused(Refusal(text))
+            raise refusal(text)
         return MOST_OUTPUT
 
     def cached(self, request: Json, parts: Sequence[Any], tokens: Sequence[int]) -> Cached:
@@ -133,7 +132,7 @@ class Gemini(Format):
             return json_content({"models": [_shown(model, rules) for model in offered]})
         model = rules.model(name)
         if model is None:
-            raise Refused(Refusal(f"Model not found: models/{name}", 404, "NOT_FOUND"))
+            raise refusal(f"Model not found: models/{name}", 404, "NOT_FOUND")
         return json_content(_shown(model, rules))
 
     def error(self, fault: Fault) -> Json:
@@ -171,7 +170,7 @@ def _is_sse(record: Record) -> bool:
 def _read_path(record: Record) -> tuple[str, str, str]:
     found = POSTED.fullmatch(record.path) or _COUNTED.fullmatch(record.path)
     if found is None:
-        raise Refused(Refusal("Not Found", 404, "NOT_FOUND"))
+        raise refusal("Not Found", 404, "NOT_FOUND")
     return found[1], found[2], found[3]
 
 

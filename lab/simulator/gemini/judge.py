@@ -7,7 +7,6 @@ import hmac
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import groupby
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import msgspec
 
 from lab.simulator.gemini.contents import role_of
-from lab.simulator.refusals import Refused, read_members, refused_by
+from lab.simulator.refusals import Refused, read_members
 
 Json = Mapping[str, Any]
 
@@ -27,9 +26,6 @@ _WRITTEN: Mapping[str, str] = {
     "responseLogprobs logprobs enableEnhancedCivicAnswers speechConfig thinkingConfig imageConfig mediaResolution",
     "thinking_config": "includeThoughts thinkingBudget thinkingLevel",
     "tool_config": "functionCallingConfig retrievalConfig includeServerSideToolInvocations",
-    "tool": "functionDeclarations googleSearch googleSearchRetrieval codeExecution urlContext computerUse googleMaps "
-    "fileSearch mcpServers",
-    "declaration": "name! description parameters parametersJsonSchema response responseJsonSchema behavior",
     "content": "parts role",
     "part": "text inlineData fileData functionCall functionResponse executableCode codeExecutionResult toolCall "
     "toolResponse thought thoughtSignature partMetadata videoMetadata mediaResolution",
@@ -45,29 +41,12 @@ DUMMIES = (b"skip_thought_signature_validator", b"context_engineering_is_the_way
 """Values that the vendor documents for calls without a signature of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """An error answer."""
-
-    message: str
-    status: int = 400
-    name: str = "INVALID_ARGUMENT"
-    details: Sequence[Json] = field(default=())
-
-    @property
-    def body(self) -> Mapping[str, Any]:
-        details = {"details": self.details} if self.details else {}
-        return {"error": {"code": self.status, "message": self.message, "status": self.name, **details}}
-
-
-def refusal_of(request: Json, model: str) -> Refusal | None:
-    """Refusal of a request, its members in camelCase; None where it is acceptable."""
-    refusal: Refusal | None = refused_by(check, request, model)
-    return refusal
+def refusal(message: str, status: int = 400, name: str = "INVALID_ARGUMENT") -> Refused:
+    return Refused(message, status, {"error": {"code": status, "message": message, "status": name}})
 
 
 def check(request: Json, model: str) -> None:
-    """Raise what the provider would say, but for the request's size."""
+    """Raise what the provider would say, but for the request's size. Members of the request are in camelCase."""
     check_members(request)
     contents: Sequence[Json] = request["contents"]
     _check_turns(contents)
@@ -76,7 +55,7 @@ def check(request: Json, model: str) -> None:
 
 def require(holds: object, message: str) -> None:
     if not holds:
-        raise Refused(Refusal(message))
+        raise refusal(message)
 
 
 # Members
@@ -98,27 +77,13 @@ def check_members(request: Json) -> None:
         beside = any(request.get(name) for name in ("systemInstruction", "tools", "toolConfig"))
         text = "CachedContent can not be used with GenerateContent request setting system_instruction, tools or"
         require(not beside, f"{text} tool_config.")
-        raise Refused(Refusal("CachedContent not found (or permission denied)", 403, "PERMISSION_DENIED"))
-    _check_tools(request.get("tools") or [])
+        raise refusal("CachedContent not found (or permission denied)", 403, "PERMISSION_DENIED")
     if request.get("systemInstruction") is not None:
         _check_content("system_instruction", request["systemInstruction"], ("user", "system"))
     require(request.get("contents"), "* GenerateContentRequest.contents: contents is not specified\n")
     require(isinstance(request["contents"], list), "Invalid value at 'contents'")
     for index, content in enumerate(request["contents"]):
         _check_content(f"contents[{index}]", content, ("user", "model"))
-
-
-def _check_tools(tools: Any) -> None:
-    """Tools may be one object in place of a list."""
-    for index, tool in enumerate(tools if isinstance(tools, list) else [tools]):
-        _check_object(f"tools[{index}]", "tool", tool)
-        for number, declared in enumerate(tool.get("functionDeclarations") or ()):
-            path = f"tools[{index}].function_declarations[{number}]"
-            _check_object(path, "declaration", declared)
-            text = f"* GenerateContentRequest.{path}.name: [FIELD_INVALID] Invalid function name. Must start with a"
-            rule = "Must be alphameric (a-z, A-Z, 0-9), underscores (_), dots (.), colons (:), or dashes (-)"
-            is_named = re.fullmatch(r"[a-zA-Z_][\w.:-]{0,127}", declared["name"], re.ASCII)
-            require(is_named, f"{text} letter or an underscore. {rule}, with a maximum length of 128.")
 
 
 def _check_content(path: str, content: Any, roles: Sequence[str]) -> None:
@@ -273,13 +238,11 @@ def _check_steps(contents: Sequence[Json], start: int) -> None:
         calls = ((index, part) for index in step for part in contents[index]["parts"] if "functionCall" in part)
         index, first = next(calls, (0, None))
         if role == "model" and first is not None and not first.get("thoughtSignature"):
-            raise Refused(
-                Refusal(
-                    "Function call is missing a thought_signature in functionCall parts. This is required for tools to "
-                    "work correctly, and missing thought_signature may lead to degraded model performance. Additional "
-                    f"data, function call `default_api:{first['functionCall']['name']}` , position {index + 1}. Please "
-                    "refer to https://ai.google.dev/gemini-api/docs/thought-signatures for more details."
-                )
+            raise refusal(
+                "Function call is missing a thought_signature in functionCall parts. This is required for tools to "
+                "work correctly, and missing thought_signature may lead to degraded model performance. Additional "
+                f"data, function call `default_api:{first['functionCall']['name']}` , position {index + 1}. Please "
+                "refer to https://ai.google.dev/gemini-api/docs/thought-signatures for more details."
             )
 
 

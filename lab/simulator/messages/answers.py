@@ -47,18 +47,18 @@ def compose(sequence: int, accepted: Accepted, fault: Fault, text: str, count: C
         "usage": {**usage, "output_tokens": 1},
     }
     ends = {"type": "message_delta", "delta": stopped, "usage": usage, **managed}
-    events = _events(begun, blocks, ends, fault.chunk_size)
+    events = _events(begun, blocks, ends)
     whole = {**head, "content": blocks, **stopped, **managed, "usage": usage}
     return Answer(said, usage, whole, (Frame(event["type"], event) for event in events))
 
 
-def _events(begun: Json, blocks: Sequence[Json], ends: Json, size: int) -> Iterator[Json]:
+def _events(begun: Json, blocks: Sequence[Json], ends: Json) -> Iterator[Json]:
     yield {"type": "message_start", "message": begun}
     for index, block in enumerate(blocks):
         yield {"type": "content_block_start", "index": index, "content_block": _begun(block)}
         if not index:
             yield {"type": "ping"}
-        for delta in _deltas(block, size):
+        for delta in _deltas(block):
             yield {"type": "content_block_delta", "index": index, "delta": delta}
         yield {"type": "content_block_stop", "index": index}
     yield ends
@@ -118,14 +118,14 @@ def _begun(block: Json) -> Json:
             return {**block, "input": {}}
 
 
-def _deltas(block: Json, size: int) -> Iterator[Json]:
+def _deltas(block: Json) -> Iterator[Json]:
     kind, member = _DELTAS[block["type"]]
     if block["type"] == "tool_use":
         yield {"type": kind, member: ""}
         written = msgspec.json.encode(block["input"]).decode()
     else:
         written = block[member]
-    for piece in pieces(written, size):
+    for piece in pieces(written):
         yield {"type": kind, member: piece}
     if block["type"] == "thinking":
         yield {"type": "signature_delta", "signature": block["signature"]}

@@ -16,13 +16,12 @@ import msgspec
 
 from lab.simulator.messages.blocks import CACHED, THINKING, blocks_of
 from lab.simulator.messages.refusals import (
-    Refusal,
     bound_elsewhere,
     changed_thinking,
     no_thinking_first,
+    refusal,
     wrong_signature,
 )
-from lab.simulator.refusals import Refused
 
 _KEY = b"the simulator signs"
 _MARK = "sim1."
@@ -101,7 +100,7 @@ def check_thinking(request: Json) -> None:
     for index, message in enumerate(messages):
         blocks = blocks_of(message["content"])
         if blocks and blocks[-1]["type"] in THINKING:
-            raise Refused(Refusal(f"messages.{index}: The final block in an assistant message cannot be `thinking`."))
+            raise refusal(f"messages.{index}: The final block in an assistant message cannot be `thinking`.")
     if (request.get("thinking") or {}).get("type") == "enabled":
         _check_open_turn(messages)
     prefix = prefix_of(request)
@@ -111,7 +110,7 @@ def check_thinking(request: Json) -> None:
                 path = f"messages.{index}.content.{place}"
                 sealed_over = _checked_seal(path, block, is_latest=index == latest)
                 if is_bound(str(request["model"])) and sealed_over != prefix:
-                    raise Refused(bound_elsewhere(path, block["type"]))
+                    raise bound_elsewhere(path, block["type"])
             prefix = _then(prefix, message["role"], block)
 
 
@@ -131,7 +130,7 @@ def _check_open_turn(messages: Sequence[Json]) -> None:
     )
     first = blocks_of(messages[start]["content"])[0]["type"]
     if first not in THINKING | {"compaction"}:
-        raise Refused(no_thinking_first(start, first))
+        raise no_thinking_first(start, first)
 
 
 def _checked_seal(path: str, block: Json, *, is_latest: bool) -> bytes:
@@ -140,7 +139,7 @@ def _checked_seal(path: str, block: Json, *, is_latest: bool) -> bytes:
     sealed, text = (block["data"], "") if kind == "redacted_thinking" else (block["signature"], block["thinking"])
     prefix, whole = opened(str(sealed), str(text))
     if prefix is None or (not whole and not is_latest):
-        raise Refused(wrong_signature(path, kind))
+        raise wrong_signature(path, kind)
     if not whole:
-        raise Refused(changed_thinking(path))
+        raise changed_thinking(path)
     return prefix

@@ -16,8 +16,7 @@ from lab.simulator.messages.answers import compose
 from lab.simulator.messages.binding import unmarked
 from lab.simulator.messages.blocks import CACHED, blocks_of, role_of, texts_in
 from lab.simulator.messages.judge import check, is_old
-from lab.simulator.messages.refusals import Refusal, unreadable
-from lab.simulator.refusals import Refused
+from lab.simulator.messages.refusals import refusal, unreadable
 from lab.simulator.rules import Model, Rules
 from lab.simulator.script import Fault
 
@@ -48,12 +47,12 @@ class Messages(Format):
 
     def checked(self, record: Record, rules: Rules) -> tuple[Json, Model]:
         if record.method != "POST":
-            raise Refused(Refusal("Method Not Allowed", status=405))
+            raise refusal("Method Not Allowed", status=405)
         if len(record.body) > MOST_BYTES:
-            raise Refused(Refusal(_ERRORS[413][1], _ERRORS[413][0], 413))
+            raise refusal(_ERRORS[413][1], _ERRORS[413][0], 413)
         request = record.payload
         if not isinstance(request, dict):
-            raise Refused(unreadable())
+            raise unreadable()
         check(request, betas_of(record), ("max_tokens",) if record.path == self.path else (), rules.strict_roles)
         return request, _model_of(request["model"], rules)
 
@@ -76,10 +75,10 @@ class Messages(Format):
         window, total = rules.window_of(model), sum(tokens)
         asked = asked_of(model, self.max_tokens(request), usual=is_old(request["model"]))
         if total > window:
-            raise Refused(Refusal(f"prompt is too long: {total} tokens > {window} maximum"))
+            raise refusal(f"prompt is too long: {total} tokens > {window} maximum")
         if total + asked > window:
             text = f"input length and `max_tokens` exceed context limit: {total} + {asked} > {window}, "
-            raise Refused(Refusal(f"{text}decrease input length or `max_tokens` and try again"))
+            raise refusal(f"{text}decrease input length or `max_tokens` and try again")
         return window - total
 
     def cached(self, request: Json, parts: Sequence[Any], tokens: Sequence[int]) -> Cached:
@@ -157,5 +156,5 @@ def _marks_of(block: Json) -> Iterator[Any]:
 
 def _model_of(name: str, rules: Rules) -> Model:
     if (model := rules.model(name)) is None:
-        raise Refused(Refusal(f"model: {name}", "not_found_error", 404))
+        raise refusal(f"model: {name}", "not_found_error", 404)
     return model

@@ -19,8 +19,8 @@ from lab.simulator.messages.blocks import (
     SERVER_RESULTS,
     blocks_of,
 )
-from lab.simulator.messages.refusals import Refusal, missing, require, unknown, unreadable, wrong_tag
-from lab.simulator.refusals import Refused, Rejection, refused_by
+from lab.simulator.messages.refusals import missing, refusal, require, unknown, unreadable, wrong_tag
+from lab.simulator.refusals import Refused
 
 Json = Mapping[str, Any]
 Messages = Sequence[Json]
@@ -37,31 +37,18 @@ _MEMBER_TYPES = {
     "valid boolean": ("stream",),
     "string": ("model",),
     "valid list": ("messages", "tools"),
-    "valid dictionary": ("tool_choice", "compaction", "thread", "context_management", "thinking"),
+    "valid dictionary": ("compaction", "thread", "context_management", "thinking"),
     "valid integer": ("max_tokens",),
 }
 _SERVER_USES = {"server_tool_use", "mcp_tool_use"}
 _OLD = re.compile(r"claude-(2|3|instant|(opus|sonnet|haiku)-4(-[0-5])?(-\d{8})?$)")
 
 
-def refusal_of(
-    request: Any,
-    betas: Collection[str] = (),
-    required: Collection[str] = ("max_tokens",),
-    alternating: bool = False,
-) -> Rejection | None:
-    """Rejection of a request; None where it is acceptable. `betas` are the values of the `anthropic-beta` header.
-
-    `alternating`: to a provider that wants users and assistants in turn.
-    """
-    refusal: Rejection | None = refused_by(check, request, betas, required, alternating)
-    return refusal
-
-
 def check(
-    request: Any, betas: Collection[str], required: Collection[str] = ("max_tokens",), alternating: bool = False
+    request: Any, betas: Collection[str] = (), required: Collection[str] = ("max_tokens",), alternating: bool = False
 ) -> None:
-    """Raise what the provider would say. `required`: what a request needs beside model and messages."""
+    """Raise what the provider would say. `betas` are the values of the `anthropic-beta` header, `required` what a
+    request needs beside model and messages; `alternating`: to a provider that wants users and assistants in turn."""
     _check_arguments(request, betas, required)
     messages: Messages = request["messages"]
     _check_messages(messages, has_beta(betas, ("compact-",)))
@@ -89,13 +76,13 @@ def is_old(model: str) -> bool:
 
 def _check_arguments(request: Any, betas: Collection[str], required: Collection[str]) -> None:
     if not isinstance(request, dict):
-        raise Refused(unreadable())
+        raise unreadable()
     for name in ("model", "messages", *required):
         if request.get(name) is None:
-            raise Refused(missing(name))
+            raise missing(name)
     for name in request:
         if name not in ARGUMENTS or (name in BETAS and not has_beta(betas, BETAS[name])):
-            raise Refused(unknown(name))
+            raise unknown(name)
     for expected, names in _MEMBER_TYPES.items():
         for name in names:
             if request.get(name) is not None:
@@ -103,7 +90,6 @@ def _check_arguments(request: Any, betas: Collection[str], required: Collection[
     require((request.get("max_tokens") or 1) >= 1, "max_tokens: Input should be greater than or equal to 1")
     if request.get("system") is not None and not isinstance(request["system"], str):
         _check_content("system", request["system"], frozenset({"text"}))
-    _check_tools(request.get("tools") or ())
     _check_thinking_member(request, betas)
 
 
@@ -112,37 +98,23 @@ def _require(path: str, value: Any, expected: str) -> None:
     require(isinstance(value, _TYPES[expected]) and not is_other, f"{path}: Input should be a {expected}")
 
 
-def _check_tools(tools: Sequence[Any]) -> None:
-    for index, tool in enumerate(tools):
-        _require(f"tools.{index}", tool, "valid dictionary")
-        if tool.get("type") in (None, "custom"):
-            for name in ("name", "input_schema"):
-                if tool.get(name) is None:
-                    raise Refused(missing(f"tools.{index}.custom.{name}"))
-    named = [tool["name"] for tool in tools if tool.get("name") is not None]
-    require(len(set(named)) == len(named), "tools: Tool names must be unique.")
-
-
 def _check_thinking_member(request: Json, betas: Collection[str]) -> None:
     thinking = request.get("thinking")
     if thinking is None:
         return
     kind, budget = thinking.get("type"), thinking.get("budget_tokens")
     if kind not in _THINKING:
-        raise Refused(missing("thinking.type") if kind is None else wrong_tag("thinking", str(kind), _THINKING))
+        raise missing("thinking.type") if kind is None else wrong_tag("thinking", str(kind), _THINKING)
     if "block_binding" in thinking and not has_beta(betas, (_BLOCK_BINDING,)):
-        raise Refused(unknown(f"thinking.{kind}.block_binding"))
+        raise unknown(f"thinking.{kind}.block_binding")
     if kind == "enabled":
         path = "thinking.enabled.budget_tokens"
         if budget is None:
-            raise Refused(missing(path))
+            raise missing(path)
         _require(path, budget, "valid integer")
         require(budget >= LEAST_THINKING, f"{path}: Input should be greater than or equal to {LEAST_THINKING}")
         most = request.get("max_tokens")
         require(most is None or budget < most, "`max_tokens` must be greater than `thinking.budget_tokens`.")
-    forced = (request.get("tool_choice") or {}).get("type") in ("any", "tool")
-    thinks = kind in ("enabled", "adaptive")
-    require(not (thinks and forced), "Thinking may not be enabled when tool_choice forces tool use.")
 
 
 def _check_messages(messages: Sequence[Any], has_compaction: bool) -> None:
@@ -152,15 +124,15 @@ def _check_messages(messages: Sequence[Any], has_compaction: bool) -> None:
         _require(path, message, "valid dictionary")
         role = message.get("role")
         if role is None:
-            raise Refused(missing(f"{path}.role"))
+            raise missing(f"{path}.role")
         known = isinstance(role, str) and role in SAID_BY
         require(known, f"{path}.role: Input should be 'user', 'assistant' or 'system'")
         for name in message:
             if name not in (_SYSTEM_MESSAGE if role == "system" else _MESSAGE):
-                raise Refused(unknown(f"{path}.{name}"))
+                raise unknown(f"{path}.{name}")
         content = message.get("content")
         if content is None:
-            raise Refused(missing(f"{path}.content"))
+            raise missing(f"{path}.content")
         if not isinstance(content, str):
             allowed = SAID_BY[role] if has_compaction else SAID_BY[role] - {"compaction"}
             _check_content(f"{path}.content", content, allowed)
@@ -176,10 +148,10 @@ def _check_block(path: str, block: Any, allowed: Collection[str]) -> None:
     _require(path, block, "valid dictionary")
     kind = block.get("type")
     if kind is None:
-        raise Refused(missing(f"{path}.type"))
+        raise missing(f"{path}.type")
     _require(f"{path}.type", kind, "string")
     if kind not in allowed:
-        raise Refused(_not_allowed(path, kind, allowed))
+        raise _not_allowed(path, kind, allowed)
     inside = f"{path}.{kind}"
     _check_names(inside, block, kind)
     _check_mark(inside, block.get(CACHED))
@@ -196,21 +168,21 @@ def _check_block(path: str, block: Any, allowed: Collection[str]) -> None:
                 _check_result(f"{inside}.content", block["content"])
 
 
-def _not_allowed(path: str, kind: str, allowed: Collection[str]) -> Refusal:
+def _not_allowed(path: str, kind: str, allowed: Collection[str]) -> Refused:
     speakers = [each for each, kinds in SAID_BY.items() if kind in kinds]
     if path.startswith("messages.") and speakers and kind != "compaction":
         message = path.rpartition(".content")[0]
-        return Refusal(f"{message}: `{kind}` blocks can only be in `{speakers[0]}` messages")
+        return refusal(f"{message}: `{kind}` blocks can only be in `{speakers[0]}` messages")
     return wrong_tag(path, kind, sorted(allowed))
 
 
 def _check_names(path: str, block: Json, kind: str) -> None:
     for name in REQUIRED[kind]:
         if name not in block:
-            raise Refused(missing(f"{path}.{name}"))
+            raise missing(f"{path}.{name}")
     for name in block:
         if name not in MEMBERS[kind]:
-            raise Refused(unknown(f"{path}.{name}"))
+            raise unknown(f"{path}.{name}")
 
 
 def _check_result(path: str, content: Any) -> None:
@@ -218,7 +190,7 @@ def _check_result(path: str, content: Any) -> None:
     for index, part in enumerate(content):
         _require(f"{path}.{index}", part, "valid dictionary")
         if part.get("type") not in IN_RESULTS:
-            raise Refused(wrong_tag(f"{path}.{index}", str(part.get("type")), sorted(IN_RESULTS)))
+            raise wrong_tag(f"{path}.{index}", str(part.get("type")), sorted(IN_RESULTS))
         if part["type"] == "text":
             _check_block(f"{path}.{index}", part, IN_RESULTS)
 

@@ -65,16 +65,16 @@ def compose(sequence: int, accepted: Accepted, fault: Fault, text: str, count: C
     whole |= {"incomplete_details": {"reason": incomplete}} if incomplete else {}
     frames = (
         Frame(event["type"], {"type": event["type"], "sequence_number": number, **event})
-        for number, event in enumerate(_events(begun, whole, fault.chunk_size))
+        for number, event in enumerate(_events(begun, whole))
     )
     return Answer(said, usage, whole, frames)
 
 
-def _events(begun: Json, whole: Json, size: int) -> Iterator[Json]:
+def _events(begun: Json, whole: Json) -> Iterator[Json]:
     yield {"type": "response.created", "response": begun}
     yield {"type": "response.in_progress", "response": begun}
     for index, item in enumerate(whole["output"]):
-        for event in _item_events(item, size):
+        for event in _item_events(item):
             yield {**event, "output_index": index}
     yield {"type": f"response.{whole['status']}", "response": whole}
 
@@ -138,43 +138,43 @@ def _call(sequence: int, call: ScriptedCall, request: Json, output: Sequence[Jso
     }
 
 
-def _item_events(item: Json, size: int) -> Iterator[dict[str, Any]]:
+def _item_events(item: Json) -> Iterator[dict[str, Any]]:
     match item["type"]:
         case "message":
             yield {"type": "response.output_item.added", "item": {**item, "status": "in_progress", "content": []}}
-            yield from _part_events(item["id"], item["content"][0], size)
+            yield from _part_events(item["id"], item["content"][0])
         case "reasoning":
             yield {"type": "response.output_item.added", "item": {**item, "summary": []}}
             for index, part in enumerate(item["summary"]):
-                yield from _summary_events({"item_id": item["id"], "summary_index": index}, part, size)
+                yield from _summary_events({"item_id": item["id"], "summary_index": index}, part)
         case kind:
-            yield from _call_events(kind, item, size)
+            yield from _call_events(kind, item)
     yield {"type": "response.output_item.done", "item": item}
 
 
-def _part_events(own_id: str, part: Json, size: int) -> Iterator[dict[str, Any]]:
+def _part_events(own_id: str, part: Json) -> Iterator[dict[str, Any]]:
     place = {"item_id": own_id, "content_index": 0}
     yield {"type": "response.content_part.added", **place, "part": {**part, "text": ""}}
-    for piece in pieces(part["text"], size):
+    for piece in pieces(part["text"]):
         yield {"type": "response.output_text.delta", **place, "delta": piece, "logprobs": []}
     yield {"type": "response.output_text.done", **place, "text": part["text"], "logprobs": []}
     yield {"type": "response.content_part.done", **place, "part": part}
 
 
-def _summary_events(place: Json, part: Json, size: int) -> Iterator[dict[str, Any]]:
+def _summary_events(place: Json, part: Json) -> Iterator[dict[str, Any]]:
     kind = "response.reasoning_summary"
     yield {"type": f"{kind}_part.added", **place, "part": {**part, "text": ""}}
-    for piece in pieces(part["text"], size):
+    for piece in pieces(part["text"]):
         yield {"type": f"{kind}_text.delta", **place, "delta": piece}
     yield {"type": f"{kind}_text.done", **place, "text": part["text"]}
     yield {"type": f"{kind}_part.done", **place, "part": part}
 
 
-def _call_events(kind: str, item: Json, size: int) -> Iterator[dict[str, Any]]:
+def _call_events(kind: str, item: Json) -> Iterator[dict[str, Any]]:
     member = "input" if kind == "custom_tool_call" else "arguments"
     name = f"response.{kind}_{member}"
     yield {"type": "response.output_item.added", "item": {**item, "status": "in_progress", member: ""}}
-    for piece in pieces(item[member], size):
+    for piece in pieces(item[member]):
         yield {"type": f"{name}.delta", "item_id": item["id"], "delta": piece}
     done = {"name": item["name"]} if kind == "function_call" else {}
     yield {"type": f"{name}.done", "item_id": item["id"], **done, member: item[member]}

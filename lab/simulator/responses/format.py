@@ -8,18 +8,13 @@ from typing import Any
 from lab.simulator.format import Accepted, Answer, Content, Json, asked_of, json_content
 from lab.simulator.log import Record
 from lab.simulator.openai import OpenAI, model_of, posted
-from lab.simulator.refusals import Refusal, Refused
+from lab.simulator.refusals import refusal
 from lab.simulator.responses.answers import compose
 from lab.simulator.responses.items import kind_of, opened, said_in
 from lab.simulator.responses.judge import check, items_of
 from lab.simulator.rules import Model, Rules
 from lab.simulator.script import Fault
 
-OVERFLOW = Refusal(
-    "Your input exceeds the context window of this model. Please adjust your input and try again.",
-    "input",
-    "context_length_exceeded",
-)
 _STATES = {
     "previous_response_id": "Previous response not found.",
     "conversation": "Conversation not found.",
@@ -37,7 +32,7 @@ class Responses(OpenAI):
         check(request, rules.strict_roles)
         for name, text in _STATES.items():
             if request.get(name) is not None:
-                raise Refused(Refusal(text, name, f"{name.removesuffix('_id')}_not_found"))
+                raise refusal(text, name, f"{name.removesuffix('_id')}_not_found")
         return request, model_of(request, rules)
 
     def parts(self, request: Json) -> Sequence[Any]:
@@ -58,7 +53,8 @@ class Responses(OpenAI):
     def check_window(self, request: Json, model: Model, tokens: Sequence[int], rules: Rules) -> int:
         window, total = rules.window_of(model), sum(tokens)
         if total + asked_of(model, self.max_tokens(request), usual=False) > window:
-            raise Refused(OVERFLOW)
+            text = "Your input exceeds the context window of this model. Please adjust your input and try again."
+            raise refusal(text, "input", "context_length_exceeded")
         return window - total
 
     def respond(self, record: Record, rules: Rules) -> Content | None:

@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 from lab.simulator.refusals import (
-    Refusal,
     Refused,
     check_keys,
     check_number,
@@ -15,7 +14,7 @@ from lab.simulator.refusals import (
     check_string,
     check_types,
     missing,
-    refused_by,
+    refusal,
     roles_do_not_alternate,
     unknown,
     unreadable,
@@ -52,31 +51,12 @@ ACCEPTED = frozenset({
 })
 # fmt: on
 """The arguments of POST /v1/responses in the official SDK (openai 3.54)."""
-_TYPES = {
-    bool: ("background", "parallel_tool_calls", "store", "stream"),
-    str: ("instructions", "model", "previous_response_id", "prompt_cache_key", "safety_identifier", "user"),
-    dict: ("metadata", "prompt", "reasoning", "stream_options", "text"),
-    list: ("context_management", "include", "tools"),
-}
-_ANY_SIZE = 2**63
-_RANGES: Mapping[str, tuple[float, float]] = {
-    "max_output_tokens": (16, _ANY_SIZE),
-    "max_tool_calls": (1, _ANY_SIZE),
-    "top_logprobs": (0, 20),
-    "temperature": (0.0, 2.0),
-    "top_p": (0.0, 1.0),
-}
-
-
-def refusal_of(request: Any, alternating: bool = False) -> Refusal | None:
-    """Refusal of a request; None where it is acceptable. `alternating`: to a model whose template wants users and
-    assistants in turn."""
-    refusal: Refusal | None = refused_by(check, request, alternating)
-    return refusal
+LEAST_OUTPUT = 16
 
 
 def check(request: Any, alternating: bool = False) -> None:
-    """Raise what the provider would say, but for the request's size."""
+    """Raise what the provider would say, but for the request's size. `alternating`: to a model whose template wants
+    users and assistants in turn."""
     items = items_of(_checked_arguments(request).get("input"))
     _check_items(items)
     _check_pairs(items)
@@ -84,7 +64,7 @@ def check(request: Any, alternating: bool = False) -> None:
     if alternating:
         for before, after in pairwise(items):
             if all(kind_of(item) == "message" and item["role"] == "user" for item in (before, after)):
-                raise Refused(roles_do_not_alternate())
+                raise roles_do_not_alternate()
 
 
 def items_of(given: Any) -> list[Json]:
@@ -98,39 +78,24 @@ def items_of(given: Any) -> list[Json]:
 
 
 def _checked_arguments(request: Any) -> Mapping[str, Any]:
-    """The members of a request that are not null."""
+    """The members of a request that are not null. Checked are names, and values that Steno may change."""
     if not isinstance(request, dict):
-        raise Refused(unreadable())
+        raise unreadable()
     for name in request:
         if name not in ACCEPTED:
-            raise Refused(unknown(name))
+            raise unknown(name)
     given = {name: value for name, value in request.items() if value is not None}
     if "model" not in given:
-        raise Refused(missing("model"))
-    check_types(given, _TYPES)
+        raise missing("model")
+    check_types(given, {bool: ("store", "stream"), str: ("instructions", "model"), list: ("include", "tools")})
     if not isinstance(given.get("input", ""), str | list):
-        raise Refused(wrong_type("input", "one of a string or array of input items", given["input"]))
-    for name, (least, most) in _RANGES.items():
-        if name in given:
-            check_number(name, given[name], least, most)
+        raise wrong_type("input", "one of a string or array of input items", given["input"])
+    if "max_output_tokens" in given:
+        check_number("max_output_tokens", given["max_output_tokens"], LEAST_OUTPUT)
     if not any(name in given for name in ("input", "previous_response_id", "prompt", "conversation")):
         text = "One of \"input\" or \"previous_response_id\" or 'prompt' or 'conversation_id' must be provided."
-        raise Refused(Refusal(text, None, "missing_required_parameter"))
-    _check_tools(given.get("tools", ()), given.get("tool_choice"))
+        raise refusal(text, None, "missing_required_parameter")
     return given
-
-
-def _check_tools(tools: Sequence[Any], choice: Any) -> None:
-    for index, tool in enumerate(tools):
-        path = f"tools[{index}]"
-        check_object(path, tool)
-        if tool.get("type") is None:
-            raise Refused(missing(f"{path}.type"))
-        if tool["type"] in ("function", "custom") and not tool.get("name"):
-            raise Refused(missing(f"{path}.name"))
-    chosen = choice.get("name") if isinstance(choice, dict) and choice.get("type") == "function" else None
-    if chosen is not None and chosen not in [tool.get("name") for tool in tools]:
-        raise Refused(Refusal(f"Tool choice '{chosen}' not found in 'tools' parameter.", "tool_choice"))
 
 
 # Items
@@ -148,20 +113,20 @@ def _check_items(items: Sequence[Any]) -> None:
         elif kind in ("function_call_output", "custom_tool_call_output"):
             _check_content(f"{path}.output", item["output"], IN_OUTPUTS)
         if kind == "compaction_trigger" and index < len(items) - 1:
-            raise Refused(_invalid("A 'compaction_trigger' item must be the last item in 'input'.", path))
+            raise _invalid("A 'compaction_trigger' item must be the last item in 'input'.", path)
         _check_kept(kind, item)
 
 
 def _check_members(path: str, item: Json) -> str:
     kind = kind_of(item)
     if kind not in MEMBERS:
-        raise Refused(wrong_value(path, kind, tuple(MEMBERS)))
+        raise wrong_value(path, kind, tuple(MEMBERS))
     for name in REQUIRED[kind]:
         if item.get(name) is None:
-            raise Refused(missing(f"{path}.{name}"))
+            raise missing(f"{path}.{name}")
     check_keys(path, item, MEMBERS[kind])
     if kind == "function_call_output" and item.get("call_id") is None and item.get("name") is None:
-        raise Refused(missing(f"{path}.call_id"))
+        raise missing(f"{path}.call_id")
     if kind != "tool_search_call":
         check_types(item, {str: ("call_id", "arguments")}, f"{path}.")
     return kind
@@ -175,19 +140,19 @@ def _check_id(path: str, kind: str, item: Json, seen: set[str]) -> None:
     prefix = PREFIXES.get(kind)
     if prefix is not None and not own.startswith(prefix):
         text = f"Invalid '{path}.id': '{own}'. Expected an ID that begins with '{prefix}'."
-        raise Refused(_invalid(text, f"{path}.id"))
+        raise _invalid(text, f"{path}.id")
     # A shell's output is named by its call.
     if kind != "local_shell_call_output":
         if own in seen:
             text = f"Duplicate item found with id {own}. Remove duplicate items from your input and try again."
-            raise Refused(Refusal(text, "input"))
+            raise refusal(text, "input")
         seen.add(own)
 
 
 def _check_message(path: str, item: Json) -> None:
     role = item["role"]
     if role not in ROLES:
-        raise Refused(wrong_value(f"{path}.role", str(role), ROLES))
+        raise wrong_value(f"{path}.role", str(role), ROLES)
     _check_content(f"{path}.content", item["content"], PARTS[role])
 
 
@@ -195,7 +160,7 @@ def _check_content(path: str, content: Any, allowed: tuple[str, ...]) -> None:
     if isinstance(content, str):
         return
     if not isinstance(content, list):
-        raise Refused(wrong_type(path, "one of an array of objects or string", content))
+        raise wrong_type(path, "one of an array of objects or string", content)
     for index, part in enumerate(content):
         _check_part(f"{path}[{index}]", part, allowed)
 
@@ -204,9 +169,9 @@ def _check_part(path: str, part: Any, allowed: tuple[str, ...]) -> None:
     check_object(path, part)
     kind = part.get("type")
     if kind is None:
-        raise Refused(missing(f"{path}.type"))
+        raise missing(f"{path}.type")
     if kind not in allowed:
-        raise Refused(wrong_value(path, str(kind), allowed))
+        raise wrong_value(path, str(kind), allowed)
     check_keys(path, part, PART_MEMBERS[kind])
     text = {"input_text": "text", "output_text": "text", "refusal": "refusal"}.get(kind)
     if text is not None:
@@ -221,15 +186,15 @@ def _check_kept(kind: str, item: Json) -> None:
             f"Item with id '{item.get('id')}' not found. Items are not persisted when `store` is set to false. "
             "Try again with `store` set to true, or remove this item from your input."
         )
-        raise Refused(Refusal(text, "input", None, 404))
+        raise refusal(text, "input", None, 404)
     if kind == "reasoning" and sealed is not None and (not isinstance(sealed, str) or opened(kind, sealed) is None):
         text = f"The encrypted content {str(sealed)[:4]}...{str(sealed)[-4:]} could not be verified. "
         reason = "Reason: Encrypted content could not be decrypted or parsed."
-        raise Refused(Refusal(text + reason, None, "invalid_encrypted_content"))
+        raise refusal(text + reason, None, "invalid_encrypted_content")
 
 
-def _invalid(text: str, param: str) -> Refusal:
-    return Refusal(text, param, "invalid_value")
+def _invalid(text: str, param: str) -> Refused:
+    return refusal(text, param, "invalid_value")
 
 
 # Items that need each other: calls and outputs by their ids, reasoning and what was said after it by their place
@@ -245,20 +210,20 @@ def _check_pairs(items: Sequence[Json]) -> None:
         if kind == "mcp_approval_request":
             asked.add(item["id"])
         elif kind == "mcp_approval_response" and item["approval_request_id"] not in asked:
-            raise Refused(_no_call("mcp approval", item["approval_request_id"]))
+            raise _no_call("mcp approval", item["approval_request_id"])
         elif kind in CALLS and item.get("call_id") is not None:
             called[item["call_id"]] = kind
         elif kind in OUTPUTS and (answers := _answers(kind, item, items)) is not None:
             if called.get(answers) not in OUTPUTS[kind]:
-                raise Refused(_no_call(CALLS[OUTPUTS[kind][0]], answers))
+                raise _no_call(CALLS[OUTPUTS[kind][0]], answers)
             answered.add(answers)
     for call_id, kind in called.items():
         if call_id not in answered:
-            raise Refused(Refusal(f"No tool output found for {CALLS[kind]} {call_id}.", "input"))
+            raise refusal(f"No tool output found for {CALLS[kind]} {call_id}.", "input")
 
 
-def _no_call(family: str, call_id: str) -> Refusal:
-    return Refusal(f"No tool call found for {family} output with call_id {call_id}.", "input")
+def _no_call(family: str, call_id: str) -> Refused:
+    return refusal(f"No tool call found for {family} output with call_id {call_id}.", "input")
 
 
 def _answers(kind: str, output: Json, items: Sequence[Json]) -> str | None:
@@ -279,11 +244,11 @@ def _check_bonds(items: Sequence[Json]) -> None:
         after = items[index + 1] if index + 1 < len(items) else None
         if kind_of(item) == "reasoning" and not _follows(item, after):
             text = f"Item '{item.get('id')}' of type 'reasoning' was provided without its required following item."
-            raise Refused(Refusal(text, "input"))
+            raise refusal(text, "input")
         needed = required_reasoning(item.get("id"))
         if needed is not None and (before is None or before.get("id") != needed):
             text = f"Item '{item['id']}' of type '{kind_of(item)}' was provided without its required 'reasoning' item"
-            raise Refused(Refusal(f"{text}: '{needed}'.", "input"))
+            raise refusal(f"{text}: '{needed}'.", "input")
 
 
 def _follows(reasoning: Json, item: Json | None) -> bool:
