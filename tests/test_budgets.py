@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 LINES = {
     "app": 42_986,
     "app/cli": 2_188,
-    "app/compaction": 9_979,
+    "app/compaction": 9_941,
     "app/conversation": 1_955,
     "app/http": 2_882,
     "app/inspector": 2_318,
@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 523,
     "app/tokens": 2_088,
     "app/formats": 6_765,
-    "tests": 58_290,
+    "tests": 57_990,
     "lab": 9_318,
 }
 """Lines of Python by folder, at most."""

@@ -30,45 +30,32 @@ from app.runtime.tasks import OwnedTasks
 from app.settings import BackgroundSettings
 
 
-class Running(Struct, frozen=True, eq=False):
-    messages: int
-    """Number of messages that it summarises."""
-    ahead: bool
-    """True if it is made for later requests: no request waits for it."""
-    began: float
-    """Start by the clock of `RunningCompactions`, in seconds."""
-
-
 class RunningCompactions:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._running: dict[ConversationKey, list[Running]] = {}
+        self._running: dict[ConversationKey, list[tuple[int, bool, float]]] = {}
+        """Compactions of each conversation, the oldest first: how many messages are summarised, whether it is made for
+        later requests alone, and when it began, in seconds."""
 
     @contextmanager
     def during(self, key: ConversationKey, messages: int, *, ahead: bool) -> Iterator[None]:
         """Show a compaction from its start to its end, whatever comes of it."""
-        running = Running(messages, ahead, self._clock())
+        running = messages, ahead, self._clock()
         self._running.setdefault(key, []).append(running)
         try:
             yield
         finally:
-            left = [each for each in self._running[key] if each is not running]
-            if left:
-                self._running[key] = left
-            else:
+            self._running[key].remove(running)
+            if not self._running[key]:
                 del self._running[key]
-
-    def at(self, key: ConversationKey) -> tuple[Running, ...]:
-        """Return the compactions of a conversation, the oldest first."""
-        return tuple(self._running.get(key, ()))
 
     def told(self, key: ConversationKey) -> tuple[int, float, bool] | None:
         """Return what the inspector shows: how many messages are being summarised, and of the oldest compaction for how
         many seconds, and whether it is made ahead. None if there is none."""
-        if not (running := self.at(key)):
+        if not (running := self._running.get(key)):
             return None
-        first, messages = running[0], sum(each.messages for each in running)
-        return messages, round(self._clock() - first.began, 1), first.ahead
+        _, ahead, began = running[0]
+        return sum(messages for messages, _, _ in running), round(self._clock() - began, 1), ahead
 
 
 REMEMBERED_SECONDS = 24 * 3_600.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from math import ceil
 
@@ -13,10 +13,10 @@ from app.compaction import prompts
 from app.compaction.budget import Budget
 from app.compaction.chunks import (
     MINIMUM_TOKENS,
+    Ending,
     SummaryAnswer,
     SummaryChunk,
     UserWords,
-    is_too_long,
     objection,
     visible_text,
 )
@@ -41,8 +41,8 @@ from app.compaction.select import Path, build_view
 from app.compaction.user_words import SHARE, chunk_room, fitting_words, held_tokens, own_entries, quote_user_words
 from app.compaction.verify import repair
 from app.compaction.view import Altered, Conversation, Part, Recalled, Verbatim, View, message_of
-from app.conversation.quoting import fence_of
-from app.conversation.reasons import Reason, Reasons
+from app.conversation.quoting import fence_of, one_line
+from app.conversation.reasons import Code, Reason, Reasons
 from app.conversation.secrets import REMOVED, without_secrets
 from app.tokens.estimate import Count, note_tokens
 
@@ -96,32 +96,22 @@ class Rejection(Struct, frozen=True):
     """True if the notes of fewer messages may do."""
 
 
-def _before(stop: int, parts: Iterable[Part], *, masked: bool) -> Sequence[Part]:
+def _before(stop: int, parts: Iterable[Part], *, masked: bool) -> Iterator[Part]:
     """Parts of a view up to the message at `stop`; unless they are to be `masked`, the messages as the client wrote
     them: masks end the cache's match, but a summary of what they leave holds less."""
-    shown = [part if masked and isinstance(part, Altered) else _whole(part, stop) for part in parts]
-    ends = (place for place, part in enumerate(shown, 1) if _end_of(part) == stop)
-    return shown[: next(ends, len(shown))]
-
-
-def _end_of(part: Part) -> int:
-    match part:
-        case Verbatim(_, stop):
-            return stop
-        case Altered(index):
-            return index + 1
-        case _:
-            return -1
-
-
-def _whole(part: Part, stop: int) -> Part:
-    match part:
-        case Verbatim(start, end):
-            return Verbatim(start, min(end, stop))
-        case Altered(index):
-            return Verbatim(index, index + 1)
-        case _:
-            return part
+    for part in parts:
+        match part:
+            case Verbatim(start, end):
+                end = min(end, stop)
+                yield Verbatim(start, end)
+            case Altered(index):
+                end = index + 1
+                yield part if masked else Verbatim(index, end)
+            case _:
+                end = -1
+                yield part
+        if end == stop:
+            return
 
 
 class ChunkBuilder(Struct, frozen=True):
@@ -361,7 +351,7 @@ class ChunkBuilder(Struct, frozen=True):
         """The call for a draft. After one whose answer was `refused` it is stricter, with twice the room."""
         room = 2 * draft.aim if refused else draft.aim
         stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
-        focus = (prompts.focus_note(self.options.focus),) if self.options.focus else ()
+        focus = (prompts.FOCUS_NOTE + one_line(self.options.focus),) if self.options.focus else ()
         hints = (*focus, *draft.notes, *stricter)
         cap = ceil(room * self.options.ratio)
         request = prompts.summary_request(draft.prompt, draft.quoted, draft.aim, cap, hints, shown, draft.beside)
@@ -372,7 +362,8 @@ class ChunkBuilder(Struct, frozen=True):
         text, asked = visible_text(answer.text), call.request.closing or call.request.instructions
         found = objection(answer, self.count(text), call.room, draft.replaces, asked, draft.least)
         if found is not None:
-            return Rejection(found, is_too_long(answer, found))
+            # A summary of fewer messages may be short enough.
+            return Rejection(found, answer.ending is Ending.CUT_OFF or found.code is Code.SUMMARY_TOO_LONG)
         chunk = draft.chunk
         values = (line for line in map(without_secrets, chunk.values) if line != REMOVED)
         chunk = replace(

@@ -204,11 +204,6 @@ def was_refused(why: Reasons) -> bool:
     return any(reason.code in OBJECTIONS for reason in why)
 
 
-def is_too_long(answer: SummaryAnswer, found: Reason) -> bool:
-    """Whether a summary of fewer messages may not meet the objection."""
-    return answer.ending is Ending.CUT_OFF or found.code is Code.SUMMARY_TOO_LONG
-
-
 class Outcome(Enum):
     """Result of an attempt at a compaction."""
 

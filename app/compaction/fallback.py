@@ -266,26 +266,22 @@ def _shaped(state: PlanningState, view: View) -> View:
 
 
 def _made_to_fit(state: PlanningState, view: View) -> Iterator[tuple[StepName, View]]:
-    """Through the stages that only a payload over the limit goes through; once more where what the last turn began
-    with has to give way."""
-    for conversation in (state.conversation, *state.conversation.giving_way):
-        yield from _fitted(state, conversation, view)
-
-
-def _fitted(state: PlanningState, conversation: Conversation, view: View) -> Iterator[tuple[StepName, View]]:
-    """Views that each stage leaves, in their order."""
-    policy, budget, cost = state.policy, state.budget, state.cost
-    limit, target = budget.limit, min(budget.target, budget.limit)
-    pruned = partial(prune, conversation, at_most=limit, target=target, cost=cost, stub=policy.stub, words=state.words)
-    if policy.fit:
-        is_known = view is state.widest_view and conversation is state.conversation
-        view = state.fitted_view if is_known else fit(conversation, view, limit, cost)
-        yield "fit", view
-    if policy.prune:
-        yield "prune", pruned(view)
-    if policy.emergency:
-        for truncated in truncations(conversation, view, limit, cost):
-            yield "truncate", pruned(truncated) if policy.prune else truncated
+    """Through the stages that only a payload over the limit goes through, in their order; once more where what the last
+    turn began with has to give way."""
+    policy, limit, cost = state.policy, state.budget.limit, state.cost
+    target = min(state.budget.target, limit)
+    for talk in (state.conversation, *state.conversation.giving_way):
+        pruned = partial(prune, talk, at_most=limit, target=target, cost=cost, stub=policy.stub, words=state.words)
+        left = view
+        if policy.fit:
+            is_known = view is state.widest_view and talk is state.conversation
+            left = state.fitted_view if is_known else fit(talk, view, limit, cost)
+            yield "fit", left
+        if policy.prune:
+            yield "prune", pruned(left)
+        if policy.emergency:
+            for truncated in truncations(talk, left, limit, cost):
+                yield "truncate", pruned(truncated) if policy.prune else truncated
 
 
 def account_of(conversation: Conversation, budget: Budget, source: WindowSource, decision: Decision) -> dict[str, Any]:

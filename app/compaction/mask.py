@@ -290,7 +290,7 @@ def drop_media(conversation: Conversation, view: View, masks: Masks, most: int) 
     """The view with as much of its media in words as its messages must lose to have at most so many bytes."""
     messages = conversation.transcript.messages
     size = sum(len(message.raw) for message in conversation.instructions)
-    # Bytes of a message's media, length of the history from which they may go, and what is left.
+    # Messages whose media may go: bytes of the media, length of the history from which they may, the message without.
     waiting: list[tuple[int, int, Altered]] = []
     gone: dict[int, Altered] = {}
     for index, part in standing(view):

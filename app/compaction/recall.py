@@ -236,14 +236,14 @@ def with_recalled(
         notes.popitem()  # The latest first: without an earlier one all behind it would be read anew.
     if not (notes or beside):
         return view
-    # Where the summaries, or what is left out, end. What is carried may have been shortened, or left out, and is still
-    # no place for them: before a result they would stand between that and its call.
+    # Before the first part behind all that is summarised or left out, and not before a carried message: that may be a
+    # result, whose call they would part it from.
     at = next((number for number, part in enumerate(view.parts) if _place_of(part) >= covered), len(view.parts))
     found = replace(view, parts=(*view.parts[:at], *beside, *view.parts[at:]))
     starts: dict[int | None, Recalled] = {transcript.unit_of(place)[0]: note for place, note in notes.items()}
     placed = (each for index, part in standing(found) for each in (starts.get(index), part) if each)
     found = replace(view, parts=joined(placed))
-    # Not each has a place: what it stands before may be a part of what a summary stands for.
+    # A note whose message is itself summarised has no place.
     return replace(found, tokens=view.tokens + sum(note.tokens for note in found.recalled))
 
 

@@ -4,9 +4,10 @@
    answer of the assistant, which says something of everything, a sentence or two.
 2. Words are reduced to their stem where the language is known; in scripts without spaces each pair of characters is a
    word. What names a thing (an id, a path, an amount) counts as a whole and in its parts.
-3. Scores are BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) with two changes. A passage's
-   counts include half of its neighbours' and a quarter of theirs, as the remark before or after the answer often names
-   what is asked about. A word's weight is the square of its rarity: two common words must not outweigh a name.
+3. Scores are BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) with two changes. A passage
+   also counts the words of the passages around it, half for the next ones and a quarter for those behind them, as the
+   remark before or after the answer often names what is asked about. A word's weight is the square of its rarity: two
+   common words must not outweigh a name.
 4. A passage that ends in a question passes a part of its score to the next one, which may have the answer.
 5. What the user says weighs more than a long answer to it.
 

@@ -183,8 +183,9 @@ def unmasked_tokens(conversation: Conversation, path: Path) -> int:
 
 
 def _before_rest(conversation: Conversation, path: Path) -> int:
-    own: list[Note | Pinned] = [*_context_note(conversation, path), *_pinned(conversation, path)]
-    return conversation.instruction_tokens + path.tokens + sum(_part_tokens(conversation, part) for part in own)
+    notes = sum(note.tokens for note in _context_note(conversation, path))
+    copies = sum(conversation.transcript.tokens(part.start, part.stop) for part in _pinned(conversation, path))
+    return conversation.instruction_tokens + path.tokens + notes + copies
 
 
 def pinned_tokens(conversation: Conversation, covered: int) -> int:
@@ -192,10 +193,6 @@ def pinned_tokens(conversation: Conversation, covered: int) -> int:
     if not covered:
         return 0
     return sum(conversation.transcript.tokens(*unit) for unit in conversation.kept.units if unit[0] < covered)
-
-
-def _part_tokens(conversation: Conversation, part: Note | Pinned) -> int:
-    return part.tokens if isinstance(part, Note) else conversation.transcript.tokens(part.start, part.stop)
 
 
 def _context_note(conversation: Conversation, path: Path) -> list[Note]:

@@ -264,9 +264,3 @@ def play(work: ChunkBuilder, *answers: SummaryAnswer | Failure, keep: bool = Tru
 
 def notes(size: int = 30) -> SummaryAnswer:
     return SummaryAnswer(words(size, "note"))
-
-
-def drive(work: ChunkBuilder, *answers: Any) -> list[str]:
-    """The names of the effects, in order."""
-    effects, _ = play(work, *answers)
-    return [type(effect).__name__ for effect in effects]

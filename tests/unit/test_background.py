@@ -105,10 +105,6 @@ def small_room(compactions: int = 3, per_tenant: int = 2, body_bytes: int = 100)
     return BackgroundRoom(BackgroundLimits(compactions, per_tenant, body_bytes))
 
 
-def test_none_is_free_where_none_is_allowed() -> None:
-    assert not small_room(compactions=0).is_free("a", 0)
-
-
 def test_there_are_so_many_at_once_for_a_tenant_and_for_all() -> None:
     held = small_room()
     held.take(("a", "1"), 1)
@@ -131,17 +127,6 @@ def test_a_tenant_has_half_of_the_bytes_and_all_have_no_more_than_there_are() ->
     held.take(("b", "1"), 50)
     assert held.is_free("c", 10)
     assert not held.is_free("c", 11)
-
-
-def test_a_conversation_has_its_place_until_it_leaves() -> None:
-    held = small_room()
-    held.take(("a", "1"), 1)
-    assert held.is_taken(("a", "1"))
-    assert not held.is_taken(("b", "1"))
-    assert len(held) == 1
-    held.leave(("a", "1"))
-    assert not held.is_taken(("a", "1"))
-    assert not len(held)
 
 
 PLACE, LIMIT = ("one", "c-1"), 10_000

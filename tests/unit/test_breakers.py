@@ -160,13 +160,6 @@ def test_three_compactions_with_hardly_any_growth_between_them_are_enough() -> N
     assert breaker.blocks(TALK, 11_998, LIMIT) is None
 
 
-def test_compactions_with_growth_between_them_may_go_on_for_ever() -> None:
-    breaker = HistoryBreaker()
-    for tokens in range(8_000, 200_000, 1_000):
-        assert breaker.blocks(TALK, tokens, LIMIT) is None
-        breaker.finished(TALK, tokens, 8_000, 4_000, LIMIT)
-
-
 def compact_often(breaker: HistoryBreaker, talk: HistoryKey, tokens: int = 8_000) -> None:
     for _ in range(3):
         breaker.finished(talk, tokens, 8_000, 4_000, LIMIT)
@@ -202,12 +195,3 @@ def test_the_latest_failure_is_told() -> None:
     assert breaker.why("m", TENANT) == WHY_TOO
     breaker.answered("m", TENANT)
     assert breaker.why("m", TENANT) is None
-
-
-def test_only_so_much_is_remembered() -> None:
-    breaker = HistoryBreaker()
-    for number in range(10_001):
-        for _ in range(2):
-            breaker.finished(history(str(number)), 8_000, 8_000, 8_000, LIMIT)
-    assert breaker.blocks(history("0"), 8_000, LIMIT) is None
-    assert breaker.blocks(history("1"), 8_000, LIMIT) == "compaction_ineffective"

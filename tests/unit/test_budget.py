@@ -55,11 +55,6 @@ def test_the_trigger_is_a_share_of_the_limit_but_not_below_the_floor(window: int
     assert budget_for(Window(window, "config"), reserve, Shares()).trigger.tokens == trigger
 
 
-def test_the_target_lies_below_the_trigger() -> None:
-    budget = budget_for(Window(8_000, "config"), None, Shares())
-    assert (budget.target, budget.tail, budget.fold) == (3_800, 2_280, 2_280)
-
-
 @pytest.mark.parametrize(
     ("window", "summary", "fill"),
     [(2_000, 256, 285), (8_000, 456, 1_140), (128_000, 2_048, 16_384), (1_000_000, 2_048, 16_384)],
@@ -99,13 +94,6 @@ def test_limits_are_turned_into_estimates_once_and_shares_of_them_without_the_of
     budget = budget_for(Window(101_000, "config"), 1_000, Shares(), Line(offset=500, ratio=1.25))
     assert (budget.window, budget.limit, budget.trigger.tokens, budget.target) == (101_000, 79_600, 55_600, 39_600)
     assert (budget.tail, budget.summary, budget.fold) == (24_000, 1_638, 24_000)
-
-
-def test_an_estimate_within_its_limit_is_reported_within_the_providers() -> None:
-    line = Line(offset=490, ratio=1.12)
-    estimate = line.to_estimate(128_000)
-    assert line.to_provider_tokens(estimate) <= 128_000 < line.to_provider_tokens(estimate + 2)
-    assert Line(offset=1_500).to_estimate(1_000) == 0
 
 
 def test_the_tail_is_as_much_smaller_as_the_trigger_is_below_the_target() -> None:

@@ -248,17 +248,6 @@ def test_properties_what_is_inverted_fits(samples: list[tuple[int, int]], tokens
     assert calibration.line.to_provider_tokens(estimate + 2) > tokens
 
 
-@given(st.lists(st.integers(1, 200_000), min_size=1, max_size=30), st.floats(0.6, 4.5), st.integers(0, 1_400))
-def test_properties_a_provider_that_counts_along_a_line_is_predicted_among_what_was_seen(
-    sizes: list[int], ratio: float, overhead: int
-) -> None:
-    """Once it was confirmed: what three agree on is learnt, whatever the prior."""
-    calibration = learnt(fresh(), provider(ratio, overhead, sorted([*sizes, *sizes, *sizes])))
-    largest = max(sizes)
-    if largest >= 20_000:
-        assert calibration.line.to_provider_tokens(largest) == pytest.approx(ratio * largest + overhead, rel=0.08)
-
-
 def cost(line: Line, prior: Prior, samples: Sequence[Sample]) -> float:
     """As docs/estimates.md#calibration has it."""
     weights = [min(1.0, s.estimate / 2_000) for s in samples]

@@ -21,7 +21,6 @@ from app.compaction.view import (
     Note,
     Part,
     Pruned,
-    Summary,
     Verbatim,
     View,
     carried_context,
@@ -351,23 +350,6 @@ def test_results_beside_words_and_reminders_are_masked_and_these_are_not() -> No
         assert "characters in all, shortened" in mask.texts[0]
     assert reminded.result_places == (0,)
     assert conversation(message("user", "q"), call, reminded).transcript.turn_starts == (0,)
-
-
-def test_a_summary_stands_for_chunks_of_reminders_and_the_task_is_carried() -> None:
-    steps = [
-        each
-        for number in range(6)
-        for each in (
-            message("assistant", calls=[f"c{number}"], tokens=3),
-            user("row", REMINDER, kind=Kind.RESULT, answers=(f"c{number}",), beside=(1,)),
-        )
-    ]
-    talk = conversation(message("user", "Read all."), *steps)
-    assert talk.transcript.last_user == 0
-    assert talk.transcript.carried(0, 9, 9) == (0,)
-    view = over(chunk(talk, 0, 9, carried=(0,)), talk=talk, covered=9)
-    assert isinstance(view.parts[0], Summary)
-    assert problems(talk, view, 1_000) == []
 
 
 def test_what_is_too_large_to_stand_for_good_is_fitted_as_well() -> None:

@@ -13,6 +13,6 @@ async def test_nothing_is_stored_of_what_was_erased_meanwhile() -> None:
     # A store that only answers this question: anything else would be an error.
     store = SimpleNamespace(is_erased=lambda *key: key == ("tenant", "conversation", 3))
     services: Any = SimpleNamespace(store=store, keeps_messages=True)
-    chat: Any = SimpleNamespace(place=("tenant", "conversation"), epoch=3)
+    chat: Any = SimpleNamespace(conversation_key=("tenant", "conversation"), epoch=3)
     record: Any = SimpleNamespace(decided=lambda *_, **__: None)
     await _keep(services, chat, record, UNTOUCHED, 0.0)

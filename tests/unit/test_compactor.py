@@ -116,21 +116,6 @@ def test_a_summary_that_is_due_is_made_and_the_view_over_it_is_sent() -> None:
     assert [step.name for step in decision.steps][:2] == ["stored", "summarise"]
 
 
-def test_a_stored_summary_that_does_is_used_and_nothing_is_made() -> None:
-    world = World()
-    world.stored = replace(world.stored, chunks=(STORED,))
-    decision = world.decide(asked(LONG))
-    assert world.names == MADE[:3]
-    assert (decision.status, decision.made) == ("summarized", ())
-
-
-def test_a_mask_that_is_due_is_kept_before_anything_is_sent() -> None:
-    world = World()
-    decision = world.decide(asked(tools(), policy=MASKS))
-    assert world.names == ["shape_refusals", "shape_refusals", "read_prefix", "keep_mask"]
-    assert (decision.status, decision.actions) == ("trimmed", ("masked",))
-
-
 def test_a_mask_that_is_known_is_not_kept_again() -> None:
     world, limits = World(), budget(1_500)
     first = world.decide(asked(tools(5), policy=MASKS, budget=limits))

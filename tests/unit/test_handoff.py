@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from app.compaction import handoff as document
 from app.compaction.chunks import SummaryChunk, UserWords
 from app.compaction.handoff import handoff, standing
-from app.conversation.messages import History, Message, ToolCall
+from app.conversation.messages import History, Message
 from app.conversation.quoting import _BREAKS
 from tests.unit.conversations import chunk, conversation, message, turns, words
 
@@ -92,21 +92,6 @@ def test_where_room_is_short_what_the_turns_are_about_and_the_last_message_are_s
     latest = sections(written(*said, chunks=chunks))["Latest turns"]
     assert [int(line.split()[1]) for line in latest.splitlines() if line.startswith("#")] == shown
     assert (told in latest) if told else ("no room" not in latest)
-
-
-def test_the_plan_and_the_files_that_were_changed_are_told_wherever_they_stand() -> None:
-    plan, change = '{"todos": ["measure", "mend"]}', '{"file_path": "a.py", "content": "1"}'
-    said = [
-        message("user", "mend it"),
-        replace(message("assistant"), calls=(ToolCall("c1", "TodoWrite", plan),)),
-        message("tool", "noted", answers="c1"),
-        replace(message("assistant"), calls=(ToolCall("c2", "Write", change),)),
-        message("tool", "written", answers="c2"),
-        *turns(3),
-    ]
-    state = sections(written(*said, chunks=[chunk(conversation(*said), 0, 5)]))["State of the work"]
-    assert f"\n\n\tplan in message 2: {plan}\n" in state
-    assert "\n\tfile a.py: changed in message 4 by " in state
 
 
 def test_an_exit_status_tells_of_a_failure_too() -> None:

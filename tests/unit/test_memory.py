@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from app.compaction.memory import CHUNK_BYTES, SECONDS, ChunkMemory, RecallIndexCache
+from app.compaction.memory import SECONDS, ChunkMemory, RecallIndexCache
 from app.compaction.recall import RecallPolicy
 from app.compaction.view import Conversation, Recalled, Summary, Verbatim, View
-from app.runtime.caches import CACHE_BYTES, ENTRY_BYTES, Caches, Erased
+from app.runtime.caches import CACHE_BYTES, Caches, Erased
 from app.runtime.tasks import Work
 from app.settings import load
 from app.settings.policies import Policies
@@ -56,13 +56,6 @@ def test_what_is_old_is_not_used() -> None:
     assert found(held) == []
 
 
-def test_what_was_kept_last_stays() -> None:
-    held = ChunkMemory(Caches(3 * CHUNK_BYTES))
-    for name in ("a", "b", "a", "c"):
-        held.keep(("t", name), "additive", [CHUNK])
-    assert [name for name in "abc" if found(held, ("t", name))] == ["a", "c"]
-
-
 def test_a_deleted_conversation_is_forgotten_with_its_chunks_in_others() -> None:
     held = ChunkMemory(Caches())
     held.keep(PLACE, "additive", [CHUNK])
@@ -102,7 +95,7 @@ def talk(bird: str = "kestrel", more: int = 0) -> Conversation:
 
 def request(talk: Conversation, tenant: str = "t", id_: str = "c", **changes: Any) -> Any:
     given: dict[str, Any] = {
-        "place": (tenant, id_),
+        "conversation_key": (tenant, id_),
         "tenant": tenant,
         "conversation": talk,
         "budget": budget(2_000),
@@ -143,16 +136,6 @@ def test_it_reads_on_and_forgets_after_a_deletion() -> None:
     assert [key[0] for key, _ in kept._held.items()] == [("t", "d"), ("u", "c")]
     kept.forget(Erased("t"))
     assert [key[0] for key, _ in kept._held.items()] == [("u", "c")]
-
-
-def test_it_keeps_so_many_bytes_and_answers_alike_without() -> None:
-    roomy, tight = recaller(), recaller(most_bytes=1)
-    for n in range(5):
-        asked = request(talk(more=n), id_=f"c{n % 2}")
-        assert recalled(roomy, asked) == recalled(tight, asked)
-    assert len(tight._held.items()) == 1
-    assert len(roomy._held.items()) == 2
-    assert roomy._held.held_bytes == sum(held.recollection.size + ENTRY_BYTES for _, held in roomy._held.items())
 
 
 def test_branches_and_models_of_a_conversation_are_read_apart() -> None:

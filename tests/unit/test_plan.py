@@ -347,12 +347,6 @@ def test_a_history_of_many_parts_is_summarised_over_several_compactions() -> Non
     assert sizes == [MOST_PARTS, 30]
 
 
-def test_many_parts_are_made_although_they_do_not_suffice_yet() -> None:
-    talk = conversation(*turns(1_000, size=500), QUESTION)
-    plan = compaction(talk, limits=budget(1_200_000, summary=400), source_tokens=1_200)
-    assert len(sure(plan).spans) == MOST_PARTS
-
-
 @pytest.mark.parametrize("strategy", ["full", "rolling"])
 def test_one_summary_of_everything_is_made_in_steps_where_it_takes_many_parts(strategy: Strategy) -> None:
     talk = conversation(*turns(1_000, size=500), QUESTION)

@@ -391,19 +391,6 @@ def agent(steps: int, question: str = "Where does the kestrel nest?") -> Convers
     return talk(*early, then=(user(question), *said))
 
 
-def test_the_bytes_stay_through_all_steps_of_a_turn() -> None:
-    first = agent(0)
-    known = Recollection(first)
-    (expected,) = notes(recall(first, summarised(first, 40), known=known))
-    for steps in range(1, 6):
-        asked = agent(steps)
-        for recollection in (known, Recollection(asked)):
-            assert recollection.is_of(asked)
-            view = recall(asked, summarised(asked, 40, history_length=43), known=recollection)
-            assert notes(view) == [expected]
-            assert view.parts[-1] == Verbatim(42, len(asked.transcript))
-
-
 def test_a_recollection_is_of_a_history_that_goes_on_and_of_no_other() -> None:
     asked = agent(2)
     known = Recollection(asked)
@@ -505,18 +492,6 @@ def test_no_passage_is_quoted_twice() -> None:
     assert "\n".join(note.text for note in notes(view)).count("Our kestrel kestrelq") == 1
 
 
-def test_earlier_notes_take_no_more_than_the_widest_room_for_one() -> None:
-    asked = turns_about(5, 200)
-    stop = 10 + 40
-    taken = []
-    for ratio in (0.02, 0.03, 0.05, 0.1):
-        view = recall(asked, summarised(asked, stop, history_length=stop + 1), RecallPolicy(max_ratio=ratio))
-        earlier = sum(note.tokens for note in notes(view)[:-1])
-        assert earlier <= WIDE * int(ratio * LIMIT)
-        taken.append(earlier / (ratio * LIMIT))
-    assert max(taken) > 1
-
-
 def test_the_prefix_stays_from_turn_to_turn_but_for_the_last_note() -> None:
     whole = turns_about(4, 200)
     stop = 8 + 40
@@ -533,18 +508,6 @@ def test_the_prefix_stays_from_turn_to_turn_but_for_the_last_note() -> None:
 
 
 # Room
-
-
-@pytest.mark.parametrize("ratio", [0.0, 0.01, 0.02, 0.05, 0.1, 0.5])
-@pytest.mark.parametrize("most", [0, 30, 80, 2_048])
-def test_keeps_to_its_budget(ratio: float, most: int) -> None:
-    early = [user(f"The kestrel nests behind chapel {n}.") for n in range(20)]
-    asked = talk(*early, question="Where does the kestrel nest, behind which chapel?", fillers=300)
-    view = recall(asked, summarised(asked, 310), RecallPolicy(ratio, most))
-    room = min(int(WIDE * ratio * LIMIT), most)
-    assert all(note.tokens <= room for note in notes(view))
-    assert sum(note.tokens for note in notes(view)[:-1]) <= room
-    assert bool(notes(view)) == (room >= 40)
 
 
 def test_what_costs_more_together_is_shortened_until_it_fits() -> None:

@@ -9,32 +9,16 @@ from app.compaction.background import RunningCompactions
 HERE, THERE = ("tenant", "here"), ("tenant", "there")
 
 
-def test_a_compaction_is_seen_where_it_runs_and_nowhere_else() -> None:
-    running = RunningCompactions(clock=lambda: 7.0)
-    with running.during(HERE, 24, ahead=False):
-        (compaction,) = running.at(HERE)
-        assert (compaction.messages, compaction.ahead, compaction.began) == (24, False, 7.0)
-        assert running.at(THERE) == ()
-    assert running.at(HERE) == ()
-
-
 def test_a_page_is_told_how_much_is_summarised_and_how_long_the_oldest_takes() -> None:
     now = 7.0
     running = RunningCompactions(clock=lambda: now)
-    assert running.told(HERE) is None
     with running.during(HERE, 24, ahead=True):
         now = 8.26
         with running.during(HERE, 3, ahead=False):
             assert running.told(HERE) == (27, 1.3, True)
             assert running.told(THERE) is None
-
-
-def test_several_at_once_end_each_for_itself() -> None:
-    running = RunningCompactions()
-    with running.during(HERE, 1, ahead=False):
-        with running.during(HERE, 1, ahead=False):
-            assert len(running.at(HERE)) == 2
-        assert len(running.at(HERE)) == 1
+        assert running.told(HERE) == (24, 1.3, True)
+    assert running.told(HERE) is None
 
 
 def test_one_that_fails_has_ended_and_nothing_is_kept() -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from app.compaction.chunks import Failure, SummaryAnswer
 from app.compaction.prompts import summary_request
-from app.compaction.summariser_client import PAUSED, TAUGHT_SECONDS, Route, Summariser
-from app.conversation.reasons import Code, because
+from app.compaction.summariser_client import TAUGHT_SECONDS, Route, Summariser
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from tests.unit.providers import Answer, MockedUpstream, answer
 from tests.unit.test_summariser_refusals import CHAT, DONE, FIRST
@@ -95,17 +94,3 @@ async def test_what_two_tenants_were_refused_is_asked_of_nobody_for_a_day(
     clock.later = TAUGHT_SECONDS
     await ask("c")
     assert ["stream_options" in body for body in asked] == [False, True]
-
-
-async def test_an_outage_that_one_tenant_sees_pauses_that_tenant_alone(ask: Any, asked: list[dict[str, Any]]) -> None:
-    for undertaking in "123":
-        assert isinstance(await ask("a", "an unlucky one", undertaking), Failure)
-    asked.clear()
-    assert await ask("a") == Failure((*because(Code.SUMMARISER_STATUS, "500"), PAUSED))
-    assert isinstance(await ask("b"), SummaryAnswer)
-    assert len(asked) == 1
-    for undertaking in "123":
-        await ask("b", "an unlucky one", undertaking)
-    asked.clear()
-    assert isinstance(await ask("c"), Failure)
-    assert asked == []

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from app.compaction.budget import Budget
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Compaction, Ending, Failure, Outcome, SummaryAnswer, SummaryChunk
-from app.compaction.plan import MOST_PARTS, Plan, Span, longest_within, plan_asked, quoted_tokens, released_by
+from app.compaction.plan import Plan, Span, longest_within, plan_asked, quoted_tokens, released_by
 from app.compaction.plan import plan_compaction as plan_whole
 from app.compaction.policy import Strategy, SummaryOptions
 from app.compaction.prompts import LATER_NOTE, SummaryRequest
@@ -25,7 +25,6 @@ from tests.unit.conversations import (
     chunk,
     conversation,
     count,
-    drive,
     least_view,
     message,
     notes,
@@ -73,33 +72,6 @@ def test_the_chunk_is_addressed_by_its_range_and_text() -> None:
 def test_a_lost_lease_ends_the_compaction() -> None:
     _, compaction = play(flow(), notes(), keep=False)
     assert compaction.outcome is Outcome.LEASE_LOST
-
-
-def test_a_history_far_larger_than_the_summarisers_window_is_read_in_parts() -> None:
-    settings = replace(SETTINGS, input_tokens=300, part_tokens=200)
-    _, compaction = play(
-        flow(settings=settings, limit=4_000, trigger=500, target=400, tail=200, summary=40), *[notes()] * 4
-    )
-    assert drive(
-        flow(settings=settings, limit=4_000, trigger=500, target=400, tail=200, summary=40), *[notes()] * 4
-    ) == [
-        *["SummaryCall", "Kept"] * 4,
-    ]
-    assert [made.first_index for made in compaction.made] == [0, 4, 8, 12]
-    assert all(
-        earlier.through_digest == later.from_digest
-        for earlier, later in zip(compaction.made, compaction.made[1:], strict=False)
-    )
-
-
-def test_what_was_made_beside_a_failure_stays() -> None:
-    settings = replace(SETTINGS, input_tokens=300, part_tokens=200)
-    _, compaction = play(
-        flow(settings=settings, limit=4_000, trigger=500, target=400, tail=200, summary=40),
-        *(notes(), Failure(WHY), notes(), notes()),
-    )
-    assert [made.first_index for made in compaction.made] == [0, 8, 12]
-    assert compaction.why == WHY
 
 
 SEVERAL = replace(SETTINGS, input_tokens=300, part_tokens=200)
@@ -525,13 +497,6 @@ def test_what_was_carried_of_turns_that_are_over_is_folded_away_before_it_piles_
     assert [made.level for made in compaction.made] == [0]
 
 
-def test_a_failed_fold_leaves_the_new_chunk() -> None:
-    stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
-    _, compaction = play(flow(stored=stored, settings=APART), notes(), Failure(WHY))
-    assert [made.level for made in compaction.made] == [0]
-    assert compaction.why == WHY
-
-
 def test_chunks_too_many_for_one_call_are_folded_in_parts_and_again() -> None:
     """Each part carries the instructions among its own messages."""
     told = [message("developer", "be brief"), message("assistant", "w " * 40)]
@@ -598,24 +563,6 @@ def test_a_plan_without_spans_only_folds() -> None:
     effects, compaction = play(flow(talk, stored), notes(20))
     assert [type(effect) for effect in effects] == [SummaryCall, Kept]
     assert [made.level for made in compaction.made] == [1]
-
-
-def test_one_large_old_chunk_is_not_folded_by_itself() -> None:
-    effects, compaction = play(flow(stored=(chunk(TALK, 0, 2, tokens=300),)), notes())
-    assert [type(effect) for effect in effects] == [SummaryCall, Kept]
-    assert compaction.is_whole
-
-
-def test_one_compaction_asks_for_so_many_summaries_at_most() -> None:
-    """However short the messages are, and however little one summary may stand for."""
-    talk = conversation(*turns(1_000, size=100), message("user", "And now?"))
-    settings = replace(SETTINGS, source_tokens=250)
-    limits = budget(100_000, summary=40, fold=90_000)
-    plan = plan_compaction(talk, [], limits, settings, "additive")
-    assert plan is not None
-    effects, compaction = play(ChunkBuilder(talk, "conv", plan, limits, settings, count), *[notes(25)] * 1_000)
-    assert compaction.is_whole
-    assert sum(isinstance(effect, SummaryCall) for effect in effects) == len(compaction.made) == MOST_PARTS
 
 
 def test_a_summary_that_was_asked_for_may_be_as_short_or_long_as_little_text_needs() -> None:

@@ -22,7 +22,6 @@ from tests.unit.conversations import (
     chunk,
     conversation,
     count,
-    least_view,
     message,
     notes,
     plan_compaction,
@@ -78,15 +77,6 @@ def test_a_full_summary_reads_the_originals_again() -> None:
     assert stored.text in request.transcript
     assert all(holds(request.transcript, *TALK.transcript.messages[:14]))
     assert [(made.first_index, made.last_index) for made in compaction.made] == [(0, 13)]
-
-
-def test_the_new_summary_takes_the_place_of_the_last() -> None:
-    talk = conversation(*turns(18, size=40), QUESTION)
-    stored = chunk(talk, 0, 8)
-    _, compaction = play(flow(talk, (stored,), ROLLING), notes())
-    view = least_view(talk, [stored, *compaction.made], budget().trigger)
-    assert view is not None
-    assert view.chunks == compaction.made
 
 
 def test_a_user_message_that_the_last_summary_carried_is_read_once_its_turn_is_over() -> None:
