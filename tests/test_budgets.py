@@ -14,14 +14,14 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 42_986,
-    "app/cli": 2_188,
-    "app/compaction": 9_941,
+    "app": 42_851,
+    "app/cli": 2_167,
+    "app/compaction": 9_938,
     "app/conversation": 1_955,
-    "app/http": 2_882,
+    "app/http": 2_880,
     "app/inspector": 2_318,
     "app/providers": 1_779,
-    "app/proxy": 2_974,
+    "app/proxy": 2_942,
     "app/api": 2_628,
     "app/runtime": 568,
     "app/settings": 1_740,
@@ -29,11 +29,11 @@ LINES = {
     "app/telemetry": 523,
     "app/tokens": 2_088,
     "app/formats": 6_765,
-    "tests": 57_990,
-    "lab": 9_318,
+    "tests": 57_878,
+    "lab": 9_106,
 }
 """Lines of Python by folder, at most."""
-FILES = 198
+FILES = 197
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12

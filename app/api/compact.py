@@ -310,7 +310,7 @@ async def _prepare(services: Services, chat: ChatRequest, record: RequestRecord)
 
 async def _keep(services: Services, chat: ChatRequest, record: RequestRecord, decision: Decision, began: float) -> None:
     """Record and store what the request showed, unless it was erased meanwhile. `began` is the monotonic clock's."""
-    record.decided(chat, decision, began, waited=False)
+    record.decided(chat, decision, seconds=round(monotonic() - began, 3), waited=False)
     if services.store.is_erased(*chat.conversation_key, chat.epoch):
         return
     services.store.writes.record(await chat.beside(services.work.do, lambda: conversation_seen(chat, decision)))

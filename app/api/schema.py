@@ -242,7 +242,6 @@ PARAMETERS: Mapping[str, Schema] = {
         (own_headers.PRESET, "Another preset for this request.", {**_TEXT, "enum": list(PRESETS)}),
         (own_headers.RECALL, "`off` recalls nothing for this request.", _SWITCH),
         (own_headers.EVENTS, "The shape of events on a stream.", {**_TEXT, "enum": list(EVENT_SHAPES)}),
-        (own_headers.COUNT, "Count what would be forwarded.", {**_TEXT, "enum": ["forwarded"]}),
     )
 }
 """Headers of requests."""
@@ -263,7 +262,7 @@ class ProxiedRoute(Struct, frozen=True):
 
 
 _COMPACTED = "as the provider has it. A history that does not fit the window is compacted."
-_PASSES = "The provider's route. With `x-context-count: forwarded` it counts what Steno would forward."
+_PASSES = "The provider's route, which counts the request as it came."
 PROXIED = (
     ProxiedRoute(
         "/v1/chat/completions", "chat_completions", "Chat completions", f"OpenAI's, {_COMPACTED}", ChatCompletion
@@ -387,7 +386,6 @@ def schema_of(app: FastAPI) -> Schema:
 def _proxied(route: ProxiedRoute, parts: Mapping[str, Schema]) -> Schema:
     """Operation of a provider's path."""
     content: Schema = {"application/json": {"schema": {"type": "object"} if route.counts else parts["Answer"]}}
-    unread = own_headers.EVENTS if route.counts else own_headers.COUNT
     names = [{"name": "model", "in": "path", "required": True, "schema": _TEXT}] if "{model}" in route.path else []
     if not (route.counts or names):
         content["text/event-stream"] = {"schema": _TEXT}
@@ -401,8 +399,7 @@ def _proxied(route: ProxiedRoute, parts: Mapping[str, Schema]) -> Schema:
         "summary": route.summary,
         "description": route.description,
         "operationId": route.name,
-        "parameters": names
-        + [{"$ref": f"#/components/parameters/{name}"} for name in PARAMETERS if name != unread.decode()],
+        "parameters": names + [{"$ref": f"#/components/parameters/{name}"} for name in PARAMETERS if not route.counts],
         "requestBody": {"required": True, "content": {"application/json": {"schema": parts[route.body.__name__]}}},
         "responses": {"200": answer, "default": {"description": "The provider's own refusal, as it is."}},
         "security": NEEDED,

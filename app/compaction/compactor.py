@@ -129,8 +129,6 @@ class Compactor:
     may_postpone: bool = False
     waits: bool = True
     """False if another process's compaction is not waited for: no request needs it yet."""
-    compacts: bool = True
-    """False if no summary is made, though one be due."""
     is_refused: bool = False
     """True if the provider refused the request for its size."""
     announced: CompactionStart | None = None
@@ -150,8 +148,8 @@ class Compactor:
     _options: SummaryOptions | None = None
 
     async def prepare(self) -> Decision:
-        """Choose the payload for an answer. Due masks are set and due summaries made before. A dry run that compacts
-        raises `StoreUnavailable`."""
+        """Choose the payload for an answer. Due masks are set and due summaries made before. A dry run raises
+        `StoreUnavailable`."""
         if (early := decide_at_once(self.request)) is not None:
             return await self._without_due_thinking(early)
         for status in REFUSABLE:
@@ -161,14 +159,14 @@ class Compactor:
         try:
             await self._read()
             await self._mask()
-            while self.compacts and (not self.state.is_settled or self._is_unfinished()):
+            while not self.state.is_settled or self._is_unfinished():
                 self._tried.append(await self._compact())
                 if not _should_replan(self._tried[-1]):
                     break
                 await self._read()
                 await self._mask()
         except StoreUnavailable:
-            if self.parts.is_dry_run and self.compacts:
+            if self.parts.is_dry_run:
                 raise
             self._tried.append(Compaction((), Outcome.STORE_AWAY))
         if self.is_without_store:
@@ -537,10 +535,9 @@ class CompactionParts(LeasedCompaction):
         """`may_postpone`: a summary may be left to the background where the request can be sent without."""
         return Compactor(request, self, announce, monotonic() + request.wait_seconds, may_postpone)
 
-    def dry_run(self, request: ChatRequest, *, compacts: bool = True) -> Compactor:
-        """Return a compactor that changes nothing. `compacts`: due summaries are imagined, for which the store has to
-        answer."""
-        return Compactor(request, DryRun(**vars(self)), may_postpone=True, compacts=compacts)
+    def dry_run(self, request: ChatRequest) -> Compactor:
+        """Return a compactor that changes nothing. Due summaries are imagined, for which the store has to answer."""
+        return Compactor(request, DryRun(**vars(self)), may_postpone=True)
 
     async def make_ahead(self, request: ChatRequest, target: int) -> None:
         await self.for_request(request).make_ahead(target)

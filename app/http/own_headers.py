@@ -9,8 +9,6 @@ COMPACTION = b"x-context-compaction"
 PRESET = b"x-context-preset"
 RECALL = b"x-context-recall"
 EVENTS = b"x-context-events"
-COUNT = b"x-context-count"
-"""The kind of prompt that a request to count is about."""
 
 # What an answer says.
 STATUS = b"x-context-status"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
-from typing import Any, ClassVar
+from typing import Any
 
 import structlog
 from msgspec.structs import replace
@@ -67,9 +67,6 @@ class tolerated:  # noqa: N801 - a context manager, which as a generator would c
 
 
 class ChatEndpoint:
-    remembers: ClassVar[bool] = True
-    """True if the next request of a conversation is recognised by this one."""
-
     def __init__(self, services: Services) -> None:
         self._services = services
 
@@ -99,7 +96,7 @@ class ChatEndpoint:
         """Serve a request whose body has arrived. It is recorded also if the client leaves."""
         request = await self._read(exchange)
         if isinstance(request, Unread):
-            await relay_unread(exchange, request, remembers=self.remembers)
+            await relay_unread(exchange, request)
             return
         try:
             attempt = await self._prepare(exchange, request)
@@ -154,7 +151,7 @@ class ChatEndpoint:
         """Read the request. Raises `UnknownUpstream` and `InvalidRequest`."""
         body, request_id = exchange.body, exchange.record.request_id
         try:
-            return await read_request(self._services, exchange.caller, body, request_id, remember=self.remembers)
+            return await read_request(self._services, exchange.caller, body, request_id)
         except StenoError:
             raise
         except Exception:
@@ -170,7 +167,7 @@ class ChatEndpoint:
             decision = await self._decide(exchange, request)
             seconds = round(monotonic() - began, 3)
         attempt = exchange.begin_attempt(request, decision, seconds if exchange.has_waited else None)
-        exchange.record.decided(request, attempt.decision, seconds, waited=exchange.has_waited)
+        exchange.record.decided(request, attempt.decision, seconds=seconds, waited=exchange.has_waited)
         return attempt
 
     async def _decide(self, exchange: Exchange, request: ChatRequest) -> Decision:

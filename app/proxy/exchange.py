@@ -109,7 +109,7 @@ class RequestRecord:
             self.span.says("http.response.status_code", self.status or None)
             self.span.ends()
 
-    def decided(self, request: ChatRequest, decision: Decision, seconds: float, *, waited: bool) -> None:
+    def decided(self, request: ChatRequest, decision: Decision, *, seconds: float, waited: bool) -> None:
         """Log a payload that was changed, or left as it is although something was due. `seconds`: it took so long."""
         self.metrics.payloads[decision.status].inc()
         if self.span is not None:

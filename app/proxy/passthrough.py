@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from functools import partial
 
 from starlette.types import Receive, Scope, Send
 
@@ -21,19 +20,17 @@ from app.http.asgi import (
     until_disconnect,
 )
 from app.http.headers import Headers, forwarded, value_of
-from app.proxy.endpoint import FAILED, ChatEndpoint, tolerated
+from app.proxy.endpoint import ChatEndpoint
 from app.proxy.exchange import REQUEST, Exchange
 from app.proxy.reply import (
     bypass,
-    context_headers,
     passing,
-    relay_as_sent,
     relay_raw,
     relay_unread,
     unless_told,
 )
-from app.proxy.request import Unread, count_messages
-from app.proxy.router import ROUTE, counts_forwarded
+from app.proxy.request import Unread
+from app.proxy.router import ROUTE
 from app.proxy.services import Services
 from app.settings import LimitSettings
 
@@ -42,30 +39,12 @@ UPLOAD_BYTES = 1_000_000_000
 
 
 class CountingEndpoint(ChatEndpoint):
-    """Endpoint of requests to count tokens, which the provider counts: those of the payload that would be sent now, or
-    of the request as it came. They leave no trace."""
-
-    remembers = False
+    """Endpoint of requests to count tokens: they go as they came to the provider of their model, and leave no trace."""
 
     async def serve(self, exchange: Exchange) -> None:
-        services, caller = exchange.services, exchange.caller
-        if counts_forwarded(caller.headers):
-            request = await self._read(exchange)
-        else:
-            entry = uncompacted("POST", caller.target)
-            reason = Reason(Code.PATH_NOT_COMPACTED) if entry is None else passing(entry, services.formats)
-            request = Unread(reason, exchange.body)
-        if isinstance(request, Unread):
-            await relay_unread(exchange, request, remembers=False)
-            return
-        decision = FAILED
-        with tolerated("a request was not prepared", request):
-            decision = await services.compaction.dry_run(request, compacts=False).prepare()
-        await count_messages(services, request.tenant, request.conversation, request.prompt)
-        exchange.headers = context_headers(request, decision)
-        body = await request.beside(services.work.do, partial(request.payload, decision))
-        answering = await exchange.call(request.provider, body, request.model)
-        await relay_as_sent(exchange, answering, exchange.headers)
+        entry = uncompacted("POST", exchange.caller.target)
+        reason = Reason(Code.PATH_NOT_COMPACTED) if entry is None else passing(entry, exchange.services.formats)
+        await relay_unread(exchange, Unread(reason, exchange.body), is_recorded=False)
 
 
 class PassthroughEndpoint:

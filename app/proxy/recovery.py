@@ -229,7 +229,7 @@ async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow
     seconds = round(monotonic() - began, 3)
     attempt = exchange.begin_attempt(request, changed, seconds if exchange.has_waited else None)
     attempt.is_smaller = recovery.budget is not None
-    exchange.record.decided(request, attempt.decision, seconds, waited=exchange.has_waited)
+    exchange.record.decided(request, attempt.decision, seconds=seconds, waited=exchange.has_waited)
     return attempt
 
 
@@ -270,7 +270,7 @@ def learn_recovery(exchange: Exchange, refused: Attempt, changed: Attempt, *, is
         elif not changed.is_smaller and changed.decision.status != refused.decision.status:
             why = because(Code.PAYLOAD_REFUSED, refusal.said)
             exchange.services.compaction.shape_refused(request, refused.decision.status, why)
-        exchange.record.decided(request, changed.decision, 0.0, waited=exchange.has_waited)
+        exchange.record.decided(request, changed.decision, seconds=0.0, waited=exchange.has_waited)
     elif is_taken and refusal.kind == "size":
         refused.mark_refused()
         if not changed.is_smaller:

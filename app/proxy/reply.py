@@ -311,8 +311,8 @@ async def _relay_frames(exchange: Exchange, chunks: AsyncIterator[bytes], editor
     return b""
 
 
-async def relay_unread(exchange: Exchange, unread: Unread, *, remembers: bool) -> None:
-    """Relay a body unread, for the provider to judge. With `remembers` the call is entered into the ledger, also where
+async def relay_unread(exchange: Exchange, unread: Unread, *, is_recorded: bool = True) -> None:
+    """Relay a body unread, for the provider to judge. `is_recorded`: the call is entered into the ledger, also where
     the client leaves."""
     services, caller, reason, body = exchange.services, exchange.caller, unread.reason, exchange.body
     writes, epoch = services.store.writes, services.store.writes.epoch
@@ -322,7 +322,7 @@ async def relay_unread(exchange: Exchange, unread: Unread, *, remembers: bool) -
     model = await services.work.do(caller.tenant, reading) if len(body) > INLINE_BODY else reading()
     provider = services.providers.of(model, caller.format.name, caller.tenant, caller.upstream)
     answering = await exchange.call(provider, unread.body)
-    reader = caller.format.editor() if remembers else None
+    reader = caller.format.editor() if is_recorded else None
     try:
         await relay_as_sent(exchange, answering, unless_told(own, answering.headers), reader)
     finally:

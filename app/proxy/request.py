@@ -129,9 +129,7 @@ class Unread(Struct, frozen=True):
     """Bytes for the provider."""
 
 
-async def read_request(
-    services: Services, caller: Caller, body: bytes, request_id: str, *, remember: bool
-) -> ChatRequest | Unread:
+async def read_request(services: Services, caller: Caller, body: bytes, request_id: str) -> ChatRequest | Unread:
     """Read a chat request whose body is decoded. Raises `UnknownUpstream` and `InvalidRequest`.
 
     One by which its history is compacted elsewhere passes whole where it fits. Where it would overflow it is still
@@ -147,7 +145,7 @@ async def read_request(
         handed_off = wire.hands_off
         if handed_off is not None and handed_off.code not in (Code.CLIENT_COMPACTION, Code.NATIVE_COMPACTION):
             return Unread(handed_off, wire.untouched)
-        request = await parse_request(services, wire, caller, request_id, remember=remember)
+        request = await parse_request(services, wire, caller, request_id)
     except Unreadable as error:
         return Unread(Reason(error.reason), body)
     if handed_off is None or not request.conversation.is_within(request.budget.limit):

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote_to_bytes
 from msgspec import Struct
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.errors import BadTarget, InvalidRequest, MethodNotAllowed, StenoError, UnknownPath, WebSocketNotSpoken
+from app.errors import BadTarget, MethodNotAllowed, StenoError, UnknownPath, WebSocketNotSpoken
 from app.formats.format import WireFormat
 from app.formats.paths import format_counted, format_posted
 from app.http.admission import (
@@ -29,8 +29,7 @@ from app.http.admission import (
 )
 from app.http.asgi import AUTHORITY, HANDSHAKE, KNOWN, SIGNATURE, ClientAnswer, Signature
 from app.http.credentials import sends_key
-from app.http.headers import Headers, value_of
-from app.http.own_headers import COUNT
+from app.http.headers import Headers
 from app.proxy.conversation_ids import IN_PATH, name_in_path
 from app.proxy.exchange import LONGEST_PATH, REQUEST, RequestRecord
 from app.runtime.bounded import LogThrottle
@@ -47,8 +46,6 @@ CALLERS = (b"/context", b"/mcp")
 """Beginnings of the paths that the operator's listener does not have, as it has no provider's."""
 PROVIDER_PATHS = re.compile(rb"/(?:upload/)?v1(?:alpha|beta\d*)?/|/openai/")
 """Beginnings of the provider's paths: OpenAI's, Google's, and Azure's own, which pass un-compacted."""
-FORWARDED = "forwarded"
-"""Value of `x-context-count` for the prompt that would be sent to the provider. Without it: the one that came."""
 NOT_RELAYED = ("TRACE", "TRACK", "CONNECT")
 """Methods that are not relayed. The first two are answered with the request as it arrived: with the operator's key."""
 USUAL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -187,10 +184,7 @@ class Router:
         route = Route(target, format_ or counted, conversation, upstream)
         if format_ is not None:
             return self._chat, route
-        if counted is not None:
-            counts_forwarded(headers)
-            return self._counting, route
-        return self._passthrough, route
+        return self._passthrough if counted is None else self._counting, route
 
     def _split(self, path: bytes) -> tuple[bytes | None, str | None, str | None]:
         """Return the provider's path, None for one of Steno's own, and the conversation and the upstream that the base
@@ -217,12 +211,3 @@ class Router:
             None if conversation is None else name_in_path(IN_PATH, conversation),
             None if upstream is None else unquote_to_bytes(upstream).decode("utf-8", "replace"),
         )
-
-
-def counts_forwarded(headers: Headers) -> bool:
-    """True if the forwarded prompt is to be counted. Raises `InvalidRequest` for any other value of the header."""
-    asked = value_of(headers, COUNT)
-    if asked not in (None, FORWARDED):
-        name = COUNT.decode()
-        raise InvalidRequest(f"{name} can be {FORWARDED!r} only; it is {asked!r:.100}.", name)
-    return asked is not None

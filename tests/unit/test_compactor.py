@@ -467,17 +467,9 @@ def test_a_dry_run_tells_the_summary_that_the_background_would_make() -> None:
     assert (decision.made, decision.why) == ((STORED,), because(Code.SUMMARY_IN_BACKGROUND))
 
 
-def test_what_is_only_looked_at_is_decided_by_what_is_stored() -> None:
-    world = World()
-    assert world.decide(asked(LONG), compacts=False).view is None
-    assert "make" not in world.names
-
-
-def test_a_dry_run_that_compacts_needs_the_store() -> None:
-    away = World({"read_prefix": AWAY}, is_dry_run=True)
-    assert away.decide(asked(LONG), compacts=False).why == because(Code.STORAGE)
+def test_a_dry_run_needs_the_store() -> None:
     with pytest.raises(StoreUnavailable):
-        away.decide(asked(LONG))
+        World({"read_prefix": AWAY}, is_dry_run=True).decide(asked(LONG))
 
 
 # On demand

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
+import structlog
 from msgspec import Struct
 
 from app.errors import UpstreamUnreachable
@@ -94,10 +95,10 @@ class Steno:
             raise answer
         return answer
 
-    async def post(self, body: bytes, key: str = "k") -> httpx2.Response:
-        headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+    async def post(self, body: bytes, path: str = "/v1/chat/completions") -> httpx2.Response:
+        headers = {"authorization": "Bearer k", "content-type": "application/json"}
         async with httpx2.AsyncClient(transport=httpx2.ASGITransport(self._app), headers=headers) as client:
-            return await client.post("http://localhost/v1/chat/completions", content=body)
+            return await client.post(f"http://localhost{path}", content=body)
 
 
 @asynccontextmanager
@@ -124,6 +125,15 @@ async def test_an_answer_about_a_provider_that_is_away_says_what_was_done_with_t
     async with before(UpstreamUnreachable("provider.example:443")) as steno:
         answered = await steno.post(chat())
         assert (answered.status_code, answered.headers["x-context-status"]) == (502, "full")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/context/compact"])
+async def test_a_changed_payload_is_logged_with_the_seconds_that_it_took(path: str) -> None:
+    async with before(given()) as steno:
+        with structlog.testing.capture_logs() as lines:
+            await steno.post(chat(documents(6)), path)
+        [changed] = [line for line in lines if line["event"] == "payload changed"]
+        assert 0 < changed["seconds"] < 600
 
 
 async def test_what_was_refused_twice_is_not_sent_a_third_time() -> None:

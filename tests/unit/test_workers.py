@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from app.cli.workers import Worker
+from app.cli.serve import Worker
 
 NOTHING: Any = None
 
