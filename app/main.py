@@ -280,7 +280,7 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
         formats = tuple(format_ for format_ in FORMATS if format_.name in at.speaks)
         upstream, alone = _open_upstream(at, instance, settings.clients.header), len(at.speaks) == len(formats) == 1
         # What an API wants in every request's headers, its list of models wants, too.
-        default_headers = formats[0].summaries.headers if alone else ()
+        default_headers = formats[0].summaries.spec.summary.headers if alone else ()
         windows = Windows(settings.models, guess, at, upstream, store, default_headers=default_headers)
         return Provider(name, at, upstream, formats, windows, Calibrations(store, at.base_url))
 

@@ -186,7 +186,7 @@ class Summariser:
         """
         failure: Failure | None = None
         for route in routes:
-            lessons = 1 + len({*route.dialect.optional, *self._parameters})
+            lessons = 1 + len({*route.dialect.spec.summary.optional, *self._parameters})
             shown = prefix if route.continues else None
             key = route.upstream, route.dialect.spec.path, route.model
             call = _Call(route, request, shown, deadline, tenant, undertaking, key, lessons)
@@ -218,7 +218,7 @@ class Summariser:
     def _manners(self, call: _Call) -> Manners:
         """How the model wants to be asked, as far as its refusals taught the tenant, or two others."""
         dialect = call.route.dialect
-        names = (*dialect.optional, *self._parameters)
+        names = (*dialect.spec.summary.optional, *self._parameters)
         without = frozenset(name for name in names if self._refused.find(call.tenant, (call.key, name)))
         return Manners(self._caps.find(call.tenant, call.key) or dialect.cap(call.route.model), without)
 
@@ -478,7 +478,7 @@ class SummaryRouting:
             model,
             provider.upstream,
             format_.summaries,
-            with_missing(shown, format_.summaries.headers),
+            with_missing(shown, format_.summaries.spec.summary.headers),
             provider.name,
             provider.host,
             provider.windows.window_of(model, request.tenant).context,

@@ -173,11 +173,6 @@ class SummaryDialect:
     def __init__(self, spec: FormatSpec, request: type[WireRequest]) -> None:
         """The call is posted at the path of `spec`, in which `/v1` stands for the path of the upstream's base URL."""
         self.spec, self._request = spec, request
-        self.headers, self.own_members, self.optional = (
-            spec.summary.headers,
-            spec.summary.own_members,
-            spec.summary.optional,
-        )
 
     def reader(self) -> SummaryReader:
         return SummaryReader(self.spec)
@@ -256,11 +251,3 @@ class SummaryDialect:
                 path = asked[: found.start("model")] + named + b":"
             path = path.rpartition(b":")[0] + b":" + spec.summary.streaming
         return path + (b"&" if b"?" in path else b"?") + query if query else path
-
-
-def read_answer(dialect: SummaryDialect, body: bytes) -> SummaryAnswer | None:
-    """The answer to a summary call, out of all of its bytes; None if they are no answer, or a part of one."""
-    reader = dialect.reader()
-    reader.feed(body)
-    reader.end()
-    return reader.answer

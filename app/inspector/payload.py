@@ -249,7 +249,7 @@ def curl_of(base_url: str, spoken: WireFormat, conversation_id: str, body: bytes
     named = CONVERSATION_ID + b": " + encoded_name(conversation_id)
     headers = [
         "content-type: application/json",
-        *(f"{header.decode()}: {value.decode()}" for header, value in spoken.summaries.headers),
+        *(f"{header.decode()}: {value.decode()}" for header, value in spoken.summaries.spec.summary.headers),
         named.decode("latin-1"),
     ]
     path = spoken.path.decode().replace("{model}", quote(spoken.model_in(body), safe="") or "{model}")

@@ -132,7 +132,7 @@ class CompactionSettings(Section):
         return self
 
 
-SAID_BY_STENO = frozenset[str]().union(*(format_.summaries.own_members for format_ in FORMATS))
+SAID_BY_STENO = frozenset[str]().union(*(format_.summaries.spec.summary.own_members for format_ in FORMATS))
 """Members of a summary call, in some format, that are not the operator's to set."""
 
 

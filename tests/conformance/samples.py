@@ -15,6 +15,7 @@ import yaml
 
 from app.compaction.chunks import Ending, SummaryAnswer
 from app.conversation.messages import Kind
+from app.formats.summaries import SummaryDialect
 from app.tokens.usage import Tokens
 
 
@@ -149,3 +150,11 @@ def samples_of(name: str) -> Samples:
     except ModuleNotFoundError:
         pytest.fail(f"The format {name} brings no samples: write tests/conformance/{name}.py with its SAMPLES.")
     return found
+
+
+def read_answer(dialect: SummaryDialect, body: bytes) -> SummaryAnswer | None:
+    """The answer to a summary call, out of all of its bytes; None if they are no answer, or a part of one."""
+    reader = dialect.reader()
+    reader.feed(body)
+    reader.end()
+    return reader.answer

@@ -37,11 +37,11 @@ from app.formats.refusals import classify, decoded_body
 from app.formats.registry import FORMATS
 from app.formats.requests import BodyBounds, TooManyMessages
 from app.formats.sse import EVENT_SHAPES, EventShape, FrameSplitter, frames_in
-from app.formats.summaries import Manners, read_answer
+from app.formats.summaries import Manners
 from app.settings.compaction import SAID_BY_STENO
 from app.tokens.estimate import Costs
 from app.tokens.usage import MOST_TOKENS, UNBILLED
-from tests.conformance.samples import Samples, samples_of
+from tests.conformance.samples import Samples, read_answer, samples_of
 from tests.unit.conversations import IDENTITY, chunk, count
 
 STATUS = b'"context_status":"summarized"'
@@ -640,15 +640,15 @@ def test_a_continuing_call_holds_the_conversation_byte_for_byte(spoken: WireForm
 
 
 def test_no_operator_sets_what_a_call_says_by_itself(spoken: WireFormat, samples: Samples) -> None:
-    assert set(spoken.read(samples.request).cached) <= spoken.summaries.own_members
+    assert set(spoken.read(samples.request).cached) <= spoken.summaries.spec.summary.own_members
     body = spoken.summaries.quoting(summary_request("Do.", "said", 10, 300), "m", options_of(spoken))
-    assert set(json.loads(body)) - {"temperature"} <= spoken.summaries.own_members <= SAID_BY_STENO
+    assert set(json.loads(body)) - {"temperature"} <= spoken.summaries.spec.summary.own_members <= SAID_BY_STENO
 
 
 def test_what_a_model_does_not_take_is_left_out(spoken: WireFormat, samples: Samples) -> None:
-    for member in spoken.summaries.optional:
+    for member in spoken.summaries.spec.summary.optional:
         assert member not in options_of(spoken, samples.reasoner, [member])
-    assert set(spoken.summaries.optional) <= set(options_of(spoken, samples.reasoner))
+    assert set(spoken.summaries.spec.summary.optional) <= set(options_of(spoken, samples.reasoner))
     assert "temperature" not in options_of(spoken, without=["temperature"])
 
 

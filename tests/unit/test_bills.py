@@ -19,7 +19,6 @@ import pytest
 
 from app.formats.answers import AnswerEditor
 from app.formats.registry import FORMATS
-from app.formats.summaries import read_answer
 from app.main import tariffs_of
 from app.providers.ledger import Ledger
 from app.settings import load
@@ -27,6 +26,7 @@ from app.store import UsageRecord
 from app.telemetry.metrics import Metrics
 from app.tokens.usage import Bill as Told
 from app.tokens.usage import Tokens, spends
+from tests.conformance.samples import read_answer
 
 Json = dict[str, Any]
 

@@ -105,11 +105,10 @@ def test_a_picture_may_stand_without_wrapping() -> None:
     assert bare == Media("image", len(address) + 4, "high", 640, 480)
 
 
-def wav(samples: int, stated: int | None = None, rate: int = 16_000, before: bytes = b"") -> str:
+def wav(samples: int, rate: int = 16_000, before: bytes = b"") -> str:
     form = b"fmt " + little(16, 4) + little(1, 2) + little(1, 2) + little(rate, 4) + little(2 * rate, 4) + bytes(4)
-    size = 2 * samples
-    head = b"RIFF" + bytes(4) + b"WAVE" + form + before + b"data" + little(size if stated is None else stated, 4)
-    return base64.b64encode(head + bytes(size)).decode()
+    head = b"RIFF" + bytes(4) + b"WAVE" + before + form + b"data" + little(2 * samples, 4)
+    return base64.b64encode(head + bytes(2 * samples)).decode()
 
 
 def recording(data: Any, form: Any = "wav") -> Media:
@@ -122,11 +121,9 @@ def recording(data: Any, form: Any = "wav") -> Media:
         (wav(8_000), 0.5),
         (wav(24_000, rate=24_000), 1),
         (wav(8_000, before=b"LIST" + little(5, 4) + bytes(6)), 0.5),
-        (wav(16_000, stated=0xFFFFFFFF), 1),
-        (wav(16_000, stated=0), 1),
         (f"data:audio/wav;base64,{wav(8_000)}", 0.5),
     ],
-    ids=["16 kHz", "24 kHz", "with a list", "streamed", "streamed, too", "data URL"],
+    ids=["16 kHz", "24 kHz", "with a list", "data URL"],
 )
 def test_the_length_of_a_recording_is_read_from_its_header(data: str, seconds: float) -> None:
     assert recording(data).seconds == pytest.approx(seconds, abs=0.01)

@@ -9,8 +9,9 @@ import pytest
 
 from app.compaction.chunks import Ending, SummaryAnswer
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
-from app.formats.summaries import STRING_BYTES, read_answer
+from app.formats.summaries import STRING_BYTES
 from app.tokens.usage import Tokens
+from tests.conformance.samples import read_answer
 
 DIALECT = CHAT_COMPLETIONS.summaries
 
