@@ -211,47 +211,39 @@ class Breakpoints(Struct, frozen=True):
         self, payload: Sequence[bytes], member: str, marks: Sequence[tuple[int, object]], quotation: str
     ) -> list[bytes] | None:
         quoted = msgspec.json.encode(quotation)
-        place = next((place for place in range(len(payload) - 1, -1, -1) if quoted in payload[place]), -1)
-        before: str | None = quotation
-        for index in range(place, -1, -1):
-            # The value of the next one, else of the one before: none of an hour stands behind one of five minutes.
-            following = (mark for place, mark in marks if place >= index)
-            value = next(following, marks[-1][1] if marks else {"mode": "explicit"})
+        last = next((place for place in range(len(payload) - 1, -1, -1) if quoted in payload[place]), -1)
+        for index in range(last, -1, -1):
+            raw = payload[index]
             try:
-                marked, is_done = self._marked(payload[index], member, value, before)
+                message = decoded_object(raw)
             except Unreadable:  # It stands beside the messages, or is a history that the provider compacted.
                 return None
-            if is_done:
-                return None if marked is None else [*payload[:index], marked, *payload[index + 1 :]]
-            before = None
+            holder = next((name for name in MESSAGE_PARTS if name in message), "content")
+            held = message.get(holder)
+            if isinstance(held, str):
+                parts: list[Any] = [{"type": self.text_type(message), "text": held}]
+                elements = [msgspec.json.encode(parts[0])]
+            else:
+                parts, elements = (held, raw_parts(raw, holder)) if isinstance(held, list) else ([], [])
+            quotations = [place for place, part in enumerate(parts) if index == last and _text_of(part) == quotation]
+            stop = quotations[-1] if quotations else len(parts)
+            may_have_one = (
+                place
+                for place in range(stop - 1, -1, -1)
+                if object_of(parts[place]).get("type") in self.types and _text_of(parts[place]) != ""
+            )
+            if (place := next(may_have_one, None)) is None:
+                continue
+            if parts[place].get(member):
+                return None
+            # The value of the next one, else of the one before: none of an hour stands behind one of five minutes.
+            following = (mark for at, mark in marks if at >= index)
+            value = msgspec.json.encode(next(following, marks[-1][1] if marks else {"mode": "explicit"}))
+            part = RawObject(RawObject(elements[place]).spliced(remove=(member,)))
+            elements[place] = part.spliced(add=b"%b:%b" % (msgspec.json.encode(member), value))
+            marked = spliced(raw, {holder: b"[%b]" % b",".join(elements)})
+            return [*payload[:index], marked, *payload[index + 1 :]]
         return None
-
-    def _marked(self, raw: bytes, member: str, value: object, before: str | None) -> tuple[bytes | None, bool]:
-        """A message with a breakpoint on its last part that may have one, of those before the text `before`; and
-        whether that part was found. None for a part that has one already."""
-        message = decoded_object(raw)
-        holder = next((name for name in MESSAGE_PARTS if name in message), "content")
-        held = message.get(holder)
-        if isinstance(held, str):
-            type_ = self.text_type(message) if held and held != before else None
-            if type_ is None:
-                return None, False
-            part = {"type": type_, "text": held, member: value}
-            return spliced(raw, {holder: msgspec.json.encode([part])}), True
-        if not isinstance(held, list):
-            return None, False
-        places = [place for place, part in enumerate(held) if _text_of(part) == before] if before is not None else []
-        for place in range((places[-1] if places else len(held)) - 1, -1, -1):
-            part = held[place]
-            if isinstance(part, dict) and part.get("type") in self.types and _text_of(part) != "":
-                if part.get(member):
-                    return None, True
-                parts = split_array(RawObject(raw).raw(holder) or b"[]")
-                marked, encoded = RawObject(parts[place]), msgspec.json.encode(value)
-                added = b"%b:%b" % (msgspec.json.encode(member), encoded)
-                parts[place] = marked.spliced({member: encoded}) if member in marked else marked.spliced(add=added)
-                return spliced(raw, {holder: b"[%b]" % b",".join(parts)}), True
-        return None, False
 
 
 def kept_breakpoint(part: Json) -> Json:
