@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 42_851,
+    "app": 42_819,
     "app/cli": 2_167,
     "app/compaction": 9_938,
     "app/conversation": 1_955,
@@ -28,8 +28,8 @@ LINES = {
     "app/store": 4_215,
     "app/telemetry": 523,
     "app/tokens": 2_088,
-    "app/formats": 6_765,
-    "tests": 57_878,
+    "app/formats": 6_733,
+    "tests": 57_798,
     "lab": 9_106,
 }
 """Lines of Python by folder, at most."""

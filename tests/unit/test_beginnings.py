@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.formats import reader
@@ -58,28 +58,17 @@ def test_a_body_is_read_alike_whatever_is_known_of_it(
         assert known.find(body) is not None
 
 
-@given(st.binary(max_size=12), st.integers(0, 80), st.integers(0, 12))
+@given(st.binary(max_size=20), st.integers(0, 80), st.integers(0, 12))
+@example(b',"messages":[]}', 65, 1)
+@example(b',"model":"n"}', 65, 1)
+@example(b".5", 53, 0)
+@example(b"5", 53, 0)
+@example(b"{}", 53, 0)
 def test_bytes_that_differ_anywhere_are_read_as_they_are(put: bytes, place: int, cut: int) -> None:
     """Also where that makes them no JSON, or a key stand twice."""
     known, body = Beginnings(), b'{"model":"m","messages":[{"role":"user","content":"a"}],"user":"u"}'
     CHAT_COMPLETIONS.read(body, beginnings=known)
     other = body[:place] + put + body[place + cut :]
-    assert outcome(other, known) == outcome(other, None)
-
-
-@pytest.mark.parametrize("rest", [b',"messages":[]}', b"]}", b",}", b',"model":"n"}', b""])
-def test_what_follows_a_known_beginning_is_judged_like_any_body(rest: bytes) -> None:
-    known, body = Beginnings(), b'{"model":"m","messages":[{"role":"user","content":"a"}]}'
-    CHAT_COMPLETIONS.read(body, beginnings=known)
-    other = body[:-1] + rest
-    assert outcome(other, known) == outcome(other, None)
-
-
-@pytest.mark.parametrize("rest", [b".5", b"e5", b"5", b"0", b"a", b"{}", b'""'])
-def test_nothing_may_follow_a_known_message_but_another_one(rest: bytes) -> None:
-    known = Beginnings()
-    CHAT_COMPLETIONS.read(b'{"model":"m","messages":[{"role":"user","content":"a"}]}', beginnings=known)
-    other = b'{"model":"m","messages":[{"role":"user","content":"a"}%b]}' % rest
     assert outcome(other, known) == outcome(other, None)
 
 

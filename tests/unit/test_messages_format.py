@@ -22,12 +22,12 @@ from app.compaction.view import (
 )
 from app.conversation.messages import Kind, Message
 from app.conversation.reasons import Code
-from app.errors import BodyTooLarge, InvalidRequest
+from app.errors import BodyTooLarge
 from app.formats.answers import ContextMembers
 from app.formats.messages.answers import PING
 from app.formats.messages.format import MESSAGES
 from app.formats.raw_json import Unreadable
-from app.formats.reader import Beginnings, MessageReader
+from app.formats.reader import MessageReader
 from app.formats.rendering import OPENER
 from app.formats.requests import WireRequest
 from app.tokens.estimate import Costs
@@ -205,23 +205,10 @@ def test_a_beta_asks_for_a_window() -> None:
     assert MESSAGES.window_asked([(b"anthropic-beta", b"x-1"), (b"accept", b"context-1m-2025-08-07")]) is None
 
 
-def test_a_request_that_begins_like_the_one_before_is_read_on_from_there() -> None:
-    beginnings, long = Beginnings(), user("q" * 40_000)
-    MESSAGES.read(body(long), beginnings=beginnings)
-    again = MESSAGES.read(body(long, assistant("a"), user("b")), beginnings=beginnings)
-    assert [json.loads(raw) for raw in again.raw_messages] == [long, assistant("a"), user("b")]
-
-
 @pytest.mark.parametrize("messages", [[7], [{"content": "a"}], [{"role": 7}]])
 def test_what_is_no_message_is_unreadable(messages: list[Any]) -> None:
     with pytest.raises(Unreadable):
         read(*messages)
-
-
-def test_a_threshold_of_another_format_is_not_taken_for_one() -> None:
-    assert request(context_management=[{"type": "compaction", "compact_threshold": 9}]).wishes.threshold is None
-    with pytest.raises(InvalidRequest):
-        request(context={"nope": 1})
 
 
 # Messages
@@ -394,14 +381,6 @@ def test_what_is_altered_keeps_the_bytes_of_what_is_not() -> None:
     assert b'{"x":1.50},{"type":"tool_result","tool_use_id":"b","content":"kept"}' in sent
     plain = talk_of(user("q"), user("long"))
     assert rendered(plain, Verbatim(0, 1), Altered(1, ("l",), 1, "shortened"))[1] == user("l")
-
-
-def test_a_message_whose_keys_stand_twice_is_written_as_it_was_read() -> None:
-    raw = b'{"role":"user","content":"gone","content":[{"type":"text","text":"long"}]}'
-    read_ = MessageReader(IDENTITY, MESSAGES.message).read([b'{"role":"user","content":"q"}', raw])
-    talk = Conversation(read_, IDENTITY, "t", lambda: Costs([1, 1], 0), None)
-    assert rendered(talk, Verbatim(0, 1), Altered(1, ("l",), 1, "shortened"))[1] == user(block("l"))
-    assert rendered(talk, Note("stub", "n", 1), Verbatim(1, 2), alternate=True) == [user(block("n"), block("long"))]
 
 
 # Answers

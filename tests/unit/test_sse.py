@@ -115,15 +115,6 @@ def test_lines_may_end_in_each_of_the_three_ways_properties(
     assert told == events(stream)
 
 
-@pytest.mark.parametrize("end", [b"\r", b"\n", b"\r\n"])
-def test_a_frame_leaves_with_its_last_byte(end: bytes) -> None:
-    frame = b"event: x" + end + b"data: 1" + end + end
-    splitter = FrameSplitter()
-    passed_on = [splitter.together(bytes([byte])) for byte in frame * 2]
-    assert b"".join(passed_on[: len(frame)]) == frame
-    assert b"".join(passed_on) == frame * 2
-
-
 def test_what_follows_a_part_of_a_long_frame_ends_it_only_where_it_is_empty() -> None:
     splitter = FrameSplitter()
     assert len(splitter.together(b"data: " + b"a" * LONGEST_FRAME)) > LONGEST_FRAME
@@ -183,13 +174,6 @@ def test_what_passes_unseen_says_nothing_however_it_is_written(spelt: list[bytes
     assert quiet == edited
     loud = edited.edit(frames[stop : first_end(frames, stop)])
     assert stop == len(frames) or loud != frames[stop : first_end(frames, stop)] or quiet != edited
-
-
-def test_what_is_left_of_a_frame_is_kept_until_it_is_asked_for() -> None:
-    splitter = FrameSplitter()
-    assert list(splitter.feed(b"data: 1\n\ndata: 2")) == [b"data: 1\n\n"]
-    assert splitter.flush() == b"data: 2"
-    assert splitter.flush() == b""
 
 
 def test_after_our_own_chunk_the_role_goes_and_the_head_stays_ours() -> None:

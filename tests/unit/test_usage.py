@@ -43,8 +43,6 @@ def test_the_largest_prompt_that_is_believed_has_a_hundred_million_tokens() -> N
         {"prompt_tokens": 20, "cache_read_input_tokens": 100},
         {"prompt_tokens": 10**30},
         {"prompt_tokens": 100_000_001},
-        {"input_tokens": 2**63},
-        {"input_tokens": 20, "cache_read_input_tokens": 10**30},
         {"input_tokens": 60_000_000, "cache_read_input_tokens": 60_000_000},
     ],
 )
@@ -59,7 +57,6 @@ def test_a_usage_that_says_nothing_clear_is_not_used(usage: object) -> None:
         7,
         {},
         {"prompt_tokens": -3, "completion_tokens": "3"},
-        {"prompt_tokens": True, "completion_tokens": 1.5},
         {"prompt_tokens": 10**30, "completion_tokens": 100_000_001},
         {"prompt_tokens": 90_000_000, "cache_read_input_tokens": 95_000_000},
         {"prompt_tokens_details": {"cached_tokens": 3}, "completion_tokens_details": [7]},
@@ -72,21 +69,11 @@ def test_the_ledger_believes_nothing_that_cannot_be(usage: object) -> None:
 def test_more_written_tokens_than_the_cache_left_of_the_prompt_are_none() -> None:
     usage = {"prompt_tokens": 100, "prompt_tokens_details": {"cached_tokens": 70, "cache_write_tokens": 31}}
     assert read_usage(usage) == Tokens(100, cached=70)
-
-
-def test_more_cached_tokens_than_the_prompt_has_are_none() -> None:
     assert read_usage({"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 6}}) == Tokens(5)
 
 
 @pytest.mark.parametrize(
-    "finish",
-    [
-        "model_context_window_exceeded",
-        "context_length_exceeded",
-        "contextWindowExceeded",
-        "context_limit",
-        "model_length",
-    ],
+    "finish", ["model_context_window_exceeded", "contextWindowExceeded", "context_limit", "model_length"]
 )
 def test_an_end_that_the_window_brought_is_told_from_others(finish: str) -> None:
     assert says_window_full(finish)
@@ -95,7 +82,7 @@ def test_an_end_that_the_window_brought_is_told_from_others(finish: str) -> None
 
 @pytest.mark.parametrize(
     "finish",
-    [None, "", "stop", "length", "max_tokens", "tool_calls", "content_filter", "output_token_limit_exceeded", 7],
+    [None, "length", "max_tokens", "output_token_limit_exceeded", 7],
 )
 def test_every_other_end_says_nothing_of_the_window(finish: object) -> None:
     assert not says_window_full(finish)
