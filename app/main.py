@@ -197,23 +197,18 @@ def authenticator_of(settings: Settings, identity: Identity) -> Authenticator:
 def sampler_of(
     metrics: Metrics, store: Store, summariser: Summariser, in_flight: BytesInFlight, caches: Caches
 ) -> Sampler:
-    writes, waiting, dropped = store.writes, metrics.records_waiting, metrics.records_dropped
+    writes = store.writes
+    queues = {"requests": writes.conversations, "usage": writes.usage, "histories": writes.histories}
     return Sampler(
         {
             metrics.database_up: lambda: store.state == "ok",
             metrics.database_writable: lambda: store.state == "ok" and store.not_written is None,
-            waiting["requests"]: lambda: writes.requests,
-            waiting["usage"]: lambda: writes.records,
-            waiting["histories"]: lambda: writes.histories.waiting,
+            **{metrics.records_waiting[kind]: partial(getattr, queue, "number") for kind, queue in queues.items()},
             metrics.paused: lambda: summariser.paused,
             metrics.in_flight: lambda: in_flight.held_bytes,
             **{metrics.cache_bytes[name]: partial(caches.bytes_of, name) for name in CACHES},
         },
-        {
-            dropped["requests"]: lambda: writes.dropped,
-            dropped["usage"]: lambda: writes.dropped_records,
-            dropped["histories"]: lambda: writes.histories.dropped,
-        },
+        {metrics.records_dropped[kind]: partial(getattr, queue, "dropped") for kind, queue in queues.items()},
     )
 
 

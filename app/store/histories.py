@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from time import monotonic
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgspec
-import structlog
 from msgspec import Struct
 from sqlalchemy import Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -24,28 +24,13 @@ from app.conversation.authored_text import title_of
 from app.conversation.identity import DIGEST_BYTES
 from app.conversation.messages import Message
 from app.conversation.secrets import without_secrets
-from app.runtime.bounded import LogThrottle
-from app.runtime.caches import Erased
-from app.store.engine import DATABASE_ERRORS, Database, is_away
 from app.store.tables import conversations, histories, insert_into, is_among, now_ms, owned
 
-log = structlog.get_logger("steno.store")
-
-EVERY_SECONDS = 5.0
-"""Shortest time between two writes of a conversation's history."""
-QUEUE_BYTES = 64 << 20
-"""Bytes of messages that wait."""
-BATCH_HISTORIES = 50
-BATCH_BYTES = 1 << 20
-"""Histories, and bytes of their messages, that are written in one transaction; one is in any case. SQLite has one
-writer, for which the requests of others wait."""
 ZLIB_LEVEL = 3
 
-Key = tuple[str, str]
-"""A tenant, and a conversation of its own."""
 
-
-class LatestHistory(Struct, frozen=True):
+@dataclass(frozen=True, eq=False)
+class LatestHistory:
     """The history of a request, on its way to be stored."""
 
     tenant: str
@@ -62,11 +47,12 @@ class LatestHistory(Struct, frozen=True):
     """Estimated tokens of each message, those of `leading` first."""
 
     @property
-    def key(self) -> Key:
+    def key(self) -> tuple[str, str]:
         return self.tenant, self.conversation_id
 
-    @property
+    @cached_property
     def size(self) -> int:
+        """Bytes of its messages."""
         return sum(len(message.raw) for message in (*self.leading, *self.messages))
 
 
@@ -101,106 +87,6 @@ class _Sizes(Struct):
 
     tokens: list[int]
     bytes: list[int]
-
-
-class HistoryQueue:
-    """Histories that wait to be stored: the latest one of each conversation."""
-
-    def __init__(self, largest: int) -> None:
-        """`largest`: bytes of a history that is kept."""
-        self._largest = largest
-        self._waiting: dict[Key, LatestHistory] = {}
-        self._bytes = 0
-        self._written: dict[Key, float] = {}
-        """Time of each conversation's last write, by the clock, for `EVERY_SECONDS`."""
-        self._throttle = LogThrottle()
-        self.dropped = 0
-        """Histories that were left out: too large, or the queue was full, or the database refused them."""
-
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
-    def record(self, history: LatestHistory) -> None:
-        """Queue a history in place of an earlier one of its conversation; it is dropped and counted where it is too
-        large or the queue is full."""
-        self._take_out(history.key)
-        size = history.size
-        if not history.messages:
-            return
-        if size > self._largest or (self._waiting and self._bytes + size > QUEUE_BYTES):
-            self._drop(1, "it is too large" if size > self._largest else "the queue is full")
-            return
-        self._waiting[history.key] = history
-        self._bytes += size
-
-    def hasten(self, tenant: str, conversation_id: str) -> None:
-        """Have a conversation's history written by the next flush, however short the time since the last one."""
-        key = tenant, conversation_id
-        self._written.pop(key, None)
-        if (history := self._waiting.pop(key, None)) is not None:
-            self._waiting = {key: history, **self._waiting}
-
-    def next_batch(self, *, everything: bool = False) -> list[LatestHistory]:
-        """Some of those that are due, or of all."""
-        batch: list[LatestHistory] = []
-        room = BATCH_BYTES
-        for key in list(self._waiting) if everything else self.due():
-            history = self._waiting[key]
-            room -= history.size
-            if batch and (room < 0 or len(batch) == BATCH_HISTORIES):
-                break
-            batch.append(history)
-        return batch
-
-    async def write(
-        self, database: Database, batch: Sequence[LatestHistory], rows: Sequence[Mapping[str, Any]]
-    ) -> None:
-        """Store a batch, as these rows, in one transaction, and one by one if the database refuses something of it.
-        Raises and keeps them if the database is away. No other write may be in flight."""
-        refused = 0
-        if await _is_refused(database, rows):
-            refused = sum([await _is_refused(database, [row]) for row in rows])
-        if refused:
-            self._drop(refused, "the database refused it")
-        elif (ended := self._throttle.end("dropped")) is not None:
-            log.info("histories stored again", times=ended[0], seconds=ended[1])
-        now = monotonic()
-        for history in batch:
-            if self._waiting.get(history.key) is history:
-                self._take_out(history.key)
-            self._written[history.key] = now
-
-    def erase(self, erased: Erased) -> None:
-        """Drop what waits of what was erased. Not in a flush."""
-        for key in [key for key in self._waiting if erased.covers(*key)]:
-            self._take_out(key)
-
-    def due(self) -> list[Key]:
-        before = monotonic() - EVERY_SECONDS
-        self._written = {key: at for key, at in self._written.items() if at > before}
-        return [key for key in self._waiting if key not in self._written]
-
-    def _take_out(self, key: Key) -> None:
-        if (history := self._waiting.pop(key, None)) is not None:
-            self._bytes -= history.size
-
-    def _drop(self, number: int, reason: str) -> None:
-        self.dropped += number
-        if (times := self._throttle.count("dropped")) is not None:
-            log.warning("history not stored", reason=reason, dropped=self.dropped, times=times)
-
-
-async def _is_refused(database: Database, rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Store rows; True if the database refused one of them."""
-    try:
-        async with database.writing(patient=True) as connection:
-            await write_histories(connection, rows)
-    except DATABASE_ERRORS as error:
-        if is_away(error):
-            raise
-        return True
-    return False
 
 
 def rows_of_histories(histories: Sequence[LatestHistory]) -> list[dict[str, Any]]:

@@ -41,7 +41,7 @@ from app.store.engine import (
     Work,
     unopened,
 )
-from app.store.histories import HistoryQueue, StoredHistory, read_history
+from app.store.histories import StoredHistory, read_history
 from app.store.leases import LEASE_SECONDS, Lease, Refusal
 from app.store.write_behind import REMEDY as UNWRITABLE
 from app.store.write_behind import WriteBehind
@@ -172,7 +172,7 @@ class Store:
         self._not_ready: str | None = "not started"
         self._connecting: asyncio.Task[None] | None = None
         self._throttle = LogThrottle()
-        self.writes = WriteBehind(self.database, self.guard, HistoryQueue(largest_history))
+        self.writes = WriteBehind(self.database, self.guard, largest_history)
         """The queues of what is recorded and not stored yet, and how much was dropped."""
         self.tidying = retention.Tidying(self, retention_days)
         self._tidying_task: asyncio.Task[None] | None = None
@@ -529,7 +529,7 @@ class Store:
         none is kept."""
 
         async def flush_and_read() -> StoredHistory | None:
-            self.writes.histories.hasten(tenant, conversation_id)
+            self.writes.hasten(tenant, conversation_id)
             await self.writes.flush()
             return await self._read(read_history, tenant, conversation_id)
 

@@ -10,22 +10,22 @@ Requests may be counted twice whose commit was not acknowledged, because the con
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from itertools import islice
-from typing import TypeVar
+from itertools import chain
+from time import monotonic
+from typing import Any, Generic, TypeVar
 
 import structlog
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.conversation.identity import Head
-from app.runtime.bounded import LogThrottle
-from app.runtime.caches import Erased
+from app.runtime.bounded import BoundedMap, LogThrottle
+from app.runtime.caches import Erased, storable
 from app.store.conversations import ConversationSeen, write_conversations
 from app.store.engine import DATABASE_ERRORS, Contended, Database, Guard, StoreUnavailable, describe, is_away
-from app.store.histories import HistoryQueue, LatestHistory, rows_of_histories
+from app.store.histories import LatestHistory, rows_of_histories, write_histories
 from app.store.usage import UsageRecord, write_usage
 
 log = structlog.get_logger("steno.store")
@@ -40,12 +40,20 @@ TRIAL_SECONDS = 5.0
 """Time without anything to store after which it is tried whether something could be."""
 FLUSH_SECONDS = 10.0
 MOST_ERASED = 10_000
-"""Erasures that are remembered."""
+"""Erasures that are remembered. Of more during one request, nothing of it is stored."""
 QUEUE_CONVERSATIONS = 10_000
 QUEUE_RECORDS = 20_000
 """Usage records, about 1 kB each."""
+QUEUE_BYTES = 64 << 20
+"""Bytes of the histories that wait."""
 BATCH = 500
-"""Conversations, and records, that are stored in one transaction."""
+"""Conversations, or records, that are stored in one transaction."""
+BATCH_HISTORIES = 50
+BATCH_BYTES = 1 << 20
+"""Histories, and bytes of their messages, that are stored in one transaction; one is in any case. SQLite has one
+writer, for which the requests of others wait."""
+HISTORY_SECONDS = 5.0
+"""Shortest time between two writes of a conversation's history."""
 REMEDY = (
     "See that the database runs, that its disk has room, and that Steno may write to it: no read-only volume or file, "
     "no standby. Meanwhile stored summaries are used and no new ones are made; what waits is stored once it can be."
@@ -58,63 +66,78 @@ _TRIALS = {
     "postgresql": text("DELETE FROM leases WHERE tenant = ''"),
 }
 
-K = TypeVar("K", bound=tuple[str, ...])
 T = TypeVar("T")
+Key = tuple[str, ...]
+"""Tenant, conversation and, of a usage record, its id."""
 
 
-@dataclass(slots=True)
-class Batch:
-    """Conversations and usage records that wait."""
+class Queue(Generic[T]):
+    """Rows that wait to be stored, the earliest first."""
 
-    seen: dict[tuple[str, str], ConversationSeen] = field(default_factory=dict)
-    """Requests by tenant and conversation."""
-    usage: dict[tuple[str, str, str], UsageRecord] = field(default_factory=dict)
-    """Usage records by tenant, conversation and id."""
+    def __init__(
+        self, join: Callable[[T, T], T] = lambda _, later: later, count: Callable[[T], int] = lambda _: 1
+    ) -> None:
+        """`join` makes one of two with the same key. `count`: requests of one, where it stands for several."""
+        self._join = join
+        self._count = count
+        self.waiting: dict[Key, T] = {}
+        self.in_flight: dict[Key, T] = {}
+        self.dropped = 0
+        """Number that will not be in the store: the queue was full, or the database refused them."""
 
     def __len__(self) -> int:
-        return len(self.seen) + len(self.usage)
+        return len(self.waiting) + len(self.in_flight)
 
     @property
-    def requests(self) -> int:
-        return sum(seen.requests for seen in self.seen.values())
+    def number(self) -> int:
+        """How many are not stored yet."""
+        return sum(map(self._count, chain(self.in_flight.values(), self.waiting.values())))
 
-    def add(self, newer: Batch) -> None:
-        """Add later requests and records; their conversations become the latest."""
-        for key, seen in newer.seen.items():
-            earlier = self.seen.pop(key, None)
-            self.seen[key] = seen if earlier is None else earlier.with_later(seen)
-        self.usage |= newer.usage
+    def add(self, key: Key, value: T) -> None:
+        earlier = self.waiting.pop(key, None)
+        self.waiting[key] = value if earlier is None else self._join(earlier, value)
 
-    def take(self, most: int) -> Batch:
-        """Take out the first conversations and records, at most so many of each; of one, a conversation if any."""
-        seen = _take(self.seen, most)
-        return Batch(seen, _take(self.usage, most if most > 1 or not seen else 0))
+    def take(self, keys: Iterable[Key]) -> None:
+        self.in_flight = {key: self.waiting.pop(key) for key in keys if key in self.waiting}
+
+    def put_back(self) -> None:
+        """What is in flight comes before what was recorded meanwhile."""
+        newer, self.waiting, self.in_flight = self.waiting, self.in_flight, {}
+        for key, value in newer.items():
+            self.add(key, value)
+
+    def drop(self) -> None:
+        """Give up what is in flight."""
+        self.dropped += sum(map(self._count, self.in_flight.values()))
+        self.in_flight = {}
 
     def erase(self, what: Erased) -> bool:
         """Remove what was erased. Whether there was anything."""
-        before = len(self)
-        self.seen = {key: seen for key, seen in self.seen.items() if not what.covers(*key)}
-        self.usage = {key: record for key, record in self.usage.items() if not what.covers(key[0], key[1])}
-        return len(self) < before
-
-
-def _take(queue: dict[K, T], most: int) -> dict[K, T]:
-    return {key: queue.pop(key) for key in list(islice(queue, most))}
+        erased = [key for key in self.waiting if what.covers(*key[:2])]
+        for key in erased:
+            del self.waiting[key]
+        return bool(erased)
 
 
 class WriteBehind:
     """Bounded queues of conversations, usage records and histories."""
 
-    def __init__(self, database: Database, guard: Guard, histories: HistoryQueue) -> None:
+    def __init__(self, database: Database, guard: Guard, largest_history: int) -> None:
+        """Histories of more than `largest_history` bytes are not stored."""
         self._database = database
         self._guard = guard
-        self.histories = histories
-        self._queue = Batch()
-        self._in_flight = Batch()
+        self._largest_history = largest_history
+        self.conversations: Queue[ConversationSeen] = Queue(ConversationSeen.with_later, lambda seen: seen.requests)
+        self.usage: Queue[UsageRecord] = Queue()
+        self.histories: Queue[LatestHistory] = Queue()
+        self._written: dict[Key, float] = {}
+        """Times of the latest writes of histories, by the clock, for `HISTORY_SECONDS`."""
         self.epoch = 0
         """Number of erasures at this process. A request stores nothing of what was erased in a later epoch than its."""
-        self._erased: deque[Erased] = deque(maxlen=MOST_ERASED)
-        """Latest erasures, in order."""
+        self._erased: BoundedMap[Erased, int] = BoundedMap(MOST_ERASED, self._forget_erasure)
+        """Epochs of the latest erasures."""
+        self._forgotten = 0
+        """Epoch of the latest erasure that is not remembered any more."""
         self._writing = asyncio.Lock()
         self._ready: asyncio.Event | None = None
         self._recorded = asyncio.Event()
@@ -123,10 +146,6 @@ class WriteBehind:
         self._task: asyncio.Task[None] | None = None
         self.reason: str | None = None
         """Why nothing can be written; None while it can be, as far as is known."""
-        self.dropped = 0
-        """Requests that will not be in the store: the queue was full, or the database refused what they held."""
-        self.dropped_records = 0
-        """Usage records that will not be in the store, for the same reasons."""
 
     def soon(self, work: Callable[[], None]) -> None:
         """Queue a recording function for when there is time: an agent's next request comes at once, and is not to wait
@@ -146,54 +165,57 @@ class WriteBehind:
             except Exception:
                 log.exception("nothing was recorded of a request")
 
+    # Each is dropped and counted where its queue is full.
+
     def record(self, seen: ConversationSeen) -> None:
-        """Queue what a request showed; it is dropped and counted where the queue is full."""
-        key, waiting = (seen.tenant, seen.conversation_id), (self._in_flight.seen, self._queue.seen)
+        """Queue what a request showed."""
+        key, queue = (seen.tenant, seen.conversation_id), self.conversations
         # What is in flight comes back if the database is away.
-        if sum(map(len, waiting)) >= QUEUE_CONVERSATIONS and not any(key in queue for queue in waiting):
-            self.dropped += 1
+        if len(queue) >= QUEUE_CONVERSATIONS and key not in queue.waiting and key not in queue.in_flight:
+            queue.dropped += 1
             return
-        self._queue.add(Batch({key: seen}))
+        queue.add(key, seen)
         self._recorded.set()
 
     def record_usage(self, record: UsageRecord) -> None:
-        """Queue a usage record; it is dropped and counted where the queue is full."""
-        if self.records >= QUEUE_RECORDS:
-            self.dropped_records += 1
+        if len(self.usage) >= QUEUE_RECORDS:
+            self.usage.dropped += 1
             return
-        self._queue.usage[record.tenant, record.conversation_id, record.id] = record
+        self.usage.add((record.tenant, record.conversation_id, record.id), record)
         self._recorded.set()
 
     def record_history(self, history: LatestHistory) -> None:
-        """Queue a history; it is dropped and counted where the queue is full."""
-        self.histories.record(history)
+        """Queue a history in place of an earlier one of its conversation, also where it is dropped."""
+        waiting = self.histories.waiting
+        waiting.pop(history.key, None)
+        if not history.messages:
+            return
+        is_too_large = history.size > self._largest_history
+        if is_too_large or (waiting and sum(each.size for each in waiting.values()) + history.size > QUEUE_BYTES):
+            self.histories.dropped += 1
+            self._log_dropped_history("it is too large" if is_too_large else "the queue is full")
+            return
+        self.histories.add(history.key, history)
         self._recorded.set()
+
+    def _log_dropped_history(self, reason: str) -> None:
+        if (times := self._throttle.count("dropped history")) is not None:
+            log.warning("history not stored", reason=reason, dropped=self.histories.dropped, times=times)
 
     @property
     def waiting(self) -> bool:
         """Whether anything is not stored yet."""
         self.catch_up()
-        return bool(self._in_flight or self._queue or self.histories.waiting)
-
-    @property
-    def requests(self) -> int:
-        """Requests that are not stored yet."""
-        return self._in_flight.requests + self._queue.requests
-
-    @property
-    def records(self) -> int:
-        """Usage records that are not stored yet."""
-        return len(self._in_flight.usage) + len(self._queue.usage)
+        return bool(self.conversations or self.usage or self.histories)
 
     def heads(self, tenant: str, digests: Iterable[bytes]) -> list[Head]:
         """Heads that are not in the database yet; of one digest the newest comes last."""
         self.catch_up()
-        wanted = set(digests)
+        wanted, queue = set(digests), self.conversations
         return [
-            Head(digest, conversation_id, turn, seen.turns)
-            for batch in (self._in_flight, self._queue)
-            for (owner, conversation_id), seen in batch.seen.items()
-            if owner == tenant
+            Head(digest, seen.conversation_id, turn, seen.turns)
+            for seen in chain(queue.in_flight.values(), queue.waiting.values())
+            if seen.tenant == tenant
             for digest, turn in seen.heads
             if digest in wanted
         ]
@@ -221,70 +243,106 @@ class WriteBehind:
         self.catch_up()
         # Chosen before the conversations are written, without which they are not taken. Compressed before others have
         # to wait.
-        histories = self.histories.next_batch(everything=everything)
-        rows = await asyncio.to_thread(rows_of_histories, histories)
+        batch = self._next_histories([*self.histories.waiting] if everything else self.due_histories())
+        rows = await asyncio.to_thread(rows_of_histories, batch)
         async with self._writing:
             await self._write_records()
-            if histories:
-                await self.histories.write(self._database, histories, rows)
+            await self._write_histories(dict(zip(batch, rows, strict=True)))
 
     async def flush_all(self) -> None:
         """Flush until nothing waits any more."""
         await self.flush(everything=True)
-        while self.histories.waiting:
+        while self.histories:
             await self.flush(everything=True)
+
+    def hasten(self, tenant: str, conversation_id: str) -> None:
+        """Have a conversation's history written by the next flush, however short the time since the last one."""
+        key, waiting = (tenant, conversation_id), self.histories.waiting
+        self._written.pop(key, None)
+        if (history := waiting.pop(key, None)) is not None:
+            self.histories.waiting = {key: history, **waiting}
 
     async def erase(self, what: Erased, erase: Callable[[], Awaitable[bool]]) -> bool:
         """Erase while no flush is in flight, and with it what waits. Whether there was anything."""
         async with self._writing:
             erased = await erase()
             self.catch_up()
-            waited = [self._in_flight.erase(what), self._queue.erase(what)]
-            self.histories.erase(what)
-            self._erased.append(what)
+            waited = [queue.erase(what) for queue in (self.conversations, self.usage, self.histories)]
             self.epoch += 1
+            name = what.conversation_id
+            self._erased.keep(Erased(what.tenant, None if name is None else storable(name)), self.epoch)
             return erased or any(waited)
 
     def is_erased(self, tenant: str, conversation_id: str, epoch: int) -> bool:
         """True if a conversation was erased at this process after an epoch; also if that is too long ago to say."""
-        later = self.epoch - epoch
-        latest = islice(reversed(self._erased), later)
-        return later > MOST_ERASED or any(erased.covers(tenant, conversation_id) for erased in latest)
+        own = self._erased.get(Erased(tenant, storable(conversation_id)), 0)
+        return epoch < max(own, self._erased.get(Erased(tenant), 0), self._forgotten)
+
+    def _forget_erasure(self, _: Erased, epoch: int) -> None:
+        self._forgotten = epoch
+
+    def due_histories(self) -> list[Key]:
+        before = monotonic() - HISTORY_SECONDS
+        self._written = {key: at for key, at in self._written.items() if at > before}
+        return [key for key in self.histories.waiting if key not in self._written]
+
+    def _next_histories(self, keys: Sequence[Key]) -> list[LatestHistory]:
+        batch: list[LatestHistory] = []
+        room = BATCH_BYTES
+        for key in keys[:BATCH_HISTORIES]:
+            history = self.histories.waiting[key]
+            room -= history.size
+            if batch and room < 0:
+                break
+            batch.append(history)
+        return batch
 
     async def _write_records(self) -> None:
         if self._ready is not None and not self._ready.is_set():
             raise StoreUnavailable("the database is not ready")
-        left, alone = len(self._queue), 0
-        while left > 0 and self._queue:
-            if stored := await self._write_next(1 if alone else BATCH):
-                left, alone = left - stored, max(0, alone - stored)
-            else:
-                alone = 2 * BATCH
+        for queue, write in ((self.conversations, write_conversations), (self.usage, write_usage)):
+            keys = [*queue.waiting]
+            for start in range(0, len(keys), BATCH):
+                for reason in await self._store(queue, write, keys[start : start + BATCH]):
+                    if (times := self._throttle.count("dropped record")) is not None:
+                        log.warning("record not stored", reason=reason, times=times)
 
-    async def _write_next(self, most: int) -> int:
-        """Store the first conversations and records in one transaction, and return how many that were; 0 if the
-        database refused something among them. If there is only one, it is dropped then."""
-        self._in_flight = batch = self._queue.take(most)
+    async def _write_histories(self, rows: Mapping[LatestHistory, Mapping[str, Any]]) -> None:
+        """Store those that no later one has replaced meanwhile."""
+        keys = [history.key for history in rows if self.histories.waiting.get(history.key) is history]
+
+        async def write(connection: AsyncConnection, histories: Sequence[LatestHistory]) -> None:
+            await write_histories(connection, [rows[history] for history in histories])
+
+        if await self._store(self.histories, write, keys):
+            self._log_dropped_history("the database refused it")
+        elif keys and (ended := self._throttle.end("dropped history")) is not None:
+            log.info("histories stored again", times=ended[0], seconds=ended[1])
+        self._written |= dict.fromkeys(keys, monotonic())
+
+    async def _store(
+        self, queue: Queue[T], write: Callable[[AsyncConnection, Sequence[T]], Awaitable[None]], keys: Sequence[Key]
+    ) -> list[str]:
+        """Store these of a queue in one transaction; if the database refuses something among them, each in one of its
+        own, and drop what it refuses then. Returns its reasons. Raises if it is away, and keeps what is not stored."""
+        queue.take(keys)
+        if not queue.in_flight:
+            return []
         try:
             async with self._database.writing(patient=True) as connection:
-                await write_conversations(connection, list(batch.seen.values()))
-                await write_usage(connection, list(batch.usage.values()))
-            self._in_flight = Batch()
+                await write(connection, [*queue.in_flight.values()])
+            queue.in_flight = {}
         except DATABASE_ERRORS as error:
             if is_away(error):
                 raise
-            if len(batch) > 1:
-                return 0
-            self._in_flight = Batch()
-            self.dropped += batch.requests
-            self.dropped_records += len(batch.usage)
-            if (times := self._throttle.count("drop")) is not None:
-                log.warning("record not stored", reason=describe(error), times=times)
+            if len(queue.in_flight) == 1:
+                queue.drop()
+                return [describe(error)]
+        else:
+            return []
         finally:
-            # What is still in flight comes before what was recorded meanwhile.
-            self._in_flight.add(self._queue)
-            self._queue, self._in_flight = self._in_flight, Batch()
-        return len(batch)
+            queue.put_back()
+        return [reason for key in keys for reason in await self._store(queue, write, [key])]
 
     async def _run(self, ready: asyncio.Event) -> None:
         while True:
@@ -296,13 +354,13 @@ class WriteBehind:
             self._recorded.clear()
             try:
                 self.catch_up()
-                is_due = self.requests or self.records or self.histories.due()
+                is_due = self.conversations or self.usage or self.due_histories()
                 await self._guard.bounded(self.flush if is_due else self._try_out, FLUSH_SECONDS)
             except StoreUnavailable as error:
                 if not isinstance(error, Contended):
                     self.reason = error.reason
                 if (times := self._throttle.count("flush")) is not None:
-                    reason, waiting = error.reason, self.requests
+                    reason, waiting = error.reason, self.conversations.number
                     log.warning("database not written", reason=reason, waiting=waiting, remedy=REMEDY, times=times)
             except Exception:  # Whatever it was, what waits must not wait for ever.
                 if (times := self._throttle.count("flush")) is not None:
@@ -311,7 +369,7 @@ class WriteBehind:
                 self.reason = None
                 if (ended := self._throttle.end("flush")) is not None:
                     log.info("database written again", times=ended[0], seconds=ended[1])
-                if self.histories.due():
+                if self.due_histories():
                     self._recorded.set()
                 continue
             self._recorded.set()

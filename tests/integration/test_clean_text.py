@@ -62,7 +62,7 @@ async def test_every_text_of_a_usage_record_is_clean(store: Store) -> None:
     plain, stored = sorted(await texts_in(store, usage_records), key=lambda row: row["tenant"])
     assert plain["model"] == "m"
     assert stored == {**dict.fromkeys(plain, AS_STORED), "actions": f"{AS_STORED},{AS_STORED}"}
-    assert store.writes.dropped_records == 0
+    assert store.writes.usage.dropped == 0
 
 
 async def test_every_text_of_a_conversation_and_its_heads_is_clean(store: Store) -> None:
@@ -75,7 +75,7 @@ async def test_every_text_of_a_conversation_and_its_heads_is_clean(store: Store)
     assert plain["model"] == given.model
     assert {**stored, last_message: ""} == {**dict.fromkeys(plain, AS_STORED), last_message: ""}
     assert {"tenant": AS_STORED, "conversation_id": AS_STORED} in await texts_in(store, heads)
-    assert store.writes.dropped == 0
+    assert store.writes.conversations.dropped == 0
 
 
 async def test_a_record_with_odd_names_is_added_once_however_often_it_is_written(store: Store) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from app.store import Store, histories
+from app.store import Store, histories, write_behind
 from app.store.conversations import find_conversation, write_conversations
 from app.store.histories import find_titles
 from app.store.tables import histories as table
@@ -22,7 +22,7 @@ from tests.integration.test_retention import count
 @pytest.fixture(autouse=True)
 def _seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is, no history becomes due in the middle of a test."""
-    monkeypatch.setattr(histories, "EVERY_SECONDS", 1_000.0)
+    monkeypatch.setattr(write_behind, "HISTORY_SECONDS", 1_000.0)
 
 
 TALK = [f"word{number} is said" for number in range(9)]
@@ -75,22 +75,22 @@ async def test_a_history_is_written_at_most_every_few_seconds_and_for_who_looks_
     await store.writes.flush()
     show(store, *TALK[:3])
     await store.writes.flush()
-    assert store.writes.histories.waiting == 1
-    assert not store.writes.histories.due()
+    assert store.writes.histories.number == 1
+    assert not store.writes.due_histories()
     assert await kept(store) == TALK[:3]
-    assert store.writes.histories.waiting == 0
+    assert store.writes.histories.number == 0
 
 
 async def test_a_history_that_waited_is_written_when_its_time_has_come(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(histories, "EVERY_SECONDS", 0.3)
+    monkeypatch.setattr(write_behind, "HISTORY_SECONDS", 0.3)
     monkeypatch.setattr("app.store.write_behind.TRIAL_SECONDS", 0.1)
     for length in (1, 3):
         show(store, *TALK[:length])
         await store.writes.flush()
     async with asyncio.timeout(20):
-        while store.writes.histories.waiting:  # noqa: ASYNC110 - nobody tells when
+        while store.writes.histories:  # noqa: ASYNC110 - nobody tells when
             await asyncio.sleep(0.05)
     assert await count(store, table) == [1]
 
@@ -98,7 +98,7 @@ async def test_a_history_that_waited_is_written_when_its_time_has_come(
 async def test_what_waits_is_bounded_and_what_is_dropped_is_counted_and_told(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(histories, "QUEUE_BYTES", 100)
+    monkeypatch.setattr(write_behind, "QUEUE_BYTES", 100)
     await store.writes.stop()
     with capture_logs() as log:
         show(store, *TALK[:3])
@@ -115,7 +115,7 @@ async def test_what_waits_is_bounded_and_what_is_dropped_is_counted_and_told(
 async def test_a_history_beyond_the_largest_is_not_kept_and_no_older_one_in_its_place(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store.writes.histories, "_largest", 100)
+    monkeypatch.setattr(store.writes, "_largest_history", 100)
     await store.writes.stop()
     show(store, "short")
     show(store, "short", "x" * 100)
@@ -170,7 +170,7 @@ async def test_an_older_history_never_takes_the_place_of_a_newer_one(open_store:
     await one.writes.flush()
     show(one, *TALK[:3])
     await one.writes.flush()
-    assert one.writes.histories.waiting == 1
+    assert one.writes.histories.number == 1
     show(two, *TALK[:5])
     await two.writes.flush()
     await one.writes.flush_all()
@@ -257,7 +257,6 @@ async def test_secrets_are_removed(open_store: OpenStore, sqlite_url: str, monke
     assert await store.rest(find_titles, TENANT, ["c1"]) == {"c1": "the password is *"}
 
 
-def test_a_history_without_messages_is_not_kept() -> None:
-    queue = histories.HistoryQueue(1_000)
-    queue.record(replace(history_of("a"), messages=[], digests=[]))
-    assert queue.waiting == 0
+async def test_a_history_without_messages_is_not_kept(store: Store) -> None:
+    store.writes.record_history(replace(history_of("a"), messages=[], digests=[]))
+    assert store.writes.histories.number == 0

@@ -301,7 +301,7 @@ async def test_connections_to_a_server_that_was_demoted_are_not_kept(open_store:
         await store.flush()
     await store.flush()
     await asyncio.gather(*(take(store, number, 90, conversation_id=f"c{number}") for number in range(4)))
-    assert store.writes.dropped == 0
+    assert store.writes.conversations.dropped == 0
 
 
 async def test_client_that_leaves_does_not_break_the_connection(store: Store) -> None:
@@ -379,7 +379,7 @@ async def test_disk_that_cannot_be_written_is_an_outage_and_drops_nothing(
     assert len(await store.request(chunks_in, TENANT, SERIES, chain(9))) == 1
     pragma = well
     assert await store.rest(find_conversation, TENANT, "c2") is not None
-    assert store.writes.dropped == 0
+    assert store.writes.conversations.dropped == 0
 
 
 async def make_read_only(url: str, on: bool) -> None:
@@ -444,10 +444,10 @@ async def test_a_full_disk_is_told_of_as_long_as_something_waits_for_it(
     for _ in range(20):
         await asyncio.sleep(0.02)
         assert "full" in str(store.not_written)
-        assert store.writes.requests == 1
+        assert store.writes.conversations.number == 1
     most = 1_000_000
     await until(lambda: store.not_written is None)
-    assert (store.writes.requests, store.writes.dropped) == (0, 0)
+    assert (store.writes.conversations.number, store.writes.conversations.dropped) == (0, 0)
 
 
 async def test_closing_ends_although_the_database_is_silent(open_store: OpenStore, gate: FaultProxy) -> None:

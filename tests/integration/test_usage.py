@@ -96,7 +96,7 @@ async def test_a_full_queue_of_records_counts_what_it_drops(store: Store, monkey
     for _ in range(5):
         store.writes.record_usage(record())
     store.writes.record(seen())
-    assert (store.writes.dropped, store.writes.dropped_records) == (0, 3)
+    assert (store.writes.conversations.dropped, store.writes.usage.dropped) == (0, 3)
     assert len((await usage(store)).page.data) == 2
 
 
@@ -111,7 +111,7 @@ async def test_conversations_and_records_do_not_take_each_other_with_them(store:
     assert await stored(store) == 1 + (bad == "conversation")
     conversations = (await store.rest(read_conversations, TENANT, Paging(10))).data
     assert [each.requests for each in conversations] == [1] * (1 + (bad == "record"))
-    assert (store.writes.dropped, store.writes.dropped_records) == (bad == "conversation", bad == "record")
+    assert (store.writes.conversations.dropped, store.writes.usage.dropped) == (bad == "conversation", bad == "record")
 
 
 async def test_writing_a_record_twice_is_writing_it_once(store: Store) -> None:

@@ -83,7 +83,7 @@ async def test_full_queue_counts_what_it_drops(store: Store, monkeypatch: pytest
     monkeypatch.setattr(write_behind, "QUEUE_CONVERSATIONS", 2)
     for conversation_id in ("c1", "c2", "c3", "c1"):
         store.writes.record(seen(conversation_id))
-    assert store.writes.dropped == 1
+    assert store.writes.conversations.dropped == 1
     await store.flush()
     assert [await stored(store, name) for name in ("c1", "c2", "c3")] == [2, 1, None]
 
@@ -107,7 +107,7 @@ async def test_what_is_in_flight_counts_for_the_bound(store: Store, monkeypatch:
                 await store.flush()
     await store.flush()
     assert [await stored(store, f"c{number}") is not None for number in (1, 2, 3, 4, 5)] == [True] * 2 + [False] * 3
-    assert store.writes.dropped >= 3
+    assert store.writes.conversations.dropped >= 3
 
 
 async def test_an_error_that_nobody_foresaw_does_not_end_the_flushes(
@@ -173,7 +173,7 @@ async def test_row_that_is_refused_for_the_servers_own_reasons_is_kept(
     async with store.database.writing(patient=True) as connection:
         await connection.exec_driver_sql("DROP TRIGGER refuse ON conversations")
     await store.flush()
-    assert (await stored(store, "c1"), store.writes.dropped) == (1, 0)
+    assert (await stored(store, "c1"), store.writes.conversations.dropped) == (1, 0)
 
 
 async def test_heads_of_one_conversation_are_bounded(store: Store) -> None:
@@ -191,7 +191,7 @@ async def test_row_the_database_refuses_does_not_take_others_with_it(store: Stor
     store.writes.record(seen("c2"))
     await store.flush()
     assert [await stored(store, name) for name in ("c1", "bad", "c2")] == [1, None, 1]
-    assert store.writes.dropped == 1
+    assert store.writes.conversations.dropped == 1
 
 
 @pytest.mark.parametrize("number", [2**63, 10**30])
@@ -203,7 +203,7 @@ async def test_number_the_driver_cannot_bind_does_not_take_others_with_it(store:
     store.writes.record(seen("c2"))
     await store.flush()
     assert [await stored(store, name) for name in ("c1", "window", "tokens", "c2")] == [1, None, None, 1]
-    assert store.writes.dropped == 2
+    assert store.writes.conversations.dropped == 2
     store.writes.record(seen("c3"))
     page = await store.rest(read_conversations, TENANT, Paging(100))
     assert {conversation.id for conversation in page.data} == {"c1", "c2", "c3"}
@@ -235,7 +235,7 @@ async def test_two_stores_that_flush_the_same_conversations_at_once_count_every_
                 )
         await asyncio.gather(*(store.flush() for store in stores))
     assert {await stored(stores[0], name) for name in names} == {10}
-    assert sum(store.writes.dropped for store in stores) == 0
+    assert sum(store.writes.conversations.dropped for store in stores) == 0
 
 
 async def test_what_is_recorded_soon_is_seen_by_whoever_reads(open_store: OpenStore, shared_url: str) -> None:

@@ -166,7 +166,7 @@ async def test_a_request_under_way_stores_nothing_of_what_is_erased_meanwhile(co
         async def stored() -> tuple[bool, int]:
             writes = services.store.writes
             writes.catch_up()
-            waiting = writes.records
+            waiting = len(writes.usage)
             return await services.store.rest(find_conversation, tenant, "one") is not None, waiting
 
         async def erase_meanwhile(*asked: Any) -> Any:

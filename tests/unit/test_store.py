@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from app.runtime.caches import Erased
 from app.store import Store, StoreUnavailable, schema
 from app.store.engine import Database
-from app.store.histories import HistoryQueue
 from app.store.store import LONGEST_PAUSE_SECONDS
 from app.store.write_behind import WriteBehind
 
@@ -50,13 +50,41 @@ async def test_a_database_is_tried_less_and_less_often_and_no_error_is_the_last_
 
 async def test_nothing_is_written_before_the_database_is_ready() -> None:
     nothing: Any = None
-    writes, ready = WriteBehind(nothing, nothing, HistoryQueue(1)), asyncio.Event()
+    writes, ready = WriteBehind(nothing, nothing, 1), asyncio.Event()
     writes.start(ready)
     with pytest.raises(StoreUnavailable, match="not ready"):
         await writes.flush()
     ready.set()
     await writes.flush()
     await writes.stop()
+
+
+async def test_a_request_is_stored_after_more_erasures_than_are_remembered_and_none_that_they_overtook(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("app.store.write_behind.MOST_ERASED", 3)
+    nothing: Any = None
+    writes = WriteBehind(nothing, nothing, 1)
+
+    async def erase() -> bool:
+        return True
+
+    async def erased(name: str | None) -> bool:
+        return await writes.erase(Erased("t", name), erase)
+
+    before = writes.epoch
+    assert await erased("c\0")
+    assert [writes.is_erased("t", name, before) for name in ("c\0", "c\ud800", "d")] == [True, True, False]
+    assert not writes.is_erased("t", "c\0", writes.epoch)
+    for number in range(9):
+        await erased(f"c{number}")
+    assert writes.is_erased("t", "d", before), "perhaps it was among those that are forgotten"
+    assert not writes.is_erased("t", "d", writes.epoch - 3)
+    assert [writes.is_erased("t", name, writes.epoch - 1) for name in ("c7", "c8")] == [False, True]
+    after = writes.epoch
+    await erased(None)
+    assert writes.is_erased("t", "d", after)
+    assert not writes.is_erased("u", "d", after)
 
 
 def rights_in(folder: Path) -> dict[str, int]:
