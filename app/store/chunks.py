@@ -167,7 +167,9 @@ async def delete_chunks_of(connection: AsyncConnection, tenant: str, conversatio
     of_it = owned(summary_chunks, tenant, conversation_id=conversation_id)
     doomed = set((await connection.execute(select(summary_chunks.c.id).where(of_it))).scalars())
     if doomed:
-        await _delete(connection, tenant, doomed | await _folds_over(connection, tenant, doomed))
+        doomed |= await _folds_over(connection, tenant, doomed)
+        await _lock(connection, tenant, doomed)  # In the order in which a flush notes their use.
+        await _delete(connection, tenant, doomed)
 
 
 async def read_summaries(

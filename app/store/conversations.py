@@ -311,18 +311,21 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
     # Leases first: a commit in flight holds its lease's row, so either it is done and its chunk is deleted below, or
     # it finds the epoch raised.
     await revoke_leases(connection, tenant, conversation_id)
-    # The conversation, then its heads by digest, as a flush locks them, which may be giving them to another one.
-    row = select(conversations.c.id).where(owned(conversations, tenant, id=conversation_id))
-    await connection.execute(row.with_for_update())
-    its_heads = select(heads.c.digest).where(owned(heads, tenant, conversation_id=conversation_id))
-    await connection.execute(its_heads.order_by(heads.c.digest).with_for_update())
+    # The conversation, then its heads by digest, as a flush locks them, which may be giving them to another one. Where
+    # it is not there, neither are its heads: those of a flush that ends now are that one's, with the conversation.
+    own = owned(conversations, tenant, id=conversation_id)
+    is_known = await connection.scalar(select(conversations.c.id).where(own).with_for_update()) is not None
+    if is_known:
+        its_heads = select(heads.c.digest).where(owned(heads, tenant, conversation_id=conversation_id))
+        await connection.execute(its_heads.order_by(heads.c.digest).with_for_update())
     await delete_chunks_of(connection, tenant, conversation_id)
-    for table in (usage_records, heads, masks, histories):
+    for table in (usage_records, masks, *((heads, histories) if is_known else ())):
         await connection.execute(delete(table).where(owned(table, tenant, conversation_id=conversation_id)))
-    deleted = await connection.execute(delete(conversations).where(owned(conversations, tenant, id=conversation_id)))
+    if is_known:
+        await connection.execute(delete(conversations).where(own))
     # Last: a transaction that sets pins holds the conversation's row, so either they are there by now or it finds none.
     await connection.execute(delete(pins).where(owned(pins, tenant, conversation_id=conversation_id)))
-    return bool(deleted.rowcount)
+    return is_known
 
 
 _KEYS: Mapping[Sorting, ColumnElement[int]] = {

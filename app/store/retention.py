@@ -141,15 +141,6 @@ async def erase_some(connection: AsyncConnection, tenant: str, most: int) -> int
     return 0
 
 
-async def erase_rest(connection: AsyncConnection, tenant: str) -> bool:
-    """Erase what came meanwhile; False if nothing did. Needs a transaction."""
-    await leases.revoke_leases(connection, tenant)
-    erased = False
-    while await erase_some(connection, tenant, ROWS):
-        erased = True
-    return erased
-
-
 async def cut_log(connection: AsyncConnection) -> None:
     """Write SQLite's log into the file, and cut it. Needs to be no transaction."""
     await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")

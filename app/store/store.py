@@ -549,13 +549,18 @@ class Store:
 
     async def erase_tenant(self, tenant: str) -> bool:
         """Erase all of a tenant; False if there was nothing. No compaction that is under way can commit any more."""
-        await self.task_change(leases.revoke_leases, tenant)
-        erased = False
-        while await self.task_change(retention.erase_some, tenant, ERASED_ROWS):
-            erased = True
-        erased = await self._erase(Erased(tenant), partial(self._change, retention.erase_rest, tenant)) or erased
+
+        async def erase() -> bool:
+            erased = False
+            await self.task_change(leases.revoke_leases, tenant)
+            while await self.task_change(retention.erase_some, tenant, ERASED_ROWS):
+                erased = True
+            return erased
+
+        # Twice: what came meanwhile is erased while nothing is stored.
+        found = [await erase(), await self._erase(Erased(tenant), erase)]
         await self.empty_log()
-        return erased
+        return any(found)
 
     async def _erase(self, what: Erased, erase: Work[bool]) -> bool:
         return await self._bounded(lambda: self.writes.erase(what, erase), REST_SECONDS)

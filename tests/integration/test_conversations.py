@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import update
 
 from app.conversation.identity import Head
 from app.store import Store, UnknownCursor
-from app.store.chunks import chunks_in
+from app.store.chunks import chunks_in, delete_chunks_of, note_use
 from app.store.conversations import find_conversation, read_conversations, write_conversations
-from app.store.tables import Paging
+from app.store.tables import Paging, summary_chunks
 from tests.integration.examples import SERIES, STRANGER, TENANT, OpenStore, chain, chunk, digest, put, seen, take
 
 
@@ -200,3 +201,51 @@ async def test_deleting_takes_heads_in_the_order_in_which_a_flush_of_another_con
     assert await deleting
     found = await store.heads(TENANT, [digest(1), digest(2)])
     assert {head.conversation_id for head in found} == {"c2"}
+
+
+async def test_deleting_takes_summaries_in_the_order_in_which_a_flush_takes_them(
+    open_store: OpenStore, postgres_url: str
+) -> None:
+    store = open_store(postgres_url)
+    await store.start()
+    for number in (2, 1):
+        await put(store, chunk(number, number + 1, id=f"chunk {number}"))
+    async with store.database.writing() as connection:
+        await connection.execute(update(summary_chunks).values(used_at=1))
+    async with store.database.writing(patient=True) as connection:
+        await note_use(connection, {(TENANT, "chunk 1")})
+        deleting = asyncio.ensure_future(store.delete_conversation(TENANT, "c1"))
+        await asyncio.sleep(0.5)
+        await note_use(connection, {(TENANT, "chunk 2")})
+    await deleting
+    assert await store.request(chunks_in, TENANT, SERIES, chain(10)) == []
+
+
+async def test_deleting_leaves_a_conversation_whole_that_another_replica_stores_meanwhile(
+    open_store: OpenStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next flush, which holds the conversation and comes to the head, waits for no deletion that waits for it."""
+    store, other = open_store(postgres_url), open_store(postgres_url)
+    await store.start()
+    await other.start()
+    shown, holds = seen("c1", heads=((digest(1), 1),)), asyncio.Event()
+
+    async def flush_again() -> None:
+        async with other.database.writing(patient=True) as connection:
+            await write_conversations(connection, [seen("c1")])
+            holds.set()
+            await asyncio.sleep(0.5)
+            await write_conversations(connection, [shown])
+
+    async def store_meanwhile(*arguments: Any) -> None:
+        other.writes.record(shown)
+        await other.flush()
+        flushing.append(asyncio.ensure_future(flush_again()))
+        await holds.wait()
+        await delete_chunks_of(*arguments)
+
+    flushing: list[asyncio.Future[None]] = []
+    monkeypatch.setattr("app.store.conversations.delete_chunks_of", store_meanwhile)
+    assert not await store.delete_conversation(TENANT, "c1")
+    await flushing[0]
+    assert (await ids(store), len(await store.heads(TENANT, [digest(1)]))) == (["c1"], 1)
