@@ -67,6 +67,8 @@ _TRIALS = {
 }
 
 T = TypeVar("T")
+Write = Callable[[AsyncConnection, Sequence[T]], Awaitable[None]]
+"""Stores rows; needs a transaction."""
 Key = tuple[str, ...]
 """Tenant, conversation and, of a usage record, its id."""
 
@@ -300,12 +302,15 @@ class WriteBehind:
     async def _write_records(self) -> None:
         if self._ready is not None and not self._ready.is_set():
             raise StoreUnavailable("the database is not ready")
-        for queue, write in ((self.conversations, write_conversations), (self.usage, write_usage)):
-            keys = [*queue.waiting]
-            for start in range(0, len(keys), BATCH):
-                for reason in await self._store(queue, write, keys[start : start + BATCH]):
-                    if (times := self._throttle.count("dropped record")) is not None:
-                        log.warning("record not stored", reason=reason, times=times)
+        await self._write_queue(self.conversations, write_conversations)
+        await self._write_queue(self.usage, write_usage)
+
+    async def _write_queue(self, queue: Queue[T], write: Write[T]) -> None:
+        keys = [*queue.waiting]
+        for start in range(0, len(keys), BATCH):
+            for reason in await self._store(queue, write, keys[start : start + BATCH]):
+                if (times := self._throttle.count("dropped record")) is not None:
+                    log.warning("record not stored", reason=reason, times=times)
 
     async def _write_histories(self, rows: Mapping[LatestHistory, Mapping[str, Any]]) -> None:
         """Store those that no later one has replaced meanwhile."""
@@ -320,9 +325,7 @@ class WriteBehind:
             log.info("histories stored again", times=ended[0], seconds=ended[1])
         self._written |= dict.fromkeys(keys, monotonic())
 
-    async def _store(
-        self, queue: Queue[T], write: Callable[[AsyncConnection, Sequence[T]], Awaitable[None]], keys: Sequence[Key]
-    ) -> list[str]:
+    async def _store(self, queue: Queue[T], write: Write[T], keys: Sequence[Key]) -> list[str]:
         """Store these of a queue in one transaction; if the database refuses something among them, each in one of its
         own, and drop what it refuses then. Returns its reasons. Raises if it is away, and keeps what is not stored."""
         queue.take(keys)
