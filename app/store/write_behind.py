@@ -103,7 +103,7 @@ class Queue(Generic[T]):
         self.in_flight = {key: self.waiting.pop(key) for key in keys if key in self.waiting}
 
     def put_back(self) -> None:
-        """What is in flight comes before what was recorded meanwhile."""
+        """Move what is in flight before what was recorded meanwhile."""
         newer, self.waiting, self.in_flight = self.waiting, self.in_flight, {}
         for key, value in newer.items():
             self.add(key, value)
