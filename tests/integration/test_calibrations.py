@@ -101,20 +101,6 @@ async def test_a_tenant_sees_its_own_calibrations_only(store: Store) -> None:
         await store.rest(read_own_calibrations, STRANGER, Paging(1, after=key("ft:gpt-4o:acme::x").id))
 
 
-async def test_calibrations_are_listed_in_pages(store: Store) -> None:
-    models = [f"m{number}" for number in range(5)]
-    for model in models:
-        await store.task_change(learn_calibrations, {key(model): GROWING[:1]})
-    found: list[str] = []
-    after = None
-    for _ in range(3):
-        page = await store.rest(read_own_calibrations, TENANT, Paging(2, after=after))
-        found += [row.key.model for row in page.data]
-        after = page.last_id
-        assert page.has_more == (len(found) < 5)
-    assert sorted(found) == models
-
-
 # The service
 
 
@@ -293,17 +279,6 @@ async def test_samples_that_the_database_refuses_are_dropped(store: Store) -> No
     known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
     await known.flush()
     assert not known._waiting
-
-
-async def test_a_tenant_with_its_share_makes_room_of_its_own(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shell, "MOST_REMEMBERED", 3)
-    monkeypatch.setattr(shell, "MOST_OF_TENANT", 2)
-    known = Calibrations(store, "openai")
-    known.learn(STRANGER, "a", FORMULA, tools=False, sample=GROWING[0])
-    for model in ("a", "b", "c"):
-        known.learn(TENANT, model, FORMULA, tools=False, sample=GROWING[0])
-    assert known.of(STRANGER, "a", FORMULA, tools=False).samples == 1
-    assert [known.of(TENANT, model, FORMULA, tools=False).samples for model in ("a", "b", "c")] == [0, 1, 1]
 
 
 async def test_a_name_no_model_has_is_neither_learnt_nor_remembered(store: Store) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from app.compaction.chunks import SummaryChunk, UserWords
-from app.store import Store, UnknownCursor
+from app.store import Store
 from app.store.chunks import (
     chunks_in,
     chunks_named,
@@ -56,12 +56,6 @@ async def test_chunk_applies_only_if_both_its_digests_are_in_the_chain(store: St
     assert await store.request(chunks_in, TENANT, "default", [digest(2), digest(3)]) == []
     assert await store.request(chunks_in, TENANT, "default", [digest(3), digest(4)]) == []
     assert len(await store.request(chunks_in, TENANT, "default", [digest(2), digest(4)])) == 1
-
-
-async def test_chunks_of_another_series_are_not_read(store: Store) -> None:
-    """A request with a focus never gets a summary made without it."""
-    await put(store, chunk(0, 4))
-    assert await store.request(chunks_in, TENANT, "focus", chain(5)) == []
 
 
 async def test_chunks_are_found_in_a_chain_of_ten_thousand(store: Store) -> None:
@@ -167,13 +161,6 @@ async def test_pages_of_summaries_join_without_gap_or_overlap(store: Store, orde
     assert [one for page in pages for one in page] == (expected if order == "asc" else expected[::-1])
 
 
-async def test_unknown_cursor_is_an_error_rather_than_the_end_of_the_list(store: Store) -> None:
-    """An empty page would tell somebody who deletes page by page that all is done."""
-    await put(store, chunk(0, 4))
-    with pytest.raises(UnknownCursor):
-        await store.rest(read_summaries, TENANT, "c1", Paging(3, after="gone"))
-
-
 async def test_other_tenant_reads_no_chunk(store: Store) -> None:
     """Not by digest, not by list, not by id."""
     await put(store, chunk(0, 4))
@@ -275,21 +262,6 @@ async def test_a_strangers_correction_changes_nothing(store: Store) -> None:
     assert await store.rest_change(replace_chunk, STRANGER, "chunk-0-4", correction(chunk(0, 4))) is not None
     assert await store.rest_change(delete_chunk, STRANGER, "chunk-0-4-new") == ["chunk-0-4-new"]
     assert [one.text for one in await store.request(chunks_in, TENANT, "default", chain(5))] == ["They met in May."]
-
-
-async def test_another_replica_reads_a_correction_and_a_deletion_at_once(
-    open_store: OpenStore, shared_url: str
-) -> None:
-    """Chunks are read from the database each time: there is nothing to wait for."""
-    one, two = open_store(shared_url), open_store(shared_url)
-    await one.start()
-    await two.start()
-    (old,) = await put(one, chunk(0, 4))
-    assert await read(two) == {old.id}
-    await one.rest_change(replace_chunk, TENANT, old.id, correction(old))
-    assert await read(two) == {f"{old.id}-new"}
-    await two.rest_change(delete_chunk, TENANT, f"{old.id}-new")
-    assert await read(one) == set()
 
 
 async def test_of_two_corrections_at_once_one_comes_too_late(open_store: OpenStore, shared_url: str) -> None:

@@ -10,7 +10,6 @@ from sqlalchemy import Table, select
 from app.runtime.caches import storable
 from app.store import Store, UsageRecord
 from app.store.tables import CleanText, conversations, heads, usage_records
-from app.store.usage import read_overview, write_usage
 from app.tokens.usage import DecisionRecord, Price, SummaryStats, Tokens
 from tests.integration.examples import digest, seen
 
@@ -76,15 +75,6 @@ async def test_every_text_of_a_conversation_and_its_heads_is_clean(store: Store)
     assert {**stored, last_message: ""} == {**dict.fromkeys(plain, AS_STORED), last_message: ""}
     assert {"tenant": AS_STORED, "conversation_id": AS_STORED} in await texts_in(store, heads)
     assert store.writes.conversations.dropped == 0
-
-
-async def test_a_record_with_odd_names_is_added_once_however_often_it_is_written(store: Store) -> None:
-    given = odd(RECORD)
-    for _ in range(2):
-        async with store.database.writing() as connection:
-            await write_usage(connection, [given])
-    overview = await store.rest(read_overview, ODD, 7)
-    assert sum(each.sums.calls for each in overview.periods) == 1
 
 
 def test_what_can_be_stored_stays_as_it_is() -> None:

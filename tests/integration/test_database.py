@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import update
 
 from app.store import AccessRefused, DatabaseURLError, Store
 from app.store.chunks import chunks_in
@@ -107,25 +107,6 @@ async def test_missing_database_is_refused(open_store: OpenStore, postgres_url: 
     store = open_store(postgres_url.replace("/steno_", "/absent_"))
     with pytest.raises(AccessRefused, match="does not exist"):
         await store.start()
-
-
-async def test_concurrent_transactions_lose_no_update(store: Store) -> None:
-    """8 tasks add 1 to a row 25 times each; pysqlite's own transactions would keep a tenth of it in silence."""
-    store.writes.record(seen(messages=0))
-    await store.flush()
-
-    async def add() -> None:
-        for _ in range(25):
-            async with store.database.writing(patient=True) as connection:
-                query = select(conversations.c.messages).where(conversations.c.tenant == TENANT)
-                before = await connection.scalar(query.with_for_update())
-                await asyncio.sleep(0)
-                await connection.execute(update(conversations).values(messages=(before or 0) + 1))
-
-    await asyncio.gather(*(add() for _ in range(8)))
-    found = await store.rest(find_conversation, TENANT, "c1")
-    assert found is not None
-    assert found.messages == 200
 
 
 ADD = """

@@ -228,16 +228,6 @@ async def test_a_deleted_conversation_leaves_nothing_and_begins_again(store: Sto
     assert await kept(store) == TALK
 
 
-async def test_an_erased_tenant_leaves_nothing(store: Store) -> None:
-    show(store, *TALK)
-    show(store, *TALK, tenant=STRANGER)
-    await store.writes.flush()
-    show(store, *TALK, "and more")
-    await store.erase_tenant(TENANT)
-    await store.writes.flush_all()
-    assert [await kept(store), await kept(store, tenant=STRANGER)] == [[], TALK]
-
-
 async def test_titles_are_found_by_conversation(store: Store) -> None:
     show(store, *TALK)
     show(store, "another talk", conversation_id="c2")

@@ -19,13 +19,6 @@ async def limits(store: Store, upstream: str = UPSTREAM) -> dict[str, int]:
     return {window.model: window.limit for window in await store.before_start(read_learned_windows, upstream, 100)}
 
 
-async def test_a_learnt_limit_is_there_for_every_replica_until_its_time_is_over(store: Store) -> None:
-    await store.task_change(learn_window, UPSTREAM, "m", TENANT, 32_768, DAY)
-    [learnt] = await store.before_start(read_learned_windows, UPSTREAM, 100)
-    assert (learnt.model, learnt.limit) == ("m", 32_768)
-    assert DAY - 60 < learnt.seconds_left <= DAY
-
-
 async def test_of_two_limits_the_smaller_stays_and_its_time_begins_anew(store: Store) -> None:
     await store.task_change(learn_window, UPSTREAM, "m", TENANT, 32_768, 10)
     await store.task_change(learn_window, UPSTREAM, "m", TENANT, 65_536, DAY)
@@ -34,11 +27,6 @@ async def test_of_two_limits_the_smaller_stays_and_its_time_begins_anew(store: S
     assert learnt.seconds_left > 60
     await store.task_change(learn_window, UPSTREAM, "m", TENANT, 16_384, DAY)
     assert await limits(store) == {"m": 16_384}
-
-
-async def test_a_limit_holds_for_its_upstream_only(store: Store) -> None:
-    await store.task_change(learn_window, UPSTREAM, "m", TENANT, 32_768, DAY)
-    assert await limits(store, "https://other.example/v1") == {}
 
 
 async def test_every_tenant_has_limits_of_its_own(store: Store) -> None:

@@ -61,14 +61,6 @@ async def test_other_series_does_not_wait(store: Store) -> None:
     assert isinstance(await store.take_lease(TENANT, "c2", span(0, 4, "focus"), chain(100), "h2"), Lease)
 
 
-async def test_many_tasks_at_once_get_one_grant(store: Store) -> None:
-    """Of 40 requests that want the same chunk, one makes it."""
-    answers = await asyncio.gather(
-        *(store.take_lease(TENANT, f"c{number}", span(0, 4), chain(100), f"h{number}") for number in range(40))
-    )
-    assert sum(isinstance(answer, Lease) for answer in answers) == 1
-
-
 async def test_many_ranges_of_one_conversation_at_once_get_one_grant(store: Store) -> None:
     """No two rows collide here, so only taking turns keeps the second one out."""
     answers = await asyncio.gather(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -22,7 +20,6 @@ from sqlalchemy import (
     Connection,
     MetaData,
     Table,
-    func,
     insert,
     select,
     text,
@@ -178,17 +175,6 @@ async def test_usage_records_in_partitions_become_one_table(postgres_url: str, t
     await database.close()
 
 
-async def test_migration_waits_for_that_of_another_process(open_store: OpenStore, postgres_url: str) -> None:
-    """However long it takes: no limit of a request applies."""
-    store = open_store(postgres_url)
-    async with store.database.writing() as connection:
-        await connection.execute(select(func.pg_advisory_xact_lock(*schema._LOCK)))
-        migrating = asyncio.ensure_future(store.migrate())
-        await asyncio.sleep(1)
-        assert not migrating.done()
-    assert await migrating == (None, REVISIONS[-1])
-
-
 async def test_a_new_database_is_as_a_migrated_one(postgres_server: str, tmp_path: Path) -> None:
     """As the database itself describes it, but for the order of columns that were added later."""
     with database_on(postgres_server) as made, database_on(postgres_server) as migrated:
@@ -317,25 +303,6 @@ async def test_processes_that_start_at_once_migrate_once(shared_url: str) -> Non
     )
 
 
-def alembic(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """The command as a developer types it in the checkout."""
-    return subprocess.run(  # noqa: S603 - our own dependency
-        [sys.executable, "-m", "alembic", *arguments],
-        cwd=ROOT,
-        env={"PATH": os.environ["PATH"], **variables},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def test_alembics_own_commands_open_the_database_of_the_settings(tmp_path: Path) -> None:
-    ended = alembic("current", STENO_STORAGE__URL=f"sqlite:///{tmp_path}/steno.db")
-    assert f"Database {tmp_path}/steno.db" in ended.stderr
-    assert ended.returncode == 0, ended.stderr
-
-
 # The files of a SQLite database
 
 
@@ -371,15 +338,6 @@ async def test_database_of_an_earlier_release_is_closed_to_others(tmp_path: Path
     told = {"event": "database file closed to others", "log_level": "warning", "mode": "644"}
     assert log == [{**told, "path": f"{path}{suffix}"} for suffix in ("", "-wal", "-shm")]
     await database.close()
-
-
-async def test_doctor_says_why_it_cannot_look(open_store: OpenStore, postgres_url: str) -> None:
-    """With the password left out of the URL."""
-    store = open_store(postgres_url.replace("postgres:@", "nobody:s3cret@"))
-    found = await store.check()
-    assert not found.reachable
-    assert "nobody" in str(found.reason)
-    assert "s3cret" not in found.place
 
 
 def test_the_revisions_are_told_without_alembic() -> None:

@@ -150,49 +150,6 @@ async def test_commit_outlives_a_short_outage(open_store: OpenStore, gate: Fault
     assert [one.id for one in stored] == ["chunk-0-4"]
 
 
-CLOSED = "update pg_database set datallowconn = false where datname = '{0}'"
-ENDED = "select pg_terminate_backend(pid) from pg_stat_activity where usename = '{0}'"
-OPENED = "update pg_database set datallowconn = true where datname = '{0}'"
-LETS_NOBODY_IN = {
-    "55000": ((CLOSED, ENDED), (OPENED,)),
-    "3D000": (
-        (CLOSED, ENDED, 'alter database "{0}" rename to "{0}_"', OPENED.replace("{0}", "{0}_")),
-        ('alter database "{0}_" rename to "{0}"',),
-    ),
-    "28000": (('alter role "{0}" nologin', ENDED), ('alter role "{0}" login',)),
-}
-"""The state that PostgreSQL names: how it comes, and how it ends."""
-
-
-@pytest.mark.parametrize("state", LETS_NOBODY_IN)
-async def test_commit_outlives_a_database_that_lets_nobody_in(
-    open_store: OpenStore, postgres_server: str, postgres_url: str, state: str
-) -> None:
-    """As while it is restored, or its password is changed: a summary that was paid for is stored afterwards."""
-    name = urlsplit(postgres_url).path.removeprefix("/")
-    administrator = await asyncpg.connect(postgres_server)
-    try:
-        await administrator.execute(f"create role \"{name}\" login superuser password '{name}'")
-        address = urlsplit(postgres_url)
-        host = address.netloc.rpartition("@")[2]
-        store = open_store(address._replace(netloc=f"{name}:{name}@{host}").geturl(), 0.25)
-        await store.start()
-        held = await take(store, 0, 4)
-        closes, opens = LETS_NOBODY_IN[state]
-        for statement in closes:
-            await administrator.execute(statement.format(name))
-        committing = asyncio.create_task(store.keep_chunks(held, [chunk(0, 4)]))
-        await asyncio.sleep(0.6)
-        assert not committing.done()
-        for statement in opens:
-            await administrator.execute(statement.format(name))
-        assert await committing
-        assert [stored.id for stored in await store.request(chunks_in, TENANT, SERIES, chain(10))] == [chunk(0, 4).id]
-    finally:
-        await administrator.execute(f'alter role "{name}" nologin')
-        await administrator.close()
-
-
 async def test_lease_granted_after_its_request_gave_up_is_given_back(open_store: OpenStore, postgres_url: str) -> None:
     """Otherwise everybody would wait fifteen seconds for nobody."""
     store = open_store(postgres_url, 0.25)
@@ -346,38 +303,6 @@ async def test_crowd_before_connections_that_are_all_in_use_waits_no_longer_than
     assert await store.heads(TENANT, [digest(1)]) == []
     pool: Any = store.database.engine.pool
     assert (pool.checkedout(), pool.checkedin()) == (0, SMALL_POOL)
-
-
-@pytest.mark.parametrize(
-    ("failing", "well"),
-    [
-        ("PRAGMA max_page_count=1", "PRAGMA max_page_count=1000000"),  # At least what there is already.
-        ("PRAGMA query_only=ON", "PRAGMA query_only=OFF"),
-    ],
-    ids=["full", "read-only"],
-)
-async def test_disk_that_cannot_be_written_is_an_outage_and_drops_nothing(
-    open_store: OpenStore, sqlite_url: str, failing: str, well: str
-) -> None:
-    """SQLite's own errors for it; what is there is read, and what was recorded is stored once it can be."""
-    store = open_store(sqlite_url)
-    await store.start()
-    await put(store, chunk(0, 4))
-    pragma = failing
-
-    def set_up(connection: Any, *_: Any) -> None:
-        cursor = connection.cursor()
-        cursor.execute(pragma)
-        cursor.close()
-
-    event.listen(store.database.engine.sync_engine, "checkout", set_up)
-    store.writes.record(seen("c2", coverage="x" * 100_000))
-    with pytest.raises(StoreUnavailable, match="not available"):
-        await store.flush()
-    assert len(await store.request(chunks_in, TENANT, SERIES, chain(9))) == 1
-    pragma = well
-    assert await store.rest(find_conversation, TENANT, "c2") is not None
-    assert store.writes.conversations.dropped == 0
 
 
 async def make_read_only(url: str, on: bool) -> None:

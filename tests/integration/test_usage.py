@@ -194,23 +194,6 @@ async def test_a_turns_first_call_is_the_first_that_was_answered(store: Store) -
     assert [turn.first for turn in (await usage(store)).turns] == [expected, None]
 
 
-async def test_records_are_listed_in_pages_both_ways(store: Store) -> None:
-    records = [record() for _ in range(5)]
-    for one in records:
-        store.writes.record_usage(one)
-    for order in ("asc", "desc"):
-        found: list[str] = []
-        after = None
-        for _ in range(3):
-            page = (await usage(store, limit=2, after=after, order=order)).page
-            found += [each.record.id for each in page.data]
-            after = page.last_id
-            assert page.has_more == (len(found) < 5)
-        assert found == sorted((one.id for one in records), reverse=order == "desc")
-    with pytest.raises(UnknownCursor):
-        await usage(store, after="use_none")
-
-
 async def test_records_belong_to_one_tenant_and_one_conversation(store: Store) -> None:
     foreign = record(tenant=STRANGER)
     for one in (record(), record("c2"), foreign):

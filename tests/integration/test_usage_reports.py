@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from sqlalchemy import event, text, update
+from sqlalchemy import update
 
 from app.store import Store, UsageRecord, UsageReport, UsageSum
 from app.store import usage as reports
@@ -96,42 +96,6 @@ async def test_more_groups_than_are_told_are_counted_in_the_sums(store: Store, m
     assert ([group.key for group in found.groups], found.has_more) == (["m3", "m2"], True)
     assert found.sums.messages.prompt == 6
     assert not (await report(store, model="m1", by="model")).has_more
-
-
-@pytest.mark.parametrize("by", [None, "day", "model"])
-async def test_a_report_reads_its_period_by_the_index(store: Store, by: Any) -> None:
-    """Not all that the tenant ever did, nor what others did."""
-    await put(store, NOON)
-    for number in range(300):
-        for tenant in (TENANT, STRANGER):
-            store.writes.record_usage(record(tenant=tenant, conversation_id=f"c{number}"))
-    await store.flush()
-    strangers = update(usage_records).where(usage_records.c.tenant == STRANGER).values(created_at=NOON)
-    async with store.database.writing() as connection:
-        await connection.execute(strangers)
-        await connection.execute(text("ANALYZE"))
-    statements: list[tuple[str, Any]] = []
-    engine = store.database.engine.sync_engine
-
-    def note(_connection: object, _cursor: object, statement: str, parameters: Any, *_: object) -> None:
-        if statement.startswith("SELECT") and "usage_records" in statement:
-            statements.append((statement, parameters))
-
-    event.listen(engine, "before_cursor_execute", note)
-    await report(store, by=by)
-    event.remove(engine, "before_cursor_execute", note)
-    assert len(statements) == 1
-    sqlite = engine.dialect.name == "sqlite"
-    async with store.database.reading() as connection:
-        if not sqlite:
-            # The table is small enough to be read whole here; what counts is what happens when it is not.
-            await connection.execute(text("SET enable_seqscan = off"))
-        for statement, parameters in statements:
-            explain = ("EXPLAIN QUERY PLAN " if sqlite else "EXPLAIN ") + statement
-            plan = "\n".join(str(row) for row in await connection.exec_driver_sql(explain, parameters))
-            assert "ix_usage_records_tenant_created_at" in plan, plan
-        if not sqlite:
-            await connection.execute(text("RESET enable_seqscan"))
 
 
 def priced(number: int, **changes: Any) -> UsageRecord:

@@ -48,17 +48,6 @@ async def test_requests_between_two_flushes_become_one_row(store: Store) -> None
     assert len(await store.heads(TENANT, [digest(turn) for turn in (1, 2, 3)])) == 3
 
 
-async def test_closing_stores_what_waits(open_store: OpenStore, shared_url: str) -> None:
-    """A restart loses nothing that was answered."""
-    store = open_store(shared_url)
-    await store.start()
-    store.writes.record(seen())
-    await store.close()
-    again = open_store(shared_url)
-    await again.start()
-    assert await again.rest(find_conversation, TENANT, "c1") is not None
-
-
 async def test_a_killed_process_loses_what_waits_and_no_summary(open_store: OpenStore, shared_url: str) -> None:
     """As the module says: what was recorded since the last flush. Another process sees what is left of it."""
     killed, other = open_store(shared_url), open_store(shared_url)
@@ -147,33 +136,6 @@ async def test_a_database_that_is_away_for_long_is_told_of_once_and_once_more_wh
     waits, again = log
     assert (waits["event"], waits["log_level"], waits["times"]) == ("database not written", "warning", 1)
     assert (again["event"], again["log_level"], again["times"]) == ("database written again", "info", 3)
-
-
-REFUSE = """
-CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
-$$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '{}'; END $$
-"""
-
-
-@pytest.mark.parametrize("state", ["25P03", "40P01", "55P03", "57014", "58030"])
-async def test_row_that_is_refused_for_the_servers_own_reasons_is_kept(
-    open_store: OpenStore, postgres_url: str, state: str
-) -> None:
-    """A disk that fails, a lock, a limit of time: none of them is the row's fault."""
-    store = open_store(postgres_url)
-    await store.start()
-    async with store.database.writing() as connection:
-        await connection.exec_driver_sql(REFUSE.format(state))
-        await connection.exec_driver_sql(
-            "CREATE TRIGGER refuse BEFORE INSERT ON conversations FOR EACH ROW EXECUTE FUNCTION refuse()"
-        )
-    store.writes.record(seen())
-    with pytest.raises(StoreUnavailable):
-        await store.flush()
-    async with store.database.writing(patient=True) as connection:
-        await connection.exec_driver_sql("DROP TRIGGER refuse ON conversations")
-    await store.flush()
-    assert (await stored(store, "c1"), store.writes.conversations.dropped) == (1, 0)
 
 
 async def test_heads_of_one_conversation_are_bounded(store: Store) -> None:

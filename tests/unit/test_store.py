@@ -8,11 +8,12 @@ from stat import S_IMODE
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import DBAPIError
 from structlog.testing import capture_logs
 
 from app.runtime.caches import Erased
-from app.store import Store, StoreUnavailable, schema
-from app.store.engine import Database
+from app.store import StatementRefused, Store, StoreUnavailable, schema
+from app.store.engine import Contended, Database, is_away, unavailable
 from app.store.store import LONGEST_PAUSE_SECONDS
 from app.store.write_behind import WriteBehind
 
@@ -85,6 +86,30 @@ async def test_a_request_is_stored_after_more_erasures_than_are_remembered_and_n
     await erased(None)
     assert writes.is_erased("t", "d", after)
     assert not writes.is_erased("u", "d", after)
+
+
+class OfPostgreSQL(Exception):
+    """As the driver raises it: with PostgreSQL's code."""
+
+    def __init__(self, sqlstate: str) -> None:
+        self.sqlstate = sqlstate
+
+
+@pytest.mark.parametrize(
+    ("states", "kind"),
+    [
+        # A disk that fails, a limit of time, a server that stops, a standby; and one that is being restored, or whose
+        # password is being changed.
+        ("25P03 57014 57P01 58030 25006 08006 53300 55000 3D000 28000", StoreUnavailable),
+        ("40P01 55P03", Contended),
+        ("22021 23505 42P01", StatementRefused),
+    ],
+)
+def test_only_what_is_said_against_a_statement_refuses_it(states: str, kind: type[StoreUnavailable]) -> None:
+    """The others are tried again, and what waits for them stays."""
+    for state in states.split():
+        error = DBAPIError("INSERT", {}, OfPostgreSQL(state))
+        assert (type(unavailable(error)), is_away(error)) == (kind, kind is not StatementRefused), state
 
 
 def rights_in(folder: Path) -> dict[str, int]:
