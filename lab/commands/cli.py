@@ -6,7 +6,6 @@ the same recordings, and measures the payloads.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.command import LEAST_WINDOW, Upstream, fail, failing_on, keep_quiet, print_json
+from app.cli.command import LEAST_WINDOW, fail, failing_on, keep_quiet, print_json
 from app.settings import ConfigurationError
 from lab.replay.player import Played, Player
 from lab.replay.recordings import Question, Recording, UnreadableRecording, chain, read_recordings
@@ -27,10 +26,7 @@ cli = typer.Typer(
     rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]}, add_completion=False
 )
 
-Model = Annotated[str | None, typer.Option(help="The provider's model; needed with --upstream.")]
 Presets = Annotated[str | None, typer.Option(help="Replay with these presets: `all`, or names with commas.")]
-
-MODEL_IS_NEEDED = "--upstream needs --model, such as gpt-4o-mini."
 
 
 def refuse(*problems: tuple[object, str]) -> None:
@@ -57,8 +53,6 @@ def replay(
     window: Annotated[str, typer.Option(help="Context window in tokens, or several with commas.")] = "8000",
     chain: Annotated[int, typer.Option(min=1, help="Join so many conversations into one.")] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="Replay so many conversations of each file.")] = None,
-    upstream: Upstream = None,
-    model: Model = None,
     presets: Presets = None,
     recall: Annotated[bool, typer.Option("--recall", help="Measure what the files' questions could reach.")] = False,
     recall_ratio: Annotated[
@@ -73,10 +67,9 @@ def replay(
     share = "a share of at least 0 and less than 1"
     ratios = _numbers("--recall-ratio", recall_ratio, float, lambda r: 0 <= r < 1, share) if recall_ratio else ()
     refuse(
-        (upstream and not model, MODEL_IS_NEEDED),
         (recall and chain > 1, "--recall needs conversations as they are, without --chain."),
     )
-    options = Options(files, windows, presets, ratios, chain, limit, upstream, model, as_json)
+    options = Options(files, windows, presets, ratios, chain, limit, as_json)
     with failing_on(UnreadableRecording, ConfigurationError):
         sys.exit(measure_recall(options) if recall else compare(options))
 
@@ -86,9 +79,7 @@ def replay(
 PARTS = 10
 SHOWN = 20
 """Lines about violations."""
-DEFAULT_MODEL = "gpt-4o"
-NO_KEY = "sk-replay"
-"""The client wants one; the simulator takes any."""
+MODEL = "gpt-4o"
 AS_SET = "as set"
 """The line of a table for the settings in effect, where no preset is named."""
 
@@ -105,8 +96,6 @@ class Options:
     """Shares of the limit that recalled passages may take; none: as the preset has it."""
     chain: int = 1
     limit: int | None = None
-    upstream: str | None = None
-    model: str | None = None
     as_json: bool = False
 
     @property
@@ -151,7 +140,7 @@ def _name(variant: Variant, *, several: bool) -> str:
 def compare(options: Options) -> int:
     """Replay the same recordings once for each preset, window and share, each with a database of its own."""
     recordings = options.recordings()
-    return _print_tallies([(line.name, _played(recordings, line, options)) for line in options.variants()], options)
+    return _print_tallies([(line.name, _played(recordings, line)) for line in options.variants()], options)
 
 
 def measure_recall(options: Options) -> int:
@@ -162,7 +151,7 @@ def measure_recall(options: Options) -> int:
     found = []
     for variant in options.variants():
         recall = Recall()
-        found.append((variant, recall, _played(asked, variant, options, recall.see)))
+        found.append((variant, recall, _played(asked, variant, recall.see)))
     if options.as_json:
         print_json(
             [{**variant.as_json(), **recall.as_json(), "replay": tally.as_json()} for variant, recall, tally in found]
@@ -179,7 +168,6 @@ def measure_recall(options: Options) -> int:
 def _played(
     recordings: Sequence[Recording],
     variant: Variant,
-    options: Options,
     heard: Callable[[Question, Played], object] | None = None,
 ) -> Tally:
     """All of them on a stage of their own, with a line on standard error for each tenth of the requests."""
@@ -191,10 +179,8 @@ def _played(
         if done * PARTS // requests > (done - 1) * PARTS // requests:
             typer.echo(f"{variant.name}: {done:,} of {requests:,} requests ({done / requests:.0%})", err=True)
 
-    compaction, model = settings_of(variant.preset, variant.recall_ratio), options.model or DEFAULT_MODEL
-    api_key = os.environ.get("OPENAI_API_KEY") if options.upstream else None
-    with stage(model, variant.window, options.upstream, compaction) as set_up:
-        player = Player(set_up.base_url, set_up.provider, model, set_up.count, api_key or NO_KEY)
+    with stage(MODEL, variant.window, compaction=settings_of(variant.preset, variant.recall_ratio)) as set_up:
+        player = Player(set_up.base_url, set_up.provider, MODEL, set_up.count)
         tally = Tally(variant.name, variant.window, variant.preset in MAY_REFUSE)
         return player.play(recordings, tally, answered, heard)
 

@@ -18,6 +18,7 @@ from lab.replay.sent import Message, SentMessage, answered, answers_in
 from lab.replay.tally import Tally
 from lab.simulator import Record, Simulator
 
+CREDENTIAL = {"authorization": "Bearer sk-replay"}
 ANSWER_SECONDS = 600.0
 LONGEST_ERROR = 300
 """Characters of an error's body that a failure quotes."""
@@ -70,7 +71,6 @@ class Player:
     provider: Simulator
     model: str
     count: Callable[[str], int]
-    api_key: str = "sk-replay"
     calls: SummaryCalls = field(default_factory=SummaryCalls)
     """Kept over several replays where they share a database."""
 
@@ -131,7 +131,7 @@ class Player:
         """Times out after `ANSWER_SECONDS` without a byte."""
         body = {"model": self.model, **({"stream": True} if stream else {}), "messages": messages}
         sent = msgspec.json.encode(body)
-        headers = {"content-type": "application/json", **self._credential}
+        headers = {"content-type": "application/json", **CREDENTIAL}
         try:
             answer = self._http.post(
                 f"{self.base_url}/chat/completions", content=sent, headers=headers, timeout=ANSWER_SECONDS
@@ -143,10 +143,6 @@ class Player:
         told = (each["context"] for each in answers_in(answer.content) if each.get("context"))
         is_whole = answered(answer.content) is not None
         return Answer(sent, None if is_whole else "The answer ended without a reason to finish.", next(told, {}))
-
-    @property
-    def _credential(self) -> Mapping[str, str]:
-        return {"authorization": f"Bearer {self.api_key}"}
 
     def _report(self, answer: Answer, messages: int) -> Report:
         actions = frozenset(map(str, answer.context.get("actions") or ()))
@@ -162,7 +158,7 @@ class Player:
         while time.monotonic() < deadline:
             answer = self._http.get(
                 f"{root}/context/conversations/{conversation}/coverage",
-                headers=self._credential,
+                headers=CREDENTIAL,
             )
             parts: Sequence[Mapping[str, Any]] = answer.json()["parts"] if answer.status_code == 200 else ()
             if parts and _messages_in(parts) == messages:

@@ -7,22 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from app.errors import StenoError
-from app.http.headers import new_instance
 from app.http.loopback import serve
-from app.http.upstream import Upstream
 from app.main import create_app
 from app.settings import ConfigurationError, load
 from app.settings.presets import PRESET_NAMES
 from app.settings.server import tables_folder
-from app.tokens.estimate import Count
 from app.tokens.rules import rules_for
 from app.tokens.tokenizer import Tokenizer
-from lab.replay.evidence import SentMessages
-from lab.replay.sent import answered
 from lab.simulator import Simulator
-from lab.simulator.delivery import Connection, HeaderPairs
-from lab.simulator.log import Record
 
 STORE_SECONDS = 5.0
 """Bound of a database call: a busy machine must not make Steno do without its store, as it would in earnest."""
@@ -47,12 +39,11 @@ def counter(model: str) -> Callable[[str], int]:
 def stage(
     model: str,
     window: int,
-    upstream: str | None = None,
     compaction: Mapping[str, Any] | None = None,
     summary_edit: Callable[[str], str] = str,
     settings: Mapping[str, Any] | None = None,
 ) -> Iterator[Stage]:
-    """Steno in front of the simulator, or of a real provider that is listened in on.
+    """Steno in front of the simulator.
 
     `compaction` are settings of that section and `settings` those of others, before those of the environment;
     `summary_edit` is what is made of the simulator's summaries.
@@ -61,8 +52,7 @@ def stage(
     count = counter(model)
     simulator = Simulator(window=window, models="any", count=count)
     simulator.summary_edit = summary_edit
-    provider = Recorder(upstream, count) if upstream else simulator
-    with provider.serve() as behind:
+    with simulator.serve() as behind:
         loaded = load(
             # The replay has a key of its own, and one provider: not those of the settings in effect.
             upstream={"base_url": f"{behind.url}/v1", "discover_windows": False, "api_key_env": None},
@@ -75,7 +65,7 @@ def stage(
         )
         steno = create_app(loaded.model_copy(update={"upstreams": {}}))
         with serve(steno, own_headers=False) as server:
-            yield Stage(f"{server.url}/v1", provider, count)
+            yield Stage(f"{server.url}/v1", simulator, count)
 
 
 # Presets to replay
@@ -112,47 +102,3 @@ def _check(name: str) -> None:
         load(compaction=dict(settings_of(name)))
     except ConfigurationError as error:
         raise ConfigurationError(f"The preset {name} cannot be used. {error}") from error
-
-
-# Recorder between Steno and a real provider
-
-NOT_PASSED_ON = frozenset({b"host", b"connection", b"transfer-encoding"})
-
-
-class Recorder(Simulator):
-    """Passes everything on as it is, both ways."""
-
-    def __init__(self, base_url: str, count: Count) -> None:
-        super().__init__(models="any", count=count)
-        self._upstream = Upstream(
-            base_url, connect=10.0, first_byte=600.0, between_bytes=120.0, instance=new_instance()
-        )
-
-    async def _answer(self, record: Record, connection: Connection) -> None:
-        pieces = (piece for message in SentMessages().split(record.body) for piece in message.pieces)
-        self._log.update(record.sequence, prompt_tokens=sum(map(self.count, pieces)))
-        head = self._upstream.head(record.method.encode(), record.target.encode("latin-1"), _passed_on(record.headers))
-        try:
-            answering = await self._upstream.relay(head, record.body)
-        except StenoError as error:
-            self._log.update(record.sequence, status=error.status)
-            await connection.start(error.status, [])
-            await connection.write(error.envelope)
-            await connection.finish()
-            return
-        try:
-            self._log.update(record.sequence, status=answering.status)
-            await connection.start(answering.status, _passed_on(answering.headers))
-            answer = bytearray()
-            async for chunk in answering.chunks():
-                answer += chunk
-                await connection.write(chunk)
-            # Before the end: the client that has the whole answer may look at the log.
-            self._log.update(record.sequence, text=answered(bytes(answer)))
-            await connection.finish()
-        finally:
-            await answering.close()
-
-
-def _passed_on(headers: HeaderPairs) -> HeaderPairs:
-    return [(name.lower(), value) for name, value in headers if name.lower() not in NOT_PASSED_ON]

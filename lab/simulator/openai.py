@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import http
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from app.tokens.estimate import Count
 from lab.simulator.counting import Cached, PromptCache
-from lab.simulator.format import Format, Json
+from lab.simulator.format import Content, Format, Json, json_content
 from lab.simulator.log import Record
-from lab.simulator.refusals import no_such_method, no_such_model, unreadable
+from lab.simulator.refusals import no_such_method, no_such_model, no_such_path, unreadable
+from lab.simulator.replies import EPOCH
 from lab.simulator.rules import Model, Rules
 from lab.simulator.script import Fault
 
@@ -73,3 +74,23 @@ def model_of(request: Json, rules: Rules) -> Model:
     if (model := rules.model(request["model"])) is None:
         raise no_such_model(request["model"])
     return model
+
+
+# The endpoint beside chat
+
+
+def list_models(record: Record, models: Iterable[Model], window: int) -> Content:
+    """The answer on `/v1/models` and below."""
+    path = record.path
+    if path != "/v1/models" and not path.startswith("/v1/models/"):
+        raise no_such_path(record.method, path)
+    if record.method != "GET":
+        raise no_such_method(record.method, path)
+    shared = {"object": "model", "created": EPOCH, "owned_by": "simulator"}
+    listed = {each.name: {"id": each.name, **shared, "context_window": each.window or window} for each in models}
+    name = path.removeprefix("/v1/models").removeprefix("/")
+    if not name:
+        return json_content({"object": "list", "data": list(listed.values())})
+    if name not in listed:
+        raise no_such_model(name)
+    return json_content(listed[name])

@@ -25,11 +25,11 @@ from lab.simulator.delivery import (
     received_target,
     wait_until_closed,
 )
-from lab.simulator.endpoints import respond
 from lab.simulator.format import Accepted, Content, Format, json_content
 from lab.simulator.gemini.format import Gemini
 from lab.simulator.log import Kind, Log, Record
 from lab.simulator.messages.format import Messages
+from lab.simulator.openai import list_models
 from lab.simulator.refusals import Refused
 from lab.simulator.replies import default_reply, summary_of
 from lab.simulator.responses.format import Responses
@@ -235,7 +235,7 @@ class Simulator(Rules):
             if (content := written.respond(record, self)) is not None:
                 return content
         offered: Sequence[Model] = DEFAULT_MODELS if self.models == "any" else list(self.models.values())
-        return respond(record, offered, self.window)
+        return list_models(record, offered, self.window)
 
     async def _show_log(self, scope: Scope, body: bytes, connection: Connection) -> None:
         """The log as JSON; DELETE empties it. Not logged."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,8 +10,7 @@ import pytest
 
 from lab.simulator import Simulator
 from lab.simulator.log import Record
-from tests.chaos.cluster import key_of
-from tests.chaos.driver import STORING_SECONDS, Absence, Outcome
+from tests.chaos.driver import Outcome
 from tests.chaos.history import FOREIGN, GAPS, OVERLAPS, Views, Watch
 from tests.chaos.talkers import Asked
 
@@ -105,31 +103,3 @@ def test_summary_calls_beyond_one_per_chunk_and_those_that_were_taken_are_paid_t
     assert outcome.paid_twice == 0
     outcome.summary_calls += 1
     assert outcome.violations["summary calls too many"] == 1
-
-
-def test_a_disturbance_takes_one_call_of_each_branch_and_no_more() -> None:
-    outcome = Outcome(1, taken=100)
-    outcome.disturbances["kill"] = 2
-    assert outcome.allowed_calls == 2 * 3 * len("ab")
-
-
-@pytest.mark.parametrize(
-    ("absence", "took"),
-    [
-        (Absence(1, 15.0), True),
-        (Absence(1, 5.0, 12.0), True),
-        (Absence(1, 20.0 + STORING_SECONDS), True),
-        (Absence(1, 20.1 + STORING_SECONDS), False),
-        (Absence(1, 5.0, 9.9 - STORING_SECONDS), False),
-        (Absence(2, 15.0), False),
-        (Absence(None, 15.0), True),
-        (Absence(None, 23.0, 24.0), False),
-    ],
-)
-def test_a_disturbance_takes_the_calls_of_its_process_that_are_under_way_or_not_stored_yet(
-    absence: Absence, took: bool
-) -> None:
-    headers = ((b"Authorization", f"Bearer {key_of(1)}".encode()),)
-    sent = Record(1, 10.0, "POST", "/v1/chat/completions", headers, b"{}", "summary")
-    assert absence.took(replace(sent, finished_at=20.0)) is took
-    assert absence.took(replace(sent, disconnected_at=20.0)) is took

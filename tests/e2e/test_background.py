@@ -187,17 +187,6 @@ def test_a_client_that_leaves_ends_no_background_compaction(
     until(lambda: summaries_of(proxy))
 
 
-@pytest.mark.parametrize("options", [{"compaction": False}, {"preset": "rolling"}, {"preset": "sliding-window"}])
-def test_nothing_is_made_ahead_where_a_request_says_so(
-    steno: StartSteno, simulator: Simulator, options: dict[str, Any]
-) -> None:
-    proxy = steno()
-    for number in range(SOFT - 3, FIRING):
-        ask(proxy, number, context=options)
-    until(lambda: settled(proxy))
-    assert not simulator.summaries
-
-
 def test_a_stop_begins_nothing_and_finishes_what_was_begun(
     steno: StartSteno, simulator: Simulator, held: HeldSummaries, sqlite_url: str
 ) -> None:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import resource
-import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, contextmanager
 from statistics import median
 from typing import Any
 
 import pytest
 
 from lab.simulator import Simulator
-from tests.databases import SMALL_POOL
 from tests.e2e.commands import until
 from tests.e2e.conftest import Serve
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import Answer, get, post
-from tests.e2e.running import StartSteno, Steno
+from tests.e2e.running import StartSteno
 from tests.faults.proxy import FaultProxy
 
 BOUND_SECONDS = 1.0
@@ -91,53 +85,6 @@ def test_a_silent_database_is_waited_for_three_times_and_then_not_at_all(
     gate.heal()
     until(lambda: get(served.url, "/readyz").json["status"] == "ok")
     until(lambda: told(ask(served.url, hard(20))) == (["summarized"], None))
-
-
-# Crowded
-
-
-@contextmanager
-def taken(served: Steno) -> Iterator[None]:
-    """Every connection of its pool is in use meanwhile."""
-    database, writing = served.services.store.database, served.services.store.writes._task
-    assert writing is not None
-    loop, released, held = writing.get_loop(), asyncio.Event(), threading.Event()
-
-    async def hold() -> None:
-        async with AsyncExitStack() as connections:
-            for _ in range(SMALL_POOL):
-                await connections.enter_async_context(database.reading())
-            held.set()
-            await released.wait()
-
-    holding = asyncio.run_coroutine_threadsafe(hold(), loop)
-    try:
-        assert held.wait(10)
-        yield
-    finally:
-        loop.call_soon_threadsafe(released.set)
-        holding.result(10)
-
-
-@pytest.mark.usefixtures("small_pool")
-def test_a_crowd_before_connections_that_are_all_in_use_is_answered_without_the_store(
-    steno: StartSteno, simulator: Simulator, postgres_url: str
-) -> None:
-    """Waiting for a connection is a part of the bound; nobody gets an error, and no connection is lost."""
-    served = steno(storage={"url": postgres_url, "timeout_seconds": BOUND_SECONDS})
-    served.services.store.guard._open_seconds = 0.5
-    ask(served.url, soft(1))
-    with taken(served), ThreadPoolExecutor(50) as pool:
-        began = time.monotonic()
-        answers = pool.map(lambda number: ask(served.url, turns(1, words=5, first=number)), range(100_001, 100_201))
-        assert {answered.header("x-context-status") for answered in answers} == {"full"}
-        assert time.monotonic() - began < 200 * BOUND_SECONDS / 2, "they wait beside each other, not in turn"
-        assert told(ask(served.url, soft(2))) == ([], "storage")
-    until(lambda: served.services.store.state == "ok")
-    assert told(ask(served.url, soft(3))) == (["summarized", "user_words"], None)
-    in_use: Any = served.services.store.database.engine.pool
-    until(lambda: in_use.checkedout() == 0)
-    assert len(simulator.summaries) == 2
 
 
 # Full

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import openai
 import pytest
 from pydantic import BaseModel
 
-from lab.simulator import Fault, Simulator
+from lab.simulator import Simulator
 from tests.e2e.histories import turns
 from tests.e2e.raw import Answer, post
 from tests.e2e.running import StartSteno, Steno
@@ -91,24 +90,6 @@ def test_what_is_parsed_is_parsed_through_a_compaction(simulator: Simulator, ste
     sent = simulator.chats[-1].payload
     assert sent["text"]["format"]["name"] == "Order"
     assert len(simulator.summaries) == 1
-
-
-def test_a_short_read_timeout_survives_a_slow_summary(simulator: Simulator, steno: StartSteno) -> None:
-    """In the shapes that an SDK reads."""
-    simulator.summary_default = Fault(delay=4.5)
-    client = steno().sdk(timeout=3.0)
-
-    def read(shape: str, store: bool) -> list[Any]:
-        items = [{"role": "user", "content": f"In the shape {shape}."}, *LONG]
-        asked: Any = {"model": MODEL, "input": items, "store": store, "extra_headers": {"x-context-events": shape}}
-        with client.responses.stream(**asked) as stream:
-            return list(stream)
-
-    with ThreadPoolExecutor() as readers:
-        for came in readers.map(read, ("chunk", "start", "comment"), (True, False, False)):
-            assert came[-1].type == "response.completed"
-            assert [event.sequence_number for event in came] == list(range(len(came)))
-    assert len(simulator.summaries) == 3
 
 
 # Overflow

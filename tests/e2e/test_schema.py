@@ -135,15 +135,6 @@ def test_a_method_that_a_path_has_not_is_refused_with_those_it_has(steno: Steno,
         assert method == "HEAD" or refused.json["error"]["code"] == "method_not_allowed"
 
 
-@pytest.mark.parametrize(
-    "path", ["/nowhere", "/context/nothing", "/context", "/livez/", "/context/conversations/a/b/c"]
-)
-def test_a_path_that_is_not_there_is_a_404_for_every_method(steno: Steno, path: str) -> None:
-    for method in ("GET", "POST", "DELETE", "PATCH", "OPTIONS"):
-        refused = get(steno.url, path, method=method)
-        assert (refused.status, refused.json["error"]["code"]) == (404, "unknown_path")
-
-
 def test_head_is_get_without_the_body(steno: Steno, known: Mapping[str, str]) -> None:
     for path in ("/livez", "/readyz", "/openapi.json", f"/context/conversations/{known['conversation_id']}"):
         with_body, without = get(steno.url, path), get(steno.url, path, method="HEAD")

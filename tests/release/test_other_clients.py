@@ -20,7 +20,6 @@ from tests.e2e.running import WINDOW, StartSteno
 from tests.e2e.test_messages_clients import COMPACTIONS, call_where_asked
 
 INSTALLED, PROGRAMS = ROOT / ".clients", ROOT / "tests" / "clients"
-PYTHON = INSTALLED / "venv" / "bin" / "python"
 TABLES = ROOT / ".tables"
 MESSAGES_ON_NODE = [
     "anthropic-ts",
@@ -37,7 +36,6 @@ ON_NODE = [
     *(("responses", client) for client in RESPONSES_ON_NODE),
 ]
 GEMINI_ON_NODE = ["genai", "genai stream", "genai chats", "genai chats stream"]
-OF_PYTHON = ["langchain", "langchain stream", "pydantic-ai", "pydantic-ai stream"]
 
 pytestmark = [pytest.mark.skipif(not INSTALLED.exists(), reason="make clients installs them")]
 
@@ -99,13 +97,3 @@ def test_googles_client_on_node_goes_through_five_compactions(
     program = Path(shutil.copy(PROGRAMS / "gemini.mjs", INSTALLED))
     run("node", program, steno(upstream={"base_url": provider.url, "formats": ["gemini"]}).url, client)
     judge(simulator, "enerateContent")
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("client", OF_PYTHON)
-@pytest.mark.parametrize("written", ["messages", "responses"])
-def test_clients_of_python_go_through_five_compactions(
-    simulator: Simulator, steno: StartSteno, written: str, client: str
-) -> None:
-    run(PYTHON, PROGRAMS / f"{written}.py", steno().url, client)
-    judge(simulator, written)

@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 
 from app.compaction.recall import RecallPolicy
-from app.http.loopback import RunningServer
 from app.settings.presets import PRESET_NAMES
 from lab.replay.player import Player
 from lab.replay.recordings import Recording, chain, read_recordings
 from lab.replay.stage import MAY_REFUSE, settings_of, stage
 from lab.replay.tally import Tally
-from lab.simulator import Simulator
 from tests.e2e import commands, running
 from tests.e2e.commands import ROOT
 from tests.release import recorded
@@ -129,28 +127,6 @@ def test_command_prints_json_and_says_in_lines_how_far_it_is_where_there_is_no_t
     assert 9 <= len(lines) <= 10
     assert re.fullmatch(r"as set: \d+ of \d+ requests \(1\d%\)", lines[0])
     assert lines[-1] == f"as set: {result['requests']} of {result['requests']} requests (100%)"
-
-
-def test_command_listens_in_on_a_provider(tmp_path: Path, provider: RunningServer, simulator: Simulator) -> None:
-    agents(tmp_path, 6, 6)
-    asked = ("--chain", "6", "--upstream", f"{provider.url}/v1", "--model", MODEL, "--window", "5000")
-    status, result, _ = replay(tmp_path, *asked, variables={"OPENAI_API_KEY": "sk-mine"})
-    assert (status, result["violations"]) == (0, [])
-    assert result["summary_calls"] >= 1
-    assert {record.header("authorization") for record in simulator.log} == {"Bearer sk-mine"}
-
-
-def test_command_compares_presets(tmp_path: Path) -> None:
-    agents(tmp_path, 8, 1)
-    file, asked = str(tmp_path / "agents.jsonl"), ("--chain", "8", "--window", "4000", "--presets", "off, rolling")
-    ended = commands.run(["replay", file, *asked, "--json"], tmp_path)
-    off, rolling = json.loads(ended.stdout)
-    assert (off["name"], rolling["name"]) == ("off", "rolling")
-    assert off["requests"] == rolling["requests"]
-    assert off["errors"] == off["too_large"] > 0 == rolling["errors"]
-    assert off["summary_calls"] == 0 < rolling["summary_calls"]
-    assert off["refused"] > 0 == rolling["refused"]
-    assert (ended.returncode, off["violations"], rolling["violations"]) == (0, [], [])
 
 
 PLACES = ["Oslo", "Porto", "Quito", "Riga", "Sofia", "Tunis", "Utrecht", "Vienna"]

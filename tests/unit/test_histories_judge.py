@@ -92,18 +92,6 @@ def test_what_was_cleared_is_known_by_what_stands_in_its_place() -> None:
     assert kinds(sent(SYSTEM, FIRST, QUESTION), left_out={2: "pruned"}) == []
 
 
-def test_a_shortened_result_is_known_by_the_note_in_its_place() -> None:
-    said = Said({"role": "user", "content": "RESULT:\nmk1x4z ok"}, (("mk1x4z", ""),), is_result_text=True)
-    asked = replace(ASKED, history=(*ASKED.history[:3], said, ASKED.history[3]))
-    note = "[... 4306 characters in all, shortened: output, 9 lines ...]\nRESULT:"
-    shown: Any = {"role": "user", "content": note}
-    assert kinds(sent(SYSTEM, FIRST, ANSWER, shown, QUESTION), asked=asked) == []
-    assert kinds(sent(SYSTEM, FIRST, ANSWER, QUESTION), asked=asked) == ["lost"]
-    calls = (summary("mk1x1z mk1x2z", note),)
-    assert kinds(sent(SYSTEM, NOTED, QUESTION), calls=calls, asked=asked) == []
-    assert kinds(sent(SYSTEM, NOTED, QUESTION), calls=(summary("mk1x1z mk1x2z"),), asked=asked) == ["lost"]
-
-
 def test_a_refusal_for_the_shape_counts_even_where_it_was_mended() -> None:
     refused = sent(SYSTEM, status=400, refusal="No tool output found for function call X.")
     large = sent(SYSTEM, status=400, refusal="prompt is too long: 9000 tokens > 8000 maximum")
