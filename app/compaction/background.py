@@ -88,8 +88,6 @@ class Answered(Struct, frozen=True):
 
 
 class RequestRate(Struct, frozen=True):
-    """The latest requests of a conversation."""
-
     requests: int = 0
     """Number of requests in all; a repeated one counts once."""
     latest: tuple[Answered, ...] = ()
@@ -123,7 +121,6 @@ class RequestRates:
         self._summaries: BoundedMap[Hashable, tuple[float, ...]] = BoundedMap(MOST_REMEMBERED)
 
     def answered(self, key: ConversationKey, history: int, forwarded: int) -> None:
-        """Record an answered request by the tokens of its history and of its payload."""
         now = self._clock()
         self._rates.keep(key, (self.of(key).after(Answered(now, history, forwarded)), now))
 
@@ -164,11 +161,9 @@ class BackgroundRoom:
         return len(self._taken)
 
     def is_taken(self, key: ConversationKey) -> bool:
-        """True if a compaction is under way for the conversation."""
         return key in self._taken
 
     def is_free(self, tenant: str, size: int) -> bool:
-        """True if one more may begin, for a history of so many bytes."""
         limits, own = self._limits, Counter(owner for owner, _ in self._taken)[tenant]
         bytes_of_all = sum(self._taken.values())
         own_bytes = sum(held for (owner, _), held in self._taken.items() if owner == tenant)

@@ -325,7 +325,6 @@ class Overflow(Struct, frozen=True):
 
     @property
     def learn_window(self) -> bool:
-        """Whether the limit may be kept as the model's window."""
         refused = self.requested is None or self.limit is None or self.requested > self.limit
         return self.kind == "context_window" and self.limit is not None and refused
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from math import ceil
 
@@ -89,29 +89,28 @@ class SummaryCall(Struct, frozen=True):
 
 
 class Rejection(Struct, frozen=True):
-    """Why an answer cannot be kept."""
-
     reason: Reason
     too_long: bool
     """True if the notes of fewer messages may do."""
 
 
-def _before(stop: int, parts: Iterable[Part], *, masked: bool) -> Iterator[Part]:
+def _before(stop: int, parts: Iterable[Part], *, masked: bool) -> Sequence[Part]:
     """Parts of a view up to the message at `stop`; unless they are to be `masked`, the messages as the client wrote
     them: masks end the cache's match, but a summary of what they leave holds less."""
+    shown: list[Part] = []
+    ends: list[int] = []
     for part in parts:
         match part:
             case Verbatim(start, end):
-                end = min(end, stop)
-                yield Verbatim(start, end)
+                shown.append(Verbatim(start, min(end, stop)))
+                ends.append(min(end, stop))
             case Altered(index):
-                end = index + 1
-                yield part if masked else Verbatim(index, end)
+                shown.append(part if masked else Verbatim(index, index + 1))
+                ends.append(index + 1)
             case _:
-                end = -1
-                yield part
-        if end == stop:
-            return
+                shown.append(part)
+                ends.append(-1)
+    return shown[: ends.index(stop) + 1] if stop in ends else shown
 
 
 class ChunkBuilder(Struct, frozen=True):
@@ -131,7 +130,6 @@ class ChunkBuilder(Struct, frozen=True):
     """Most tokens of the user's words in all chunks."""
 
     def with_words(self) -> ChunkBuilder:
-        """A copy with the user's words of the plan's spans."""
         plan, conversation = self.plan, self.conversation
         if not self.options.user_words:
             return self
@@ -358,7 +356,6 @@ class ChunkBuilder(Struct, frozen=True):
         return SummaryCall(request, draft.chunk.values, draft.stands_for, room)
 
     def read(self, draft: Draft, call: SummaryCall, answer: SummaryAnswer) -> SummaryChunk | Rejection:
-        """The chunk that an answer becomes."""
         text, asked = visible_text(answer.text), call.request.closing or call.request.instructions
         found = objection(answer, self.count(text), call.room, draft.replaces, asked, draft.least)
         if found is not None:

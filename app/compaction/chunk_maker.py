@@ -124,7 +124,6 @@ class ChunkMaker(Struct, frozen=True):
         return await self.keep(latest) if latest else Compaction(())
 
     async def update(self, span: Span, prior: Sequence[SummaryChunk]) -> _Written | Failure:
-        """Write one chunk over the chunks before and a span."""
         return await self.write(await self.calls.compute(lambda: self.builder.of_update(span, prior)))
 
     async def fold(self, chunks: Sequence[SummaryChunk]) -> Compaction:

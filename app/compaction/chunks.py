@@ -125,8 +125,6 @@ ERROR = re.compile(
 
 
 class Ending(Enum):
-    """How an answer ended."""
-
     FINISHED = auto()
     """The model ended it by itself."""
     CUT_OFF = auto()
@@ -138,8 +136,6 @@ class Ending(Enum):
 
 
 class SummaryAnswer(Struct, frozen=True):
-    """Answer of the summariser."""
-
     text: str
     ending: Ending = Ending.FINISHED
     word: str = ""
@@ -205,8 +201,6 @@ def was_refused(why: Reasons) -> bool:
 
 
 class Outcome(Enum):
-    """Result of an attempt at a compaction."""
-
     MADE = auto()
     """All that was planned."""
     FAILED = auto()
@@ -266,7 +260,6 @@ class Compaction(Struct, frozen=True):
 
     @property
     def reasons(self) -> Reasons:
-        """Reasons that are told of the compaction."""
         if self.why or self.outcome not in _CODES:
             return self.why
         return because(_CODES[self.outcome])

@@ -82,8 +82,6 @@ def decide_at_once(request: ChatRequest) -> Decision | None:
 
 
 class Stored(Struct, frozen=True):
-    """Rows that the store has of a conversation's history."""
-
     pins: tuple[int, ...] = ()
     chunks: tuple[SummaryChunk, ...] = ()
     boundaries: tuple[MaskBoundary, ...] = ()
@@ -384,7 +382,6 @@ class Compactor:
         return self._options
 
     async def _objections(self, lately: Lately) -> Reasons:
-        """Reasons why the due compaction is not begun."""
         if lately.stopping:
             return because(Code.STOPPING)
         if lately.blocked is not None:
@@ -443,7 +440,6 @@ class Compactor:
         return CompactionJob(builder, tuple(state.chunks), announce, self.deadline, is_again, self.waits)
 
     async def _report_savings(self) -> None:
-        """Tell the breaker what the request's own compactions freed."""
         before, after = self._before, self.state
         if before is not None and not self.is_without_store and self.made and self.finished[-1].is_whole:
             freed = await self._compute(lambda: (before.widest_view.tokens, after.widest_view.tokens))
@@ -452,7 +448,6 @@ class Compactor:
     # Choosing the view
 
     def _choose(self) -> Decision:
-        """Choose the payload by what is known now."""
         state, made = self.state, self.made
         # Reasons why no compaction brought the view under the trigger.
         why = self._tried[-1].reasons if self._tried else ()
@@ -502,7 +497,6 @@ class Compactor:
 
 
 def _initial_state(request: ChatRequest) -> PlanningState:
-    """State that a request begins with, before anything is looked up."""
     conversation, budget = request.conversation, request.budget
     _ = conversation.cut_digests  # The event loop asks for them next.
     room = budget.steady_estimate(SHARE * budget.line.to_provider_tokens(budget.room))
@@ -616,7 +610,6 @@ class CompactionParts(LeasedCompaction):
         self.refused_shapes.failed(request.history_key(status), why)
 
     def shape_refusals(self, request: ChatRequest, status: Status) -> Reasons | None:
-        """Why views of this status were refused for their shape a moment ago."""
         return self.refused_shapes.pauses(request.history_key(status))
 
     def freed(self, request: ChatRequest, before: int, after: int) -> None:

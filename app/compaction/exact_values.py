@@ -70,8 +70,6 @@ _BEFORE_SECRET = re.compile(rf"(?:{_LISTS['words_before_secrets']})\W{{1,4}}(?:i
 
 
 class ExactValue(Struct, frozen=True):
-    """A value with its place in a text."""
-
     start: int
     stop: int
     kind: str

@@ -98,7 +98,6 @@ class Decision(Struct, frozen=True, dict=True):
 
     @lazy
     def reason(self) -> str | None:
-        """Text of `why`, as it is reported."""
         return joined(self.why) if self.why else None
 
 
@@ -116,7 +115,6 @@ refused, and its provider would demand it."""
 
 
 def capped(decision: Decision, tokens: int) -> Decision:
-    """The decision with the output cap lowered to so many tokens."""
     others = (action for action in decision.actions if action != OUTPUT_CAPPED)
     return replace(decision, output_cap=tokens, actions=(*others, OUTPUT_CAPPED))
 

@@ -115,7 +115,6 @@ class Masks:
         """Saved tokens by start, for each boundary."""
 
     def between(self, start: int, boundary: int) -> Iterator[tuple[int, Altered]]:
-        """The masked messages from `start` on with this boundary, in order."""
         for index in range(start, boundary):
             if (used := self._used.get(index)) is not None and used.at <= boundary:
                 yield index, used.old if used.old_at <= boundary else used.mask
@@ -133,7 +132,6 @@ class Masks:
         return at, mask
 
     def saved(self, start: int, boundary: int) -> int:
-        """Tokens that masking takes away from the messages from `start` on."""
         if start not in self._saved:
             more = [0] * (len(self._transcript) + 2)
             for index, used in self._used.items():
@@ -145,7 +143,6 @@ class Masks:
 
     @lazy
     def _used(self) -> dict[int, _Used]:
-        """When each message that may be masked is used up."""
         messages, later, found = self._transcript.messages, self._settings.later, dict[int, _Used]()
         never = len(messages) + 1
         newer = {} if later is None else newer_results(messages)

@@ -52,12 +52,10 @@ class ChunkMemory:
             self._chunks.pop((key, series))
 
     def add(self, key: ConversationKey, series: str, chunk: SummaryChunk) -> None:
-        """Add a chunk that was just stored."""
         held = self._chunks.get((key, series))
         self.keep(key, series, (*(held.chunks if held else ()), chunk))
 
     def chunks_in(self, key: ConversationKey, series: str, chain: Collection[bytes]) -> list[SummaryChunk]:
-        """Return the conversation's chunks that begin and end in the chain."""
         held, digests = self._chunks.use((key, series)), frozenset(chain)
         if held is None or held.until <= self._clock():
             return []
@@ -172,7 +170,6 @@ class ModelBreaker:
 
     @property
     def open(self) -> int:
-        """Number of models that some tenant does not ask now."""
         now = self._clock()
         return len(
             {model for (model, _), each in self._failing.items() if each.failures >= FAILURES and now < each.until}
@@ -201,8 +198,6 @@ class ModelBreaker:
 
 
 class _Passes(Struct, frozen=True):
-    """Latest compactions of a history."""
-
     at: int
     """Size of the history at the last compaction, in tokens."""
     vain: int
@@ -222,7 +217,6 @@ class HistoryBreaker:
         self._passes: HistoryMap[_Passes] = HistoryMap()
 
     def blocks(self, history: HistoryKey, tokens: int, room: int) -> Code | None:
-        """Return the reason why a history of `tokens` is not compacted now, or None."""
         passes = self._passes.find(history)
         if passes is None or abs(tokens - passes.at) >= RESTING_GROWTH * room:
             return None

@@ -124,7 +124,6 @@ def replaced_tokens(transcript: Transcript, span: Span, end: int) -> int:
 
 
 def quoted_tokens(transcript: Transcript, start: int, stop: int) -> int:
-    """The size of a range as the summariser reads it."""
     return transcript.tokens(start, stop) + QUOTE_TOKENS * (stop - start)
 
 
@@ -266,7 +265,6 @@ def _new_tokens(conversation: Conversation, base: Path, cut: int, parts: int, bu
 
 
 def _parts(tokens: int, options: SummaryOptions) -> int:
-    """How many summaries stand for so many tokens."""
     if options.cumulative or options.source_tokens is None:
         return 1
     return max(1, ceil(tokens / options.source_tokens))
@@ -294,7 +292,6 @@ class Plan(Struct, frozen=True):
 
     @property
     def missing(self) -> tuple[Span, ...]:
-        """The spans whose chunks are to be made."""
         made = {(chunk.first_index, chunk.last_index + 1) for chunk in self.made}
         return tuple(span for span in self.spans if (span.start, span.stop) not in made)
 

@@ -113,5 +113,4 @@ class SummaryOptions(Struct, frozen=True):
 
     @property
     def cumulative(self) -> bool:
-        """Whether a summary stands for the whole history before the tail."""
         return self.strategy in CUMULATIVE

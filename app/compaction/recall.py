@@ -353,7 +353,6 @@ class _Quoter:
     """Passages that a note quotes."""
 
     def notes(self) -> dict[int, Recalled]:
-        """Notes by the user message that each stands before."""
         transcript, left = self.transcript, self.wide
         form = self.usual, self.wide, self.free, self.later, self.origin, tuple(self.hidden.items())
         known = self.recollection.notes_in(form)

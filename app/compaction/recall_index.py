@@ -121,7 +121,6 @@ class Passage(Struct, frozen=True, order=True):
 
 
 def sources(message: Message) -> Sequence[str]:
-    """Texts of a message that passages are taken from."""
     return (*message.texts, *(call.arguments for call in (*message.calls, *message.settled)))
 
 
@@ -131,7 +130,6 @@ def tool_called(message: Message, source: int) -> str:
 
 
 def text_of(message: Message, passage: Passage) -> str:
-    """A passage of this message, letter by letter."""
     return sources(message)[passage.source][passage.start : passage.stop]
 
 

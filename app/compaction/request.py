@@ -204,11 +204,9 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_onl
         return round(self.budget.line.ratio * sum(note.tokens for note in notes))
 
     def covered(self, decision: Decision) -> int:
-        """Number of messages that the decision's summaries stand for."""
         return covered_by(self.conversation, decision.view) if decision.view else 0
 
     def rendered(self, view: View) -> list[bytes]:
-        """Messages of a view, as the format writes them."""
         payload = self.format.render(self.conversation, view, self.policy.alternates)
         return self._with_breakpoint(payload, view) or payload if view.marks_cache else payload
 

@@ -267,21 +267,17 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def boundaries(self) -> tuple[MaskBoundary, ...]:
-        """Boundaries before which results are masked."""
         return self.masking.boundaries if self.masking else ()
 
     @lazy
     def paths(self) -> tuple[Path, ...]:
-        """Every path of chunks that a view may use."""
         return tuple(paths(self.conversation, self.chunks))
 
     @lazy
     def widest_path(self) -> Path:
-        """Path that a compaction extends."""
         return widest_path(self.paths)
 
     def widest_path_to(self, cut: int) -> Path:
-        """The path that covers most and ends there or before."""
         return widest_path(path for path in self.paths if path.covered <= cut)
 
     @lazy
@@ -365,7 +361,6 @@ def initial_state(
     pins: tuple[int, ...],
     words: OmittedWords | None = None,
 ) -> PlanningState:
-    """State that a request begins with, before anything is looked up."""
     context = ClientContext(
         conversation.transcript, budget.steady_estimate(CONTEXT_SHARE * budget.reported_limit), cost
     )
@@ -383,7 +378,6 @@ def _masks(conversation: Conversation, policy: Policy, cost: Cost) -> Masks | No
 
 
 def due_mask(state: PlanningState) -> MaskBoundary | None:
-    """The boundary that is due in this state, or None."""
     settings = state.policy.mask
     if state.masking is None or settings is None:
         return None

@@ -165,7 +165,6 @@ class Summariser:
 
     @property
     def paused(self) -> int:
-        """Number of models that some tenant does not ask now."""
         return self._breaker.open
 
     async def ask(
@@ -458,7 +457,6 @@ class SummaryRouting:
         return routes
 
     def prefix(self, request: ChatRequest, view: View) -> Prefix:
-        """The conversation itself, for a summariser that reads that."""
         routing = dict([request.wire.cache_key] if request.wire.cache_key else ())
         tokens = request.budget.line.to_provider_tokens(view.tokens)
         return Prefix(tuple(request.rendered(view)), request.wire.cached, tokens, routing)

@@ -350,7 +350,6 @@ def standing(view: View) -> Iterator[tuple[int | None, Part]]:
 
 
 def tokens_in(conversation: Conversation, index: int, part: Part) -> int:
-    """Tokens of one message as a part sends it."""
     if isinstance(part, Pruned):
         return 0
     return part.tokens if isinstance(part, Altered) else conversation.transcript.tokens_of(index)
@@ -397,7 +396,6 @@ def whole(conversation: Conversation) -> View:
 
 
 def covered_by(conversation: Conversation, view: View) -> int:
-    """Number of messages that a view's summaries stand for."""
     chunks = view.chunks
     return conversation.chain.positions[chunks[-1].through_digest] if chunks else 0
 

@@ -143,8 +143,6 @@ class CarriedContext(Struct, frozen=True):
 
 
 class ClientContext:
-    """The context blocks of one conversation."""
-
     def __init__(self, transcript: Transcript, room: int, cost: Callable[[Message], int]) -> None:
         """`room`: most tokens of a note."""
         self._transcript = transcript

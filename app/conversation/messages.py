@@ -81,8 +81,6 @@ class Media(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """Text that a call returned."""
-
     text: str
     has_failed: bool
     """True if the client says so."""
@@ -269,7 +267,6 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
 
     @lazy
     def instruction_places(self) -> tuple[int, ...]:
-        """Indexes of all instructions."""
         return _places(self, Kind.INSTRUCTIONS)
 
     @property
@@ -458,7 +455,6 @@ class Transcript:
         return self._tokens_before[len(self) if stop is None else stop] - self._tokens_before[start]
 
     def tokens_of(self, index: int) -> int:
-        """Estimate of one message."""
         return self._tokens_before[index + 1] - self._tokens_before[index]
 
     @lazy

@@ -33,8 +33,6 @@ _CALL = re.compile("|".join(WORDINGS["calls"]), re.MULTILINE)
 
 
 class ResultConfidence(Enum):
-    """How surely a user message is a tool result."""
-
     NONE = auto()
     POSSIBLE = auto()
     """Reads like a result, but may hold words of the user."""
@@ -101,7 +99,6 @@ class CallPairing:
         self._latest = None
 
     def find_call(self, id_: str, name: str) -> CallPosition | None:
-        """Find the call that a result answers."""
         self._is_closed = True
         found = self._find(id_, name)
         if found is not None:
