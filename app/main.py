@@ -16,10 +16,10 @@ from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
 from app import __version__
-from app.api import compact, conversations, mcp, messages, models, plan, summaries, usage
+from app.api import compactions, conversations, mcp, messages, models, summaries, usage
 from app.api.errors import add_error_handlers
-from app.api.health import health_router, metrics_router
-from app.api.schema import schema_of
+from app.api.health import health_router
+from app.api.schema import ERRORS, schema_of
 from app.compaction.background import Background, BackgroundLimits, BackgroundRoom, RequestRates
 from app.compaction.compactor import CompactionParts
 from app.compaction.memory import ChunkMemory, RecallIndexCache
@@ -98,13 +98,12 @@ def create_app(settings: Settings, *, reports: bool = True) -> Application:
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
         redirect_slashes=False,
+        responses=ERRORS,
         lifespan=_lifespan(services, settings.server.drain_seconds, reports=reports),
     )
     app.openapi = partial(schema_of, app)  # type: ignore[method-assign] # as FastAPI has it done
-    app.include_router(health_router(services))
-    store, sampler = services.store, services.sampler
-    app.include_router(metrics_router(metrics.exposed, store.writes.catch_up, sampler.sample))
-    for part in (compact, usage, conversations, messages, summaries, models, plan, mcp):
+    app.include_router(health_router(services, metrics))
+    for part in (conversations, summaries, compactions, messages, usage, models, mcp):
         app.include_router(part.router)
     if settings.inspector.enabled:
         add_inspector(app, settings, services, metrics)
@@ -166,7 +165,6 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         compaction=compaction,
         background=Background(compaction.make_ahead, routing, rates, room, tasks),
         ledger=ledger,
-        has_list_prices=has_list_prices(settings),
         conversations=Conversations(store, identity, caches),
         tasks=tasks,
         authenticator=authenticator_of(settings, identity),

@@ -93,7 +93,8 @@ class Judged:
 def _refusal_of(spoken: WireFormat, raws: list[bytes], alternating: bool) -> Refused | str | None:
     """What a provider says to the raw messages of a format; a word of ours where they are none at all."""
     try:
-        body: Json = json.loads(spoken.assembled("m-any", [spoken.alone(raw) for raw in raws], 100))
+        body: Json = json.loads(spoken.assembled("m-any", [spoken.alone(raw) for raw in raws]))
+        body |= {"max_tokens": 100} if spoken.name == "messages" else {}
         return JUDGES[spoken.name](body, alternating)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         return f"no messages: {error!r}"

@@ -14,26 +14,26 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 42_819,
-    "app/cli": 2_167,
+    "app": 42_179,
+    "app/cli": 2_165,
     "app/compaction": 9_938,
     "app/conversation": 1_955,
     "app/http": 2_880,
-    "app/inspector": 2_318,
+    "app/inspector": 2_195,
     "app/providers": 1_779,
-    "app/proxy": 2_942,
-    "app/api": 2_628,
+    "app/proxy": 2_940,
+    "app/api": 2_220,
     "app/runtime": 568,
     "app/settings": 1_740,
-    "app/store": 4_215,
+    "app/store": 4_136,
     "app/telemetry": 523,
     "app/tokens": 2_088,
-    "app/formats": 6_733,
-    "tests": 57_798,
+    "app/formats": 6_726,
+    "tests": 57_445,
     "lab": 9_106,
 }
 """Lines of Python by folder, at most."""
-FILES = 197
+FILES = 194
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12

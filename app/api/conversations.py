@@ -47,12 +47,6 @@ class ConversationOut(BaseModel):
     updated_at: datetime
 
 
-class DeletedOut(BaseModel):
-    id: str
-    object: Literal["conversation.deleted"] = "conversation.deleted"
-    deleted: Literal[True] = True
-
-
 class CoverageOut(BaseModel):
     conversation_id: str
     object: Literal["coverage"] = "coverage"
@@ -68,20 +62,14 @@ class PinOut(BaseModel):
     created_at: datetime
 
 
-class PinsDeletedOut(BaseModel):
-    id: str
-    object: Literal["pins.deleted"] = "pins.deleted"
-    deleted: Literal[True] = True
-
-
 class TenantOut(BaseModel):
     id: str = Field(description="What the settings call this caller. It does not give the key away.")
     object: Literal["tenant"] = "tenant"
 
 
-class TenantDeletedOut(BaseModel):
+class DeletedOut(BaseModel):
     id: str
-    object: Literal["tenant.deleted"] = "tenant.deleted"
+    object: Literal["conversation.deleted", "pins.deleted", "tenant.deleted"]
     deleted: Literal[True] = True
 
 
@@ -128,7 +116,7 @@ async def delete_conversation(services: TheServices, tenant: Tenant, conversatio
     """Forgets a conversation and the summaries it made. One in the making is not stored any more."""
     if not await services.delete(tenant, conversation_id):
         raise no_conversation(conversation_id)
-    return DeletedOut(id=conversation_id)
+    return DeletedOut(id=conversation_id, object="conversation.deleted")
 
 
 @router.get("/conversations/{conversation_id}/pins", tags=["pins"])
@@ -152,10 +140,10 @@ def read_pins(body: bytes) -> Pins:
 
 
 @router.delete("/conversations/{conversation_id}/pins", tags=["pins"])
-async def delete_pins(services: TheServices, tenant: Tenant, conversation_id: ConversationId) -> PinsDeletedOut:
+async def delete_pins(services: TheServices, tenant: Tenant, conversation_id: ConversationId) -> DeletedOut:
     """Nothing is pinned any more; the next payload has the messages as summaries, or in their place, only."""
     await pin(services, tenant, conversation_id, ())
-    return PinsDeletedOut(id=conversation_id)
+    return DeletedOut(id=conversation_id, object="pins.deleted")
 
 
 async def pin(services: TheServices, tenant: str, conversation_id: str, indexes: Sequence[int]) -> list[Pin]:
@@ -182,11 +170,11 @@ async def read_tenant(tenant: Tenant) -> TenantOut:
 
 
 @router.delete("/tenant", tags=["tenant"])
-async def delete_tenant(services: TheServices, tenant: Tenant) -> TenantDeletedOut:
+async def delete_tenant(services: TheServices, tenant: Tenant) -> DeletedOut:
     """Forgets everything that is stored of the caller. Summaries in the making are not stored any more."""
 
     # Waited for, not awaited: what a client begins and does not wait for is still finished.
     erasing = services.tasks.start(services.erase(tenant), f"erasing {tenant}")
     await asyncio.wait({erasing})
     erasing.result()
-    return TenantDeletedOut(id=tenant)
+    return DeletedOut(id=tenant, object="tenant.deleted")

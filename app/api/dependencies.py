@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
@@ -19,7 +19,7 @@ from app.errors import (
     UnsupportedMediaType,
 )
 from app.formats.format import WireFormat
-from app.formats.paths import FORMAT_NAMES
+from app.formats.paths import BY_NAME, FORMAT_NAMES
 from app.formats.raw_json import RawObject, Unreadable
 from app.http.asgi import peer_of, read_body
 from app.http.credentials import is_trusted
@@ -31,6 +31,7 @@ from app.store import Page, Paging, StoredConversation
 from app.store.conversations import find_conversation
 
 T = TypeVar("T")
+K = TypeVar("K", str, int)
 R = TypeVar("R")
 M = TypeVar("M", bound=BaseModel)
 S = TypeVar("S", bound=Struct)
@@ -161,10 +162,9 @@ async def format_of(services: Services, tenant: str, body: bytes) -> WireFormat:
     given = await services.work.do(tenant, lambda: _member(body, "format"))
     if given is None:
         return services.format
-    known = {format_.name: format_ for format_ in services.formats}
-    if not isinstance(given, str) or given not in known:
-        raise InvalidRequest(f"format must be one of {', '.join(known)}; it is {given!r:.100}.", "format")
-    return known[given]
+    if not isinstance(given, str) or given not in BY_NAME:
+        raise InvalidRequest(f"format must be one of {', '.join(BY_NAME)}; it is {given!r:.100}.", "format")
+    return BY_NAME[given]
 
 
 def _member(body: bytes, name: str) -> object:
@@ -206,6 +206,17 @@ def listing(page: Page[T], shown: Callable[[T], R]) -> Listing[R]:
         last_id=page.last_id,
         has_more=page.has_more,
     )
+
+
+def page_of(entries: Mapping[K, T], paging: Paging, after: K | None, name: Callable[[K], str] = str) -> Page[T]:
+    """Page of entries in the order of their keys, behind the key `after`. `name`: id of an entry by its key."""
+    rising = paging.order == "asc"
+    keys: list[Any] = sorted(entries, reverse=not rising)
+    if after is not None:
+        keys = [key for key in keys if (key > after if rising else key < after)]
+    ids = [name(key) for key in keys[: paging.limit]]
+    data = [entries[key] for key in keys[: paging.limit]]
+    return Page(data, ids[0] if ids else None, ids[-1] if ids else None, len(keys) > paging.limit)
 
 
 def made_of(out: type[M], source: object, /, **others: Any) -> M:

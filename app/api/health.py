@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -11,9 +10,10 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from app.proxy.router import LISTENER
 from app.proxy.services import Services
+from app.telemetry.metrics import Metrics
 
 
-def health_router(services: Services) -> APIRouter:
+def health_router(services: Services, metrics: Metrics) -> APIRouter:
     router = APIRouter(tags=["health"])
 
     @router.get("/livez")
@@ -47,19 +47,12 @@ def health_router(services: Services) -> APIRouter:
     stopping = {"description": "It is stopping.", "content": {"application/json": {"schema": {"type": "object"}}}}
     for name in ("readyz", "healthz"):
         router.add_api_route(f"/{name}", ready, methods=["GET"], name=name, responses={503: stopping})
-    return router
 
-
-def metrics_router(exposed: Callable[[], bytes], *bring_up_to_date: Callable[[], None]) -> APIRouter:
-    """Routes of the metrics, as they are `exposed`. `bring_up_to_date` counts what is over and was not counted yet, and
-    looks at the state as it is now."""
-    router = APIRouter(tags=["health"])
-
-    @router.get("/metrics", response_class=PlainTextResponse)
-    async def metrics() -> Response:
+    @router.get("/metrics", name="metrics", response_class=PlainTextResponse)
+    async def read_metrics() -> Response:
         """Metrics in Prometheus' text format, added up over all workers."""
-        for bring in bring_up_to_date:
-            bring()
-        return Response(exposed(), media_type=CONTENT_TYPE_LATEST)
+        services.store.writes.catch_up()
+        services.sampler.sample()
+        return Response(metrics.exposed(), media_type=CONTENT_TYPE_LATEST)
 
     return router

@@ -13,13 +13,22 @@ from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, Field
 
-from app.api.dependencies import ConversationId, Listing, OldestFirst, Tenant, TheServices, known, listing
+from app.api.dependencies import (
+    ConversationId,
+    Listing,
+    OldestFirst,
+    Tenant,
+    TheServices,
+    known,
+    listing,
+    page_of,
+)
 from app.compaction.handoff import handoff, standing
 from app.conversation.messages import History, Kind, Message
 from app.errors import MessagesNotKept
-from app.formats.format import WireFormat
+from app.formats.paths import BY_NAME
 from app.formats.raw_json import Unreadable
-from app.store import Page, Paging, Store, StoredConversation, StoredHistory, StoredMessage, UnknownCursor
+from app.store import Paging, Store, StoredConversation, StoredHistory, StoredMessage, UnknownCursor
 from app.store.chunks import chunks_named, read_summaries
 
 MOST_SUMMARIES = 500
@@ -41,14 +50,11 @@ async def read_handoff(services: TheServices, tenant: Tenant, conversation_id: C
     """A document in Markdown from which another model, or a person, can go on. No model is asked."""
     conversation = await known(services, tenant, conversation_id)
     run, keeps = partial(services.work.do, tenant), services.keeps_messages
-    return Markdown(
-        await handoff_of(services.store, services.formats, tenant, conversation, run=run, keeps_messages=keeps)
-    )
+    return Markdown(await handoff_of(services.store, tenant, conversation, run=run, keeps_messages=keeps))
 
 
 async def handoff_of(
     store: Store,
-    formats: Sequence[WireFormat],
     tenant: str,
     conversation: StoredConversation,
     *,
@@ -69,19 +75,18 @@ async def handoff_of(
         "messages": conversation.messages,
         "latest request": f"{conversation.updated_at:%Y-%m-%dT%H:%M:%SZ}",
     }
-    return await run(lambda: handoff(about, chunks, _history(kept, formats) if kept else History(), NOT_KEPT))
+    return await run(lambda: handoff(about, chunks, _history(kept) if kept else History(), NOT_KEPT))
 
 
-def _history(kept: StoredHistory, formats: Sequence[WireFormat]) -> History:
+def _history(kept: StoredHistory) -> History:
     """Messages after the leading instructions."""
-    format_ = next((each for each in formats if each.name == kept.format), None)
-    unread = ((message_in(each.sent, format_), each.sent) for each in kept.messages)
+    unread = ((message_in(each.sent, kept.format), each.sent) for each in kept.messages)
     return History(message or Message(Kind.OTHER, "unread", (sent,), b"", b"") for message, sent in unread).rest
 
 
-def message_in(sent: str, format_: WireFormat | None) -> Message | None:
+def message_in(sent: str, format_name: str) -> Message | None:
     """Stored message as its format reads it; None where it cannot be read any more."""
-    if format_ is None:
+    if (format_ := BY_NAME.get(format_name)) is None:
         return None
     try:
         return format_.message(format_.raw_of(sent.encode("utf-8", "surrogatepass"))).message
@@ -123,41 +128,24 @@ async def list_messages(
     if not services.keeps_messages:
         raise MessagesNotKept("Steno keeps no messages here: storage.messages is off.")
     conversation = await known(services, tenant, conversation_id)
+    named = None if paging.after is None else _ID.fullmatch(paging.after)
+    if paging.after is not None and named is None:
+        raise UnknownCursor(f"The list holds no {paging.after!r:.100} to continue after.")
     history = await services.store.history(tenant, conversation_id)
-    page = _page(history, paging)
-    format_ = next((each for each in services.formats if history and each.name == history.format), None)
+    kept = {each.index: each for each in history.messages} if history else {}
+    page = page_of(kept, paging, int(named[1]) if named else None, "msg_{}".format)
     parts = conversation.parts if history and history.is_latest else ()
 
     def shown() -> bytes:
-        return _rendered(listing(page, lambda message: _message_out(message, conversation_id, format_, parts)))
+        return _rendered(listing(page, lambda message: _message_out(message, conversation_id, parts)))
 
     return Response(await services.work.do(tenant, shown), media_type="application/json")
 
 
-def _page(history: StoredHistory | None, paging: Paging) -> Page[StoredMessage]:
-    """Raises UnknownCursor."""
-    is_rising = paging.order == "asc"
-    messages = (history.messages if is_rising else history.messages[::-1]) if history else ()
-    if paging.after is not None:
-        if (named := _ID.fullmatch(paging.after)) is None:
-            raise UnknownCursor(f"The list holds no {paging.after!r:.100} to continue after.")
-        after = int(named[1])
-        messages = [each for each in messages if (each.index > after if is_rising else each.index < after)]
-    data = messages[: paging.limit]
-    first, last = (_id(data[0]), _id(data[-1])) if data else (None, None)
-    return Page(data, first, last, has_more=len(messages) > paging.limit)
-
-
-def _id(message: StoredMessage) -> str:
-    return f"msg_{message.index}"
-
-
-def _message_out(
-    message: StoredMessage, conversation_id: str, format_: WireFormat | None, parts: Sequence[Mapping[str, Any]]
-) -> MessageOut:
-    read = message_in(message.sent, format_)
+def _message_out(message: StoredMessage, conversation_id: str, parts: Sequence[Mapping[str, Any]]) -> MessageOut:
+    read = message_in(message.sent, message.format)
     return MessageOut(
-        id=_id(message),
+        id=f"msg_{message.index}",
         conversation_id=conversation_id,
         index=message.index,
         role=read.role if read else "unread",

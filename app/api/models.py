@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
-from datetime import date, datetime
+from datetime import datetime
 from functools import partial
 from typing import Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from app.api.dependencies import Listing, NewestFirst, OldestFirst, Tenant, TheServices, listing, made_of
+from app.api.dependencies import (
+    Listing,
+    NewestFirst,
+    OldestFirst,
+    Tenant,
+    TheServices,
+    listing,
+    made_of,
+    page_of,
+)
 from app.providers.providers import Provider
-from app.providers.registry import day_of_list_prices, days_since
 from app.proxy.services import Services
-from app.store import Page, Paging, StoredCalibration, StoreUnavailable, UnknownCursor
+from app.store import StoredCalibration, StoreUnavailable
 from app.store.calibrations import read_models_used, read_own_calibrations
 
 
@@ -30,19 +37,6 @@ class ModelOut(BaseModel):
     note: str | None = Field(description="What is to be known about it.")
     base_model: str = Field(description="The model it is counted and sized as.")
     listed: bool = Field(description="Whether the provider lists it.")
-
-
-class ListPricesOut(BaseModel):
-    """The public list prices that calls are charged by."""
-
-    as_of: date = Field(description="When the public tables were as they are here.")
-    days_old: int
-
-
-class ModelListing(Listing[ModelOut]):
-    list_prices: ListPricesOut | None = Field(
-        description="null where the operator's own prices hold, or calls are charged by no table."
-    )
 
 
 class CalibrationOut(BaseModel):
@@ -86,7 +80,9 @@ def _calibration(services: Services, stored: StoredCalibration) -> CalibrationOu
 
 
 @router.get("/models")
-async def list_models(request: Request, services: TheServices, tenant: Tenant, paging: OldestFirst) -> ModelListing:
+async def list_models(
+    request: Request, services: TheServices, tenant: Tenant, paging: OldestFirst
+) -> Listing[ModelOut]:
     """The windows Steno assumes, and where each is from: of models that the provider lists, that the settings name, and
     that the caller used; by name. A list that the provider shows to keys alone is read with the caller's own.
     A model that several upstreams list is there once for each, and counts once."""
@@ -96,25 +92,12 @@ async def list_models(request: Request, services: TheServices, tenant: Tenant, p
     # The caller's key is meant for the default upstream; to another one it goes with the chats that are sent there.
     await services.providers.default.windows.listings.load_names(tenant, request.scope["headers"])
     providers = services.providers.known(tenant, used)
-    page = _page(list(providers), paging)
-    day = day_of_list_prices() if services.has_list_prices else None
+    page = page_of({name: name for name in providers}, paging, paging.after)
     return made_of(
-        ModelListing,
+        Listing[ModelOut],
         page,
-        list_prices=day and ListPricesOut(as_of=day, days_old=days_since(day)),
         data=[_model(services, provider, name, tenant) for name in page.data for provider in providers[name]],
     )
-
-
-def _page(names: Sequence[str], paging: Paging) -> Page[str]:
-    """Page of a list that is in memory, in order."""
-    after = paging.after
-    if after is not None and after not in names:
-        raise UnknownCursor(f"The list holds no {after!r} to continue after.")
-    ordered = sorted(names, reverse=paging.order == "desc")
-    start = ordered.index(after) + 1 if after is not None else 0
-    shown, end = ordered[start : start + paging.limit], start + paging.limit
-    return Page(shown, shown[0] if shown else None, shown[-1] if shown else None, end < len(ordered))
 
 
 def _model(services: Services, provider: Provider, name: str, tenant: str) -> ModelOut:

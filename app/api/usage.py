@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from app.api.dependencies import ConversationId, Listing, NewestFirst, Tenant, TheServices, known, listing, made_of
 from app.errors import InvalidRequest
-from app.store import Grouping, StoredUsage, TurnUsage, UsageSum, UsageSums
+from app.store import Grouping, StoredUsage, UsageSum, UsageSums
 from app.store.usage import read_records, read_report
 from app.tokens.usage import Kind, PriceSource, Purpose, spends
 
@@ -135,18 +135,9 @@ class SumOut(TotalsOut):
     requests: int = Field(description="Of the client, that the calls belong to.")
 
 
-class TurnOut(SumOut):
-    turn: int
-    first_prompt: int | None = Field(description="Prompt of the first answered call, as reported.")
-    first_forwarded: int | None = Field(description="Steno's estimate of the same.")
-
-
 class UsageListing(Listing[UsageOut]):
     conversation_id: str
     totals: SumOut
-    turns: list[TurnOut] = Field(
-        description="The turns that the calls on this page belong to, each with all its calls."
-    )
 
 
 class UsageGroupOut(TotalsOut):
@@ -199,13 +190,12 @@ async def report_usage(
 async def read_usage(
     services: TheServices, tenant: Tenant, conversation_id: ConversationId, paging: NewestFirst
 ) -> UsageListing:
-    """Usage of the conversation's calls: in all, by turn, and each by itself, newest first."""
+    """Usage of the conversation's calls: in all, and each by itself, newest first."""
     await known(services, tenant, conversation_id)
     found = await services.store.rest(read_records, tenant, conversation_id, paging)
     return UsageListing(
         conversation_id=conversation_id,
-        totals=_sum(found.sums),
-        turns=list(map(_turn, found.turns)),
+        totals=SumOut.model_validate({**totals_of(found.sums), "requests": found.sums.messages.requests}),
         **dict(listing(found.page, _record)),
     )
 
@@ -238,12 +228,6 @@ def _record(stored: StoredUsage) -> UsageOut:
     )
 
 
-def _turn(turn: TurnUsage) -> TurnOut:
-    first = turn.first
-    own = {"first_prompt": first and first.tokens.prompt, "first_forwarded": first and first.forwarded}
-    return TurnOut.model_validate({**_sum(turn.sums).model_dump(), "turn": turn.turn, **own})
-
-
 def _period(since: datetime | None, until: datetime | None) -> tuple[datetime, datetime]:
     """Begin and end of a period; its end lies ahead of any database's clock without `until`. Raises
     `InvalidRequest`."""
@@ -266,10 +250,6 @@ def _in_utc(time: datetime, latest: datetime) -> datetime:
     """The time in UTC, between 1970 and the latest: one beyond could be led out of the calendar by its offset."""
     zoned = time if time.tzinfo else time.replace(tzinfo=UTC)
     return EPOCH if zoned < EPOCH else latest if zoned > latest else zoned.astimezone(UTC)
-
-
-def _sum(sums: UsageSums) -> SumOut:
-    return SumOut.model_validate({**totals_of(sums), "requests": sums.messages.requests})
 
 
 def totals_of(sums: UsageSums) -> dict[str, Any]:

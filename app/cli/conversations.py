@@ -25,7 +25,6 @@ from app.cli.command import (
     say,
     settings_of,
 )
-from app.formats.registry import FORMATS
 from app.main import open_store
 from app.store import Store, StoredConversation, StoreError, StoreUnavailable
 from app.store.chunks import read_summaries
@@ -113,7 +112,7 @@ def hand_off_conversation(
 
     async def document(store: Store) -> str:
         found = await _the_one(store, conversation_id, tenant)
-        return await messages.handoff_of(store, FORMATS, found.tenant, found.conversation)
+        return await messages.handoff_of(store, found.tenant, found.conversation)
 
     typer.echo(_with_store(config, database_url, document), nl=False)
 

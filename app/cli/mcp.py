@@ -13,9 +13,8 @@ from typing import Annotated
 import httpx2
 import typer
 
-from app.api.mcp import ANSWER_SECONDS, Reader, server_of
+from app.api.mcp import ANSWER_SECONDS, server_of
 from app.cli.command import commands, fail
-from app.formats.registry import FORMATS
 from app.settings.checks import install_command
 
 USUAL_URL = "http://127.0.0.1:8080"
@@ -42,7 +41,7 @@ def mcp(
     async def serve() -> None:
         client = httpx2.AsyncClient(base_url=base_url, headers=headers, timeout=ANSWER_SECONDS, trust_env=False)
         async with client, stdio_server() as (reading, writing):
-            server = server_of(Reader(client, FORMATS))
+            server = server_of(client)
             await server.run(reading, writing, server.create_initialization_options())
 
     asyncio.run(serve())

@@ -160,15 +160,10 @@ class WireFormat:
         except (msgspec.DecodeError, UnicodeDecodeError):
             return alone
 
-    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:
-        """The body of a request with these messages, each as `alone` has it, what leads as instructions first.
-
-        `output`: how many tokens the answer may have, for formats that want to know.
-        """
-        members = [b'"model":%b' % msgspec.json.encode(model)]
-        if output is not None and self.spec.needs_output:
-            members.append(b'"%b":%d' % (self.spec.output_members[0].encode(), output))
-        return b"{%b}" % b",".join((*members, self.request.history_of([*map(self.raw_of, messages)])))
+    def assembled(self, model: str, messages: Sequence[bytes]) -> bytes:
+        """The body of a request with these messages, each as `alone` has it, what leads as instructions first."""
+        history = self.request.history_of([*map(self.raw_of, messages)])
+        return b'{"model":%b,%b}' % (msgspec.json.encode(model), history)
 
     def messages_in(self, payload: bytes) -> bytes:
         """The history in a payload, as JSON and as it stands there."""

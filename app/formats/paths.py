@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from app.conversation.reasons import Code
 from app.formats.registry import FORMATS
 
-FORMAT_NAMES = tuple(each.name for each in FORMATS)
+BY_NAME = {each.name: each for each in FORMATS}
+FORMAT_NAMES = tuple(BY_NAME)
 if TYPE_CHECKING:
     FormatName = str
 else:

@@ -103,8 +103,6 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     raw messages."""
     length_tells_window: bool = True
     """Whether an answer that ends at its length may have filled the window: not where the answer has one of its own."""
-    needs_output: bool = False
-    """Whether a provider refuses a request without a bound of its answer."""
 
     holders: tuple[str, ...] = ()
     """Members of a frame in which an answer stands that is not the frame itself."""

@@ -1,4 +1,7 @@
-"""Charts of the pages beside that of tokens: bars by day or hour, and the grid of what fills the context window.
+"""Charts of one conversation: tokens by request, and the grid of what fills the context window.
+
+What the client sent only grows; what was forwarded falls with each compaction. Requests come from the ledger. Places
+are in percent of the drawing, so one drawing fits every screen.
 
 Each token of the latest payload is in one share of the grid. What is left of the window is what the answer may take,
 and what is free.
@@ -6,10 +9,277 @@ and what is free.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from math import floor, log10
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
+
+from app.inspector.formats import DOLLARS, counted, money, short
+from app.store import StoredUsage, UsageRecord
+from app.tokens.usage import DecisionRecord
+
+CEILING = 2.2
+"""Windows up to which the axis is even. The client's history has no bound: what is above is squeezed into a band."""
+BAND = 12.0
+"""Height of that band, in percent; the axis is broken under it."""
+FLOOR = 0.3
+"""Share of the trigger below which a chart is drawn to the size of what was sent instead of the window's."""
+LABELS_APART = 13.0
+"""Least distance of two compactions whose numbers both stand in the chart, in percent."""
+LONGEST_LINE = 34
+"""Characters of a line of details."""
+_STEPS = (1, 2, 2.5, 5, 10)
+_Y_TICKS, _X_TICKS = 4, 8
+"""Numbers of ticks, about."""
+UNDECIDED = DecisionRecord(window=0, limit=0, trigger=0)
+"""Decision that was not kept."""
+
+
+class Compaction(Struct, frozen=True):
+    """Summaries that one request led to. Tokens are the provider's."""
+
+    before: int
+    """Tokens of the payload without the summaries."""
+    after: int
+    replaced: int
+    """Tokens of the messages that the summaries stand for."""
+    summaries: int
+    """Tokens of the summaries themselves."""
+    made: int
+    calls: int
+    """Calls to the model that wrote them; more than were made where some failed."""
+    seconds: float | None
+    cost: str
+    ahead: bool
+    """True if made after the answer, for requests to come."""
+
+    @property
+    def words(self) -> str:
+        if not self.made:
+            return f"{counted(self.calls, 'call')} failed"
+        parts = [f"{short(self.replaced)} → {short(self.summaries)}"]
+        parts += [f"{self.seconds:.1f} s"] if self.seconds is not None else []
+        parts += [self.cost] if self.cost else []
+        return f"{counted(self.made, 'summary', 'summaries')}{' ahead' if self.ahead else ''}: {', '.join(parts)}"
+
+
+class ChartedRequest(Struct, frozen=True):
+    """Answered request as the ledger has it. Tokens are the provider's."""
+
+    number: int
+    """Number among the conversation's requests, from 1."""
+    at: datetime
+    record: UsageRecord
+    """Record of its last call: of those that were sent again after a refusal, that one counts."""
+    sent: int
+    forwarded: int
+    cost: str
+    """Cost of the answer and of the summaries made for it; empty where it is not known."""
+    compactions: tuple[Compaction, ...] = ()
+
+    @property
+    def decided(self) -> DecisionRecord:
+        return self.record.decided or UNDECIDED
+
+    @property
+    def lines(self) -> list[str]:
+        """Details of the request, in short lines."""
+        status, reported, decided = self.record.status, self.record.tokens.prompt, self.decided
+        said = [f"Request {self.number}" + (f", status {status}" if status != 200 else "")]
+        said.append(f"sent {self.sent:,}, forwarded {self.forwarded:,}")
+        said += [f"the provider counted {reported:,}"] if reported is not None else []
+        said += [f"trigger {decided.trigger:,}"] if decided.trigger else []
+        said += [", ".join(decided.actions)] if decided.actions else []
+        said += [each.words for each in self.compactions]
+        said += [f"waited {decided.waited_seconds:.1f} s"] if decided.waited_seconds is not None else []
+        return [line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…" for line in said]
+
+
+def requests_of(records: Sequence[StoredUsage], count: int, most: int) -> list[ChartedRequest]:
+    """Latest answered requests, oldest first. `records`: the latest of the conversation, in any order; `count`: how
+    many requests it has had."""
+    calls: dict[str, list[StoredUsage]] = {}
+    for stored in sorted(records, key=lambda each: (each.created_at, each.record.id)):
+        calls.setdefault(stored.record.request_id, []).append(stored)
+    answered = [
+        of_request for of_request in calls.values() if any(each.record.purpose == "message" for each in of_request)
+    ]
+    found: list[ChartedRequest] = []
+    for number, of_request in enumerate(answered, max(1, count - len(answered) + 1)):
+        found.append(_request(number, of_request, found[-1] if found else None))
+    return found[-most:]
+
+
+def _request(number: int, calls: Sequence[StoredUsage], previous: ChartedRequest | None) -> ChartedRequest:
+    latest = next(each for each in reversed(calls) if each.record.purpose == "message")
+    record = latest.record
+    forwarded = record.forwarded or record.tokens.prompt or 0
+    sent = record.estimated or forwarded
+    grown = None if previous is None else previous.forwarded + max(0, sent - previous.sent)
+    waited = (record.decided or UNDECIDED).waited_seconds
+    by_purpose = ([each.record for each in calls if each.record.purpose == name] for name in ("summary", "background"))
+    return ChartedRequest(
+        number=number,
+        at=latest.created_at,
+        record=record,
+        sent=sent,
+        forwarded=forwarded,
+        cost=_cost([each.record for each in calls]),
+        compactions=tuple(_compaction(made, sent, forwarded, grown, waited) for made in by_purpose if made),
+    )
+
+
+def _compaction(
+    calls: Sequence[UsageRecord], sent: int, forwarded: int, grown: int | None, waited: float | None
+) -> Compaction:
+    """`grown`: tokens of the previous payload with the messages that came since; None for the first request, whose
+    summaries spared what they replaced. Summaries made ahead have spared nothing yet."""
+    ahead = calls[0].purpose == "background"
+    made = [record.made for record in calls if record.made is not None]
+    kept = [each for each in made if each.summary is not None]
+    replaced, summaries = sum(each.replaced for each in kept), sum(each.summary or 0 for each in kept)
+    without = forwarded + max(0, replaced - summaries) if grown is None else grown
+    seconds = max((each.seconds for each in made), default=None)
+    return Compaction(
+        before=forwarded if ahead or not kept else max(forwarded, min(sent, without)),
+        after=forwarded,
+        replaced=replaced,
+        summaries=summaries,
+        made=len(kept),
+        calls=len(calls),
+        seconds=seconds if ahead or waited is None else waited,
+        cost=_cost(calls),
+        ahead=ahead,
+    )
+
+
+def _cost(calls: Sequence[UsageRecord]) -> str:
+    costs = [record.cost for record in calls if record.cost is not None]
+    in_dollars = all(record.price_source != "settings" for record in calls)
+    return money(sum(costs), DOLLARS if in_dollars else "") if costs else ""
+
+
+class Mark(NamedTuple):
+    """Compaction in the chart: a fall at `x` from `upper` to `lower`."""
+
+    x: float
+    upper: float
+    lower: float
+    label: str
+    """Numbers of the compaction; empty where those of the one before it stand too near."""
+    ahead: bool
+
+
+class Column(NamedTuple):
+    """Column in which a request answers to the pointer, and the heights of its points."""
+
+    x: float
+    left: float
+    width: float
+    sent_at: float
+    forwarded_at: float
+    request: ChartedRequest
+
+
+def chart_of(requests: Sequence[ChartedRequest]) -> dict[str, Any] | None:
+    """Values that the template draws; None without requests. Lines are points as SVG writes them, `steps` the paths of
+    trigger and window, which may differ from request to request, ticks and lines places with their labels;
+    `broken_at` is None where the axis is even."""
+    if not requests:
+        return None
+    most = max(max(each.sent, each.forwarded, *(made.before for made in each.compactions)) for each in requests)
+    step = _round_up(_even(requests, most) / _Y_TICKS)
+    top = step * -(-_even(requests, most) // step)
+    is_broken, width = most > top, 100 / len(requests)
+
+    def y(tokens: float) -> float:
+        if not is_broken:
+            return round(100 - 100 * tokens / top, 2)
+        if tokens <= top:
+            return round(100 - (98 - BAND) * tokens / top, 2)
+        return round(BAND * (1 - (tokens - top) / (most - top)), 2)
+
+    lefts = [round(width * place, 2) for place in range(len(requests))]
+    columns = tuple(
+        Column(round(left + width / 2, 2), left, round(width, 2), y(each.sent), y(each.forwarded), each)
+        for left, each in zip(lefts, requests, strict=True)
+    )
+    sent, forwarded = (
+        [(column.x, getattr(column, name)) for column in columns] for name in ("sent_at", "forwarded_at")
+    )
+    known = {name: getattr(requests[-1].decided, name) for name in ("trigger", "window")}
+    ticks = [step * number for number in range(round(top / step) + 1)] + [most] * is_broken
+    return {
+        "sent": _points(sent),
+        "forwarded": _points(forwarded),
+        "area": _points([(forwarded[0][0], 100), *forwarded, (forwarded[-1][0], 100)]),
+        "steps": {
+            name: _steps([y(at) if (at := getattr(each.decided, name)) and at <= top else None for each in requests])
+            for name in known
+        },
+        "lines": [(y(at), f"{name} {short(at)}") for name, at in known.items() if at and at <= top],
+        "above": ", ".join(f"{name} {short(at)}" for name, at in known.items() if at and at > top),
+        "broken_at": BAND + 1 if is_broken else None,
+        "marks": list(_marks(columns, y)),
+        "columns": columns,
+        "y_ticks": [(y(tokens), short(tokens)) for tokens in ticks],
+        "x_ticks": list(_x_ticks(columns)),
+    }
+
+
+def _even(requests: Sequence[ChartedRequest], most: int) -> float:
+    """Least number of tokens up to which the axis is even. `most`: tokens of all that is drawn."""
+    window = max(each.decided.window for each in requests)
+    trigger = max(each.decided.trigger or each.decided.window for each in requests)
+    if not window or most < FLOOR * trigger:
+        return max(1, most) * 1.15
+    return min(max(window, most), CEILING * window) * 1.04
+
+
+def _round_up(least: float) -> float:
+    """Smallest round number that is no smaller."""
+    power = 10.0 ** floor(log10(max(least, 1)))
+    return next(power * step for step in _STEPS if power * step >= least)
+
+
+def _points(points: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:g},{y:g}" for x, y in points)
+
+
+def _steps(heights: Sequence[float | None]) -> str:
+    """Path of steps from request to request; interrupted where there is no height."""
+    written, before = [], None
+    for place, height in enumerate(heights):
+        if height is not None:
+            left, right = (round(100 * edge / len(heights), 2) for edge in (place, place + 1))
+            if before != height:
+                written.append(f"M{left:g} {height:g}" if before is None else f"V{height:g}")
+            written.append(f"H{right:g}")
+        before = height
+    return "".join(written)
+
+
+def _marks(columns: Sequence[Column], y: Callable[[float], float]) -> Iterator[Mark]:
+    free = 0.0
+    for column in columns:
+        for made in column.request.compactions:
+            before, after = (made.replaced, made.summaries) if made.ahead else (made.before, made.after)
+            label = f"{short(before)} → {short(after)}" if column.x >= free and before > after else ""
+            free = column.x + LABELS_APART if label else free
+            yield Mark(column.x, y(made.before), y(made.after), label, made.ahead)
+
+
+def _x_ticks(columns: Sequence[Column]) -> Iterator[tuple[float, str]]:
+    """Ticks at round numbers, and at the first and the last request, where those do not stand too near."""
+    apart = max(1, round(_round_up(len(columns) / _X_TICKS)))
+    first, last = columns[0].request.number, columns[-1].request.number
+    for number, column in enumerate(columns, first):
+        is_round = number % apart == 0 and min(number - first, last - number) >= 0.6 * apart
+        if number in (first, last) or is_round:
+            yield column.x, str(number)
+
 
 Filling = Literal[
     "instructions", "tools", "summaries", "pinned", "recalled", "masked", "verbatim", "over", "reserve", "free"
@@ -43,18 +313,6 @@ _OF_PART: Mapping[str, Filling] = {
     "carried": "verbatim",
 }
 """Filling by the kind of a coverage part; every other kind leaves something out of a message."""
-
-
-class Bar(NamedTuple):
-    name: str
-    label: str
-    """Text that is shown when the bar is pointed at."""
-    amounts: Mapping[str, float]
-    """Amounts by their kind, the lowest first."""
-
-    @property
-    def total(self) -> float:
-        return sum(self.amounts.values())
 
 
 class Share(NamedTuple):

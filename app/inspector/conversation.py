@@ -1,4 +1,7 @@
-"""`/ui/conversations/{id}`: one conversation from what the client sends to what goes out; payload and summaries."""
+"""`/ui/conversations/{id}`: one conversation from what the client sends to what goes out; its payload and summaries.
+
+Each action on it is a form, and does what REST does too.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +9,22 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Depends, Path, Query
-from fastapi.responses import PlainTextResponse, Response
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.api import messages
-from app.inspector.charts import grid_of
+from app.api import compactions, conversations, messages, summaries
+from app.api.dependencies import ConversationId
+from app.conversation.reasons import Code
+from app.errors import StenoError, SummaryNotFound
+from app.formats.paths import BY_NAME, key_headers
+from app.inspector.charts import ChartedRequest, chart_of, grid_of, requests_of
 from app.inspector.formats import currency_of
-from app.inspector.pages import HEADERS
-from app.inspector.payload import (
-    Formats,
-    Said,
-    curl_of,
-    entry_of,
-    folded,
-    message_count,
-    places_of,
-    said_in,
-    stretches_of,
-)
-from app.inspector.token_chart import ChartedRequest, chart_of, requests_of
-from app.inspector.visits import PageRoute, TheVisit, Visit, no_such_page
+from app.inspector.pages import HEADERS, address, segment
+from app.inspector.payload import Said, entry_of, folded, message_count, places_of, said_in, stretches_of
+from app.inspector.visits import PageRoute, TheForm, TheVisit, Visit, no_such_page, redirected
 from app.inspector.why import explained, meanings
-from app.proxy.conversation_ids import name_in_path
 from app.store import StoredConversation, StoredHistory, UsagePage
 from app.store.chunks import chunks_named, find_summary, read_summaries
 from app.store.conversations import find_conversation, find_pins, read_status
@@ -41,11 +36,6 @@ CHARTED = 200
 """Requests that the chart shows."""
 CALLS = 3 * CHARTED
 """Records of the ledger that are read for it."""
-LONGEST_COMMAND = 100_000
-LONGEST_DOWNLOAD = 64_000_000
-"""Characters of a request that is shown as a command, on a page and in a file."""
-OUTPUT = 1_024
-"""Tokens that the answer to a request shown as a command may have."""
 SUMMARIES = 20
 MESSAGES = 50
 """Messages on a page of the timeline, and of the payload."""
@@ -58,19 +48,11 @@ DONE: Mapping[str, str] = {
 }
 """Sentences that say after the redirect what an action came to, by its name."""
 
-router = APIRouter(route_class=PageRoute, include_in_schema=False)
+router = APIRouter(route_class=PageRoute, include_in_schema=False, prefix="/ui/conversations/{conversation_id}")
 
 
-async def _name(conversation_id: Annotated[str, Path()]) -> str:
-    """Name of the path's conversation, which comes undecoded from the router."""
-    return name_in_path("conversation_id", conversation_id.encode("latin-1"))
-
-
-Name = Annotated[str, Depends(_name)]
-
-
-async def _conversation(visit: TheVisit, name: Name) -> StoredConversation:
-    conversation = await visit.find(find_conversation, name)
+async def _conversation(visit: TheVisit, conversation_id: ConversationId) -> StoredConversation:
+    conversation = await visit.find(find_conversation, conversation_id)
     if conversation is None:
         raise no_such_page()
     return conversation
@@ -100,16 +82,16 @@ def page_at(wanted: int | None, count: int) -> Screenful:
     return Screenful(first, end - 1, count, first - MESSAGES if first else None, end if end < count else None)
 
 
-@router.get("/ui/conversations/{conversation_id}")
+@router.get("")
 async def show_conversation(
     visit: TheVisit, conversation: TheConversation, at: Number = None, through: Number = None, done: str = ""
 ) -> Response:
     """`at` and `through` are numbers of messages."""
     wanted, upto = (None if number is None else number - 1 for number in (at, through))
-    return await page_of(visit, conversation, at=wanted, through=upto, done=DONE.get(done))
+    return await _page(visit, conversation, at=wanted, through=upto, done=DONE.get(done))
 
 
-async def page_of(
+async def _page(
     visit: Visit,
     conversation: StoredConversation,
     *,
@@ -122,7 +104,7 @@ async def page_of(
     """Page of a conversation, with what an action came to: `done` or a `problem`. `through`: the message up to which
     its form is to compact."""
     parts, id_ = conversation.parts, conversation.id
-    ledger = await visit.find(read_records, id_, Paging(CALLS, order="desc"), with_turns=False)
+    ledger = await visit.find(read_records, id_, Paging(CALLS, order="desc"))
     summaries = await visit.find(read_summaries, id_, Paging(SUMMARIES, order="desc"))
     requests = requests_of(ledger.page.data, ledger.sums.messages.requests, CHARTED)
     latest = requests[-1] if requests else None
@@ -141,9 +123,9 @@ async def page_of(
         is_simulated=visit.is_simulated([provider]),
         requests=requests,
         chart=chart_of(requests),
-        grid=grid_of(parts, conversation.window, latest.limit if latest else None),
+        grid=grid_of(parts, conversation.window, latest.decided.limit or None if latest else None),
         **_why(conversation, parts, latest),
-        trigger=latest.trigger if latest else None,
+        trigger=latest.decided.trigger if latest else None,
         # The latest messages' first: what one compaction made in parts was stored in any order.
         summaries=replace(summaries, data=sorted(summaries.data, key=lambda each: (-each.last_index, -each.level))),
         costs=_by_summary(ledger),
@@ -179,12 +161,8 @@ async def _rows(visit: Visit, conversation: StoredConversation, paging: Screenfu
     """Stored messages of the page with their tokens, by index; leading instructions count from -1 back."""
     history = await _latest_history(visit, conversation)
     first = paging.first or min((message.index for message in history.messages), default=0) if history else 0
-    found, formats = history.between(first, paging.last) if history else (), formats_of(visit)
-    return {message.index: (said_in(message, formats), message.tokens) for message in found}
-
-
-def formats_of(visit: Visit) -> Formats:
-    return {each.name: each for each in visit.services.formats}
+    found = history.between(first, paging.last) if history else ()
+    return {message.index: (said_in(message), message.tokens) for message in found}
 
 
 def _by_summary(ledger: UsagePage) -> dict[str, Any]:
@@ -193,29 +171,26 @@ def _by_summary(ledger: UsagePage) -> dict[str, Any]:
     return {by.summary_id: record for by, record in made if by is not None and by.summary_id is not None}
 
 
-@router.get("/ui/conversations/{conversation_id}/payload")
+@router.get("/payload")
 async def show_payload(
     visit: TheVisit, conversation: TheConversation, page: Annotated[int, Query(ge=1, le=1_000_000)] = 1
 ) -> Response:
-    """The latest payload as it went out, a page at a time, and on the first one the client's request as a command."""
+    """The latest payload as it went out, a page at a time."""
     places = list(places_of(conversation.parts))
     paging = page_at((page - 1) * MESSAGES, len(places))
     shown = places[paging.first : paging.last + 1]
     history = await _latest_history(visit, conversation)
     stored = {message.index: message for message in history.messages} if history else {}
-    named = [place.part["summary_id"] for place in shown if "summary_id" in place.part]
+    named = [part["summary_id"] for part, _ in shown if "summary_id" in part]
     chunks = {chunk.id: chunk for chunk in await visit.services.store.request(chunks_named, visit.tenant, named)}
-    formats, shows_request = formats_of(visit), bool(stored) and not paging.first
     return visit.page(
         "payload.html",
         conversation=conversation,
-        entries=[entry_of(place, stored, chunks, formats) for place in shown],
+        entries=[entry_of(place, stored, chunks) for place in shown],
         paging=paging,
         page=paging.first // MESSAGES + 1,
         pages=max(paging.count - 1, 0) // MESSAGES + 1,
         keeps_messages=visit.services.keeps_messages,
-        has_request=shows_request,
-        command=_command(visit, conversation, history, LONGEST_COMMAND) if shows_request else "",
     )
 
 
@@ -227,56 +202,33 @@ async def _latest_history(visit: Visit, conversation: StoredConversation) -> Sto
     return history if history and history.is_latest else None
 
 
-@router.get("/ui/conversations/{conversation_id}/request.sh")
-async def read_request(visit: TheVisit, conversation: TheConversation) -> Response:
-    """The client's latest request to Steno as a shell command, where it is stored."""
-    history = await _latest_history(visit, conversation)
-    if not (command := _command(visit, conversation, history, LONGEST_DOWNLOAD)):
-        raise no_such_page()
-    return PlainTextResponse(command, headers=HEADERS | _attached("request.sh"))
-
-
-def _attached(name: str) -> dict[str, str]:
-    return {"content-disposition": f'attachment; filename="{name}"'}
-
-
-def _command(visit: Visit, conversation: StoredConversation, history: StoredHistory | None, longest: int) -> str:
-    """Shell command that repeats a request; empty where it is too long, or not stored."""
-    spoken = formats_of(visit).get(history.format) if history else None
-    if history is None or spoken is None or sum(len(message.sent) for message in history.messages) > longest:
-        return ""
-    url = visit.request.base_url
-    sent = [message.sent.encode("utf-8", "replace") for message in history.messages]
-    body = spoken.assembled(conversation.model, sent, OUTPUT)
-    return curl_of(f"{url.scheme}://{url.netloc}", spoken, conversation.id, body)
-
-
-@router.get("/ui/conversations/{conversation_id}/handoff.md")
+@router.get("/handoff.md")
 async def read_handoff(visit: TheVisit, conversation: TheConversation) -> Response:
     answer = await messages.read_handoff(visit.services, visit.tenant, conversation.id)
-    answer.headers.update(HEADERS | _attached("handoff.md"))
+    answer.headers.update({**HEADERS, "content-disposition": 'attachment; filename="handoff.md"'})
     return answer
 
 
-@router.get("/ui/conversations/{conversation_id}/status")
-async def show_status(visit: TheVisit, name: Name) -> Response:
+@router.get("/status")
+async def show_status(visit: TheVisit, conversation_id: ConversationId) -> Response:
     """State that an open page asks for: whether a compaction runs, at any replica, and when the latest request was."""
-    status = await visit.find(read_status, name, visit.services.store.lease_ttl_ms)
+    status = await visit.find(read_status, conversation_id, visit.services.store.lease_ttl_ms)
     if status.updated_at is None:
         raise no_such_page()
-    count, seconds, ahead = visit.services.compaction.running.told((visit.tenant, name)) or (None, None, False)
-    compacting = status.compacting or count is not None
+    running = visit.services.compaction.running.told((visit.tenant, conversation_id))
+    count, seconds, ahead = running or (None, None, False)
+    compacting = status.compacting or running is not None
     shown = {"compacting": compacting, "messages": count, "seconds": seconds, "ahead": ahead}
     content = msgspec.json.encode({**shown, "updated": status.updated_at})
     return Response(content, headers=HEADERS, media_type="application/json")
 
 
-@router.get("/ui/conversations/{conversation_id}/summaries/{summary_id}")
+@router.get("/summaries/{summary_id}")
 async def show_summary(visit: TheVisit, conversation: TheConversation, summary_id: str, done: str = "") -> Response:
-    return await summary_page(visit, conversation, summary_id, done=DONE.get(done))
+    return await _summary_page(visit, conversation, summary_id, done=DONE.get(done))
 
 
-async def summary_page(
+async def _summary_page(
     visit: Visit,
     conversation: StoredConversation,
     summary_id: str,
@@ -291,8 +243,7 @@ async def summary_page(
     history = await visit.services.store.history(visit.tenant, conversation.id) if not chunk.level else None
     is_source = history is not None and chunk.through_digest in history.digests
     kept = history.between(chunk.first_index, chunk.last_index) if history and is_source else []
-    formats = formats_of(visit)
-    ledger = await visit.find(read_records, conversation.id, Paging(CALLS, order="desc"), with_turns=False)
+    ledger = await visit.find(read_records, conversation.id, Paging(CALLS, order="desc"))
     return visit.page(
         "summary.html",
         status=status,
@@ -300,10 +251,93 @@ async def summary_page(
         chunk=chunk,
         carried=[chunk.first_index + offset for offset in chunk.carried],
         children=await visit.services.store.request(chunks_named, visit.tenant, chunk.children),
-        sources=[(message.index, said_in(message, formats)) for message in kept],
+        sources=[(message.index, said_in(message)) for message in kept],
         call=_by_summary(ledger).get(chunk.id),
         currency=currency_of(ledger.sums.messages, ledger.sums.summaries),
         keeps_messages=visit.services.keeps_messages,
         done=done,
         problem=problem,
     )
+
+
+@router.post("/pins")
+async def pin_message(visit: TheVisit, conversation: TheConversation, form: TheForm) -> Response:
+    """Pin one message, beside those that are pinned already."""
+    services, tenant, id_ = visit.services, visit.tenant, conversation.id
+    index, wanted = _index(form.get("message", "")), form.get("pinned") != "no"
+    held = {pin.position for pin in await visit.find(find_pins, id_)}
+    asked = held | {index} if wanted else held - {index}
+    try:
+        await conversations.replace_pins(services, tenant, id_, msgspec.json.encode({"indexes": sorted(asked)}))
+    except StenoError as error:
+        return await _page(visit, conversation, at=index, problem=error.message, status=error.status)
+    return _back(conversation, "pinned" if wanted else "unpinned", f"m{index + 1}", at=index + 1)
+
+
+@router.post("/compact")
+async def compact_now(request: Request, visit: TheVisit, conversation: TheConversation, form: TheForm) -> Response:
+    """Compact as `POST /context/conversations/{id}/compact` without messages does, which takes those that are stored.
+    The key is for this one request."""
+    services, id_ = visit.services, conversation.id
+    asked: dict[str, Any] = {}
+    if focus := form.get("focus", "").strip():
+        asked["context"] = {"instructions": focus}
+    if through := form.get("through", ""):
+        asked["through"] = _index(through)
+    headers: list[tuple[bytes, bytes]] = [(b"content-type", b"application/json")]
+    if key := form.get("key", "").strip():
+        history = await services.store.history(visit.tenant, id_)
+        format_ = BY_NAME[history.format] if history and history.format in BY_NAME else services.format
+        headers += key_headers(key.encode(), frozenset({format_.name}), format_.path)
+    asking = Request({**request.scope, "headers": headers}, request.receive)
+    try:
+        answer = await compactions.compact_conversation(asking, services, visit.tenant, id_, msgspec.json.encode(asked))
+    except StenoError as error:
+        return await _page(visit, conversation, problem=error.message, status=error.status)
+    result: dict[str, Any] = msgspec.json.decode(bytes(answer.body))
+    if result["summaries"]:
+        return _back(conversation, "compacted", "summaries")
+    reason = result["context"]["reason"] or str(Code.NOTHING_TO_SUMMARISE)
+    why = "; ".join(meaning for _, meaning in meanings(reason)) or reason
+    return await _page(visit, conversation, problem=f"No summary was made: {why}.", status=409)
+
+
+@router.post("/summaries/{summary_id}")
+async def edit_summary(visit: TheVisit, conversation: TheConversation, summary_id: str, form: TheForm) -> Response:
+    """Replace a summary's text, or delete the summary where the form says so."""
+    services, tenant, id_ = visit.services, visit.tenant, conversation.id
+    try:
+        if "delete" in form:
+            await summaries.delete_summary(services, tenant, id_, summary_id)
+            return _back(conversation, "deleted", "summaries")
+        # A form sends lines with a carriage return.
+        text = form.get("text", "").replace("\r\n", "\n")
+        edited = await summaries.edit_summary(services, tenant, id_, summary_id, msgspec.json.encode({"text": text}))
+    except SummaryNotFound as error:
+        raise no_such_page() from error
+    except StenoError as error:
+        return await _summary_page(visit, conversation, summary_id, problem=error.message, status=error.status)
+    return redirected(f"/ui/conversations/{segment(id_)}/summaries/{edited.id}?done=edited")
+
+
+@router.get("/delete")
+async def ask_about_deletion(visit: TheVisit, conversation: TheConversation) -> Response:
+    return visit.page("delete.html", conversation=conversation, keeps_messages=visit.services.keeps_messages)
+
+
+@router.post("/delete")
+async def delete_conversation(visit: TheVisit, conversation: TheConversation, _: TheForm) -> Response:
+    await conversations.delete_conversation(visit.services, visit.tenant, conversation.id)
+    return redirected("/ui/conversations")
+
+
+def _index(number: str) -> int:
+    """Index of a message by its number. Raises `Trouble` for what no form of ours holds."""
+    if not (number.isascii() and number.isdigit() and len(number) < 10 and int(number)):
+        raise no_such_page()
+    return int(number) - 1
+
+
+def _back(conversation: StoredConversation, done: str, place: str, **parameters: object) -> Response:
+    path = f"/ui/conversations/{segment(conversation.id)}"
+    return redirected(f"{address(path, done=done, **parameters)}#{place}")

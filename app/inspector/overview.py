@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from math import isinf
@@ -15,7 +15,6 @@ from prometheus_client.samples import Sample
 
 from app.api.usage import totals_of
 from app.compaction.fallback import Status
-from app.inspector.charts import Bar
 from app.inspector.formats import currency_of, short, whole, words
 from app.inspector.pages import address
 from app.inspector.visits import PageRoute, TheVisit, Visit, redirected
@@ -89,13 +88,18 @@ def _named(start: datetime, days: int) -> str:
     return f"{start:%H:%M}" if days == 1 else f"{start.day} {start:%b}"
 
 
-def _tokens(name: str, parts: Sequence[PeriodUsage]) -> Bar:
+def _bar(name: str, label: str, amounts: Mapping[str, int]) -> dict[str, Any]:
+    """Bar of a chart. `label` is shown when it is pointed at; `amounts` by their kind, the lowest first."""
+    return {"name": name, "label": label, "amounts": amounts, "total": sum(amounts.values())}
+
+
+def _tokens(name: str, parts: Sequence[PeriodUsage]) -> dict[str, Any]:
     answers = _sums(parts).messages
     sent, saved = answers.prompt, max(answers.saved, 0)
-    return Bar(name, f"{name}: {short(sent)} tokens sent, {short(saved)} saved", {"sent": sent, "saved": saved})
+    return _bar(name, f"{name}: {short(sent)} tokens sent, {short(saved)} saved", {"sent": sent, "saved": saved})
 
 
-def _fates(name: str, parts: Iterable[PeriodUsage]) -> Bar:
+def _fates(name: str, parts: Iterable[PeriodUsage]) -> dict[str, Any]:
     """Answers by what was done to the context, and those that no provider gave."""
     amounts = dict.fromkeys((*FATES, "failed"), 0)
     for part in parts:
@@ -103,7 +107,7 @@ def _fates(name: str, parts: Iterable[PeriodUsage]) -> Bar:
             amounts[part.context_status or "full"] += part.sums.calls - part.sums.failed
             amounts["failed"] += part.sums.failed
     said = ", ".join(f"{whole(number)} {kind}" for kind, number in amounts.items() if number)
-    return Bar(name, f"{name}: {said or 'no calls'}", amounts)
+    return _bar(name, f"{name}: {said or 'no calls'}", amounts)
 
 
 def _since_start(visit: Visit) -> dict[str, Any]:

@@ -7,12 +7,9 @@ stored nowhere: of these the shape is shown, and that it is no more than that.
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
-from typing import Any, NamedTuple
-from urllib.parse import quote
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,9 +18,6 @@ from app.api.messages import coverage_at, message_in
 from app.compaction.chunks import SummaryChunk
 from app.compaction.prompts import chunk_text
 from app.conversation.messages import Kind
-from app.formats.format import WireFormat
-from app.http.own_headers import CONVERSATION_ID
-from app.proxy.conversation_ids import encoded_name
 from app.store import StoredMessage
 
 FATES: Mapping[str, str] = {"summarized": "in a summary", "pruned": "left out"}
@@ -36,33 +30,21 @@ KINDS = {Kind.CLIENT: "user's program", Kind.RESULT: "tool result"}
 """Words for the kinds of messages whose name says too little."""
 
 Part = Mapping[str, Any]
-Formats = Mapping[str, WireFormat]
-"""Wire formats by name."""
-
-
-class Fate(NamedTuple):
-    """Fate of a message: what stands for it in the payload."""
-
-    kind: str
-    """Kind of the part, as in the coverage."""
-    summary_id: str | None
-    """Id of the summary that stands for the message."""
-    pinned: bool
-    """True where a verbatim copy is in the payload, too."""
-    recalled: bool
-    """True where passages of the message are quoted."""
-
-    @property
-    def word(self) -> str:
-        return FATES.get(self.kind, self.kind)
 
 
 class Stretch(Struct, frozen=True):
-    """Messages in a row with the same fate."""
+    """Messages in a row of which the same became: what stands for them in the payload."""
 
     first: int
     last: int
-    fate: Fate
+    kind: str
+    """Kind of the part, as in the coverage."""
+    summary_id: str | None
+    """Id of the summary that stands for them."""
+    pinned: bool
+    """True where a verbatim copy is in the payload, too."""
+    recalled: bool
+    """True where passages of them are quoted."""
     tokens: int
     """Tokens of all of them in the payload."""
 
@@ -70,26 +52,19 @@ class Stretch(Struct, frozen=True):
     def count(self) -> int:
         return self.last - self.first + 1
 
+    @property
+    def word(self) -> str:
+        return FATES.get(self.kind, self.kind)
+
 
 def message_count(parts: Sequence[Part]) -> int:
     """Number of messages after the leading instructions."""
     return 1 + max((part["last_index"] for part in parts if "last_index" in part), default=-1)
 
 
-def fate_of(parts: Sequence[Part], index: int) -> Fate:
-    """Fate of a message; where it is shown beside its summary, that counts."""
-    shown = coverage_at([part for part in parts if part["kind"] != "pinned"], index)
-    copies = [part for part in parts if part["kind"] == "pinned"]
-    return Fate(
-        kind=shown.kind if shown else "unknown",
-        summary_id=shown.summary_id if shown else None,
-        pinned=coverage_at(copies, index) is not None,
-        recalled=any(part["kind"] == "recalled" and index in part["messages"] for part in parts),
-    )
-
-
 def stretches_of(parts: Sequence[Part]) -> list[Stretch]:
-    """Stretches of all messages, in order. Fates change at the ends of parts, and at messages that are quoted."""
+    """Stretches of all messages, in order. They begin and end with parts, and at messages that are quoted. Of a message
+    that is shown beside its summary that counts."""
     count = message_count(parts)
     edges = {0, count}
     for part in parts:
@@ -98,22 +73,31 @@ def stretches_of(parts: Sequence[Part]) -> list[Stretch]:
         elif part["kind"] == "recalled":
             edges |= {edge for index in part["messages"] for edge in (index, index + 1)}
     starts = pairwise(sorted(edge for edge in edges if 0 <= edge <= count))
-    return [Stretch(first, stop - 1, fate_of(parts, first), _tokens(parts, first, stop)) for first, stop in starts]
+    return [_stretch(parts, first, stop) for first, stop in starts]
+
+
+def _stretch(parts: Sequence[Part], first: int, stop: int) -> Stretch:
+    others = [part for part in parts if part["kind"] not in ("pinned", "recalled")]
+    shown = coverage_at(others, first)
+    return Stretch(
+        first,
+        stop - 1,
+        kind=shown.kind if shown else "unknown",
+        summary_id=shown.summary_id if shown else None,
+        pinned=coverage_at([part for part in parts if part["kind"] == "pinned"], first) is not None,
+        recalled=any(part["kind"] == "recalled" and first in part["messages"] for part in parts),
+        # A summary's tokens stand with its first message.
+        tokens=sum(part["tokens"] for part in others if first <= part.get("first_index", -1) < stop),
+    )
 
 
 def folded(stretches: Sequence[Stretch]) -> list[list[Stretch]]:
     """Stretches by rows of a page: those inside one summary stand in one row, every other in its own."""
 
     def row(each: Stretch) -> object:
-        return each.fate.summary_id if each.fate.kind == "summarized" else each.first
+        return each.summary_id if each.kind == "summarized" else each.first
 
     return [list(group) for _, group in groupby(stretches, row)]
-
-
-def _tokens(parts: Sequence[Part], first: int, stop: int) -> int:
-    """Tokens of the parts that begin there; a summary's stand with its first message."""
-    shown = (part for part in parts if part["kind"] not in ("pinned", "recalled"))
-    return sum(part["tokens"] for part in shown if first <= part.get("first_index", -1) < stop)
 
 
 class Said(Struct, frozen=True):
@@ -132,9 +116,9 @@ class Said(Struct, frozen=True):
         return self.text[:GLANCE].rstrip() if len(self.text) > GLANCE or self.text.count("\n") > 5 else ""
 
 
-def said_in(stored: StoredMessage, formats: Formats) -> Said:
+def said_in(stored: StoredMessage) -> Said:
     """Stored message; one that cannot be read any more is shown as its JSON."""
-    if (message := message_in(stored.sent, formats.get(stored.format))) is None:
+    if (message := message_in(stored.sent, stored.format)) is None:
         return _cut("other", stored.sent)
     lines = [text for text in message.texts if text] + [f"{call.name}({call.arguments})" for call in message.calls]
     beside = [f"{len(message.media)} attachment{'s' * (len(message.media) > 1)}"] if message.media else []
@@ -160,11 +144,8 @@ _NOTES = {
 }
 
 
-class Place(Struct, frozen=True):
-    """Place in the payload: its part, and its index where it is one of the client's messages."""
-
-    part: Part
-    index: int | None = None
+Place = tuple[Part, int | None]
+"""Place in the payload: its part, and its index where it is one of the client's messages."""
 
 
 class Entry(Struct, frozen=True):
@@ -189,24 +170,22 @@ def places_of(parts: Sequence[Part]) -> Iterator[Place]:
     for part in parts:
         kind = part["kind"]
         if kind == "instructions":
-            yield from (Place(part, index) for index in range(-part["messages"], 0))
+            yield from ((part, index) for index in range(-part["messages"], 0))
             if tools := part.get("tools_tokens"):
-                yield Place({"kind": "tools", "tokens": tools})
+                yield {"kind": "tools", "tokens": tools}, None
         elif "first_index" in part and kind not in ("summarized", "pruned"):
-            yield from (Place(part, index) for index in range(part["first_index"], part["last_index"] + 1))
+            yield from ((part, index) for index in range(part["first_index"], part["last_index"] + 1))
         else:
-            yield Place(part)
+            yield part, None
 
 
-def entry_of(
-    place: Place, messages: Mapping[int, StoredMessage], chunks: Mapping[str, SummaryChunk], formats: Formats
-) -> Entry:
+def entry_of(place: Place, messages: Mapping[int, StoredMessage], chunks: Mapping[str, SummaryChunk]) -> Entry:
     """Entry at a place. `messages`: those that are stored, by index; `chunks`: the stored summaries, by id."""
-    part, index = place.part, place.index
+    part, index = place
     kind, tokens = part["kind"], part.get("tokens")
     if index is not None:
         stored = messages.get(index)
-        entry = Entry(kind, stored.tokens, index, said_in(stored, formats)) if stored else Entry(kind, None, index)
+        entry = Entry(kind, stored.tokens, index, said_in(stored)) if stored else Entry(kind, None, index)
         if stored is None:
             return replace(entry, tokens=None if kind in _WHOLE else tokens, note=_ONLY_SHAPE)
         if kind in _WHOLE:
@@ -226,41 +205,3 @@ def entry_of(
         quoted = ", ".join(f"#{message + 1}" for message in part["messages"])
         return Entry(kind, tokens, note=f"Passages of {quoted}, quoted for this request. {_NOT_STORED}")
     return Entry(kind, tokens, note=_NOTES.get(kind))
-
-
-_BODY_ENDS = "STENO_BODY"
-_KEYS = {
-    "messages": (b"x-api-key", b"", "ANTHROPIC_API_KEY"),
-    "gemini": (b"x-goog-api-key", b"", "GEMINI_API_KEY"),
-}
-"""Header, prefix and variable of the key, by format, where its clients have their own way."""
-_USUAL_KEY = (b"authorization", b"Bearer ", "OPENAI_API_KEY")
-
-
-def key_header(spoken: WireFormat) -> tuple[bytes, bytes, str]:
-    """Header in which a format's clients send their key, what stands before the key there, and its usual variable."""
-    return _KEYS.get(spoken.name, _USUAL_KEY)
-
-
-def curl_of(base_url: str, spoken: WireFormat, conversation_id: str, body: bytes) -> str:
-    """Curl command of a request to `base_url`: Steno's scheme, host and port. The body goes in by a here-document: it
-    may be longer than an argument may, and nothing in it means anything to the shell."""
-    name, before, variable = key_header(spoken)
-    named = CONVERSATION_ID + b": " + encoded_name(conversation_id)
-    headers = [
-        "content-type: application/json",
-        *(f"{header.decode()}: {value.decode()}" for header, value in spoken.summaries.spec.summary.headers),
-        named.decode("latin-1"),
-    ]
-    path = spoken.path.decode().replace("{model}", quote(spoken.model_in(body), safe="") or "{model}")
-    text = body.decode("utf-8", "replace")
-    # One pass, whatever the text holds: it is the client's, and may be a million underscores.
-    longest = max(re.findall(f"{_BODY_ENDS}_*", text), key=len, default="")
-    end = f"{longest}_" if longest else _BODY_ENDS
-    lines = [
-        f"curl -sS {shlex.quote(base_url + path)}",
-        f'  -H "{name.decode()}: {before.decode()}${variable}"',
-        *(f"  -H {shlex.quote(header)}" for header in headers),
-        f"  --data-binary @- <<'{end}'",
-    ]
-    return " \\\n".join(lines) + f"\n{text}\n{end}\n"

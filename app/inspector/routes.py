@@ -6,10 +6,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from app.inspector import actions, conversation, overview, reference, setup, tenants
+from app.inspector import conversation, overview, reference, setup, tenants
 from app.inspector.visits import PageRoute, TheInspector, no_such_page, redirected
 
-_SUBJECTS = (setup, reference, overview, actions, conversation, tenants)
+_SUBJECTS = (setup, reference, overview, conversation, tenants)
 
 _rest = APIRouter(route_class=PageRoute, include_in_schema=False)
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from app.api.plan import step_in_words
 from app.conversation.reasons import Code
 from app.inspector.formats import counted, whole
 
@@ -22,19 +21,52 @@ SOURCES = {
 }
 """Sources of a window, in words."""
 _BY_WORD = {str(code): code for code in Code}
-_TRIED: Mapping[tuple[str, str], tuple[str, Tone]] = {
-    ("stored", "fits"): ("Checked", "plain"),
-    ("stored", "too_large"): ("Checked", "over"),
-    ("mask", "set"): ("Masked", "done"),
-    ("mask", "put_off"): ("Mask put off", "plain"),
-    ("summarise", "made"): ("Summarised", "done"),
-    ("summarise", "awaited"): ("Waited", "plain"),
-    ("summarise", "in_background"): ("Put off", "plain"),
-    ("summarise", "takes_too_long"): ("Went on", "plain"),
-    ("summarise", "lease_lost"): ("Overtaken", "plain"),
+_STEPS: Mapping[str, tuple[str, Tone, str]] = {
+    "stored.fits": ("Checked", "plain", "With {summaries} of those stored the prompt has {tokens} tokens: enough"),
+    "stored.too_large": (
+        "Checked",
+        "over",
+        "With {summaries} of those stored the prompt has {tokens} tokens: too many",
+    ),
+    "mask.set": ("Masked", "done", "Results of tools that the assistant has answered are shortened from here on"),
+    "mask.put_off": ("Mask put off", "plain", "Shortening results of tools would cost more than it saves"),
+    "summarise.made": ("Summarised", "done", "Made {summaries}, {tokens} tokens in all"),
+    "summarise.awaited": (
+        "Waited",
+        "plain",
+        "Another request was making the summary that was due; this one waited for it",
+    ),
+    "summarise.in_background": (
+        "Put off",
+        "plain",
+        "A summary is due: it is made after the answer; this request went without",
+    ),
+    "summarise.takes_too_long": ("Went on", "plain", "A summary is still being made: the request went on without it"),
+    "summarise.lease_lost": ("Overtaken", "plain", "A summary was being made, and another process made it first"),
+    "summarise.failed": ("Not summarised", "bad", "A summary was due and could not be made"),
+    "summarise.deleted": ("Not summarised", "bad", "The conversation was deleted while its summary was made"),
+    "summarise.store_away": ("Not summarised", "bad", "The database did not answer"),
+    "summarise.nothing_to_summarise": ("Not summarised", "bad", "There is nothing left that a summary could stand for"),
+    "summarise.not_begun": ("Not summarised", "bad", "A summary was due, and none was begun"),
+    "least.sent": ("Chosen", "done", "The smallest change that suffices was sent ({tokens} tokens)"),
+    "least.refused": ("Not enough", "bad", "The smallest change under the trigger was not enough ({tokens} tokens)"),
+    "widest.sent": ("Chosen", "done", "Every stored summary and mask was used ({tokens} tokens)"),
+    "widest.refused": ("Not enough", "bad", "Using every stored summary and mask was not enough ({tokens} tokens)"),
+    "fit.sent": ("Chosen", "done", "Large texts were shortened ({tokens} tokens)"),
+    "fit.refused": ("Not enough", "bad", "Shortening large texts was not enough ({tokens} tokens)"),
+    "prune.sent": ("Chosen", "done", "The oldest messages were left out, and the rest was sent ({tokens} tokens)"),
+    "prune.refused": ("Not enough", "bad", "Leaving out the oldest messages was not enough ({tokens} tokens)"),
+    "truncate.sent": ("Chosen", "done", "All that was left was cut short, and that was sent ({tokens} tokens)"),
+    "truncate.refused": ("Not enough", "bad", "Cutting all that was left was not enough ({tokens} tokens)"),
+    "without_summaries.sent": (
+        "Chosen",
+        "done",
+        "Beside summaries too little fitted: the history was cut ({tokens} tokens)",
+    ),
+    "without_summaries.refused": ("Not enough", "bad", "Cutting the whole history was not enough ({tokens} tokens)"),
+    "unchanged.sent": ("Chosen", "done", "The request was sent as it came ({tokens} tokens)"),
 }
-"""Words and tone of what came of a step."""
-_ENDED: Mapping[str, tuple[str, Tone]] = {"sent": ("Chosen", "done"), "refused": ("Not enough", "bad")}
+"""Title, tone and sentence for each step with what came of it."""
 
 
 class Explained(NamedTuple):
@@ -65,10 +97,7 @@ def _explained(plan: Plan, parts: Sequence[Mapping[str, Any]]) -> Iterator[Expla
         f"{whole(plan['floor'])} tokens of it are never touched: instructions, tools and the last user message."
         f" A compaction aims at {whole(plan['target'])}.",
     )
-    for step in plan["steps"]:
-        ended = _ENDED.get(step["outcome"], ("Not summarised", "bad"))
-        title, tone = _TRIED.get((step["step"], step["outcome"]), ended)
-        yield Explained(title, step_in_words(step), tone)
+    yield from map(_step, plan["steps"])
     if chunks := [part for part in parts if part["kind"] == "summarized"]:
         covered = sum(part["last_index"] - part["first_index"] + 1 for part in chunks)
         stand = f"{counted(len(chunks), 'summary', 'summaries')} {'stands' if len(chunks) == 1 else 'stand'}"
@@ -78,6 +107,14 @@ def _explained(plan: Plan, parts: Sequence[Mapping[str, Any]]) -> Iterator[Expla
         yield Explained("Quoted", f"{whole(quoted)} tokens of what the last user message is about.", "done")
     fewer = f", {whole(came - went)} fewer." if came > went else "."
     yield Explained("Went out", f"{whole(went)} tokens{fewer}", "done")
+
+
+def _step(step: Mapping[str, Any]) -> Explained:
+    name, number = f"{step['step']}.{step['outcome']}", step["summaries"]
+    title, tone, text = _STEPS.get(name, (step["step"], "plain", step["outcome"]))  # Of another release.
+    summaries = "one summary" if number == 1 else f"{number or 'no'} summaries"
+    text = text.format(summaries=summaries, tokens=whole(step["tokens"]))
+    return Explained(title, f"{text}: {step['reason']}." if step["reason"] else f"{text}.", tone)
 
 
 def meanings(*reasons: str | None) -> list[tuple[str, str]]:

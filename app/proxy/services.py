@@ -39,8 +39,6 @@ class Services:
     compaction: CompactionParts
     background: Background
     ledger: Ledger
-    has_list_prices: bool
-    """True if calls are charged by the public prices."""
     conversations: Conversations
     tasks: OwnedTasks
     authenticator: Authenticator

@@ -30,7 +30,6 @@ from app.store.usage import (
     Grouping,
     PeriodUsage,
     StoredUsage,
-    TurnUsage,
     UsageOverview,
     UsagePage,
     UsageRecord,

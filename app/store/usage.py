@@ -156,19 +156,10 @@ class UsageSums(Struct, frozen=True):
         return self.messages.saved_cost + self.summaries.saved_cost
 
 
-class TurnUsage(Struct, frozen=True):
-    """All calls of one turn, and the first that was answered: later ones hide the effect of a compaction."""
-
-    turn: int
-    sums: UsageSums
-    first: UsageRecord | None
-
-
 class UsagePage(Struct, frozen=True):
-    """A page of a conversation's records, the turns they belong to, and the sums of all its records."""
+    """A page of a conversation's records, and the sums of all its records."""
 
     page: Page[StoredUsage]
-    turns: Sequence[TurnUsage]
     sums: UsageSums
 
 
@@ -211,30 +202,13 @@ async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord
     await connection.execute(statement, [_row(record) for record in records])
 
 
-async def read_records(
-    connection: AsyncConnection, tenant: str, conversation_id: str, paging: Paging, *, with_turns: bool = True
-) -> UsagePage:
-    """A page of the conversation's records, with its sums and its turns; empty if the conversation is not known. Raises
-    UnknownCursor if `after` is none of its records."""
+async def read_records(connection: AsyncConnection, tenant: str, conversation_id: str, paging: Paging) -> UsagePage:
+    """A page of the conversation's records, with its sums; empty if the conversation is not known. Raises UnknownCursor
+    if `after` is none of its records."""
     own = owned(usage_records, tenant, conversation_id=conversation_id)
     page = await read_page(connection, usage_records, select(usage_records).where(own), _stored, paging)
-    shown = list(dict.fromkeys(stored.record.turn for stored in page.data)) if with_turns else []
-    turns = await _turns(connection, own, shown) if shown else []
     found = await connection.execute(_sums_by_purpose(_REQUESTS).where(own).group_by(_FOR_ANSWERS))
-    return UsagePage(page, turns, _sums_in(found.all()))
-
-
-async def _turns(connection: AsyncConnection, own: ColumnElement[bool], turns: Sequence[int]) -> list[TurnUsage]:
-    table = usage_records.c
-    wanted = (own, table.turn.in_(turns))
-    by_turn = _sums_by_purpose(_REQUESTS, table.turn).where(*wanted).group_by(table.turn, _FOR_ANSWERS)
-    rows = (await connection.execute(by_turn)).all()
-    place = func.row_number().over(partition_by=table.turn, order_by=(table.created_at, table.id)).label("place")
-    answered = (table.purpose == "message", table.status == 200)
-    numbered = select(usage_records, place).where(*wanted, *answered).subquery()
-    found = await connection.execute(select(numbered).where(numbered.c.place == 1))
-    first = {row.turn: _stored(row).record for row in found}
-    return [TurnUsage(turn, _sums_in([row for row in rows if row.turn == turn]), first.get(turn)) for turn in turns]
+    return UsagePage(page, _sums_in(found.all()))
 
 
 async def read_report(

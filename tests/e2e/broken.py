@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from app.api import compact
+from app.api import compactions
 from app.cli import main as cli
 from app.compaction.request import ChatRequest
 from app.formats.requests import WireRequest
@@ -33,7 +33,7 @@ async def _exploding(
 
 
 def main() -> None:
-    vars(proxy_request)["parse_request"] = vars(compact)["parse_request"] = _exploding
+    vars(proxy_request)["parse_request"] = vars(compactions)["parse_request"] = _exploding
     LimitSettings.receive_seconds = float(os.environ.get("RECEIVE_SECONDS", "0.5"))
     cli.main()
 

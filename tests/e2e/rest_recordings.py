@@ -35,7 +35,6 @@ ROUTES = (
     f"GET {CONVERSATION}/coverage",
     f"GET {CONVERSATION}/handoff",
     f"GET {CONVERSATION}/messages",
-    f"GET {CONVERSATION}/plan",
     f"GET {CONVERSATION}/summaries",
     f"GET {SUMMARY}",
     "GET /context/search",
@@ -66,8 +65,8 @@ BODIES = {
 """Bodies that are no chat request, by method."""
 
 _MOMENTS = re.compile(r"20\d\d-\d\d-\d\dT[\d:.]+Z")
-_PASSING = frozenset({"seconds", "waited_seconds", "days_old"})
-"""Members whose numbers depend on the machine, or on the day."""
+_PASSING = frozenset({"seconds", "waited_seconds"})
+"""Members whose numbers depend on the machine."""
 
 
 def record() -> dict[str, Any]:
@@ -112,7 +111,7 @@ def _cut(value: Any, name: str = "") -> Any:
             return {key: _cut(inner, key) for key, inner in value.items()}
         case list():
             return [_cut(inner, name) for inner in value[: MOST.get(name)]]
-        case str() if len(value) > LONGEST_TEXT and name != "words":
+        case str() if len(value) > LONGEST_TEXT:
             return value[:SHOWN_TEXT].rstrip() + "..."
         case int() | float() if name in _PASSING:
             return 0

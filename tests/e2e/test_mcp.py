@@ -223,7 +223,7 @@ async def test_long_results_are_cut_by_whole_lines(steno: StartSteno) -> None:
 async def test_a_steno_that_is_away_is_said_to_be() -> None:
     async with over_stdio("http://127.0.0.1:9") as client:
         assert sorted(tool.name for tool in (await client.list_tools()).tools) == EVERY_TOOL
-        assert "No Steno answers at http://127.0.0.1:9" in await refused(client, "list_conversations")
+        assert "No Steno of this release answers at http://127.0.0.1:9" in await refused(client, "list_conversations")
 
 
 def ask(

@@ -169,31 +169,6 @@ async def test_large_sums_are_whole_numbers(store: Store) -> None:
     assert type(prompt) is int
 
 
-async def test_each_turn_on_the_page_is_summed_over_all_its_calls(store: Store) -> None:
-    """Its first answered call stands apart: the others show no compaction."""
-    for turn, prompt in ((1, 50), (2, 900), (2, 1_000), (2, 1_100), (3, 70)):
-        store.writes.record_usage(record(turn=turn, tokens=Tokens(prompt, 1)))
-    store.writes.record_usage(record(turn=2, purpose="summary", tokens=Tokens(5_000, 100)))
-    page = await usage(store, limit=2)
-    assert [each.record.tokens.prompt for each in page.page.data] == [50, 900]
-    assert [(turn.turn, turn.sums.messages.prompt, turn.sums.summaries.prompt) for turn in page.turns] == [
-        (1, 50, 0),
-        (2, 3_000, 5_000),
-    ]
-    assert [turn.first and turn.first.tokens.prompt for turn in page.turns] == [50, 900]
-
-
-async def test_a_turns_first_call_is_the_first_that_was_answered(store: Store) -> None:
-    """Not a summary, nor a refusal that a smaller request came after."""
-    store.writes.record_usage(record(purpose="summary", tokens=Tokens(5_000, 100)))
-    store.writes.record_usage(record(status=400, tokens=Tokens()))
-    store.writes.record_usage(record(turn=2, status=500, tokens=Tokens()))
-    expected = record(tokens=Tokens(700, 1))
-    store.writes.record_usage(expected)
-    store.writes.record_usage(record(tokens=Tokens(800, 1)))
-    assert [turn.first for turn in (await usage(store)).turns] == [expected, None]
-
-
 async def test_records_belong_to_one_tenant_and_one_conversation(store: Store) -> None:
     foreign = record(tenant=STRANGER)
     for one in (record(), record("c2"), foreign):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from app.api.compact import _keep
+from app.api.compactions import _keep
 from app.compaction.fallback import UNTOUCHED
 
 

@@ -1,23 +1,19 @@
-"""The fates of messages, the payload put together again, and the client's request as a command."""
+"""What became of each message, and the payload put together again."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from app.compaction.prompts import chunk_text
-from app.formats.registry import FORMATS
 from app.inspector.payload import (
     GLANCE,
     LONGEST,
     Entry,
-    curl_of,
     entry_of,
-    fate_of,
     folded,
     message_count,
     places_of,
@@ -27,7 +23,6 @@ from app.inspector.payload import (
 from app.store import StoredMessage
 from tests.unit.conversations import chunk, conversation, turns
 
-BY_NAME = {each.name: each for each in FORMATS}
 TALK = conversation(*turns(8, size=100))
 CHUNK = chunk(TALK, 0, 4)
 
@@ -57,7 +52,7 @@ ARCHIVED = {
 
 
 def entries_of(parts: Any, archived: Any, chunks: Any) -> list[Entry]:
-    return [entry_of(place, archived, chunks, BY_NAME) for place in places_of(parts)]
+    return [entry_of(place, archived, chunks) for place in places_of(parts)]
 
 
 def test_each_part_is_shown_as_it_went_or_said_to_be_a_shape() -> None:
@@ -104,49 +99,20 @@ def test_a_summary_that_is_gone_is_no_error() -> None:
     ],
 )
 def test_a_message_is_read_whatever_its_format(format_: str, sent: Any, text: str) -> None:
-    found = said_in(stored(0, sent, format_=format_), BY_NAME)
+    found = said_in(stored(0, sent, format_=format_))
     assert (found.text, found.left) == (text, 0)
 
 
 @pytest.mark.parametrize("sent", ['{"role": 3', "[]", '{"role": "user", "content": 7e999}'])
 def test_what_cannot_be_read_is_shown_as_it_is(sent: str) -> None:
-    assert said_in(stored(0, sent), BY_NAME).text
-    assert said_in(stored(0, sent, format_="of a later release"), BY_NAME).text == sent
+    assert said_in(stored(0, sent)).text
+    assert said_in(stored(0, sent, format_="of a later release")).text == sent
 
 
 def test_a_very_long_message_is_cut_and_says_so() -> None:
-    found = said_in(stored(0, said("x" * (LONGEST + 5))), BY_NAME)
+    found = said_in(stored(0, said("x" * (LONGEST + 5))))
     assert (len(found.text), found.left, len(found.glance)) == (LONGEST, 5, GLANCE)
-    assert said_in(stored(0, said("short")), BY_NAME).glance == ""
-
-
-HOSTILE = 'it\'s $(touch /tmp/x) `id` "quoted" \\ STENO_BODY\nSTENO_BODY\n'
-
-
-@pytest.mark.parametrize("spoken", FORMATS, ids=lambda each: each.name)
-def test_a_command_gives_curl_the_very_bytes_whatever_they_hold(spoken: Any) -> None:
-    body = spoken.assembled("m", [json.dumps(said(HOSTILE), ensure_ascii=False).encode()], 10) + b"\nSTENO_BODY\n'"
-    command = curl_of("http://127.0.0.1:1/it's", spoken, "a 'name' $HOME ü", body)
-    shown = 'curl() { for each in "$@"; do printf "%s\\0" "$each"; done; cat; }\n'
-    environment = {
-        "OPENAI_API_KEY": "k 1",
-        "ANTHROPIC_API_KEY": "k 1",
-        "GEMINI_API_KEY": "k 1",
-        "PATH": "/bin:/usr/bin",
-    }
-    ran = subprocess.run(["/bin/sh", "-c", shown + command], env=environment, capture_output=True, check=True)  # noqa: S603
-    *arguments, given = ran.stdout.split(b"\0")
-    assert given == body + b"\n"
-    assert b"http://127.0.0.1:1/it's" + spoken.path in arguments
-    assert any(each.endswith(b"k 1") for each in arguments)
-    assert b"x-context-conversation-id: a 'name' $HOME %C3%BC" in arguments
-
-
-def test_the_end_of_a_command_is_found_in_one_pass_however_long_the_text_makes_it() -> None:
-    """One name tried after another would hold up a worker for hours."""
-    text = "STENO_BODY" + "_" * 2_000_000
-    command = curl_of("http://127.0.0.1:1", FORMATS[0], "c", text.encode())
-    assert command.endswith(f"\n{text}\n{text}_\n")
+    assert said_in(stored(0, said("short"))).glance == ""
 
 
 def part(kind: str, first: int, last: int, tokens: int = 10, **more: Any) -> dict[str, Any]:
@@ -167,22 +133,18 @@ COVERED = [
 
 def test_every_message_has_a_fate() -> None:
     assert message_count(COVERED) == 21
-    kinds = [fate_of(COVERED, index).kind for index in range(21)]
-    assert (
-        kinds == ["summarized"] * 4 + ["carried"] + ["summarized"] * 5 + ["pruned"] * 2 + ["masked"] + ["verbatim"] * 8
-    )
+    kinds = [(each.kind, each.count) for each in stretches_of(COVERED)]
+    assert kinds == [
+        *[("summarized", 2), ("summarized", 2), ("carried", 1), ("summarized", 2), ("summarized", 1)],
+        *[("summarized", 2), ("pruned", 2), ("masked", 1), ("verbatim", 8)],
+    ]
 
 
-def test_a_message_beside_its_summary_keeps_the_summarys_name() -> None:
-    carried = fate_of(COVERED, 4)
-    assert (carried.kind, carried.summary_id) == ("carried", "chk_1")
-
-
-def test_copies_and_quotes_are_said_beside_what_became_of_the_message() -> None:
-    fates = [fate_of(COVERED, index) for index in range(21)]
-    assert [index for index, fate in enumerate(fates) if fate.pinned] == [2, 3]
-    assert [index for index, fate in enumerate(fates) if fate.recalled] == [7]
-    assert fates[2].kind == "summarized"
+def test_copies_quotes_and_the_summary_are_said_beside_what_became_of_a_message() -> None:
+    stretches = {each.first: each for each in stretches_of(COVERED)}
+    assert [(each.first, each.last) for each in stretches.values() if each.pinned] == [(2, 3)]
+    assert [(each.first, each.last) for each in stretches.values() if each.recalled] == [(7, 7)]
+    assert (stretches[4].kind, stretches[4].summary_id) == ("carried", "chk_1")
 
 
 def test_stretches_join_end_to_end_and_bear_each_token_once() -> None:
@@ -196,7 +158,7 @@ def test_stretches_join_end_to_end_and_bear_each_token_once() -> None:
 def test_a_run_of_verbatim_messages_is_one_stretch() -> None:
     (stretch,) = stretches_of([COVERED[0], part("verbatim", 0, 5, 70)])
     assert (stretch.first, stretch.last, stretch.count, stretch.tokens) == (0, 5, 6, 70)
-    assert stretch.fate.word == "verbatim"
+    assert stretch.word == "verbatim"
 
 
 def test_a_conversation_without_messages_has_no_stretches() -> None:

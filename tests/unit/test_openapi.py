@@ -56,15 +56,6 @@ def test_each_example_fits_its_schema(route: str, operation: dict[str, Any]) -> 
     assert shown or not route.startswith(("GET /context", "POST /context", "DELETE /context"))
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, each in AS_COMMITTED["components"]["schemas"].items() if "examples" in each]
-)
-def test_each_example_of_a_component_fits_it(name: str) -> None:
-    described = AS_COMMITTED["components"]["schemas"][name]
-    for example in described["examples"]:
-        validator(described).validate(example)
-
-
 def test_each_example_in_a_stream_is_an_event_and_a_context_that_fit() -> None:
     events, contexts = validator(schema.SCHEMAS["CompactionEvent"]), validator(schema.SCHEMAS["Context"])
     for _, operation in operations():
@@ -82,7 +73,7 @@ def test_each_example_in_a_stream_is_an_event_and_a_context_that_fit() -> None:
 
 def test_the_schema_knows_every_path_of_a_format() -> None:
     paths = {format_.path.decode() for format_ in FORMATS} | {path.decode() for path in COUNTS}
-    assert {each.path for each in schema.PROXIED} == paths
+    assert schema.PROXIED.keys() == paths
 
 
 def test_the_schema_knows_every_option_and_status() -> None:

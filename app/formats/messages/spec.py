@@ -30,7 +30,6 @@ SPEC = FormatSpec(
     client_tools=frozenset({None, "custom"}),
     kinds={SYSTEM: Kind.INSTRUCTIONS, "user": Kind.USER, "assistant": Kind.ASSISTANT},
     volatile_members=frozenset({"cache_control", "citations"}),
-    needs_output=True,
     holders=("message",),
     whole=(("content",),),
     texts=(("content", "text"), ("content_block", "text"), ("delta", "text")),

@@ -1,4 +1,4 @@
-"""The chart of tokens: requests from the ledger, and where its lines, marks and numbers stand."""
+"""The charts of a conversation: where the lines, marks and numbers of its requests stand, and what fills the window."""
 
 from __future__ import annotations
 
@@ -11,7 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.inspector.token_chart import BAND, LABELS_APART, ChartedRequest, Compaction, chart_of, requests_of
+from app.inspector.charts import (
+    BAND,
+    CELLS,
+    LABELS,
+    LABELS_APART,
+    UNDECIDED,
+    ChartedRequest,
+    Compaction,
+    chart_of,
+    grid_of,
+    payload_shares,
+    requests_of,
+)
 from app.store import StoredUsage, UsageRecord
 from app.tokens.usage import DecisionRecord, SummaryStats, Tokens
 
@@ -45,14 +57,7 @@ def call(place: int, request: str, purpose: Any = "message", **changes: Any) -> 
 
 def test_a_request_is_one_point_with_what_was_decided_for_it() -> None:
     (request,) = requests_of([call(0, "a")], 1, 10)
-    assert (request.sent, request.forwarded, request.record.tokens.prompt, request.trigger, request.window) == (
-        6_000,
-        2_500,
-        2_510,
-        5_320,
-        8_000,
-    )
-    assert (request.actions, request.waited, request.compactions) == (("summarized",), 2.5, ())
+    assert (request.sent, request.forwarded, request.decided, request.compactions) == (6_000, 2_500, DECIDED, ())
 
 
 def test_its_summaries_are_one_compaction_with_all_they_took() -> None:
@@ -99,12 +104,14 @@ def test_calls_of_a_request_that_was_never_answered_are_no_point() -> None:
 
 def test_a_record_of_an_earlier_release_has_its_sizes_alone() -> None:
     (request,) = requests_of([call(0, "a", decided=None)], 1, 10)
-    assert (request.trigger, request.window, request.actions) == (None, None, ())
+    assert request.decided == UNDECIDED
 
 
 def request(number: int, sent: int, forwarded: int | None = None, **changes: Any) -> ChartedRequest:
-    known: dict[str, Any] = {"trigger": 5_600, "limit": 7_600, "window": 8_000} | changes
-    return ChartedRequest(number, AT, call(0, "a").record, sent, sent if forwarded is None else forwarded, "", **known)
+    compactions = changes.pop("compactions", ())
+    decided = DecisionRecord(**{"trigger": 5_600, "limit": 7_600, "window": 8_000, **changes})
+    record = call(0, "a", decided=decided).record
+    return ChartedRequest(number, AT, record, sent, sent if forwarded is None else forwarded, "", compactions)
 
 
 def made(before: int, after: int, **changes: Any) -> Compaction:
@@ -148,9 +155,7 @@ def test_summaries_made_ahead_are_marked_where_they_were_made_without_a_fall() -
 
 
 def test_a_trigger_that_changes_is_drawn_in_steps_and_one_that_is_not_known_leaves_a_gap() -> None:
-    chart = drawn(
-        request(1, 4_000), request(2, 4_000, trigger=4_000), request(3, 4_000, trigger=None), request(4, 4_000)
-    )
+    chart = drawn(request(1, 4_000), request(2, 4_000, trigger=4_000), request(3, 4_000, trigger=0), request(4, 4_000))
     assert chart.steps["trigger"].count("M") == 2
     assert chart.steps["trigger"].count("V") == 1
 
@@ -164,18 +169,18 @@ def test_a_short_conversation_is_not_flattened_by_a_large_window() -> None:
 def test_a_history_far_beyond_the_window_breaks_the_axis_and_keeps_its_true_height() -> None:
     chart = drawn(request(1, 7_000), request(2, 30_000, 6_000), request(3, 36_800, 6_500))
     assert chart.broken_at is not None
-    assert [tick.label for tick in chart.y_ticks] == ["0", "5k", "10k", "15k", "20k", "36.8k"]
+    assert [label for _, label in chart.y_ticks] == ["0", "5k", "10k", "15k", "20k", "36.8k"]
     *_, below, top = chart.y_ticks
-    assert top.at == 0 < BAND < chart.broken_at < below.at
+    assert top[0] == 0 < BAND < chart.broken_at < below[0]
     first, second, third = heights(chart.sent)
-    assert third == top.at < second < chart.broken_at < first, "none is clipped, and none stands for another"
+    assert third == top[0] < second < chart.broken_at < first, "none is clipped, and none stands for another"
     assert chart.columns[1].forwarded_at < 80, "the rest is not flattened"
 
 
 def test_the_requests_that_are_shown_are_named() -> None:
     chart = drawn(*(request(number, 6_000) for number in range(201, 401)))
-    assert [chart.x_ticks[0].label, chart.x_ticks[-1].label] == ["201", "400"]
-    places = [tick.at for tick in chart.x_ticks]
+    assert [chart.x_ticks[0][1], chart.x_ticks[-1][1]] == ["201", "400"]
+    places = [at for at, _ in chart.x_ticks]
     assert min(right - left for left, right in pairwise(places)) > 7, "no number stands on another"
 
 
@@ -184,14 +189,14 @@ def test_the_requests_that_are_shown_are_named() -> None:
         st.tuples(
             st.integers(0, 3_000_000),
             st.integers(0, 3_000_000),
-            st.none() | st.integers(1, 2_000_000),
-            st.none() | st.integers(1, 2_000_000),
+            st.integers(0, 2_000_000),
+            st.integers(0, 2_000_000),
         ),
         min_size=1,
         max_size=60,
     )
 )
-def test_everything_is_inside_the_chart(requests: list[tuple[int, int, int | None, int | None]]) -> None:
+def test_everything_is_inside_the_chart(requests: list[tuple[int, int, int, int]]) -> None:
     shown = [
         request(
             number,
@@ -205,6 +210,83 @@ def test_everything_is_inside_the_chart(requests: list[tuple[int, int, int | Non
     ]
     chart = drawn(*shown)
     at = [float(number) for point in chart.area.split() for number in point.split(",")[1:]]
-    at += heights(chart.sent) + [tick.at for tick in chart.y_ticks] + [h for mark in chart.marks for h in mark[1:3]]
+    at += heights(chart.sent) + [at for at, _ in chart.y_ticks] + [h for mark in chart.marks for h in mark[1:3]]
     assert all(0 <= height <= 100 for height in at)
     assert all(0 <= column.x <= 100 for column in chart.columns)
+
+
+# The window
+
+
+KINDS = (
+    *("verbatim", "summarized", "carried", "pinned", "pruned", "stub", "exact_values", "recalled"),
+    *("masked", "trimmed", "cleared", "shortened", "faded", "truncated", "repaired"),
+)
+
+
+def instructions(tokens: int, tools: int = 0) -> dict[str, Any]:
+    return {"kind": "instructions", "messages": 1, "tokens": tokens, "tools_tokens": tools}
+
+
+def part(kind: str, tokens: int) -> dict[str, Any]:
+    return {"kind": kind, "tokens": tokens}
+
+
+def shown(grid: Any) -> dict[str, int]:
+    return {share.filling: share.tokens for share in grid.shares}
+
+
+def test_each_token_is_in_one_share_and_what_is_left_is_reserved_or_free() -> None:
+    parts = [
+        instructions(700, tools=400),
+        part("summarized", 500),
+        part("carried", 20),
+        part("masked", 90),
+        part("verbatim", 1_000),
+        part("recalled", 60),
+        part("exact_values", 40),
+    ]
+    assert shown(grid_of(parts, 8_000, 7_600)) == {
+        "instructions": 300,
+        "tools": 400,
+        "summaries": 500,
+        "recalled": 100,
+        "masked": 90,
+        "verbatim": 1_020,
+        "reserve": 400,
+        "free": 5_190,
+    }
+
+
+def test_shares_stand_in_the_order_of_the_payload_with_what_is_left_last() -> None:
+    grid = grid_of([instructions(10, tools=5), part("verbatim", 5), part("summarized", 5)], 100, 90)
+    names = [share.filling for share in grid.shares]
+    assert names == [filling for filling in LABELS if filling in names]
+    assert list(dict.fromkeys(grid.cells)) == names
+
+
+def test_what_a_calibration_takes_from_the_instructions_is_taken_from_the_largest_share() -> None:
+    assert payload_shares([instructions(-5), part("verbatim", 50)]) == {"instructions": 0, "tools": 0, "verbatim": 45}
+
+
+@given(
+    tokens=st.integers(0, 300_000),
+    tools=st.integers(0, 400_000),
+    parts=st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 200_000)), max_size=30),
+    window=st.integers(1, 1_000_000),
+    limit=st.none() | st.integers(0, 1_200_000),
+)
+def test_the_shares_add_up_to_the_window_and_the_cells_to_the_grid(
+    tokens: int, tools: int, parts: list[tuple[str, int]], window: int, limit: int | None
+) -> None:
+    payload = [instructions(tokens, tools), *(part(*each) for each in parts)]
+    total = sum(each["tokens"] for each in payload)
+    assert sum(payload_shares(payload).values()) == total
+    grid = grid_of(payload, window, limit)
+    amounts = shown(grid)
+    over = amounts.pop("over", 0)
+    assert sum(amounts.values()) == window
+    assert over == max(0, total - window)
+    assert min(amounts.values()) > 0
+    assert len(grid.cells) == CELLS
+    assert set(grid.cells) == set(amounts)

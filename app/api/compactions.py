@@ -1,8 +1,7 @@
-"""REST that compacts: for gateways that send the request themselves, and on demand."""
+"""REST over compactions: what would happen to a request, what to send for it, and compactions on demand."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from functools import partial
 from time import monotonic
@@ -10,11 +9,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Request, Response
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 from pydantic import BaseModel, Field
 
 from app.api.dependencies import (
+    STATUSES,
     Body,
     ConversationId,
     OfFormat,
@@ -27,20 +27,21 @@ from app.api.dependencies import (
 )
 from app.api.summaries import SummaryOut, summary_out
 from app.compaction.chunks import SummaryChunk
-from app.compaction.fallback import Decision
+from app.compaction.fallback import Decision, StepName
 from app.compaction.request import ChatRequest
 from app.compaction.select import build_view, paths, widest_path
-from app.compaction.view import Conversation
+from app.compaction.verify import coverage_of
 from app.conversation.reasons import Code, because
 from app.errors import InvalidRequest, NothingToCompact
 from app.formats.format import WireFormat
-from app.formats.raw_json import RawObject, Unreadable
-from app.formats.requests import BOUNDS, WireRequest, read_focus
+from app.formats.paths import BY_NAME
+from app.formats.raw_json import RawObject
+from app.formats.requests import BOUNDS, WireRequest, is_given, read_focus
 from app.http.own_headers import CONVERSATION_ID
 from app.proxy.caller import Caller
 from app.proxy.conversation_ids import encoded_name
 from app.proxy.exchange import REQUEST, RequestRecord
-from app.proxy.learn import conversation_seen, latest_history
+from app.proxy.learn import conversation_seen, latest_history, plan_of
 from app.proxy.reply import context_of
 from app.proxy.request import count_messages, parse_request, split_body
 from app.proxy.services import Services
@@ -57,118 +58,67 @@ NOT_KEPT = (
 )
 
 
-class Asked(OfFormat, kw_only=True):
-    """Body of a compaction on demand: a request, or its members beside the messages that are stored."""
+class CompactionBody(OfFormat):
+    """Body of a compaction on demand, beside the members of a request."""
 
     through: Annotated[int, Meta(ge=0)] | None = None
     """The last message that is to be summarised, counted after the instructions, from 0."""
-    through_turn: Annotated[int, Meta(ge=1)] | None = None
-    """The turn whose end is to be summarised, counted from 1."""
 
 
-class _Members(Asked, kw_only=True):
-    format: Any = None
-    model: object = None
-    instructions: object = None
-    context: Raw = Raw()
-    messages: Raw = Raw()
-    input: Raw = Raw()
+class Asked(Struct, frozen=True):
+    """Compaction on demand."""
 
-
-class AskedRequest(Struct, frozen=True):
     format: WireFormat
     wire: WireRequest
-    head: bytes | None
+    through: int | None
+    head: bytes | None = None
     """Digest of the history, where it was stored; None where the body has the messages."""
 
 
-def _members(body: bytes) -> _Members | None:
-    """Members beside the messages; None if the body cannot be read: reading all of it raises the error. Raises
-    `InvalidRequest`."""
-    try:
-        members = msgspec.json.decode(body, type=_Members) if body.strip() else _Members()
-    except msgspec.ValidationError as error:
-        if (named := re.search(r"`\$\.(through\w*)`", str(error))) is None:
-            return None
-        raise InvalidRequest(f"{error}: a message counts from 0, a turn from 1.", named[1]) from error
-    except msgspec.DecodeError:
-        return None
-    if members.through is not None and members.through_turn is not None:
-        raise InvalidRequest("Send through or through_turn, not both.", "through")
-    return members
-
-
-async def _asked(
-    services: Services, tenant: str, conversation: StoredConversation, body: bytes, members: _Members | None
-) -> AskedRequest:
-    """Raises `InvalidRequest`."""
-    if services.keeps_messages and members is not None and not (members.messages or members.input):
-        return await _stored(services, tenant, conversation, members)
+async def _asked(services: Services, tenant: str, conversation: StoredConversation, body: bytes) -> Asked:
+    """Request in the body, or with its members one made of the stored messages. Raises `InvalidRequest`."""
     format_ = await format_of(services, tenant, body)
-    return AskedRequest(format_, await services.work.do(tenant, lambda: _read_forced(services, format_, body)), None)
+
+    def sent() -> tuple[RawObject, WireRequest | None]:
+        with readable(format_):
+            members = RawObject(body.strip() or b"{}")
+            return members, format_.read(body) if is_given(members, format_.spec.history) else None
+
+    members, wire = await services.work.do(tenant, sent)
+    through = members.value("through")
+    if through is not None and (type(through) is not int or through < 0):
+        raise InvalidRequest("through names the last message to summarise: a message counts from 0.", "through")
+    if wire is None:
+        if not services.keeps_messages:
+            raise InvalidRequest(NO_MESSAGES, "messages")
+        asked = await _stored(services, tenant, conversation, members, through)
+    else:
+        asked = Asked(format_, wire, through)
+        if format_ is not services.format:  # There `instructions` may be a member of its own.
+            return asked
+    focus = read_focus(members.value("instructions"), "instructions")
+    return replace(asked, wire=asked.wire.asking(focus=focus))
 
 
-def _position(conversation: Conversation, members: _Members | None) -> int | None:
-    """Index of the message before which summaries are to end; None where nothing was said. Raises `InvalidRequest`."""
-    transcript = conversation.transcript
-    if members is None or members.through is members.through_turn is None:
-        return None
-    if members.through is not None:
-        if members.through >= len(transcript):
-            raise InvalidRequest(
-                f"The history has {len(transcript)} messages after the instructions, counted from 0; through is"
-                f" {members.through}.",
-                "through",
-            )
-        return members.through + 1
-    starts, turn = (*transcript.turn_starts, len(transcript)), members.through_turn or 0
-    if turn >= len(starts):
-        raise InvalidRequest(f"The history has {len(starts) - 1} turns; through_turn is {turn}.", "through_turn")
-    return starts[turn]
-
-
-async def _stored(services: Services, tenant: str, conversation: StoredConversation, members: _Members) -> AskedRequest:
+async def _stored(
+    services: Services, tenant: str, conversation: StoredConversation, members: RawObject, through: int | None
+) -> Asked:
     """A request made of the stored history, in its format, and the digest that the history had as it was sent."""
     history = await services.store.history(tenant, conversation.id)
-    format_ = next((each for each in services.formats if history and each.name == history.format), None)
+    format_ = BY_NAME.get(history.format) if history else None
     if history is None or history.head is None or format_ is None or len(history.messages) > BOUNDS.messages:
         raise InvalidRequest(NOT_KEPT, "messages")
-    named = members.model if isinstance(members.model, str) else conversation.model
+    model, context = members.value("model"), members.raw("context")
+    named = model if isinstance(model, str) else conversation.model
 
     def read() -> WireRequest:
         body = format_.assembled(named, [message.sent.encode() for message in history.messages])
-        if members.context:
-            body = RawObject(body).spliced(add=b'"context":' + bytes(members.context))
+        if context is not None:
+            body = RawObject(body).spliced(add=b'"context":' + context)
         return format_.read(body)
 
     with readable(format_):
-        wire = await services.work.do(tenant, read)
-    focus = read_focus(members.instructions, "instructions")
-    return AskedRequest(format_, wire.asking(focus=focus), history.head)
-
-
-def _read_forced(services: Services, format_: WireFormat, body: bytes) -> WireRequest:
-    """Raises `InvalidRequest`."""
-    is_first = format_ is services.format
-    try:
-        asked = format_.read(body)
-    except Unreadable as error:
-        if is_first and error.reason is Code.UNREADABLE and _lacks_messages(body):
-            raise InvalidRequest(NO_MESSAGES, "messages") from error
-        with readable(format_):
-            raise
-    if not asked.raw_messages:
-        raise InvalidRequest(NO_MESSAGES, "messages")
-    if not is_first:  # There `instructions` may be a member of its own.
-        return asked
-    return asked.asking(focus=read_focus(RawObject(body).value("instructions"), "instructions"))
-
-
-def _lacks_messages(body: bytes) -> bool:
-    try:
-        return RawObject(body).value("messages") is None
-    except Unreadable:
-        return True
+        return Asked(format_, await services.work.do(tenant, read), through, history.head)
 
 
 class CompactionOut(BaseModel):
@@ -195,7 +145,79 @@ class ForcedCompactionOut(CompactionOut):
     )
 
 
+class StepOut(BaseModel):
+    step: StepName
+    outcome: str = Field(
+        description="Of stored: fits, too_large. Of mask: set, put_off. Of summarise: made, failed, in_background, ..."
+        " Of the others: sent, refused."
+    )
+    tokens: int | None = Field(description="Of the prompt with it; of summarise: of the summaries that were made.")
+    summaries: int = Field(description="How many stand in the prompt, or were made.")
+    reason: str | None
+
+
+class PlanDetailsOut(BaseModel):
+    """How a payload came about. Tokens are the provider's."""
+
+    request_id: str
+    turn: int
+    window: int
+    window_source: str = Field(description="config, provider, learnt, bundled or default.")
+    limit: int = Field(description="What the prompt may use of the window.")
+    trigger: int = Field(description="Over so many tokens a compaction is due.")
+    target: int = Field(description="What a compaction aims at.")
+    floor: int = Field(description="What nothing can take away: instructions, tools and the last user message.")
+    estimated: int = Field(description="Of what came.")
+    forwarded: int = Field(description="Of what was sent.")
+    context_status: str = Field(description=f"{STATUSES}.")
+    actions: list[str]
+    reason: str | None
+    steps: list[StepOut] = Field(description="What was looked at and tried, in order; the last one is what was sent.")
+
+
+class PlanOut(BaseModel):
+    """Plan of a request: what would happen to it now; summaries that would be made are imagined at their largest."""
+
+    object: Literal["plan"] = "plan"
+    format: str
+    context_status: str = Field(description=f"{STATUSES}.")
+    context: dict[str, Any]
+    parts: list[dict[str, Any]]
+    summaries_to_make: int
+    messages_to_summarize: int
+    budget: dict[str, int | str]
+    plan: PlanDetailsOut | None = Field(description="What would be tried, and why; null where nothing is due.")
+
+
 router = APIRouter(prefix="/context", tags=["compactions"])
+
+
+@router.post("/plan", openapi_extra=request_body(OfFormat))
+async def plan(request: Request, services: TheServices, tenant: Tenant, body: Body) -> PlanOut:
+    """Plans this request; its `format` is chat_completions unless it says otherwise. Nothing is sent to the provider,
+    nothing is stored."""
+    chat = await parsed(request, services, tenant, body, remember=False)
+    await count_messages(services, tenant, chat.conversation, chat.prompt)
+    decision = chat.with_output_limits(await services.compaction.dry_run(chat).prepare())
+    budget, made = chat.budget, await chat.beside(services.work.do, lambda: plan_of(chat, decision))
+    return PlanOut(
+        format=chat.format.name,
+        context_status=decision.status,
+        context=msgspec.to_builtins(context_of(chat, decision)),
+        parts=await chat.beside(
+            services.work.do, lambda: coverage_of(chat.conversation, decision.view, budget.line, chat.cost)
+        ),
+        summaries_to_make=len(decision.made),
+        messages_to_summarize=sum(c.last_index - c.first_index + 1 for c in decision.made if c.level == 0),
+        budget={
+            "window": budget.window,
+            "window_source": chat.window.source,
+            "limit": budget.line.to_provider_tokens(budget.limit),
+            "trigger": budget.line.to_provider_tokens(min(budget.trigger.quiet_tokens, budget.limit)),
+            "target": budget.line.to_provider_tokens(budget.target),
+        },
+        plan=made and PlanDetailsOut.model_validate(made),
+    )
 
 
 @router.post("/compact", openapi_extra=request_body(OfFormat), response_model=CompactionOut)
@@ -209,20 +231,19 @@ async def compact(request: Request, services: TheServices, tenant: Tenant, body:
 
 @router.post(
     "/conversations/{conversation_id}/compact",
-    openapi_extra=request_body(Asked),
+    openapi_extra=request_body(CompactionBody),
     response_model=ForcedCompactionOut,
 )
 async def compact_conversation(
     request: Request, services: TheServices, tenant: Tenant, conversation_id: ConversationId, body: Body
 ) -> Response:
-    """Summarises now what would be summarised when the window is full, or what stands before the end of `through`, a
-    message, or of `through_turn`. The body is a request, in chat completions unless its `format` says otherwise;
-    without messages it is about those that are stored. `context.instructions` says what the summary is to look
-    after, and in chat completions `instructions`, too."""
+    """Summarises now what would be summarised when the window is full, or everything up to the message `through`. The
+    body is a request, in chat completions unless its `format` says otherwise; without messages it is about those that
+    are stored. `context.instructions` says what the summary is to look after, and in chat completions `instructions`,
+    too."""
     record: RequestRecord = request.scope[REQUEST]
     conversation = await known(services, tenant, conversation_id)
-    members = await services.work.do(tenant, lambda: _members(body))
-    asked = await _asked(services, tenant, conversation, body, members)
+    asked = await _asked(services, tenant, conversation, body)
     # First, so that no other name in the request stands before it.
     headers = [(CONVERSATION_ID, encoded_name(conversation_id)), *request.scope["headers"]]
     caller = Caller(tenant, headers, asked.format, target=_target(request, asked.format))
@@ -234,7 +255,7 @@ async def compact_conversation(
     await count_messages(services, tenant, chat.conversation, chat.prompt)
     held = await _chunks(services, chat)
     through = None
-    if (position := _position(chat.conversation, members)) is None:
+    if asked.through is None:
         # As if a compaction were due. Masking alone would do for the numbers, but what was asked for is a summary.
         threshold = await chat.beside(services.work.do, partial(_threshold, chat, held.values()))
         with readable(asked.format):
@@ -242,26 +263,29 @@ async def compact_conversation(
         chat = replace(chat, policy=replace(chat.policy, mask=None))
         decision = await _prepare(services, chat, record)
     else:
-        decision, covered = await _up_to(services, chat, record, position)
-        through = covered and {"index": covered - 1, "turn": chat.conversation.transcript.turn_at(covered)}
+        decision, covered = await _up_to(services, chat, record, asked.through)
+        if covered:
+            through = {"index": covered - 1, "turn": chat.conversation.transcript.turn_at(covered)}
     made = [chunk for id_, chunk in (await _chunks(services, chat)).items() if id_ not in held]
     summaries = [summary_out(chunk).model_dump(mode="json") for chunk in made]
     shown = await chat.beside(services.work.do, lambda: _compaction(chat, decision))
-    return _answer({**shown, "summaries": summaries, "through": through or None})
+    return _answer({**shown, "summaries": summaries, "through": through})
 
 
-async def _up_to(services: Services, chat: ChatRequest, record: RequestRecord, position: int) -> tuple[Decision, int]:
-    """Decision with summaries of what stands before a position, or as near before it as they can end, and how many
-    messages that is; 0 where none could be made. Raises `NothingToCompact`, and `StorageUnavailable` by the store's
-    error."""
-    began = monotonic()
+async def _up_to(services: Services, chat: ChatRequest, record: RequestRecord, through: int) -> tuple[Decision, int]:
+    """Decision with summaries that end with the message `through`, or as near before it as they can, and how many
+    messages that is; 0 where none could be made. Raises `InvalidRequest`, `NothingToCompact` and `StoreUnavailable`."""
+    began, count = monotonic(), len(chat.conversation.transcript)
+    if through >= count:
+        what = f"The history has {count} messages after the instructions, counted from 0; through is {through}."
+        raise InvalidRequest(what, "through")
     if not chat.policy.summarises or not chat.compaction:
         return Decision(None, why=because(Code.COMPACTION_OFF)), 0
-    decision = await services.compaction.for_request(chat).compact(position)
+    decision = await services.compaction.for_request(chat).compact(through + 1)
     if decision.view is None and any(reason.code is Code.NOTHING_TO_SUMMARISE for reason in decision.why):
         first = next((cut for cut in chat.conversation.transcript.cuts if cut), None)
         can = "none can end anywhere" if first is None else f"the first one can end with message {first - 1}"
-        what = f"No summary can end with message {position - 1} or before it"
+        what = f"No summary can end with message {through} or before it"
         raise NothingToCompact(f"{what}: {can}, counted after the instructions, from 0.", "through")
     await _keep(services, chat, record, decision, began)
     return decision, chat.covered(decision)
