@@ -82,8 +82,6 @@ class Calibrations:
         self._refreshed_at: float | None = None
         self._task: asyncio.Task[None] | None = None
         self._throttle = LogThrottle()
-        self.revision = 0
-        """Rises whenever what requests use may have changed."""
 
     def of(self, tenant: str, model: str, formula: str, tools: bool) -> Calibration:
         """The correction of the tenant's estimates, from memory; the prior if nothing was learnt yet."""
@@ -218,9 +216,6 @@ class Calibrations:
         self._remember(key, stored)
 
     def _remember(self, key: CalibrationKey, calibration: Calibration) -> None:
-        before = self._known.get(key)
-        if before is None or before.samples < ENOUGH_OF_ONE or before.line != calibration.line:
-            self.revision += 1
         held = self._of_tenant.get(key.tenant)
         if held is None:
             held = BoundedMap(MOST_OF_TENANT, lambda own, _: self._forget(own))
@@ -234,7 +229,6 @@ class Calibrations:
 
     def _forget(self, key: CalibrationKey) -> None:
         """Forget all of a calibration that was pushed out of either map."""
-        self.revision += 1
         self._known.pop(key, None)
         held = self._of_tenant[key.tenant]
         held.pop(key, None)

@@ -172,8 +172,6 @@ class ModelListings:
         """The latest listing, with the models that were listed to tenants' own keys."""
         self.latest_outcome: ListingOutcome | None = None
         """The provider's latest answer; None where it was not asked, or not understood."""
-        self.revision = 0
-        """Number that rises with every listing."""
 
     def start(self) -> None:
         """Ask without credentials, now and whenever it is due."""
@@ -225,7 +223,6 @@ class ModelListings:
         else:  # Another key may be shown other models.
             self._names.keep(tenant, (names, self._clock() + REFRESH_SECONDS))
             self.listing = listing.merged(self.listing, MOST_LISTED) if self.listing else listing
-        self.revision += 1
         return listing
 
     async def first_outcome(self) -> ListingOutcome | None:

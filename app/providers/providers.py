@@ -80,12 +80,6 @@ class Provider:
         which is empty for any turn."""
         self._unspoken: TenantFacts[str, bool] = TenantFacts(UNSPOKEN_SECONDS, counts=counts)
         """Formats whose path was missing."""
-        self._unspoken_revision = 0
-
-    @property
-    def revision(self) -> int:
-        """Number that rises whenever requests to the provider may be measured differently."""
-        return self.windows.revision + self.calibrations.revision + self._unspoken_revision
 
     def demands_alternation(self, format_: str, model: str, tenant: str) -> bool:
         return self._alternating.find(tenant, (format_, model)) is not None
@@ -114,7 +108,6 @@ class Provider:
         if self._unspoken.own(tenant, format_) is None:
             log.warning("upstream does not speak a format", upstream=self.name, format=format_)
         self._unspoken.learn(tenant, format_, True)
-        self._unspoken_revision += 1
 
     def format_for(self, own: WireFormat, tenant: str) -> WireFormat:
         """The format in which it is asked for summaries of conversations in `own`: the same, where it speaks that."""

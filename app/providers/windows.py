@@ -79,7 +79,6 @@ class Windows:
         """Limits that were measured, by tenant and model: they hold below half of a configured window, too."""
         self._stored: set[tuple[str, str]] = set()
         """The limits, by tenant and model, that the database holds."""
-        self._learnt_revision = 0
 
     def start(self) -> None:
         """Read the registry; in the background ask the provider, without credentials, and read what was learnt."""
@@ -89,11 +88,6 @@ class Windows:
 
     async def stop(self) -> None:
         await self._tasks.drain(0.0)
-
-    @property
-    def revision(self) -> int:
-        """Number that rises whenever a window may have changed, except when a learnt limit expires."""
-        return self.listings.revision + self._learnt_revision
 
     def window_of(
         self, model: str, tenant: str = ANY_TENANT, guess: int | None = None, asked: int | None = None
@@ -180,7 +174,6 @@ class Windows:
         self._limits.learn(tenant, name, learnt)
         if is_measured:
             self._measured.keep((tenant, name), learnt)
-        self._learnt_revision += 1
         self._stored.discard((tenant, name))
         if learnt != known:
             log.warning(
@@ -197,7 +190,6 @@ class Windows:
     def add_answered(self, tenant: str) -> None:
         """Note that the provider answered the tenant: what it learnt may now confirm what others learnt."""
         if self.answered_tenants.add(tenant):
-            self._learnt_revision += 1
             for name, limit in self._limits.of(tenant):
                 if (tenant, name) not in self._stored:
                     self._tasks.start(self._store_limit(tenant, name, limit), "windows")
@@ -209,8 +201,6 @@ class Windows:
             return
         if tokens >= MIN_LIMIT and tokens > (self._prompts.own(tenant, name) or 0):
             self._prompts.learn(tenant, name, tokens)
-            if name in self._limits:
-                self._learnt_revision += 1
         learnt = self._limits.own(tenant, name)
         if learnt is not None and tokens > learnt:
             self._drop(tenant, name)
@@ -229,7 +219,6 @@ class Windows:
                 self._tasks.start(self._erase_limit(*key, answered), "windows")
             elif key in self._stored or self._limits.own(*key) is None:
                 self._limits.learn(*key, row.limit, row.seconds_left)
-                self._learnt_revision += 1
                 self._stored.add(key)
                 self.answered_tenants.add(row.tenant)
         for key in gone & self._stored:
@@ -258,7 +247,6 @@ class Windows:
 
     def _drop(self, tenant: str, name: str) -> None:
         self._limits.forget(tenant, name)
-        self._learnt_revision += 1
         self._stored.discard((tenant, name))
 
 

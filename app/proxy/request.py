@@ -7,11 +7,10 @@ limits, the digests of the messages, and the conversation that they continue.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
 from itertools import dropwhile
-from time import monotonic
 from typing import TYPE_CHECKING
 
 import structlog
@@ -37,7 +36,6 @@ from app.providers.providers import Provider, Providers
 from app.providers.registry import cap_of
 from app.proxy.caller import Caller
 from app.proxy.conversation_ids import find_name
-from app.runtime.bounded import BoundedMap
 from app.runtime.tasks import Work
 from app.settings.policies import Policies
 from app.settings.presets import PRESET_NAMES, PresetName
@@ -64,13 +62,10 @@ INLINE_BYTES = 32_768
 """Bytes of unread text up to which it is digested and counted in the event loop: about a millisecond's work."""
 PATIENCE_SHARE = 0.8
 """Share of the timeout a client announces that a compaction may use."""
-MEASURES_KEPT = 4_096
 MOST_GUESSED = 100
 """Maximum number of models reported to have an unknown window: callers can make up any number of names."""
 BODY_SHARE = 0.8
 """Share of the largest body that a provider takes over which pictures give way."""
-MEASURE_SECONDS = 1.0
-"""Seconds for which a measure is kept though nothing was learnt: a learnt limit ends by the clock."""
 _ALL_MESSAGES = BodyBounds(messages=BOUNDS.values)
 """Bounds of a body before it is known how many of its messages are new."""
 
@@ -319,8 +314,6 @@ class ModelLimits:
         self._policies = policies
         self._estimator = estimator
         self._base_model = base_model
-        self._measures: BoundedMap[Hashable, tuple[Measure, int, float]] = BoundedMap(MEASURES_KEPT)
-        """Measures, each with the provider's revision and the time until which it is used."""
         self._guessed: set[tuple[str, str]] = set()
 
     async def measure(self, wire: WireRequest, caller: Caller, *, remember: bool) -> Measure:
@@ -329,36 +322,8 @@ class ModelLimits:
         `remember=False` is for a dry run, which has no provider asked. Raises `UnknownUpstream`, and `InvalidRequest`
         for a preset that is none.
         """
-        key = _key(wire, caller)
-        known = None if key is None else self._measures.get(key)
-        if known is not None and (known[1] != known[0].provider.revision or known[2] <= monotonic()):
-            known = None  # It may even go elsewhere now.
-        if known is not None:
-            provider = known[0].provider
-        else:
-            provider = self._providers.of(wire.model, caller.format.name, caller.tenant, caller.upstream)
+        provider = self._providers.of(wire.model, caller.format.name, caller.tenant, caller.upstream)
         await provider.windows.wait_for_listing(wire.model, caller.tenant, caller.headers if remember else ())
-        if known is not None and known[1] == provider.revision:
-            return known[0]
-        measure = self._measure(provider, wire, caller)
-        if key is not None:
-            self._measures.keep(key, (measure, provider.revision, monotonic() + MEASURE_SECONDS))
-        return measure
-
-    def for_summaries(self, model: str, tenant: str, format_: WireFormat) -> tuple[Count, Budget]:
-        """Measure a model's summaries without a request. Raises `UnknownUpstream` and `FormatNotSpoken`."""
-        provider = self._providers.of(model, format_.name, tenant)
-        counted_as = self._base_model(model)
-        token_rules = format_.token_rules(counted_as, provider.host)
-        formula = self._estimator.formula(token_rules)
-        rules = self._policies.of(model)
-        window = provider.windows.window_of(model, tenant, rules.preset.guessed_window)
-        line = provider.calibrations.of(tenant, model, formula, tools=False).line
-        count = self._estimator.counter(token_rules.encoding)
-        shares = rules.shares.for_model(cap_of(counted_as, CAP))
-        return count, budget_for(window, None, shares, line)
-
-    def _measure(self, provider: Provider, wire: WireRequest, caller: Caller) -> Measure:
         estimator, model, tenant = self._estimator, wire.model, caller.tenant
         counted_as = self._base_model(model)
         token_rules = caller.format.token_rules(counted_as, provider.host)
@@ -386,6 +351,19 @@ class ModelLimits:
         quiet = rules.policy.quiet_tokens(budget)
         return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, quiet, scale)
 
+    def for_summaries(self, model: str, tenant: str, format_: WireFormat) -> tuple[Count, Budget]:
+        """Measure a model's summaries without a request. Raises `UnknownUpstream` and `FormatNotSpoken`."""
+        provider = self._providers.of(model, format_.name, tenant)
+        counted_as = self._base_model(model)
+        token_rules = format_.token_rules(counted_as, provider.host)
+        formula = self._estimator.formula(token_rules)
+        rules = self._policies.of(model)
+        window = provider.windows.window_of(model, tenant, rules.preset.guessed_window)
+        line = provider.calibrations.of(tenant, model, formula, tools=False).line
+        count = self._estimator.counter(token_rules.encoding)
+        shares = rules.shares.for_model(cap_of(counted_as, CAP))
+        return count, budget_for(window, None, shares, line)
+
     def _log_guess(self, provider: Provider, model: str, window: Window) -> None:
         if (provider.name, model) not in self._guessed and len(self._guessed) < MOST_GUESSED:
             self._guessed.add((provider.name, model))
@@ -406,16 +384,3 @@ def read_preset(name: object, param: str = "context.preset") -> PresetName | Non
         if name == known:
             return known
     raise InvalidRequest(f"There is no preset {name!r:.100}. Known: {', '.join(PRESET_NAMES)}.", param)
-
-
-def _key(wire: WireRequest, caller: Caller) -> Hashable | None:
-    """Key that is equal for requests with the same limits. None for one that is like hardly any other."""
-    if len(wire.model) > LONGEST_MODEL:
-        return None
-    preset = wire.wishes.options.get("preset") or caller.header(own_headers.PRESET)
-    if preset is not None and not isinstance(preset, str):
-        return None
-    tools = wire.has_tools, wire.forbids_tools
-    where = caller.format.name, caller.window_asked, caller.upstream
-    sizes = wire.answer.output, wire.wishes.threshold
-    return wire.model, caller.tenant, where, tools, sizes, preset

@@ -1,16 +1,12 @@
-"""What is measured once holds for requests that are alike, until something was learnt that would change it."""
+"""What headers and bodies ask for, and how large a prompt may be."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from random import Random
 from typing import Any
 
 import pytest
 import structlog
 
-from app.compaction.budget import Overflow
 from app.errors import InvalidRequest
 from app.formats.registry import FORMATS
 from app.main import create_app
@@ -18,11 +14,8 @@ from app.proxy.caller import Caller
 from app.proxy.request import MOST_GUESSED, event_shape, parse_request, read_preset
 from app.proxy.services import Services
 from app.settings import load
-from app.tokens.calibration import Sample
-from app.tokens.rules import rules_for
 from tests.e2e import running
 
-TENANTS, SIZES = ("one", "two", "three"), (1_000, 8_000, 20_000, 70_000)
 HERE: dict[str, Any] = {"base_url": "http://127.0.0.1:9/v1", "discover_windows": False}
 
 
@@ -57,32 +50,6 @@ async def measured(services: Services, *request: Any) -> Any:
     return await services.model_limits.measure(*request, remember=True)
 
 
-async def test_requests_that_are_alike_are_measured_once(services: Services) -> None:
-    first = await measured(services, *asked("one"))
-    assert await measured(services, *asked("one")) is first
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        asked("two"),
-        asked("one", "gpt-4o"),
-        asked("one", more=',"max_tokens":7'),
-        asked("one", more=',"context":{"preset":"off"}'),
-        asked("one", header=(b"x-context-preset", b"off")),
-        asked("one", more=',"context_management":[{"type":"compaction","compact_threshold":5000}]'),
-        asked("one", more=',"tools":[{"type":"function","function":{"name":"f"}}]'),
-    ],
-)
-async def test_what_differs_is_measured_for_itself(services: Services, other: tuple[Any, ...]) -> None:
-    first = await measured(services, *asked("one"))
-    await measured(services, *other)
-    told = await measured(services, *other)
-    assert told is not first
-    assert told == services.model_limits._measure(first.provider, *other)
-    assert await measured(services, *asked("one")) is first
-
-
 @pytest.mark.parametrize(
     ("model", "trigger"),
     [("claude-sonnet-4-6", 160_000), ("claude-opus-4-6", 400_000), ("gpt-5.5", 260_000), ("gpt-4o", 85_120)],
@@ -90,35 +57,6 @@ async def test_what_differs_is_measured_for_itself(services: Services, other: tu
 async def test_a_prompt_is_compacted_at_the_cap_of_its_model(services: Services, model: str, trigger: int) -> None:
     budget = (await measured(services, *asked("one", model))).budget
     assert budget.line.to_provider_tokens(budget.trigger.tokens) == trigger
-
-
-def learns(services: Services, random: Random) -> Callable[[], None]:
-    """Something that answers and refusals teach."""
-    provider, tenant = services.providers.default, random.choice(TENANTS)
-    windows, size = provider.windows, random.choice(SIZES)
-    formula = services.estimator.formula(rules_for("m"))
-    sample = Sample(size, round(size * random.choice((0.9, 1.0, 1.2, 1.4))))
-    return random.choice(
-        [
-            lambda: windows.learn(tenant, "m", Overflow("context_window", size)),
-            lambda: windows.add_answered(tenant),
-            lambda: windows.add_prompt(tenant, "m", size),
-            lambda: provider.calibrations.learn(tenant, "m", formula, False, sample),
-        ]
-    )
-
-
-@pytest.mark.parametrize("seed", range(20))
-async def test_nothing_that_is_learnt_is_missed(services: Services, seed: int) -> None:
-    """However several tenants' answers and refusals follow each other, the next request is measured by them."""
-    random = Random(seed)
-    for _ in range(60):
-        learns(services, random)()
-        for tenant in TENANTS:
-            request, caller = asked(tenant)
-            told = await measured(services, request, caller)
-            assert told == services.model_limits._measure(told.provider, request, caller)
-    await asyncio.sleep(0)
 
 
 async def test_a_model_that_nobody_knows_is_said_once_with_what_to_do(services: Services) -> None:
