@@ -14,14 +14,14 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 42_179,
+    "app": 42_051,
     "app/cli": 2_165,
-    "app/compaction": 9_938,
-    "app/conversation": 1_955,
+    "app/compaction": 9_882,
+    "app/conversation": 1_946,
     "app/http": 2_880,
     "app/inspector": 2_195,
-    "app/providers": 1_779,
-    "app/proxy": 2_940,
+    "app/providers": 1_751,
+    "app/proxy": 2_905,
     "app/api": 2_220,
     "app/runtime": 568,
     "app/settings": 1_740,
@@ -29,8 +29,8 @@ LINES = {
     "app/telemetry": 523,
     "app/tokens": 2_088,
     "app/formats": 6_726,
-    "tests": 57_445,
-    "lab": 9_106,
+    "tests": 57_039,
+    "lab": 8_996,
 }
 """Lines of Python by folder, at most."""
 FILES = 194
