@@ -14,14 +14,14 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 42_051,
-    "app/cli": 2_165,
+    "app": 41_969,
+    "app/cli": 2_152,
     "app/compaction": 9_882,
     "app/conversation": 1_946,
-    "app/http": 2_880,
+    "app/http": 2_863,
     "app/inspector": 2_195,
     "app/providers": 1_751,
-    "app/proxy": 2_905,
+    "app/proxy": 2_852,
     "app/api": 2_220,
     "app/runtime": 568,
     "app/settings": 1_740,
@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 523,
     "app/tokens": 2_088,
     "app/formats": 6_726,
-    "tests": 57_039,
+    "tests": 56_894,
     "lab": 8_996,
 }
 """Lines of Python by folder, at most."""

@@ -52,8 +52,7 @@ def doctor(
     settings = settings_of(config, upstream={"base_url": upstream}, storage={"url": database_url})
     found = asyncio.run(examine(settings))
     (show_json if as_json else show)(found, settings if verbose else None)
-    if not is_healthy(found):
-        sys.exit(1)
+    sys.exit(not is_healthy(found))
 
 
 async def examine(settings: Settings) -> list[Finding]:

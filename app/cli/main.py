@@ -5,10 +5,7 @@ A command's module is imported when it runs, so that help and version need none 
 
 from __future__ import annotations
 
-import errno
 import gc
-import os
-import sys
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -28,8 +25,6 @@ COMMANDS = {
     "demo": "Hold a long conversation with and without Steno: no key, no network.",
 }
 """Short helps of the commands, by the names of their modules."""
-UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-"""Errors of output that has no room; where it is read no more, the command just ends."""
 
 
 class Commands(TyperGroup):
@@ -77,14 +72,7 @@ def steno(
 
 
 def main() -> None:
-    try:
-        cli()
-    except OSError as error:
-        if error.errno not in UNWRITABLE:
-            raise
-        # What could not be written would be tried again at the exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.exit(f"steno: The output cannot be written: {error.strerror}.")
+    cli()
 
 
 if __name__ == "__main__":

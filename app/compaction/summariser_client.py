@@ -33,9 +33,10 @@ from app.formats.provider_errors import named_pause
 from app.formats.raw_json import replaced
 from app.formats.refusals import classify, decoded_body, demands_alternation, refused_shape, says_no_such_path
 from app.formats.summaries import Manners, SummaryDialect, SummaryReader
+from app.http.connection import UpstreamExchange
 from app.http.credentials import keys_alone
 from app.http.headers import for_other_providers, for_summary, with_missing
-from app.http.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, UpstreamAnswer, read_into
+from app.http.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, read_into
 from app.providers.providers import Provider, Providers
 from app.runtime.bounded import LogThrottle
 from app.runtime.tenant_facts import AnsweredTenants, TenantFacts
@@ -345,7 +346,7 @@ def _too_large(reader: SummaryReader) -> bool:
     return reader.held > LARGEST_OWN_ANSWER or reader.length > LONGEST_SUMMARY
 
 
-def _refused(answering: UpstreamAnswer, body: bytes, *, pressed: bool) -> _Setback:
+def _refused(answering: UpstreamExchange, body: bytes, *, pressed: bool) -> _Setback:
     status = answering.status
     overflow = _is_overflow(status, decoded_body(body), pressed=pressed)
     return _Setback(

@@ -51,7 +51,7 @@ class Connection(asyncio.BufferedProtocol):
         self, room: memoryview, freed: Callable[[Connection], None], lost: Callable[[Connection], None]
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.exchange: Exchange | None = None
+        self.exchange: UpstreamExchange | None = None
         """The exchange that has the connection; None while it is idle."""
         self.deadline = NEVER
         """End of the wait for the other side, by the loop's clock; `expire_at` sets an earlier one than NEVER."""
@@ -162,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
             self.exchange.wake()
 
 
-class Exchange:
+class UpstreamExchange:
     """One request and its answer. The connection is its own until the answer is complete, or given up."""
 
     __slots__ = ("_connection", "_fault", "_reading", "_timeouts", "_waiter", "_written", "headers", "status")
@@ -229,10 +229,23 @@ class Exchange:
     def is_over(self) -> bool:
         return self._reading.complete and not self._reading.unread
 
-    def remainder(self) -> bytes | None:
-        """Rest of the body, if all of it has arrived; None if more is to come."""
-        reading = self._reading
-        return reading.take(reading.unread) if reading.complete else None
+    async def read_ahead(self, most: int, *, raises: bool = True) -> tuple[bytes, bool]:
+        """Wait for the body, up to so many bytes. Returns what came of it, which stays to be read, and whether it is
+        all. Raises the upstream errors; with `raises` false they are left to the next reader."""
+        reading, body = self._reading, bytearray()
+        if reading.complete and reading.unread <= most:
+            return b"".join(reading.parts), True
+        try:
+            async for chunk in self:
+                body += chunk
+                if len(body) > most:
+                    break
+        except StenoError:
+            if raises:
+                raise
+        finally:
+            reading.put_back(bytes(body))
+        return bytes(body), reading.complete and len(body) <= most
 
     def chunks(self) -> AsyncIterator[bytes]:
         """The body as it arrives: what waits goes together. Raises the upstream errors."""

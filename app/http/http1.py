@@ -218,6 +218,11 @@ class AnswerReading:
         self.unread -= size
         return taken
 
+    def put_back(self, taken: bytes) -> None:
+        if taken:
+            self.parts.insert(0, taken)
+            self.unread += len(taken)
+
     def stop(self) -> None:
         """Let the parser go: the two refer to each other, and would wait for the garbage collector."""
         self._parser = None

@@ -14,14 +14,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from itertools import chain, zip_longest
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2 as httpx
 from msgspec import Struct
 
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
-from app.http.connection import AT_ONCE, Connection, Exchange, Timeouts
+from app.http.connection import AT_ONCE, Connection, Timeouts, UpstreamExchange
 from app.http.credentials import without_keys
 from app.http.headers import for_other_providers, with_hop
 from app.http.http1 import RequestHead
@@ -47,26 +47,6 @@ Address = tuple[Any, ...]
 """An address as `getaddrinfo` returns it: family, type, protocol, name and socket address."""
 
 
-class UpstreamAnswer(Protocol):
-    """A provider's answer whose status and headers have arrived."""
-
-    @property
-    def status(self) -> int: ...
-
-    @property
-    def headers(self) -> Headers:
-        """Names in lower case, in the provider's order, with its repeats."""
-        ...
-
-    def chunks(self) -> AsyncIterator[bytes]:
-        """The body's bytes as they arrive, undecoded. Raises `UpstreamDisconnected` or `UpstreamTimedOut`."""
-        ...
-
-    async def close(self) -> None:
-        """Gives the answer up: the provider sees the connection close."""
-        ...
-
-
 class WholeAnswer(Struct, frozen=True):
     """A whole answer."""
 
@@ -85,21 +65,6 @@ async def read_into(body: bytearray, chunks: AsyncIterator[bytes], most: int) ->
         if len(body) > most:
             return False
     return True
-
-
-def arrived_whole(answering: UpstreamAnswer) -> bytes | None:
-    """Body of an answer that has already come whole; None if it is still to be waited for."""
-    return answering.remainder() if isinstance(answering, Exchange) else None
-
-
-def arrived_part(answering: UpstreamAnswer) -> bytes:
-    """Beginning of an answer's body that has already come."""
-    return answering.first_part if isinstance(answering, Exchange) else b""
-
-
-def is_over(chunks: AsyncIterator[bytes]) -> bool:
-    """True if it is already known that nothing more of a body comes."""
-    return isinstance(chunks, Exchange) and chunks.is_over
 
 
 _VERSION = re.compile(rb"/v1(?:alpha|beta\d*)?(?:/openai)?$")
@@ -140,14 +105,14 @@ class Upstream:
         sent, at = self._with_key(with_hop(headers, self._instance), target), self._at_provider(target)
         return RequestHead(method, at, self._base.netloc, sent)
 
-    def relay(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> Awaitable[Exchange]:
+    def relay(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> Awaitable[UpstreamExchange]:
         """Send a request as it is."""
         return self._pool.exchange(head, content)
 
     @asynccontextmanager
     async def call(
         self, target: bytes, body: bytes, headers: Headers, seconds: float, method: bytes = b"POST"
-    ) -> AsyncIterator[UpstreamAnswer]:
+    ) -> AsyncIterator[UpstreamExchange]:
         """A call of our own, to be read as it arrives, within so many seconds from its start to its end.
 
         Raises the upstream errors, also where the block that reads it takes too long.
@@ -204,7 +169,7 @@ class Pool:
         self._all: set[Connection] = set()
         self._is_closed = False
 
-    async def exchange(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> Exchange:
+    async def exchange(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> UpstreamExchange:
         """Sends a request; the answer's headers are there. Raises the upstream errors.
 
         One replay where an idle connection turned out closed, with 0 bytes of an answer received. A request that is
@@ -217,14 +182,14 @@ class Pool:
                 await asyncio.sleep(0)
         connection = self._idle.pop() if self._idle else await self._connected()
         began, is_old = connection.loop.time(), connection.used
-        exchange = Exchange(connection, self._timeouts, to_head=to_head)
+        exchange = UpstreamExchange(connection, self._timeouts, to_head=to_head)
         try:
             await exchange.send(written, content)
         except UpstreamDisconnected:
             is_stale = is_old and connection.loop.time() - began < STALE_SECONDS
             if not (replayable and exchange.is_silent and (is_stale or head.is_safe)):
                 raise
-            exchange = Exchange(await self._connected(), self._timeouts, to_head=to_head)
+            exchange = UpstreamExchange(await self._connected(), self._timeouts, to_head=to_head)
             await exchange.send(written, content)
         return exchange
 

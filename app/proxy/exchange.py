@@ -31,9 +31,8 @@ from app.errors import (
 from app.formats.answers import AnswerEditor
 from app.formats.usage import Usage
 from app.http.asgi import ClientAnswer
-from app.http.connection import Exchange as UpstreamExchange
+from app.http.connection import UpstreamExchange
 from app.http.headers import Headers, value_of
-from app.http.upstream import UpstreamAnswer
 from app.providers.ledger import NOT_REPORTED
 from app.providers.providers import Provider, StreamedUsage
 from app.proxy.caller import Caller
@@ -151,7 +150,7 @@ class RequestRecord:
             seconds=seconds,
         )
 
-    def answered(self, answering: UpstreamAnswer, *, logs_refusal: bool = True) -> None:
+    def answered(self, answering: UpstreamExchange, *, logs_refusal: bool = True) -> None:
         """Note the provider's status. `logs_refusal`: if it is one, that is for the log at once."""
         self.metrics.upstream_first_byte.observe(monotonic() - self.sent)
         if (ended := self.throttle.end(self.upstream)) is not None:
@@ -164,7 +163,7 @@ class RequestRecord:
             if logs_refusal:
                 self.refused(answering)
 
-    def refused(self, answering: UpstreamAnswer) -> None:
+    def refused(self, answering: UpstreamExchange) -> None:
         log.warning(
             "provider refused",
             request_id=self.request_id,
@@ -291,7 +290,7 @@ class Attempt:
     """Seconds waited for a compaction; None if none was being made for it."""
     is_smaller: bool = False
     """True for a payload made smaller in place of a refused one: an empty answer to it is no matter of the window."""
-    answering: UpstreamAnswer = field(init=False)
+    answering: UpstreamExchange = field(init=False)
     """Answer to it, once there is one."""
     refusal: Refusal | None = None
     size: int = 0
@@ -332,7 +331,7 @@ class Exchange:
     """Refusal in whose place a changed payload was sent last."""
     editor: AnswerEditor | None = None
     """Reader of the answer that was relayed, once all of it has come."""
-    answers: list[UpstreamAnswer] = field(default_factory=list)
+    answers: list[UpstreamExchange] = field(default_factory=list)
 
     def begin_attempt(self, request: ChatRequest, decision: Decision, waited_seconds: float | None = None) -> Attempt:
         """Add an attempt to send what was decided, within the limits of the output."""

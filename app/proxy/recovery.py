@@ -47,14 +47,14 @@ from app.formats.refusals import (
     says_no_such_path,
     status_named,
 )
-from app.http.connection import Exchange as UpstreamExchange
+from app.http.connection import UpstreamExchange
 from app.http.headers import EVENT_STREAM, media_type
 from app.http.upstream import LONGEST_REFUSAL
 from app.providers.providers import StreamedUsage
 from app.providers.windows import overflow_in
 from app.proxy.exchange import Attempt, Exchange, Refusal
 from app.proxy.learn import learn_cut, learn_limit, learn_overflow, learn_refused_thinking, learn_streamed_usage
-from app.proxy.reply import FIRST_PIECE_SECONDS, peek, read_beginning
+from app.proxy.reply import FIRST_PIECE_SECONDS, read_beginning
 from app.proxy.stream import announce
 
 log = structlog.get_logger("steno.observe")
@@ -75,13 +75,13 @@ async def inspect_answer(exchange: Exchange, attempt: Attempt, answering: Upstre
     attempt.answering, attempt.refusal = answering, None
     request, status = attempt.request, answering.status
     if status in OVERFLOW_STATUSES:
-        attempt.answering = peeked = await peek(answering, raises=status < HTTPStatus.INTERNAL_SERVER_ERROR)
-        attempt.refusal = await _read_refusal(exchange, attempt, peeked.read)
+        body, _ = await answering.read_ahead(LONGEST_REFUSAL, raises=status < HTTPStatus.INTERNAL_SERVER_ERROR)
+        attempt.refusal = await _read_refusal(exchange, attempt, body)
     elif status in MISSING_PATH_STATUSES:
-        attempt.answering = peeked = await peek(answering)
+        body, _ = await answering.read_ahead(LONGEST_REFUSAL, raises=False)
         # At another spelling of it, such as with a slash more, a server may miss what it has.
         is_own = request.format.is_at(exchange.caller.target.partition(b"?")[0])
-        if is_own and says_no_such_path(status, peeked.read):
+        if is_own and says_no_such_path(status, body):
             request.provider.lacks(request.format.name, request.tenant)
     elif status == HTTPStatus.OK and request.compaction:
         bound = request.conversation.bound
@@ -101,11 +101,10 @@ async def _inspect_beginning(exchange: Exchange, attempt: Attempt, answering: Up
         elif editor.complete and not editor.has_content:
             attempt.refusal = _cut_short(attempt, editor)
     elif kind == "application/json":
-        attempt.answering = peeked = await peek(answering, LARGEST_WHOLE)
-        body = peeked.read
+        body, is_whole = await answering.read_ahead(LARGEST_WHOLE, raises=False)
         if len(body) <= LONGEST_REFUSAL and b'"error' in body and is_error(decoded_body(body)):
             attempt.refusal = await _read_refusal(exchange, attempt, body, first_frame=True)
-        elif peeked.is_whole and any(word in body for word in CUT_WORDS):
+        elif is_whole and any(word in body for word in CUT_WORDS):
             editor = format_.editor()
             editor.whole(body)
             attempt.refusal = _cut_short(attempt, editor)

@@ -14,7 +14,7 @@ from typing import Self
 
 import msgspec
 import structlog
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 
 from app.compaction.fallback import Decision
 from app.compaction.request import ChatRequest
@@ -27,9 +27,8 @@ from app.formats.paths import Uncompacted, path_of
 from app.formats.sse import FrameSplitter, first_end, last_end
 from app.http import own_headers
 from app.http.asgi import AbortedAnswer, ClientAnswer
-from app.http.connection import Exchange as UpstreamExchange
+from app.http.connection import UpstreamExchange
 from app.http.headers import EVENT_STREAM, Headers, are_of_steno, media_type, returned
-from app.http.upstream import LONGEST_REFUSAL, UpstreamAnswer, arrived_part, arrived_whole, is_over, read_into
 from app.http.upstream import Headers as Received
 from app.proxy.conversation_ids import encoded_name
 from app.proxy.exchange import Attempt, Call, Exchange, RequestRecord
@@ -130,56 +129,6 @@ def context_headers(request: ChatRequest, decision: Decision | None) -> Headers:
     return headers
 
 
-class PeekedAnswer(Struct):
-    """Answer whose beginning was read to see what it is. It is passed on as it came."""
-
-    answering: UpstreamAnswer
-    rest: AsyncIterator[bytes]
-    read: bytes = b""
-    broken: StenoError | None = None
-    """Reason why it broke off while it was read."""
-    is_whole: bool = False
-    """True if all of it was read."""
-
-    @property
-    def status(self) -> int:
-        return self.answering.status
-
-    @property
-    def headers(self) -> Received:
-        return self.answering.headers
-
-    async def close(self) -> None:
-        await self.answering.close()
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        if self.read:
-            yield self.read
-        if self.broken is not None:
-            raise self.broken
-        async for chunk in self.rest:
-            yield chunk
-
-
-async def peek(answering: UpstreamAnswer, most: int = LONGEST_REFUSAL, *, raises: bool = False) -> PeekedAnswer:
-    """Read a body, up to so many bytes. Where it breaks off, that is met again when it is passed on; with `raises`
-    the upstream errors are raised at once."""
-    if isinstance(answering, PeekedAnswer) and answering.is_whole:
-        return answering
-    peeked, body = PeekedAnswer(answering, answering.chunks()), bytearray()
-    if (arrived := arrived_whole(answering)) is not None:
-        peeked.read, peeked.is_whole = arrived, len(arrived) <= most
-        return peeked
-    try:
-        peeked.is_whole = await read_into(body, peeked.rest, most)
-    except StenoError as error:
-        if raises:
-            raise
-        peeked.broken = error
-    peeked.read = bytes(body)
-    return peeked
-
-
 async def read_beginning(answering: UpstreamExchange, format_: WireFormat, seconds: float) -> AnswerEditor:
     """Read a stream until the model says something, it ends, or so many seconds have passed. Raises the upstream
     errors."""
@@ -218,16 +167,16 @@ async def relay_answer(exchange: Exchange, attempt: Attempt) -> None:
         await start_stream(exchange, answering, own)
         await relay_stream(exchange, answering.chunks(), editor, learns=True)
         return
-    peeked = await peek(answering, LARGEST_WHOLE, raises=True)
-    if not peeked.is_whole:
-        await relay_raw(peeked, exchange.client, own, exchange.record)
+    body, is_whole = await answering.read_ahead(LARGEST_WHOLE)
+    if not is_whole:
+        await relay_raw(answering, exchange.client, own, exchange.record)
         return
-    body, exchange.editor = editor.whole(peeked.read), editor
+    body, exchange.editor = editor.whole(body), editor
     await exchange.client.whole(answering.status, returned(answering.headers, own, body_changed=True), body)
 
 
 async def relay_as_sent(
-    exchange: Exchange, answering: UpstreamAnswer, own: Headers, reader: AnswerEditor | None = None
+    exchange: Exchange, answering: UpstreamExchange, own: Headers, reader: AnswerEditor | None = None
 ) -> None:
     """Relay without adding to the body; but a stream that is cut still ends with an error. `reader`: the one that is
     to read what a good answer says of itself, also where the client leaves."""
@@ -235,16 +184,15 @@ async def relay_as_sent(
     if kind == EVENT_STREAM:
         await start_stream(exchange, answering, own)
         await relay_stream(exchange, answering.chunks(), reader or exchange.caller.format.editor())
-    elif reader is not None and kind == "application/json":
-        peeked = await peek(answering, LARGEST_WHOLE, raises=True)
-        if peeked.is_whole:
-            reader.whole(peeked.read)
-        await relay_raw(peeked, exchange.client, own, exchange.record)
-    else:
-        await relay_raw(answering, exchange.client, own, exchange.record)
+        return
+    if reader is not None and kind == "application/json":
+        body, is_whole = await answering.read_ahead(LARGEST_WHOLE)
+        if is_whole:
+            reader.whole(body)
+    await relay_raw(answering, exchange.client, own, exchange.record)
 
 
-async def relay_raw(answering: UpstreamAnswer, client: ClientAnswer, own: Headers, record: RequestRecord) -> None:
+async def relay_raw(answering: UpstreamExchange, client: ClientAnswer, own: Headers, record: RequestRecord) -> None:
     """Relay status, headers and bytes as the provider sent them. Raises `AbortedAnswer` if the answer broke off."""
     # A 304 has the length of a body that does not come; uvicorn would wait for it.
     await client.start(answering.status, returned(answering.headers, own, body_changed=answering.status == 304))
@@ -257,9 +205,9 @@ async def relay_raw(answering: UpstreamAnswer, client: ClientAnswer, own: Header
     await client.end()
 
 
-async def start_stream(exchange: Exchange, answering: UpstreamAnswer, own: Headers) -> None:
+async def start_stream(exchange: Exchange, answering: UpstreamExchange, own: Headers) -> None:
     """Send status and headers of a stream, together with its first frame where that has come."""
-    if last_end(arrived_part(answering)):
+    if last_end(answering.first_part):
         exchange.client.hold_head()
     await exchange.client.start(answering.status, returned(answering.headers, own, body_changed=True))
 
@@ -302,7 +250,7 @@ async def _relay_frames(exchange: Exchange, chunks: AsyncIterator[bytes], editor
             pieces.append(editor.edit(frames[start:end]))
             start, edited = end, edited + 1
         passed = b"".join(pieces)
-        if start == len(frames) and is_over(chunks):
+        if start == len(frames) and isinstance(chunks, UpstreamExchange) and chunks.is_over:
             return passed
         await exchange.client.body(passed)
         if edited == FRAMES_AT_ONCE:

@@ -15,9 +15,10 @@ from app.compaction.fallback import Decision
 from app.compaction.request import ChatRequest
 from app.errors import StenoError, UpstreamUnreadable
 from app.formats.answers import UNTOLD
+from app.http.connection import UpstreamExchange
 from app.http.encodings import DecodedTooLarge, UndecodableBody, decoders, encodings_of, ended, fed
 from app.http.headers import EVENT_STREAM, Headers, media_type
-from app.http.upstream import LONGEST_REFUSAL, UpstreamAnswer, read_into
+from app.http.upstream import LONGEST_REFUSAL, read_into
 from app.http.upstream import Headers as Received
 from app.proxy.exchange import Attempt, Exchange
 from app.proxy.reply import (
@@ -121,7 +122,7 @@ class EarlyStream:
         await self._task
 
 
-def plain(answering: UpstreamAnswer) -> tuple[Received, AsyncIterator[bytes]]:
+def plain(answering: UpstreamExchange) -> tuple[Received, AsyncIterator[bytes]]:
     """Return headers and body of a provider's answer without the encodings that it was asked not to use."""
     encodings, chunks = encodings_of(answering.headers), answering.chunks()
     if encodings.strip().lower() in ("", "identity"):

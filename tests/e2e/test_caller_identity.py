@@ -138,17 +138,6 @@ def test_no_request_without_the_name_spends_the_operators_key(steno: StartSteno,
 
 
 @pytest.mark.usefixtures("operators_key")
-def test_a_name_from_elsewhere_spends_nothing(steno: StartSteno, simulator: Simulator) -> None:
-    started = steno(**ELSEWHERE, upstream=KEYED)
-    for method, target in SPENDING:
-        for extra in ({}, {"x-forwarded-for": "192.0.2.1"}):
-            headers = JSON | extra | {HEADER: "alice"}
-            answer = httpx2.request(method, f"{started.url}{target}", headers=headers, content=b"{}", timeout=30.0)
-            assert answer.status_code == 401, (method, target)
-    assert simulator.log == ()
-
-
-@pytest.mark.usefixtures("operators_key")
 def test_a_cookie_of_the_inspector_spends_nothing_without_the_name(steno: StartSteno, simulator: Simulator) -> None:
     started = steno(**PROXY, upstream=KEYED, storage={"messages": True})
     body = chat(turns(15), conversation_id="one")

@@ -182,22 +182,6 @@ async def test_a_window_that_was_learnt_is_shown(doctor: Examine, provider: Runn
 # The database
 
 
-@pytest.mark.parametrize("name", ["steno.db", ".run/steno.db"])
-async def test_a_database_in_the_working_directory_is_neither_used_nor_mentioned(
-    doctor: Examine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """It may be another Steno's, such as that of `make run` in a checkout."""
-    monkeypatch.delenv("STENO_HOME")
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    (tmp_path / ".run").mkdir()
-    (tmp_path / name).touch()
-    report = await doctor(models=ALL_8K)
-    assert report.healthy
-    assert report.finding("steno.db: reachable").startswith(f"ok database {tmp_path}/data/steno/steno.db: reachable")
-    assert name not in report.text.replace("data/steno/steno.db", "")
-    assert (tmp_path / name).stat().st_size == 0
-
-
 async def test_a_database_of_another_secret_is_a_problem_with_both_ways_out(doctor: Examine, shared_url: str) -> None:
     """Also where the secret that was kept beside it is missing."""
     await bound(shared_url)

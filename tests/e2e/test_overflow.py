@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.http.connection import Exchange
+from app.http.connection import UpstreamExchange
 from app.proxy import endpoint
 from tests.e2e.histories import chat, turns, used
 from tests.e2e.raw import connected, request_bytes
@@ -62,9 +62,9 @@ def held(steno: Steno, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         kept.append(read(answering))
         return kept[-1]
 
-    read = Exchange.chunks
+    read = UpstreamExchange.chunks
     monkeypatch.setattr(upstream, "relay", relayed)
-    monkeypatch.setattr(Exchange, "chunks", chunks)
+    monkeypatch.setattr(UpstreamExchange, "chunks", chunks)
     return kept
 
 

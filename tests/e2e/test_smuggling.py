@@ -95,23 +95,6 @@ def test_body_of_a_request_that_offers_another_protocol_is_its_body(
     assert not any(name.lower() in (b"upgrade", b"http2-settings") for record in asked for name, _ in record.headers)
 
 
-@pytest.mark.parametrize("offer", OFFERS, ids=lambda offer: b" ".join(offer).decode())
-@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunks"])
-def test_a_request_hidden_in_the_body_is_never_run(
-    steno: Serving, simulator: Simulator, offer: tuple[bytes, ...], chunked: bool
-) -> None:
-    if chunked:
-        head = request_bytes(None, *offer, b"transfer-encoding: chunked", target="/v1/files")
-        body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(SMUGGLED), SMUGGLED)
-    else:
-        head = request_bytes(SMUGGLED, *offer, target="/v1/files")[: -len(SMUGGLED)]
-        body = SMUGGLED
-    in_two_packets(steno, head, body)
-    send(steno.url, head + body)
-    assert [record.target for record in simulator.log] == ["/v1/files", "/v1/files"]
-    assert all(record.body == SMUGGLED for record in simulator.log)
-
-
 def test_trailers_are_no_headers(steno: Serving, simulator: Simulator) -> None:
     """One of them could replace the key, and with it the tenant."""
     head = request_bytes(None, b"transfer-encoding: chunked", b"trailer: authorization")

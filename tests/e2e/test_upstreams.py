@@ -10,7 +10,7 @@ import pytest
 
 from app.http.loopback import RunningServer
 from lab.replay.stage import stage
-from lab.simulator import Fault, Simulator
+from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import MODEL, chat
@@ -57,20 +57,6 @@ def test_the_doctor_asks_each_upstream_with_its_own_key_and_no_other(
     assert "* upstreams = 2 entries" in report.stdout
     assert [record.header("authorization") for record in simulator.log] == [f"Bearer {DEFAULT_KEY}"]
     assert [record.header("authorization") for record in other.log] == [f"Bearer {OWN_KEY}", None]
-
-
-def test_the_doctor_names_the_variable_of_a_key_that_is_refused(
-    tmp_path: Path, provider: RunningServer, other: Simulator, other_provider: RunningServer
-) -> None:
-    other.other_default = Fault(status=401)
-    entry = {"base_url": f"{other_provider.url}/v1", "api_key_env": "OTHER_KEY"}
-    report = commands.run(
-        ["doctor", "--upstream", f"{provider.url}/v1", "--database-url", "memory"],
-        tmp_path,
-        STENO_UPSTREAMS__OTHER=json.dumps(entry),
-        OTHER_KEY=OWN_KEY,
-    )
-    assert "reachable, but refuses the key in OTHER_KEY (401)" in report.stdout
 
 
 def test_a_replay_knows_only_its_own_provider(

@@ -30,11 +30,10 @@ class Told:
     is_stalled = False
     answered: tuple[int, Headers, bytes] | None = None
 
-    def __init__(self, *, left: bool = False) -> None:
+    def __init__(self) -> None:
         self.leave: Callable[[], None] | None = None
         self.went_on: list[tuple[bytes, bool]] = []
         self.task = asyncio.current_task()
-        self._left = left
 
     def whole_body(self) -> bytes | None:
         return b"all of it"
@@ -49,8 +48,6 @@ class Told:
 
     def when_left(self, leave: Callable[[], None] | None) -> None:
         self.leave = leave
-        if leave is not None and self._left:
-            leave()
 
 
 async def unheard() -> Message:
@@ -108,26 +105,6 @@ async def test_a_server_that_stops_is_heard_although_the_client_leaves_at_the_sa
     serving = asyncio.ensure_future(serve())
     await asyncio.wait({serving})
     assert serving.cancelled()
-
-
-async def test_the_work_ends_with_a_client_that_leaves() -> None:
-    connection: Any = Told()
-
-    async def work(answer: ClientAnswer) -> None:
-        leave(connection)
-        await hang(answer)
-
-    await served(connection, work)
-    assert connection.leave is None
-    assert pending_cancels() == 0
-
-
-async def test_nothing_is_done_for_a_client_that_left_before() -> None:
-    async def work(answer: ClientAnswer) -> None:
-        await hang(answer)
-        raise AssertionError("Nobody wants it.")
-
-    await served(Told(left=True), work)
 
 
 async def test_work_goes_on_though_the_client_leaves_after_the_end_of_its_answer() -> None:

@@ -49,6 +49,13 @@ class Given(Struct):
     async def chunks(self) -> AsyncIterator[bytes]:
         yield self.body
 
+    @property
+    def first_part(self) -> bytes:
+        return self.body
+
+    async def read_ahead(self, _: int, *, raises: bool = True) -> tuple[bytes, bool]:  # noqa: ARG002
+        return self.body, True
+
     async def close(self) -> None: ...
 
 

@@ -107,13 +107,6 @@ def test_the_oldest_is_who_has_had_no_request_for_longest() -> None:
     assert idle.oldest is second
 
 
-def test_who_left_is_not_prolonged() -> None:
-    loop, idle = Loop(), Idle()
-    [gone] = connections(loop, 1)
-    idle.prolong(gone, 1.0)
-    assert not idle
-
-
 def answering(method: str = "POST", *, keep_alive: bool = True) -> Any:
     """A cycle, and the transport that it writes to."""
     transport: Any = Transport()

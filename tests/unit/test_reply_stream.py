@@ -12,9 +12,9 @@ import pytest
 from app.errors import UpstreamDisconnected
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.sse import event
-from app.http.connection import Connection, Exchange, Timeouts
+from app.http.connection import Connection, Timeouts, UpstreamExchange
 from app.http.http1 import RequestHead
-from app.http.upstream import Pool, UpstreamAnswer, arrived_part, arrived_whole, is_over
+from app.http.upstream import Pool
 from app.proxy.reply import FIRST_PIECE_SECONDS, FRAMES_AT_ONCE, read_beginning, relay_stream, start_stream
 
 PLAIN = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n"
@@ -54,7 +54,7 @@ class Provider:
         self._connection.get_buffer(-1)[: len(data)] = data
         self._connection.buffer_updated(len(data))
 
-    async def answers(self, beginning: bytes) -> Exchange:
+    async def answers(self, beginning: bytes) -> UpstreamExchange:
         head = RequestHead(b"POST", b"/v1/x", b"h", [])
         asking = asyncio.ensure_future(self._pool.exchange(head, b"{}"))
         await asyncio.sleep(0)
@@ -153,21 +153,20 @@ def test_an_answer_is_whole_once_its_last_byte_came(cut: int) -> None:
         provider, answer = Provider(), PLAIN + b"{}"
         answering = await provider.answers(answer[:cut])
         if cut < len(answer):
-            assert arrived_part(answering) == answer[len(PLAIN) : cut]
-            assert arrived_whole(answering) is None
-            assert not is_over(answering.chunks())
+            assert answering.first_part == answer[len(PLAIN) : cut]
+            reading = asyncio.ensure_future(answering.read_ahead(2))
+            await asyncio.sleep(0)
+            assert not reading.done()
             provider.sends(answer[cut:])
-        assert arrived_whole(answering) == b"{}"
-        assert is_over(answering.chunks())
-        assert arrived_part(answering) == b""
+            assert await reading == (b"{}", True)
+        assert await answering.read_ahead(2) == (b"{}", True)
+        assert await answering.read_ahead(1) == (b"{}", False)
+        before = answering.is_over
+        assert [chunk async for chunk in answering.chunks()] == [b"{}"]
+        assert (before, answering.is_over) == (False, True)
         await provider.close()
 
     asyncio.run(story())
-
-
-def test_of_an_answer_that_is_looked_at_by_another_nothing_is_known_to_be_there() -> None:
-    answering = cast("UpstreamAnswer", SimpleNamespace(status=200, headers=[]))
-    assert (arrived_part(answering), arrived_whole(answering)) == (b"", None)
 
 
 @pytest.mark.parametrize(("frames", "seconds"), [(3, 10.0), (20, FIRST_PIECE_SECONDS)])

@@ -115,12 +115,6 @@ def test_neither_every_page_nor_every_address_may_spend_the_operators_key(
     assert found == ([] if starts else ["fatal"])
 
 
-def test_removed_settings_are_named_together() -> None:
-    said = refusal(compaction={"ask": "off", "mask": {"enabled": True}}, limits={"in_flight_bytes": 1})
-    assert "compaction.ask is no setting any more" in said
-    assert "limits.in_flight_bytes is no setting any more" in said
-
-
 def test_the_password_of_the_inspector_is_long_and_never_repeated() -> None:
     for given in ("hunter2-hunter2", ["hunter2"], {"a": "hunter2"}):
         said = refusal(inspector={"password": given})
@@ -283,25 +277,6 @@ def test_what_is_set_beside_a_preset_wins_over_it() -> None:
     policy = policy_of(compaction)
     assert policy.mask
     assert (policy.strategy, policy.mask.pressure) == ("full", 0.80)
-
-
-def test_a_preset_in_the_file_gives_way_to_its_neighbours_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_settings(
-        "compaction: {preset: librechat, tail: {turns: 5}}\nsummary: {max_tokens: 500}", tmp_path, monkeypatch
-    )
-    settings = load()
-    assert (settings.compaction.tail.turns, settings.summary.max_tokens) == (5, 500)
-    assert settings.summary.prompt == PRESETS["librechat"].summary["prompt"]
-
-
-def test_the_environment_wins_over_the_preset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STENO_COMPACTION__PRESET", "librechat-checkpoint")
-    monkeypatch.setenv("STENO_SUMMARY__MAX_TOKENS", "512")
-    monkeypatch.setenv("STENO_COMPACTION__TAIL__TURNS", "2")
-    settings = load()
-    assert (settings.summary.max_tokens, settings.compaction.tail.turns) == (512, 2)
 
 
 def test_the_environments_preset_stands_in_place_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
