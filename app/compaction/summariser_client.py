@@ -29,9 +29,15 @@ from app.compaction.request import ChatRequest
 from app.compaction.view import View
 from app.conversation.reasons import Code, Reason, Reasons, because, hint_for, joined
 from app.errors import StenoError, UpstreamTimedOut, UpstreamUnreachable
-from app.formats.provider_errors import named_pause
 from app.formats.raw_json import replaced
-from app.formats.refusals import classify, decoded_body, demands_alternation, refused_shape, says_no_such_path
+from app.formats.refusals import (
+    classify,
+    decoded_body,
+    demands_alternation,
+    named_pause,
+    refused_shape,
+    says_no_such_path,
+)
 from app.formats.summaries import Manners, SummaryDialect, SummaryReader
 from app.http.connection import UpstreamExchange
 from app.http.credentials import keys_alone

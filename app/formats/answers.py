@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from app.errors import StenoError, UpstreamUnreadable
-from app.formats.provider_errors import error_body
 from app.formats.raw_json import (
     RawObject,
     TooManyValues,
@@ -24,6 +23,7 @@ from app.formats.raw_json import (
     object_of,
     values_in,
 )
+from app.formats.refusals import error_body
 from app.formats.requests import Headers, WireRequest
 from app.formats.spec import FormatSpec
 from app.formats.sse import MOST_VALUES, EarlyFrames, EventShape, data_of, event, last_end

@@ -17,7 +17,7 @@ from app.compaction.fallback import UNTOUCHED, Decision
 from app.compaction.request import ChatRequest
 from app.conversation.reasons import Code, Reason, because
 from app.errors import StenoError, UpstreamUnreachable
-from app.formats.provider_errors import is_repeatable
+from app.formats.refusals import is_repeatable
 from app.http.asgi import (
     CONNECTION,
     KNOWN,

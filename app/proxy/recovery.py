@@ -35,7 +35,6 @@ from app.compaction.verify import order_of
 from app.compaction.view import without_thinking
 from app.conversation.reasons import Code, because
 from app.formats.answers import LARGEST_WHOLE, AnswerEditor
-from app.formats.provider_errors import named_pause
 from app.formats.refusals import (
     CUT_WORDS,
     MISSING_PATH_STATUSES,
@@ -43,6 +42,7 @@ from app.formats.refusals import (
     decoded_body,
     demands_alternation,
     is_error,
+    named_pause,
     refused_shape,
     says_no_such_path,
     status_named,

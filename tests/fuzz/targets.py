@@ -22,10 +22,9 @@ from app.conversation.identity import Identity
 from app.errors import InvalidRequest, LoopDetected
 from app.formats.answers import ContextMembers
 from app.formats.format import WireFormat
-from app.formats.provider_errors import error_body, is_repeatable, named_pause
 from app.formats.raw_json import RawObject, Unreadable
 from app.formats.reader import MessageReader
-from app.formats.refusals import classify, decoded_body
+from app.formats.refusals import classify, decoded_body, error_body, is_repeatable, named_pause
 from app.formats.registry import FORMATS
 from app.formats.requests import WireRequest
 from app.formats.sse import EventShape, FrameSplitter

@@ -17,8 +17,7 @@ from app.formats import sse
 from app.formats.answers import LARGEST_WHOLE
 from app.formats.chat_completions.answers import MOST_CHOICES, ChunkHead
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
-from app.formats.provider_errors import LONGEST_PAUSE, named_pause
-from app.formats.refusals import classify
+from app.formats.refusals import LONGEST_PAUSE, classify, named_pause
 from app.formats.sse import LONGEST_FRAME, FrameSplitter
 from app.http.upstream import LONGEST_REFUSAL, Upstream, WholeAnswer, read_into
 from app.providers.model_listings import MOST_ENTRIES, ListingReader, ListingRefused

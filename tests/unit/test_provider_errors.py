@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.formats.provider_errors import LONGEST_PAUSE, error_body, is_repeatable, named_pause
+from app.formats.refusals import LONGEST_PAUSE, error_body, is_repeatable, named_pause
 from app.proxy.recovery import RetryBudget
 
 NOW = 1_795_257_889.0

@@ -18,8 +18,8 @@ import msgspec
 from app.errors import StenoError
 from app.formats.answers import MOST_RAW, AnswerEditor
 from app.formats.gemini.spec import SPEC, STATUSES
-from app.formats.provider_errors import provider_error
 from app.formats.raw_json import RawObject, Unreadable, holds_more_values, split_array
+from app.formats.refusals import provider_error
 from app.formats.requests import Headers, WireRequest
 from app.formats.sse import EarlyFrames, EventShape, event
 

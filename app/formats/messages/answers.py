@@ -20,8 +20,8 @@ import msgspec
 from app.errors import StenoError
 from app.formats.answers import LONGEST_NAME, AnswerEditor, object_in
 from app.formats.messages.spec import SPEC
-from app.formats.provider_errors import provider_error
 from app.formats.raw_json import RawObject, joined_members
+from app.formats.refusals import provider_error
 from app.formats.requests import Headers, WireRequest
 from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event
 from app.formats.usage import Usage
