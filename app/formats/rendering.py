@@ -134,37 +134,38 @@ def raw_parts(raw: bytes, member: str) -> list[bytes]:
         return [*map(msgspec.json.encode, decoded_object(raw).get(member) or ())]
 
 
-def joined(payload: list[Placed], join: Callable[[bytes, bytes, bool], bytes], user: str = "user") -> list[bytes]:
+def joined(
+    payload: list[Placed],
+    text_type: str = "",
+    member: str = "content",
+    as_object: Callable[[bytes], bytes] = bytes,
+    goes_first: Callable[[bytes], bool] = lambda _: False,
+) -> list[bytes]:
     """The raw messages for a provider that refuses two user messages in a row: those that were no neighbours in the
-    client's own history become one. `user`: the role of a user's message."""
+    client's own history become one.
+
+    `text_type`: the type of a part with the text of a message whose `member` is no list. `as_object`: makes one of a
+    raw message that is none. `goes_first`: whether a part has to stand before the others.
+    """
+
+    def parts(raw: bytes) -> list[bytes]:
+        if isinstance(held := decoded_object(raw).get(member), str):
+            return [msgspec.json.encode({"type": text_type, "text": held})]
+        return raw_parts(raw, member)
+
     merged: list[bytes] = []
     before: Placed | None = None
     for each in payload:
         were_neighbours = before is not None and before.place is not None and each.place == before.place + 1
-        if before is not None and not were_neighbours and {before.role or user, each.role or user} == {user}:
+        if before is not None and not were_neighbours and {before.role or "user", each.role or "user"} == {"user"}:
+            one, other = as_object(merged[-1]), as_object(each.raw)
+            both = sorted((*parts(one), *parts(other)), key=lambda part: not goes_first(part))
             # The message that is no note keeps its other members.
-            merged[-1] = join(merged[-1], each.raw, each.own)
+            merged[-1] = spliced(one if each.own else other, {member: b"[%b]" % b",".join(both)})
         else:
             merged.append(each.raw)
         before = each
     return merged
-
-
-def contents_joined(
-    text_type: str, as_object: Callable[[bytes], bytes] = bytes
-) -> Callable[[bytes, bytes, bool], bytes]:
-    """A function that joins two messages whose contents are a text or parts. `as_object`: makes one of a raw message
-    that is none."""
-
-    def parts(raw: bytes) -> list[Any]:
-        content = decoded_object(as_object(raw)).get("content")
-        return content if isinstance(content, list) else [{"type": text_type, "text": content or ""}]
-
-    def join(one: bytes, other: bytes, keeps_first: bool) -> bytes:
-        content = msgspec.json.encode([*parts(one), *parts(other)])
-        return spliced(as_object(one if keeps_first else other), {"content": content})
-
-    return join
 
 
 MOST_BREAKPOINTS = 4

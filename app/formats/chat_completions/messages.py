@@ -20,7 +20,6 @@ from app.formats.rendering import (
     Breakpoints,
     Parts,
     Place,
-    contents_joined,
     joined,
     kept_breakpoint,
     placed,
@@ -189,14 +188,11 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
     with the user message beside it, whose text stays whole.
     """
     payload = placed(conversation, view, _note, _left)
-    return joined(payload, _joined) if alternate else [each.raw for each in payload]
+    return joined(payload, "text") if alternate else [each.raw for each in payload]
 
 
 def _note(text: str) -> bytes:
     return msgspec.json.encode({"role": "user", "content": text})
-
-
-_joined = contents_joined("text")
 
 
 def _texts(part: dict[str, Any]) -> Iterator[Place]:

@@ -194,13 +194,7 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
         if each.role == "model" and not (is_neighbour or before.own or before.role == "user"):
             payload.append(Placed(note(OPENER), own=True))
         payload.append(each)
-    return joined(payload, _joined) if alternate else [each.raw for each in payload]
-
-
-def _joined(first: bytes, second: bytes, keeps_first: bool) -> bytes:
-    one, other = decoded_object(first), decoded_object(second)
-    parts = [*(one.get("parts") or ()), *(other.get("parts") or ())]
-    return msgspec.json.encode({**(one if keeps_first else other), "parts": parts})
+    return joined(payload, member="parts") if alternate else [each.raw for each in payload]
 
 
 def _left(raw: bytes, part: Altered) -> bytes | None:

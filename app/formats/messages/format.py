@@ -240,7 +240,8 @@ def token_rules(model: str, host: str = "") -> CountingRules:
         schema_extra=own(SCHEMA),
         declares_apart=True,
         one_by_one=OneByOne(own(preamble), own(must_call), own(CALL), own(RESULT)),
-        drops_reasoning=_drops_reasoning(model, version),
+        # Thoughts of earlier turns are left out of the prompt up to Opus 4.1, and 4.5 of the smaller ones.
+        drops_reasoning=version < ((4, 5) if "opus" in model.lower() else (4, 6)),
         encrypted=replace(ENCRYPTED, per_token=ENCRYPTED.per_token * ratio),
         files=Pages(own(PAGE), POINTS / (PIXELS * ratio), own(FILE), own(UNKNOWN_FILE)),
         variant=WHOLE,
@@ -253,11 +254,6 @@ def _preambles(model: str, version: tuple[int, int]) -> tuple[int, int]:
         if known in name:
             return preamble, must_call
     return next((preamble, must_call) for since, preamble, must_call in _PREAMBLES_SINCE if version >= since)
-
-
-def _drops_reasoning(model: str, version: tuple[int, int]) -> bool:
-    """Whether thoughts of earlier turns are left out of the prompt: up to Opus 4.1, and 4.5 of the smaller ones."""
-    return version < ((4, 5) if "opus" in model.lower() else (4, 6))
 
 
 MESSAGES = WireFormat(

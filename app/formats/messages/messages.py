@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from app.conversation.authored_text import result_confidence
@@ -22,14 +21,13 @@ from app.formats.media import file_of, pixels
 from app.formats.messages.spec import SPEC, SYSTEM
 from app.formats.raw_json import (
     Unreadable,
-    decoded_object,
     decoded_value,
     json_text,
     objects_in,
     text_at,
 )
 from app.formats.reader import Draft, canonical_part, stated, written_alike
-from app.formats.rendering import CACHE_CONTROL, Breakpoints, Place, raw_parts
+from app.formats.rendering import CACHE_CONTROL, Breakpoints, Place
 
 Json = Mapping[str, Any]
 MARK = CACHE_CONTROL
@@ -107,13 +105,6 @@ def _texts_in_result(value: object) -> Iterator[Place]:
                     yield value, key
             else:
                 yield from _texts_in_result(held)
-
-
-def raw_blocks(raw: bytes) -> list[bytes]:
-    content = decoded_object(raw).get("content")
-    if isinstance(content, list):
-        return raw_parts(raw, "content")
-    return [msgspec.json.encode(block) for block in blocks_of(content)]
 
 
 FILES = frozenset({"document", "container_upload"})

@@ -29,11 +29,10 @@ from app.formats.messages.messages import (
     is_beside,
     is_result,
     media_in,
-    raw_blocks,
     texts_in_block,
     written,
 )
-from app.formats.raw_json import decoded_object, decoded_value, object_of, spliced
+from app.formats.raw_json import decoded_object, decoded_value, object_of
 from app.formats.rendering import OPENER, Parts, Placed, edited, joined, kept_breakpoint, placed
 
 
@@ -53,14 +52,18 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
     if not begun and first == "assistant" and messages and messages[0].kind is not Kind.ASSISTANT:
         entries.insert(0, Placed(_note(OPENER), role="user", own=True))
     entries = _settled(entries, begun, messages.expired_places)
-    payload = joined(entries, _joined) if alternate else [entry.raw for entry in entries]
+    payload = joined(entries, "text", goes_first=_is_raw_result) if alternate else [entry.raw for entry in entries]
     return [*instructions, *in_order(payload)]
 
 
 def _entries(conversation: Conversation, view: View) -> Iterator[Placed]:
     skipped, history = len(conversation.instructions), conversation.transcript.messages
     turn = history.turn_starts[-1] if history.turn_starts else 0
-    for each in placed(conversation, view, _note, _left, _without_thinking)[skipped:]:
+
+    def unthinking(raw: bytes) -> bytes | None:
+        return edited(raw, lambda block: None if block.get("type") in SEALED else block) or None
+
+    for each in placed(conversation, view, _note, _left, unthinking)[skipped:]:
         if each.place in history.expired_places and each.place < turn:
             continue
         mark = None if each.summary is None else _mark_of(conversation, view, each.summary)
@@ -84,10 +87,6 @@ def _mark_of(conversation: Conversation, view: View, part: Summary) -> object:
     sent |= {start + offset for offset in part.chunk.carried}
     marks = (last_mark(messages[index].raw) for index in range(stop - 1, start - 1, -1) if index not in sent)
     return next((mark for mark in marks if mark is not None), None)
-
-
-def _without_thinking(raw: bytes) -> bytes | None:
-    return edited(raw, lambda block: None if block.get("type") in SEALED else block) or None
 
 
 def _without_media(block: dict[str, Any], words: Iterator[str]) -> dict[str, Any]:
@@ -156,10 +155,8 @@ def _settled(entries: Sequence[Placed], begun: str, expired: Container[int | Non
     return [*placed, *waiting]
 
 
-def _joined(first: bytes, second: bytes, keeps_first: bool) -> bytes:
-    blocks = [*raw_blocks(first), *raw_blocks(second)]
-    blocks.sort(key=lambda block: not is_result(object_of(decoded_value(block))))
-    return spliced(first if keeps_first else second, {"content": b"[%b]" % b",".join(blocks)})
+def _is_raw_result(block: bytes) -> bool:
+    return is_result(object_of(decoded_value(block)))
 
 
 _LONG = "1h"

@@ -41,7 +41,6 @@ from app.formats.rendering import (
     Parts,
     Place,
     Placed,
-    contents_joined,
     joined,
     kept_breakpoint,
     placed,
@@ -339,7 +338,7 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
     `alternate`: for a model whose template refuses two user messages in a row.
     """
     payload = _unbound(conversation, placed(conversation, view, note, _left))
-    return joined(payload, _joined) if alternate else [each.raw for each in payload]
+    return joined(payload, "input_text", as_object=as_item) if alternate else [each.raw for each in payload]
 
 
 def note(text: str) -> bytes:
@@ -362,9 +361,6 @@ def _unbound(conversation: Conversation, payload: Sequence[Placed]) -> list[Plac
         left.append(each)
         before = place
     return left
-
-
-_joined = contents_joined("input_text", as_item)
 
 
 def _texts(part: dict[str, Any]) -> Iterator[Place]:
