@@ -45,12 +45,12 @@ class Placed(NamedTuple):
 def placed(
     conversation: Conversation,
     view: View,
-    note: Callable[[str], bytes],
+    user_message: Callable[[str], Mapping[str, Any]],
     altered: Callable[[bytes, Altered], bytes | None],
     unthinking: Callable[[bytes], bytes | None] = lambda raw: raw,
 ) -> list[Placed]:
-    """The payload's raw messages in order. `note` writes a text of ours, `altered` what is left of a message, or None
-    for nothing, and `unthinking` likewise what is left of it without signed thinking."""
+    """The payload's raw messages in order. `user_message` makes a message of a text of ours; `altered` leaves of a
+    message what a view says, None for nothing, and `unthinking` likewise what is no signed thinking."""
     payload = [Placed(message.raw, role=message.role) for message in conversation.instructions]
     messages = conversation.transcript.messages
 
@@ -62,9 +62,10 @@ def placed(
     for part in view.parts:
         match part:
             case Summary(chunk):
-                payload.append(Placed(note(prompts.chunk_text(chunk)), own=True, summary=part))
+                note = msgspec.json.encode(user_message(prompts.chunk_text(chunk)))
+                payload.append(Placed(note, own=True, summary=part))
             case Note(text=text) | Recalled(text=text):
-                payload.append(Placed(note(text), own=True))
+                payload.append(Placed(msgspec.json.encode(user_message(text)), own=True))
             case Verbatim(start, stop) | Pinned(start, stop):
                 for index in range(start, stop):
                     add(index, messages[index].raw)

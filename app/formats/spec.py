@@ -24,8 +24,6 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
 
     quoting: Callable[[str, str], Mapping[str, Any]]
     """Makes the members of a request out of instructions and a transcript."""
-    asking: Callable[[str], Mapping[str, Any]]
-    """Makes the last message of a request that continues the conversation."""
     forbidding: tuple[tuple[str, str, Any], ...] = ()
     """Members that declare tools, each with the member and its value that forbid calls. The tools have to stay: they
     are a part of the cached prompt. Without any, providers refuse a choice among them."""
@@ -75,6 +73,8 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     """Bytes of a request that the vendor takes."""
 
     history: str
+    user_message: Callable[[str], Mapping[str, Any]]
+    """Makes a message of the user out of a text: notes of Steno's, and what a summary call ends with."""
     own_members: tuple[str, ...] = ("context", "conversation_id")
     """Steno's own members of a request: cut out before forwarding, because a provider refuses what it does not know."""
     output_members: tuple[str, ...]

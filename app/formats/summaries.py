@@ -229,7 +229,7 @@ class SummaryDialect:
             for declaring, member, value in spec.forbidding
             if cached.get(declaring, b"null") not in (b"null", b"[]")
         }
-        history = self._request.history_of((*messages, msgspec.json.encode(spec.asking(instructions))))
+        history = self._request.history_of((*messages, msgspec.json.encode(self.spec.user_message(instructions))))
         others = {**self._named(model), **members, **choices, **self._held(options)}
         return b"{%b,%b" % (history, msgspec.json.encode(others)[1:])
 

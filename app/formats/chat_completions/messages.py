@@ -187,12 +187,8 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
     `alternate`: for a provider that refuses two user messages in a row, each summary and each carried message is merged
     with the user message beside it, whose text stays whole.
     """
-    payload = placed(conversation, view, _note, _left)
+    payload = placed(conversation, view, SPEC.user_message, _left)
     return joined(payload, "text") if alternate else [each.raw for each in payload]
-
-
-def _note(text: str) -> bytes:
-    return msgspec.json.encode({"role": "user", "content": text})
 
 
 def _texts(part: dict[str, Any]) -> Iterator[Place]:

@@ -18,6 +18,7 @@ SPEC = FormatSpec(
     noun="chat completion",
     path=b"/v1/chat/completions",
     history="messages",
+    user_message=lambda text: {"role": "user", "content": text},
     own_members=("context", "context_management", "conversation_id"),
     output_members=("max_completion_tokens", "max_tokens"),
     declaring_members=("tools", "functions", "tool_choice", "function_call", "response_format"),
@@ -60,7 +61,6 @@ SPEC = FormatSpec(
         quoting=lambda instructions, transcript: {
             "messages": [{"role": "system", "content": instructions}, {"role": "user", "content": transcript}]
         },
-        asking=lambda instructions: {"role": "user", "content": instructions},
         forbidding=(("tools", "tool_choice", "none"), ("functions", "function_call", "none")),
         own_members=frozenset(
             {"model", "messages", "max_tokens", "max_completion_tokens", "n", "stream", "stream_options"}

@@ -178,21 +178,17 @@ def _canonical_part(part: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, 
     return kept
 
 
-def note(text: str) -> bytes:
-    return msgspec.json.encode({"role": "user", "parts": [{"text": text}]})
-
-
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
     """The payload's raw messages in order; what is verbatim keeps its bytes.
 
     `alternate`: for a provider that refuses two contents of the user in a row.
     """
     payload: list[Placed] = []
-    for each in placed(conversation, view, note, _left):
+    for each in placed(conversation, view, SPEC.user_message, _left):
         before = payload[-1] if payload else Placed(b"")
         is_neighbour = each.place == (0 if before.place is None else before.place + 1)
         if each.role == "model" and not (is_neighbour or before.own or before.role == "user"):
-            payload.append(Placed(note(OPENER), own=True))
+            payload.append(Placed(msgspec.json.encode(SPEC.user_message(OPENER)), own=True))
         payload.append(each)
     return joined(payload, member="parts") if alternate else [each.raw for each in payload]
 

@@ -36,6 +36,7 @@ SPEC = FormatSpec(
     other_paths=(b"/v1alpha", b"/v1beta", b"/v1beta1", b"/v1/projects", b"/upload/v1", b"/upload/v1beta"),
     largest_body=20_000_000,
     history="contents",
+    user_message=lambda text: {"role": "user", "parts": [{"text": text}]},
     output_members=("maxOutputTokens", "max_output_tokens"),
     declaring_members=("tools", "toolConfig", "tool_config"),
     cached_members=("tools",),
@@ -67,7 +68,6 @@ SPEC = FormatSpec(
             "systemInstruction": {"parts": [{"text": instructions}]},
             "contents": [{"role": "user", "parts": [{"text": transcript}]}],
         },
-        asking=lambda instructions: {"role": "user", "parts": [{"text": instructions}]},
         forbidding=(("tools", "toolConfig", {"functionCallingConfig": {"mode": "NONE"}}),),
         own_members=frozenset(
             {"contents", "systemInstruction", "generationConfig", "maxOutputTokens", "thinkingConfig"}

@@ -50,7 +50,7 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
     begun = "user" if any(not is_beside(raw) for raw in instructions) else ""
     first = next((entry.role for entry in entries if entry.role != "system"), "")
     if not begun and first == "assistant" and messages and messages[0].kind is not Kind.ASSISTANT:
-        entries.insert(0, Placed(_note(OPENER), role="user", own=True))
+        entries.insert(0, Placed(msgspec.json.encode(_note(OPENER)), role="user", own=True))
     entries = _settled(entries, begun, messages.expired_places)
     payload = joined(entries, "text", goes_first=_is_raw_result) if alternate else [entry.raw for entry in entries]
     return [*instructions, *in_order(payload)]
@@ -75,8 +75,9 @@ def _marked(block: dict[str, Any], mark: object) -> dict[str, Any]:
     return {**block, MARK: mark}
 
 
-def _note(text: str) -> bytes:
-    return msgspec.json.encode({"role": "user", "content": [{"type": "text", "text": text}]})
+def _note(text: str) -> Mapping[str, Any]:
+    """A note with a block, which may get a mark of the cache."""
+    return {"role": "user", "content": [{"type": "text", "text": text}]}
 
 
 def _mark_of(conversation: Conversation, view: View, part: Summary) -> object:

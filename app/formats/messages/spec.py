@@ -21,6 +21,7 @@ SPEC = FormatSpec(
     counting_path=b"/v1/messages/count_tokens",
     largest_body=32_000_000,
     history="messages",
+    user_message=lambda text: {"role": "user", "content": text},
     output_members=("max_tokens",),
     declaring_members=("tools", "tool_choice", "mcp_servers", "output_config", "output_format"),
     tool_members=("tools", "mcp_servers"),
@@ -48,7 +49,6 @@ SPEC = FormatSpec(
             "messages": [{"role": "user", "content": transcript}],
         },
         # Tools are not forbidden: that would cost the cache.
-        asking=lambda instructions: {"role": "user", "content": instructions},
         headers=((b"anthropic-version", b"2023-06-01"),),
         own_members=frozenset(
             {"model", "messages", SYSTEM, "max_tokens", "stream", "tools", "tool_choice", "thinking"}

@@ -337,13 +337,8 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
 
     `alternate`: for a model whose template refuses two user messages in a row.
     """
-    payload = _unbound(conversation, placed(conversation, view, note, _left))
+    payload = _unbound(conversation, placed(conversation, view, SPEC.user_message, _left))
     return joined(payload, "input_text", as_object=as_item) if alternate else [each.raw for each in payload]
-
-
-def note(text: str) -> bytes:
-    content = [{"type": "input_text", "text": text}]
-    return msgspec.json.encode({"type": "message", "role": "user", "content": content})
 
 
 def _unbound(conversation: Conversation, payload: Sequence[Placed]) -> list[Placed]:

@@ -96,6 +96,11 @@ SPEC = FormatSpec(
     other_paths=(b"/v1/conversations",),
     counting_path=b"/v1/responses/input_tokens",
     history="input",
+    user_message=lambda text: {
+        "type": "message",
+        "role": "user",
+        "content": [{"type": "input_text", "text": text}],
+    },
     output_members=("max_output_tokens",),
     declaring_members=("tools", "tool_choice", "text"),
     cached_members=("tools", "parallel_tool_calls"),
@@ -134,11 +139,6 @@ SPEC = FormatSpec(
     cut_off="max_output_tokens",
     summary=SummarySpec(
         quoting=lambda instructions, transcript: {"instructions": instructions, "input": transcript},
-        asking=lambda instructions: {
-            "type": "message",
-            "role": "user",
-            "content": [{"type": "input_text", "text": instructions}],
-        },
         forbidding=(("tools", "tool_choice", "none"),),
         own_members=frozenset(
             {"model", "input", "instructions", "max_output_tokens", "stream", "store"}
