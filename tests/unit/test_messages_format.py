@@ -303,6 +303,8 @@ def test_instructions_wait_for_a_place_where_they_may_stand() -> None:
         user("b"),
         system("one"),
     ]
+    both = rendered(ended, Verbatim(0, 3), Carried(1))
+    assert both == [user("q"), system("one"), system("one"), assistant("a")], "beside another one"
     kept = rendered(talk, Verbatim(0, 1), Pruned(1, 1), Verbatim(3, 4), Verbatim(1, 3), Verbatim(5, 6))
     assert kept == [user("q"), system("one"), system("two"), assistant("a"), assistant("c")]
 

@@ -150,8 +150,9 @@ def _settled(entries: Sequence[Placed], begun: str, expired: Container[int | Non
         placed.append(entry)
         turn = entry.role
     if waiting and turn != "user":  # There is no such place behind them.
-        roles = [(one.role, other.role) for one, other in pairwise(placed)]
-        before = max((i for i, each in enumerate(roles, 1) if each == ("user", "assistant")), default=0)
+        turns = [(i, entry.role) for i, entry in enumerate(placed) if entry.role != "system"]
+        pairs = pairwise(turns)
+        before = max((i for (_, one), (i, other) in pairs if (one, other) == ("user", "assistant")), default=0)
         return [*placed[:before], *waiting, *placed[before:]]
     return [*placed, *waiting]
 
