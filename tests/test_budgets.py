@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 41_969,
+    "app": 41_911,
     "app/cli": 2_152,
     "app/compaction": 9_882,
     "app/conversation": 1_946,
@@ -28,8 +28,8 @@ LINES = {
     "app/store": 4_136,
     "app/telemetry": 523,
     "app/tokens": 2_088,
-    "app/formats": 6_726,
-    "tests": 56_894,
+    "app/formats": 6_671,
+    "tests": 56_817,
     "lab": 8_996,
 }
 """Lines of Python by folder, at most."""

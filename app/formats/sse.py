@@ -131,7 +131,8 @@ before the provider's status is known."""
 
 @dataclass(slots=True)
 class EarlyFrames:
-    """Frames that tell of one compaction. `compaction_started` is sent once, and closed once with the same id.
+    """Frames that tell of one compaction: `compaction_started`, then `compaction_completed` or `compaction_failed` with
+    the same id.
 
     The editor of the same stream is given them: where a frame of ours has begun the answer, it takes out of the
     provider's what would begin it a second time.
@@ -149,19 +150,13 @@ class EarlyFrames:
     def begins_answer(self) -> bool:
         return self.shape == self.BEGINNING
 
-    def started(self, details: Mapping[str, Any]) -> bytes:
-        return self.frame("compaction_started", details)
-
     def keep_alive(self) -> bytes:
         """A frame that says nothing new, so that no client takes the silence for the end."""
         return KEEP_ALIVE
 
-    def closed(self, details: Mapping[str, Any], members: bytes = b"", *, failed: bool = False) -> bytes:
-        """The frame that closes the compaction. `members` as in `ContextMembers.status`."""
-        return self.frame("compaction_failed" if failed else "compaction_completed", details, members)
-
     def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:  # noqa: ARG002 - only a frame of the answer has room for them
-        """A frame that is no part of the answer: an event with a name, or a comment. A format may have a safer one."""
+        """A frame that is no part of the answer: an event with a name, or a comment. A format may have a safer one.
+        `members` as in `ContextMembers.status`."""
         data = self.data(kind, details)
         return event(data, self.PREFIX + kind) if self.shape == "named" else b": %b %b\n\n" % (kind.encode(), data)
 

@@ -104,12 +104,13 @@ class EarlyStream:
             "messages": {"summarizing": started.messages},
             "tokens": {"estimated": line.to_provider_tokens(tokens), "window": request.window.context},
         }
-        await client.body(events.started(known))
+        await client.body(events.frame("compaction_started", known))
         await self._keep_alive(self._decided)
         decision = self._decided.result()
         details: dict[str, Any] = msgspec.to_builtins(context_of(request, decision))
         members = status_member(decision) if self._reports else b""
-        await client.body(events.closed(details, members, failed=decision.failed))
+        kind = "compaction_failed" if decision.failed else "compaction_completed"
+        await client.body(events.frame(kind, details, members))
         await self._keep_alive(self._answered)
 
     async def _keep_alive(self, until: asyncio.Future[Any]) -> None:

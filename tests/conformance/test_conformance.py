@@ -518,8 +518,8 @@ def test_frames_before_the_providers_make_one_stream_with_them(
 ) -> None:
     request = spoken.read(samples.request)
     early = spoken.editor.begin_early(request, shape, "cmp_1")
-    own = [early.started({"messages": 7}), early.keep_alive(), early.keep_alive()]
-    own.append(early.closed({"status": "full"}, STATUS, failed=failed))
+    own = [early.frame("compaction_started", {"messages": 7}), early.keep_alive(), early.keep_alive()]
+    own.append(early.frame("compaction_failed" if failed else "compaction_completed", {"status": "full"}, STATUS))
     assert all(frame.endswith(b"\n\n") and frame.count(b"\n\n") == 1 for frame in own)
     assert b"compaction_started" in own[0]
     assert (b"compaction_failed" if failed else b"compaction_completed") in own[3]
@@ -548,8 +548,8 @@ def test_an_error_after_early_frames_passes_in_the_providers_words(
 ) -> None:
     request = spoken.read(samples.request)
     early = spoken.editor.begin_early(request, shape, "cmp_1")
-    early.started({})
-    early.closed({})
+    early.frame("compaction_started", {})
+    early.frame("compaction_completed", {})
     editor = spoken.editor(TOLD, request, early)
     assert editor.edit(samples.overflow_frame) == samples.overflow_frame
     assert editor.error

@@ -403,7 +403,7 @@ def told(frame_: bytes) -> dict[str, Any]:
 def test_a_beginning_of_ours_takes_the_place_of_the_providers() -> None:
     asked = request(stream=True)
     early = MESSAGES.editor.begin_early(asked, "start", "cmp_1")
-    begun = told(early.started({}))
+    begun = told(early.frame("compaction_started", {}))
     assert begun["message"]["model"] == "claude-sonnet-4-5"
     assert begun["compaction"]["type"] == "compaction_started"
     assert early.keep_alive() == PING
@@ -429,11 +429,15 @@ def test_what_the_provider_says_of_the_prompt_at_its_end_is_left_as_it_is(usage:
 def test_early_frames_say_nothing_that_a_client_could_take_for_another_event() -> None:
     asked = request(stream=True)
     early = MESSAGES.editor.begin_early(asked, "chunk", "cmp_1")
-    for each in (early.started({}), early.closed({}, TOLD.status), early.closed({}, failed=True)):
+    for each in (
+        early.frame("compaction_started", {}),
+        early.frame("compaction_completed", {}, TOLD.status),
+        early.frame("compaction_failed", {}),
+    ):
         assert each.startswith(b"event: ping\n")
         assert told(each)["type"] == "ping"
     named = MESSAGES.editor.begin_early(asked, "named", "cmp_1")
-    assert named.started({}).startswith(b"event: context_compaction_started\n")
+    assert named.frame("compaction_started", {}).startswith(b"event: context_compaction_started\n")
     assert named.keep_alive().startswith(b":")
 
 

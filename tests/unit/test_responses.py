@@ -357,8 +357,8 @@ def request(**members: Any) -> Any:
 
 def test_the_outcome_of_a_compaction_stands_on_the_providers_first_frame() -> None:
     early = RESPONSES.editor.begin_early(request(), "chunk", "cmp_1")
-    assert early.started({}).startswith(b": compaction_started ")
-    early.closed({"status": "full"}, STATUS)
+    assert early.frame("compaction_started", {}).startswith(b": compaction_started ")
+    early.frame("compaction_completed", {"status": "full"}, STATUS)
     told = edited(RESPONSES.editor(TOLD, request(), early), *STREAM)
     assert told[0]["compaction"] == {"type": "compaction_completed", "id": "cmp_1", "status": "full"}
     assert [("compaction" in each, "context" in each) for each in told[1:]] == [(False, False)] * 5 + [(False, True)]
@@ -366,9 +366,9 @@ def test_the_outcome_of_a_compaction_stands_on_the_providers_first_frame() -> No
 
 def test_a_stream_that_we_begin_has_one_id_and_no_gaps_and_is_not_begun_where_answers_are_kept() -> None:
     stored = RESPONSES.editor.begin_early(request(), "start", "cmp_1")
-    assert stored.started({}).startswith(b": ")
+    assert stored.frame("compaction_started", {}).startswith(b": ")
     early = RESPONSES.editor.begin_early(request(store=False), "start", "cmp_1")
-    own = [early.started({}), early.closed({}, STATUS, failed=True)]
+    own = [early.frame("compaction_started", {}), early.frame("compaction_failed", {}, STATUS)]
     editor = RESPONSES.editor(TOLD, request(), early)
     frames = [*own, *(each for sent in STREAM if (each := editor.edit(sent)))]
     SAMPLES.check_stream(frames)
