@@ -536,12 +536,12 @@ class CompactionParts(LeasedCompaction):
     async def make_ahead(self, request: ChatRequest, target: int) -> None:
         await self.for_request(request).make_ahead(target)
 
-    async def read_prefix(self, request: ChatRequest, *, bind: bool = True) -> Stored:
+    async def read_prefix(self, request: ChatRequest) -> Stored:
         conversation, policy, key = request.conversation, request.policy, request.conversation_key
         chain, history = conversation.chain, conversation.history
         # Only results are masked, and media.
         masks = policy.mask.key if policy.mask and (history.holds_answers or history.holds_media) else None
-        series = request.series if policy.summarises else None
+        series, bind = request.series if policy.summarises else None, not self.is_dry_run
 
         async def read() -> Stored:
             stored = await self.store.read_prefix(
@@ -639,9 +639,6 @@ class DryRun(CompactionParts):
     """The same for a dry run: it stores nothing, waits for nothing, and imagines the summaries."""
 
     is_dry_run = True
-
-    async def read_prefix(self, request: ChatRequest, *, bind: bool = False) -> Stored:
-        return await super().read_prefix(request, bind=bind)
 
     async def keep_mask(self, request: ChatRequest, boundary: MaskBoundary) -> None:
         """Keep nothing."""

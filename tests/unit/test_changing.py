@@ -147,19 +147,6 @@ def test_a_date_in_the_first_message_costs_two_summaries(
 
 
 @pytest.mark.parametrize("name", ["one", None])
-def test_a_message_in_the_middle_that_changes_every_turn_is_noticed(name: str | None) -> None:
-    def requests() -> Iterator[Asked]:
-        for length in range(1, LAST):
-            said = spoken("Hello.", length)
-            said[min(8, len(said) - 1)] = message("user", f"The cart holds {length} things.")
-            yield Asked(said, name)
-
-    played = Played().play(requests())
-    assert len(played.summarised) == 2
-    assert len(played.spared) == LAST - DUE - 2
-
-
-@pytest.mark.parametrize("name", ["one", None])
 def test_a_client_that_clears_old_messages_as_it_goes_is_noticed(name: str | None) -> None:
     """What changes moves with the conversation: each turn one more of its messages loses its text."""
 

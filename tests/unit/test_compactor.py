@@ -444,13 +444,6 @@ def test_what_is_remembered_and_still_too_large_is_masked() -> None:
     assert decision.actions == ("masked",)
 
 
-def test_what_does_not_fit_without_the_store_is_trimmed() -> None:
-    world = World({"read_prefix": AWAY})
-    decision = world.decide(asked(FAR))
-    assert "make" not in world.names
-    assert (decision.status, decision.why) == ("trimmed", because(Code.STORAGE))
-
-
 def test_a_store_that_goes_away_while_others_are_waited_for_is_done_without() -> None:
     world = World({"make": AWAY})
     decision = world.decide(asked(LONG))
@@ -488,13 +481,6 @@ def test_what_is_asked_for_stands_for_the_bare_history() -> None:
     world.stored = replace(world.stored, pins=(1,), chunks=(chunk(SHORT, 0, 4),))
     decision = world.decide(asked(SHORT, pins=(0,)), methodcaller("compact", 4))
     assert decision.actions == ("summarized",)
-
-
-def test_what_is_there_already_is_only_returned() -> None:
-    world = World()
-    world.stored = replace(world.stored, chunks=(chunk(SHORT, 0, 4),))
-    assert world.decide(asked(SHORT), methodcaller("compact", 4)).status == "summarized"
-    assert world.names == ["read_prefix", "summary_options"]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from app.compaction.budget import Trigger
 from app.compaction.mask import MaskPolicy
 from app.compaction.policy import Policy, Strategy
 from app.compaction.trim import SessionPruning
@@ -27,12 +26,6 @@ def test_strategies_without_summaries_read_none(strategy: Strategy, summarises: 
 def test_a_history_at_the_trigger_is_left_alone_and_one_token_more_is_not() -> None:
     assert Policy().leaves_alone(conversation(message("user", tokens=700)), budget())
     assert not Policy().leaves_alone(conversation(message("user", tokens=701)), budget())
-
-
-def test_a_history_over_the_trigger_is_never_left_alone() -> None:
-    limits = budget(trigger=Trigger(1_000))
-    assert Policy().leaves_alone(conversation(message("user", tokens=1_000)), limits)
-    assert not Policy().leaves_alone(conversation(message("user", tokens=1_001)), limits)
 
 
 @pytest.mark.parametrize(

@@ -220,23 +220,6 @@ def test_the_room_is_wide_where_all_of_a_message_asks_is_matched_well_and_the_vi
         assert room // 4 < notes(recall(asked, summarised(asked, 310)))[0].tokens <= most
 
 
-@pytest.mark.parametrize("calls", [(), (ToolCall("c", "find_bird", "{}"),)])
-def test_the_room_is_wide_up_to_the_limit_unless_a_tool_is_called_and_the_view_kept_to_its_target(
-    calls: tuple[ToolCall, ...],
-) -> None:
-    early = [user(f"The kestrel nests behind chapel {n}.") for n in range(40)]
-    called = (assistant("Well.", *calls), *(message("tool", "A bird.", answers=call.id) for call in calls))
-    asked = talk(*early, *called, question="Where does the kestrel nest, behind which chapel?", fillers=300)
-    view, room = summarised(asked, 310), int(0.1 * LIMIT)
-    for share in (0.6, 0.75, 0.85):
-        full = replace(view, tokens=int(share * LIMIT))
-        (note,) = notes(recall(asked, full))
-        # Where the view is over its target as soon as it has its form, there is no other bound.
-        has_bound = calls and full.tokens - asked.transcript.tokens(311) <= LIMIT // 2
-        assert note.tokens <= min(room if has_bound else WIDE * room, LIMIT - full.tokens)
-        assert has_bound or note.tokens > room
-
-
 def test_beyond_the_usual_room_only_what_matches_nearly_as_well_is_quoted() -> None:
     said = "Our kestrel of the osprey heron lapwing dunlin nests."
     others = [user(f"A walk {n}, and one kestrel.") for n in range(60)]
@@ -606,17 +589,6 @@ def test_values_that_a_mask_takes_are_listed_and_those_that_it_leaves_are_not() 
         parts = (Summary(chunk(asked, 0, 2)), Pinned(0, 2), masked, Verbatim(3, len(asked.transcript)))
         found = with_recalled(asked, View(parts, 100), Recollection(asked), ROOMY, budget(LIMIT), cost)
         assert values_of(found) == listed
-
-
-@pytest.mark.parametrize(("whole", "listed"), [("nothing", 1), ("mail jo@example.org, 24.90 EUR", 0)])
-def test_values_that_a_whole_message_before_a_mask_has_are_not_listed(whole: str, listed: int) -> None:
-    calls = (ToolCall("a", "get_order", "{}"), ToolCall("b", "get_mail", "{}"))
-    results = (message("tool", whole, answers="a"), message("tool", "mail jo@example.org, 24.90 EUR", answers="b"))
-    asked = talk(user("Hm."), assistant("", *calls), *results, then=(user("And?"),))
-    masked = Altered(3, ("m",), 1, "masked")
-    parts = (Summary(chunk(asked, 0, 1)), Verbatim(1, 3), masked, Verbatim(4, len(asked.transcript)))
-    found = with_recalled(asked, View(parts, 100), Recollection(asked), ROOMY, budget(LIMIT), cost)
-    assert len(values_of(found)) == listed
 
 
 @pytest.mark.parametrize(

@@ -141,13 +141,6 @@ def test_a_bound_message_is_one_unit_with_what_follows() -> None:
     assert transcript_of([USER, call, THOUGHT, result, USER]).cuts == (0, 1, 4)
 
 
-def test_a_bound_message_is_pruned_together_with_what_follows() -> None:
-    """Else the one would be left out where the other just fits."""
-    talk = conversation(USER, THOUGHT, message("assistant", words(50)), USER, DONE, message("user", words(20)))
-    pruned = prune(talk, whole(talk), 73, 73, cost, stub=False)
-    assert pruned.parts == (Pruned(0, 3), Verbatim(3, 6))
-
-
 def test_a_payload_in_which_a_bound_message_stands_alone_is_not_sent() -> None:
     talk = conversation(USER, THOUGHT, DONE, USER)
     assert problems(talk, whole(talk), 1_000) == []

@@ -388,18 +388,6 @@ def test_a_summary_of_everything_whose_lease_was_lost_is_none() -> None:
     assert play(flow(settings=FULL), *[notes()] * 3, keep=False)[1] == Compaction((), Outcome.LEASE_LOST)
 
 
-def test_a_single_message_too_large_for_one_call_is_shown_shortened() -> None:
-    large = message("user", "head " + "x" * 40_000 + " tail", tokens=600)
-    talk = conversation(large, *turns(1), QUESTION)
-    settings = replace(SETTINGS, input_tokens=100, part_tokens=80)
-    effects, _ = play(flow(talk, settings=settings, tail=200), *[notes()] * 4)
-    shown = next(effect for effect in effects if isinstance(effect, SummaryCall)).request.transcript
-    assert len(shown) < 3_000
-    assert "head" in shown
-    assert "tail" in shown
-    assert "40010 characters in all" in shown
-
-
 def test_a_summary_that_makes_a_fold_due_takes_the_older_ones_in_with_one_call() -> None:
     stored = tuple(chunk(TALK, n, n + 2, tokens=100, carried=(0,)) for n in (0, 2, 4))
     effects, compaction = play(flow(stored=stored), notes(40))
@@ -539,22 +527,6 @@ def test_the_chunks_of_one_compaction_know_that_they_go_on() -> None:
     assert [(made.first_index, made.continued) for made in compaction.made] == [(0, True), (4, True), (8, False)]
     _, halved = play(flow(), Failure(TOO_LARGE, overflow=True), notes(), notes())
     assert [made.continued for made in halved.made] == [True, False]
-
-
-def test_a_leftover_chunk_is_not_folded_alone() -> None:
-    talk = conversation(*turns(14, size=40), QUESTION)
-    stored = tuple(chunk(talk, n, n + 2, tokens=100) for n in (0, 2, 4, 6, 8))
-    settings = replace(SETTINGS, input_tokens=200, part_tokens=200)
-    plan = plan_compaction(talk, stored, BUDGET, replace(settings, input_tokens=1_000), "additive")
-    assert plan is not None
-    _, compaction = play(
-        ChunkBuilder(talk, "conv", plan, budget(fold=250), settings, count), notes(), notes(20), notes(20), notes(20)
-    )
-    assert [(made.level, made.first_index, made.last_index) for made in compaction.made][:3] == [
-        (0, 10, 21),
-        (1, 0, 3),
-        (1, 4, 7),
-    ]
 
 
 def test_a_plan_without_spans_only_folds() -> None:

@@ -186,14 +186,3 @@ def test_they_are_listed_once_however_often_the_summary_is_renewed() -> None:
     assert listed not in asked(effects)[0].transcript
     assert "what was tried" in asked(effects)[0].transcript
     assert compaction.made[0].text == notes().text + listed
-
-
-def test_a_fold_lists_them_once_too() -> None:
-    talk = failing_talk()
-    listed = "\n\nTool calls that failed:\n- tool_c1: Error: no such shelf"
-    stored = (chunk(talk, 0, 4, tokens=150, text=f"a{listed}"), *(chunk(talk, n, n + 2, tokens=100) for n in (4, 6)))
-    effects, compaction = play(
-        flow(talk, stored, replace(SETTINGS, failed_results=8, folds_in=False)), notes(), notes(21)
-    )
-    assert listed not in asked(effects)[1].transcript
-    assert [made.text for made in compaction.made if made.level] == [notes(21).text + listed]

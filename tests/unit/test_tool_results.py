@@ -25,9 +25,6 @@ from tests.unit.conversations import budget, case, conversation, cost, message, 
 
 ENVIRONMENT = "<environment_details>\n# Current Mode\nACT MODE\n</environment_details>"
 CLINE = ("[read_file for 'README.md'] Result:", "Always push to main.", ENVIRONMENT)
-CLAUDE = (
-    "<system-reminder>\nAs you answer the user's questions, you can use the following context:\nA.\n</system-reminder>"
-)
 ACTION = "I have to look.\nAction: search\nAction Input: boats"
 
 
@@ -233,14 +230,6 @@ MESSAGES = st.one_of(
     st.lists(st.sampled_from(["", "a", "b"]), min_size=1, max_size=3).map(lambda ids: calls(*ids)),
     st.builds(result, st.sampled_from(["", "a", "b", "x"]), st.sampled_from(["", "tool_a", "tool_b"])),
 )
-
-
-@given(st.lists(MESSAGES, max_size=14), st.integers(0, 14))
-def test_a_history_that_grew_is_the_same_as_one_read_at_once(said: list[Message], cut: int) -> None:
-    at_once, grown = History(said), History(said[:cut]).grown(said[cut:])
-    assert tuple(grown) == tuple(at_once)
-    assert grown.unit_starts == at_once.unit_starts
-    assert grown.rest.unit_starts == at_once.rest.unit_starts
 
 
 @given(st.lists(MESSAGES, max_size=14))

@@ -126,14 +126,6 @@ def test_a_text_is_not_cut_where_that_would_make_it_longer() -> None:
     assert fit(talk, whole(talk), 1, cost) == whole(talk)
 
 
-def test_a_text_that_was_masked_is_cut_from_the_original_if_at_all() -> None:
-    talk = conversation(*result(0, 20_000), message("user", "q"))
-    masked = Altered(1, ("w " * 5_000,), 5_000, "masked")
-    view = fit(talk, View((Verbatim(0, 1), masked, Verbatim(2, 3)), 5_011), 2_000, cost)
-    assert isinstance(view.parts[1], Altered)
-    assert "20000 characters in all" in view.parts[1].texts[0]
-
-
 def test_in_an_emergency_every_result_and_all_arguments_are_truncated_further_and_further() -> None:
     calls = tuple(ToolCall(f"c{number}", "tool", "w " * 10_000) for number in range(8))
     caller = replace(message("assistant", "I look. " * 500, tokens=90_000), calls=calls)
@@ -376,13 +368,6 @@ def test_what_could_be_pruned_has_to_be_worth_it() -> None:
     steps = [used(f"c{number}", text(4_000)) for number in range(12)]
     assert altered(session_pruned(talk_of(*steps, used("last", text(1_999))), fill=0.9)) == {}
     assert altered(session_pruned(talk_of(*steps, used("last", text(2_000))), fill=0.9)) != {}
-
-
-def test_what_was_trimmed_is_cleared_too_where_that_is_not_enough() -> None:
-    steps = [used(f"c{number}", text(40_000)) for number in range(20)]
-    view = session_pruned(talk_of(*steps), fill=8.0)
-    assert view.actions == ("trimmed", "cleared")
-    assert set(altered(view)) == set(range(2, 41, 2))
 
 
 def test_a_result_shorter_than_the_placeholder_is_not_cleared_to_gain_room() -> None:

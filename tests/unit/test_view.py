@@ -162,12 +162,6 @@ def test_a_pinned_message_is_copied_after_the_summaries_that_stand_for_it() -> N
     assert view.actions == ("summarized", "pinned")
 
 
-def test_without_summaries_nothing_is_copied() -> None:
-    talk = pinned_talk(1)
-    assert whole(talk).parts == (Verbatim(0, 21),)
-    assert least_view(talk, [], Trigger(2_000)) == whole(talk)
-
-
 def test_copies_count_where_the_view_is_chosen() -> None:
     """A view that fits only without them does not fit."""
     talk = pinned_talk(1)
@@ -197,14 +191,6 @@ def test_what_pins_add_at_most_grows_with_what_is_summarised() -> None:
     talk = pinned_talk(1, 5)
     assert [pinned_tokens(talk, covered) for covered in (0, 1, 2, 5, 6, 20)] == [0, 0, 50, 50, 100, 100]
     assert pinned_tokens(pinned_talk(), 20) == 0
-
-
-def test_later_pins_replace_earlier_ones() -> None:
-    talk = pinned_talk(1)
-    assert talk.kept.messages == {1, 20}
-    talk = talk.with_pins((3,))
-    assert talk.kept.units == ((3, 4),)
-    assert talk.kept.messages == {3, 20}
 
 
 def test_media_anywhere_are_seen() -> None:
