@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 LINES = {
     "app": 41_911,
     "app/cli": 2_152,
-    "app/compaction": 9_882,
+    "app/compaction": 9_879,
     "app/conversation": 1_946,
     "app/http": 2_863,
     "app/inspector": 2_195,
@@ -29,11 +29,11 @@ LINES = {
     "app/telemetry": 523,
     "app/tokens": 2_088,
     "app/formats": 6_671,
-    "tests": 56_817,
+    "tests": 56_662,
     "lab": 8_996,
 }
 """Lines of Python by folder, at most."""
-FILES = 194
+FILES = 193
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12

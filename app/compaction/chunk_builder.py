@@ -14,6 +14,7 @@ from app.compaction.budget import Budget
 from app.compaction.chunks import (
     MINIMUM_TOKENS,
     Ending,
+    Failure,
     SummaryAnswer,
     SummaryChunk,
     UserWords,
@@ -42,7 +43,7 @@ from app.compaction.user_words import SHARE, chunk_room, fitting_words, held_tok
 from app.compaction.verify import repair
 from app.compaction.view import Altered, Conversation, Part, Recalled, Verbatim, View, message_of
 from app.conversation.quoting import fence_of, one_line
-from app.conversation.reasons import Code, Reason, Reasons
+from app.conversation.reasons import Code, Reasons
 from app.conversation.secrets import REMOVED, without_secrets
 from app.tokens.estimate import Count, note_tokens
 
@@ -86,12 +87,6 @@ class SummaryCall(Struct, frozen=True):
     """Tokens of what the answer is to stand for."""
     room: int = 0
     """Tokens of its cap, as Steno counts them."""
-
-
-class Rejection(Struct, frozen=True):
-    reason: Reason
-    too_long: bool
-    """True if the notes of fewer messages may do."""
 
 
 def _before(stop: int, parts: Iterable[Part], *, masked: bool) -> Sequence[Part]:
@@ -345,9 +340,10 @@ class ChunkBuilder(Struct, frozen=True):
         prompt, quoted = prompt or self.options.prompt, without_secrets(quoted)
         return Draft(chunk, quoted, stands_for, prompt, notes, shown, beside, aim, replaces - held, least)
 
-    def call(self, draft: Draft, shown: View | None, refused: Reasons) -> SummaryCall:
-        """The call for a draft. After one whose answer was `refused` it is stricter, with twice the room."""
-        room = 2 * draft.aim if refused else draft.aim
+    def call(self, draft: Draft, refused: Reasons) -> SummaryCall:
+        """The call for a draft. After one whose answer was `refused` it is stricter, with twice the room, and quotes
+        what that one showed: the summariser may have gone on with the conversation."""
+        room, shown = (2 * draft.aim, None) if refused else (draft.aim, draft.shown)
         stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
         focus = (prompts.FOCUS_NOTE + one_line(self.options.focus),) if self.options.focus else ()
         hints = (*focus, *draft.notes, *stricter)
@@ -355,12 +351,13 @@ class ChunkBuilder(Struct, frozen=True):
         request = prompts.summary_request(draft.prompt, draft.quoted, draft.aim, cap, hints, shown, draft.beside)
         return SummaryCall(request, draft.chunk.values, draft.stands_for, room)
 
-    def read(self, draft: Draft, call: SummaryCall, answer: SummaryAnswer) -> SummaryChunk | Rejection:
+    def read(self, draft: Draft, call: SummaryCall, answer: SummaryAnswer) -> SummaryChunk | Failure:
         text, asked = visible_text(answer.text), call.request.closing or call.request.instructions
         found = objection(answer, self.count(text), call.room, draft.replaces, asked, draft.least)
         if found is not None:
-            # A summary of fewer messages may be short enough.
-            return Rejection(found, answer.ending is Ending.CUT_OFF or found.code is Code.SUMMARY_TOO_LONG)
+            # Fewer messages have shorter notes.
+            is_too_long = answer.ending is Ending.CUT_OFF or found.code is Code.SUMMARY_TOO_LONG
+            return Failure((found,), overflow=is_too_long)
         chunk = draft.chunk
         values = (line for line in map(without_secrets, chunk.values) if line != REMOVED)
         chunk = replace(

@@ -151,14 +151,10 @@ class ChunkMaker(Struct, frozen=True):
         )
 
     async def write(self, draft: Draft, refused: Reasons = (), *, once: bool = False) -> _Written | Failure:
-        """Ask for a chunk's text; where the answer is refused, once more with a stricter prompt and more room, and with
-        a transcript: a summariser that was shown the conversation itself may have gone on with it.
-
-        `refused`: why an earlier answer was, so that only the second call is made; with `once` only the first.
-        """
+        """Ask for a chunk's text, and once more where the answer is refused. `refused`: why an earlier answer was, so
+        that only the second call is made; with `once` only the first."""
         while True:
-            is_last = once or bool(refused)
-            call = self.builder.call(draft, None if refused else draft.shown, refused)
+            call = self.builder.call(draft, refused)
             answer = await self.calls.ask(call)
             if isinstance(answer, Failure):
                 return answer
@@ -166,9 +162,9 @@ class ChunkMaker(Struct, frozen=True):
             if isinstance(read, SummaryChunk):
                 return read, answer
             self.calls.reject(answer)
-            refused = (read.reason,)
-            if is_last:
-                return Failure(refused, overflow=read.too_long)  # Fewer messages have shorter notes.
+            if once or refused:
+                return read
+            refused = read.why
 
     async def keep(self, written: _Written | Failure) -> Compaction:
         if isinstance(written, Failure):
