@@ -42,7 +42,7 @@ from app.conversation.reasons import Code, because, hint_for, joined
 from app.providers.ledger import Ledger
 from app.runtime.caches import Erased
 from app.runtime.tasks import OwnedTasks, Work
-from app.store import CompactionStore, Lease, StoreUnavailable
+from app.store import CompactionStore, Lease, StoreUnavailable, UsageRecord
 from app.store.leases import HEARTBEAT_SECONDS
 from app.telemetry.metrics import Metrics
 from app.tokens.usage import SummaryStats
@@ -262,22 +262,24 @@ class _LeasedCalls:
         if self.leased.store.is_erased(*request.conversation_key, request.epoch):
             return
         self.leased.ledger.record(
-            tenant=request.tenant,
-            conversation_id=request.conversation_id,
-            request_id=request.request_id,
-            turn=request.turn,
-            purpose=request.purpose,
-            upstream=answer.upstream,
-            format_=answer.format,
-            model=answer.model,
-            status=200,
-            tokens=answer.usage,
-            bill=answer.bill,
-            values_kept=kept_share(call.values, visible_text(answer.text)),
-            made=SummaryStats(
-                seconds=round(seconds, 3),
-                replaced=round(ratio * call.stands_for),
-                summary=round(ratio * kept.tokens) if kept else None,
-                summary_id=kept.id if kept else None,
+            UsageRecord(
+                tenant=request.tenant,
+                conversation_id=request.conversation_id,
+                request_id=request.request_id,
+                turn=request.turn,
+                purpose=request.purpose,
+                upstream=answer.upstream,
+                format=answer.format,
+                model=answer.model,
+                status=200,
+                tokens=answer.usage,
+                values_kept=kept_share(call.values, visible_text(answer.text)),
+                made=SummaryStats(
+                    seconds=round(seconds, 3),
+                    replaced=round(ratio * call.stands_for),
+                    summary=round(ratio * kept.tokens) if kept else None,
+                    summary_id=kept.id if kept else None,
+                ),
             ),
+            bill=answer.bill,
         )

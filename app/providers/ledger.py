@@ -9,6 +9,7 @@ from time import monotonic, time_ns
 
 import structlog
 from msgspec import Struct
+from msgspec.structs import replace
 
 from app.conversation.identity import Chain
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
@@ -19,12 +20,9 @@ from app.tokens.rules import LONGEST_MODEL
 from app.tokens.usage import (
     UNBILLED,
     Bill,
-    DecisionRecord,
     EarlierRequest,
     Price,
     PromptEstimate,
-    Purpose,
-    SummaryStats,
     Tariff,
     Tokens,
     charge,
@@ -88,50 +86,25 @@ class Ledger:
 
     def record(
         self,
-        *,
-        tenant: str,
-        conversation_id: str,
-        request_id: str,
-        turn: int,
-        purpose: Purpose,
-        upstream: str,
-        format_: str,
-        model: str,
-        status: int,
-        tokens: Tokens = NOT_REPORTED,
+        call: UsageRecord,
         bill: Bill = UNBILLED,
-        estimated: int | None = None,
-        forwarded: int | None = None,
-        context_status: str | None = None,
-        values_kept: float | None = None,
-        decided: DecisionRecord | None = None,
-        made: SummaryStats | None = None,
         chain: Chain | None = None,
         sizes: PromptEstimate | None = None,
     ) -> None:
-        """Store an answered call within about 0.2 s; never raises. Of a call that the client made, `chain` is that of
-        its history, and `sizes` the estimate of history and payload."""
+        """Store an answered call within about 0.2 s, with its price and what it saved; never raises. Of a call that the
+        client made, `chain` is that of its history, and `sizes` the estimate of history and payload."""
         try:
-            whole = None if chain is None or sizes is None else tokens
-            if chain is not None and sizes is not None and status == 200:
-                whole = self._uncompacted((tenant, conversation_id, model), tokens, chain, sizes)
-            model = model[:LONGEST_MODEL]
+            tokens, whole = call.tokens, None if chain is None or sizes is None else call.tokens
+            if chain is not None and sizes is not None and call.status == 200:
+                whole = self._uncompacted((call.tenant, call.conversation_id, call.model), tokens, chain, sizes)
+            model = call.model[:LONGEST_MODEL]
             tariff = self.tariff_of(model, bill.model)
             charged = charge(tokens, bill, tariff)
-            record = UsageRecord(
-                tenant=tenant,
+            record = replace(
+                call,
                 id=self._next_id(),
-                conversation_id=conversation_id,
-                request_id=request_id,
-                turn=turn,
-                purpose=purpose,
-                upstream=upstream,
-                format=format_,
                 model=model,
-                estimated=estimated,
-                forwarded=forwarded,
-                saved=saved(estimated, forwarded, status),
-                tokens=tokens,
+                saved=saved(call.estimated, call.forwarded, call.status),
                 searches=bill.searches,
                 tier=bill.tier or None,
                 price=charged.price,
@@ -139,20 +112,15 @@ class Ledger:
                 priced_model=charged.model,
                 cost=charged.cost,
                 saved_cost=saved_cost(tokens, whole, bill, charged, tariff),
-                status=status,
-                context_status=context_status,
-                values_kept=values_kept,
-                decided=decided,
-                made=made,
             )
-            self._metrics.called(purpose, tokens, record.saved, estimated, forwarded, record.cost)
-            if values_kept is not None:
-                self._metrics.values_kept.observe(values_kept)
+            self._metrics.called(call.purpose, tokens, record.saved, call.estimated, call.forwarded, record.cost)
+            if call.values_kept is not None:
+                self._metrics.values_kept.observe(call.values_kept)
             self._writes.record_usage(record)
             for hear in self.heard:
                 hear(record)
         except Exception:
-            log.exception("a call was not recorded", request_id=request_id)
+            log.exception("a call was not recorded", request_id=call.request_id)
 
     def _uncompacted(self, of: tuple[str, str, str], tokens: Tokens, chain: Chain, sizes: PromptEstimate) -> Tokens:
         """The usage of the client's own request; the answer is remembered for the next one."""

@@ -19,7 +19,7 @@ from app.http.upstream import LONGEST_REFUSAL
 from app.providers.providers import Provider, StreamedUsage
 from app.proxy.exchange import Attempt, Call, Exchange
 from app.proxy.services import Services
-from app.store import ConversationSeen, LatestHistory
+from app.store import ConversationSeen, LatestHistory, UsageRecord
 from app.tokens.calibration import Sample, picture_sample, pictures_of
 from app.tokens.tokenizer import by_bytes
 from app.tokens.usage import UNBILLED, PromptEstimate, Tokens
@@ -135,21 +135,23 @@ def record_calls(services: Services, attempt: Attempt) -> None:
         decided = replace(decided, actions=decision.actions, reason=reason, waited_seconds=attempt.waited_seconds)
     for call in attempt.calls:
         services.ledger.record(
-            tenant=request.tenant,
-            conversation_id=request.conversation_id,
-            request_id=request.request_id,
-            turn=request.turn,
-            purpose="message",
-            upstream=request.provider.name,
-            format_=request.format.name,
-            model=request.model,
-            status=call.status,
-            tokens=call.tokens,
+            UsageRecord(
+                tenant=request.tenant,
+                conversation_id=request.conversation_id,
+                request_id=request.request_id,
+                turn=request.turn,
+                purpose="message",
+                upstream=request.provider.name,
+                format=request.format.name,
+                model=request.model,
+                status=call.status,
+                tokens=call.tokens,
+                estimated=estimated,
+                forwarded=sent,
+                context_status=decision.status,
+                decided=decided,
+            ),
             bill=call.usage.bill if call.usage else UNBILLED,
-            estimated=estimated,
-            forwarded=sent,
-            context_status=decision.status,
-            decided=decided,
             chain=request.conversation.chain,
             sizes=PromptEstimate(request.conversation.tokens, attempt.tokens, request.budget.line.ratio),
         )
@@ -160,20 +162,22 @@ def record_unread(
 ) -> None:
     caller, size = exchange.caller, call.tokens.prompt or by_bytes(len(body))
     exchange.services.ledger.record(
-        tenant=caller.tenant,
-        conversation_id="",
-        request_id=exchange.record.request_id,
-        turn=0,
-        purpose="message",
-        upstream=provider.name,
-        format_=caller.format.name,
-        model=model,
-        status=call.status,
-        tokens=call.tokens,
+        UsageRecord(
+            tenant=caller.tenant,
+            conversation_id="",
+            request_id=exchange.record.request_id,
+            turn=0,
+            purpose="message",
+            upstream=provider.name,
+            format=caller.format.name,
+            model=model,
+            status=call.status,
+            tokens=call.tokens,
+            estimated=size,
+            forwarded=size,
+            context_status=context_status,
+        ),
         bill=call.usage.bill if call.usage else UNBILLED,
-        estimated=size,
-        forwarded=size,
-        context_status=context_status,
     )
 
 

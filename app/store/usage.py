@@ -44,12 +44,13 @@ _SAME = (
 """Columns that are named as the record's fields."""
 
 
-class UsageRecord(Struct, frozen=True):
+class UsageRecord(Struct, frozen=True, kw_only=True):
     """One call as it was answered."""
 
     tenant: str
-    id: str
-    """Grows with time: of records stored in the same millisecond the smaller one is the earlier."""
+    id: str = ""
+    """Grows with time: of records stored in the same millisecond the smaller one is the earlier. Empty until the ledger
+    has it."""
     conversation_id: str
     """Empty for a request that passed unread."""
     request_id: str
@@ -59,17 +60,17 @@ class UsageRecord(Struct, frozen=True):
     purpose: Purpose
     upstream: str
     model: str
-    estimated: int | None
+    estimated: int | None = None
     """Estimated tokens of what came; None for a summary."""
-    forwarded: int | None
-    saved: int
+    forwarded: int | None = None
+    saved: int = 0
     tokens: Tokens
     """Tokens as the provider reported them."""
-    price: Price | None
+    price: Price | None = None
     """Price at the time of the call, of the table: also where the provider's own bill is the cost."""
-    cost: float | None
+    cost: float | None = None
     status: int
-    context_status: str | None
+    context_status: str | None = None
     """Context status of the request; None for a summary."""
     format: str | None = None
     """The wire format's name; None in a record of an earlier release, as are `tier` and `price_source`."""

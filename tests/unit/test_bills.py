@@ -157,19 +157,19 @@ def booked(bill: Bill, tokens: Tokens, said: Told) -> UsageRecord:
             kept.append(record)
 
     store: Any = Kept()
-    Ledger(store, TARIFFS, METRICS).record(
+    call = UsageRecord(
         tenant="t",
         conversation_id="c",
         request_id="r",
         turn=1,
         purpose="message",
         upstream="default",
-        format_=bill.format,
+        format=bill.format,
         model=bill.asked,
         status=200,
         tokens=tokens,
-        bill=said,
     )
+    Ledger(store, TARIFFS, METRICS).record(call, said)
     return kept[0]
 
 

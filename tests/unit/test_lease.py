@@ -73,7 +73,7 @@ async def test_a_call_for_what_was_erased_meanwhile_is_not_in_the_ledger() -> No
     """Its record would have the conversation's name."""
     recorded: list[Any] = []
     leased: Any = SimpleNamespace(
-        ledger=SimpleNamespace(record=lambda **record: recorded.append(record)),
+        ledger=SimpleNamespace(record=lambda call, **_: recorded.append(call)),
         store=SimpleNamespace(is_erased=lambda *_: True),
     )
     request: Any = SimpleNamespace(

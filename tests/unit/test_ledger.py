@@ -28,6 +28,13 @@ class Kept:
 
 
 Call = dict[str, Any]
+"""Members of a `UsageRecord`, and the `chain` and `sizes` of its request."""
+
+
+def enter(ledger: Ledger, call: Call) -> None:
+    members = {**call}
+    chain, sizes = members.pop("chain"), members.pop("sizes")
+    ledger.record(UsageRecord(**members), chain=chain, sizes=sizes)
 
 
 def history(messages: int, branch: str = "") -> Chain:
@@ -43,7 +50,7 @@ def call(**changes: Any) -> Call:
         "turn": 3,
         "purpose": "message",
         "upstream": "default",
-        "format_": "chat_completions",
+        "format": "chat_completions",
         "model": "gpt-4o",
         "status": 200,
         "tokens": Tokens(2_761, 100),
@@ -62,7 +69,7 @@ def recorded(*calls: Call, price: Price | None = None) -> list[UsageRecord]:
         store, lambda asked, _: None if price is None else Tariff(asked, "settings", ((0, price),)), Metrics()
     )
     for each in calls:
-        ledger.record(**each)
+        enter(ledger, each)
     records: list[UsageRecord] = store.records
     return records
 
@@ -137,7 +144,7 @@ def test_a_call_that_cannot_be_recorded_fails_nothing() -> None:
 
     store: Any = Broken()
     with capture_logs() as logs:
-        Ledger(store, lambda *_: None, Metrics()).record(**call())
+        enter(Ledger(store, lambda *_: None, Metrics()), call())
     assert [entry["event"] for entry in logs] == ["a call was not recorded"]
 
 
@@ -166,7 +173,7 @@ def warmth(*calls: Call, passed: float = 0.0) -> bool:
     store: Any = Kept()
     ledger = Ledger(store, lambda *_: None, Metrics(), lambda: now[0])
     for each in calls:
-        ledger.record(**each)
+        enter(ledger, each)
     now[0] = passed
     return ledger.is_warm("t", "c", "gpt-4o")
 
@@ -231,7 +238,7 @@ def saved_by(*calls: Call, passed: float = 0.0) -> float | None:
     for each in calls:
         if each is calls[-1]:
             now[0] = passed
-        ledger.record(**each)
+        enter(ledger, each)
     saved_cost = store.records[-1].saved_cost
     return None if saved_cost is None else round(saved_cost * 1e6, 3)
 
