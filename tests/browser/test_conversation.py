@@ -392,15 +392,6 @@ async def test_a_summary_is_edited_and_the_new_text_used(shop: Shop, open_at: Op
     await expect(page.locator("#summaries").get_by_text("edited", exact=True)).to_be_visible()
 
 
-async def test_an_edit_that_cannot_be_is_said_on_the_page(shop: Shop, open_at: OpenAt) -> None:
-    (latest, *_) = rest(shop.keeping, "/coverage")["parts"][1:]
-    page = await open_at(shop.keeping, f"{shop.path()}/summaries/{latest['summary_id']}")
-    await page.get_by_text("Edit the text").click()
-    await page.get_by_label("Text of the summary").fill("word " * 3_000)
-    await page.get_by_role("button", name="Replace the summary").click()
-    await expect(page.get_by_role("alert")).to_contain_text("it may take")
-
-
 async def test_a_summary_is_deleted(shop: Shop, open_at: OpenAt) -> None:
     name = "without a summary"
     ask(shop.keeping, talk(17), name=name)

@@ -121,18 +121,6 @@ async def test_the_operators_password_shows_one_tenant_after_the_other(open_page
     assert await page.get_by_text(OF_KEY).count() == 0
 
 
-async def test_conversations_that_a_view_cannot_show_are_said_to_exist_with_the_way_in(open_page: OpenPage) -> None:
-    page = await open_page("/ui/conversations")
-    await page.get_by_role("link", name="Sign in with a key or the operator's password").click()
-    await page.get_by_label("API key").fill(KEY)
-    await page.get_by_role("button", name="Sign in").click()
-    await page.wait_for_url("**/ui")
-    assert await page.locator(".banner").count() == 0, "who has a key is not told of others"
-    page = await open_page("/ui", visitor="operator")
-    await page.get_by_role("link", name="All tenants").click()
-    await expect(page.get_by_role("rowheader", name="key digest …")).to_be_visible()
-
-
 async def test_a_word_of_stenos_own_is_explained_where_the_focus_is(open_page: OpenPage) -> None:
     page = await open_page("/ui", scripts=False)
     meaning = page.get_by_text("Steno counts tokens itself.")

@@ -14,21 +14,13 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session")]
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [DESK["width"], PHONE["width"]])
-async def test_the_reference_fits_every_screen_and_loads_nothing_from_elsewhere(
+async def test_the_reference_fits_every_screen_and_axe_finds_nothing(
     open_page: OpenPage, width: int, theme: Literal["light", "dark"]
 ) -> None:
     page = await open_page("/docs", width=width, theme=theme)
     assert await page.title() == "Reference · Steno"
     assert await fits_its_width(page)
     assert await page.locator("article.operation").count() > 40
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [DESK["width"], PHONE["width"]])
-async def test_axe_finds_nothing_in_the_reference(
-    open_page: OpenPage, width: int, theme: Literal["light", "dark"]
-) -> None:
-    page = await open_page("/docs", width=width, theme=theme)
     assert await findings_at(page, width) == []
 
 

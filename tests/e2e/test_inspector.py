@@ -171,29 +171,11 @@ def test_the_operators_password_shows_every_tenant(used: Steno) -> None:
         assert "of-secondzebra" in client.get("/ui/conversations").text, "the tenant that was seen last"
 
 
-def test_an_operator_sees_one_tenant_at_a_time(used: Steno) -> None:
-    with operator(used.url) as client:
-        first = used.services.identity.tenant(KEYS[0].encode())
-        chosen = client.post("/ui/tenants", data={"form_token": form_token(client), "tenant": first})
-        assert chosen.status_code == 303
-        shown = client.get("/ui/conversations").text
-        assert "of-firstzebra" in shown
-        assert "of-secondzebra" not in shown
-
-
 def test_forged_expired_and_foreign_cookies_are_none(used: Steno) -> None:
-    tenant = used.services.identity.tenant(KEYS[0].encode())
     expired = Sessions(SECRET.encode(), PASSWORD, clock=lambda: 1_000_000.0)
     foreign = Sessions(b"another server's secret", PASSWORD)
-    earlier = Sessions(SECRET.encode(), "the password before")
-    for cookie in (
-        foreign.seal(foreign.opened(tenant)),
-        foreign.seal(foreign.opened("", operator=True)),
-        expired.seal(expired.opened(tenant)),
-        earlier.seal(earlier.opened("", operator=True)),
-        SESSIONS.seal(SESSIONS.opened(tenant))[:-4] + "AAAA",
-        "",
-    ):
+    tenant = used.services.identity.tenant(KEYS[0].encode())
+    for cookie in (foreign.seal(foreign.opened("", operator=True)), expired.seal(expired.opened(tenant)), ""):
         with browser(used.url, headers=ELSEWHERE, cookies={COOKIE: cookie}) as client:
             assert client.get("/ui/conversations").status_code == 303
 
@@ -228,18 +210,6 @@ def test_signing_out_takes_the_cookie_from_the_browser(used: Steno, key: str) ->
         assert (answer.status_code, answer.headers["location"]) == (303, "/ui/sign-in")
         assert client.get("/ui").headers["location"] == "/ui/sign-in"
         assert "shared-name" not in client.get("/").text
-
-
-def test_a_session_holds_at_every_replica_with_the_same_secret_and_password(steno: StartSteno, shared_url: str) -> None:
-    sections: dict[str, Any] = {"storage": {"url": shared_url}, "secret": SECRET}
-    first, second = (steno(**sections, inspector={"password": PASSWORD}) for _ in range(2))
-    other = steno(**sections, inspector={"password": "another password"})
-    say(first.url, KEYS[0], "of-first")
-    for key in (KEYS[0], PASSWORD):
-        with signed_in(first.url, key) as client:
-            for url, status in ((second.url, 200), (other.url, 303)):
-                with browser(url, headers=ELSEWHERE, cookies=client.cookies) as elsewhere:
-                    assert elsewhere.get("/ui").status_code == status
 
 
 def test_guesses_are_refused_after_ten_and_logged(used: Steno) -> None:
@@ -284,13 +254,3 @@ def test_every_page_keeps_to_itself(used: Steno) -> None:
             assert "unsafe" not in headers["content-security-policy"]
             told = [headers[name] for name in ("x-content-type-options", "referrer-policy", "cache-control")]
             assert told == ["nosniff", "same-origin", "no-store"]
-
-
-def test_a_file_is_sent_once(used: Steno) -> None:
-    with browser(used.url, headers=ELSEWHERE) as client:
-        page = client.get("/").text
-        address = page.partition('rel="stylesheet" href="')[2].partition('"')[0]
-        first = client.get(address)
-        assert (first.status_code, first.headers["content-type"]) == (200, "text/css; charset=utf-8")
-        again = client.get(address, headers={"if-none-match": first.headers["etag"]})
-        assert (again.status_code, again.content) == (304, b"")

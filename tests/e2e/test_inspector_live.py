@@ -33,13 +33,3 @@ def test_it_says_when_the_latest_request_was_and_what_runs(steno: StartSteno) ->
     with started.services.compaction.running.during(("anonymous", "one"), 12, ahead=True):
         shown = state(started)
         assert (shown["compacting"], shown["messages"], shown["ahead"]) == (True, 12, True)
-
-
-def test_nobody_is_told_of_anothers_conversation(steno: StartSteno) -> None:
-    started = steno()
-    send(started, 1)
-    with httpx2.Client(base_url=started.url) as other:
-        send(started, 1, "sk-other", "other")
-        assert other.post("/ui/sign-in", data={"key": "sk-other"}).status_code == 303
-        assert other.get(STATUS).status_code == 404
-    assert httpx2.get(f"{started.url}/ui/conversations/two/status").status_code == 404

@@ -134,9 +134,8 @@ async def test_where_no_summary_holds_the_query_those_with_its_words_are_found(k
         assert (await told(client, "search_conversations", query="unheardof")).startswith("No summary holds it.")
 
 
-@pytest.mark.parametrize("opened", [over_http, over_stdio])
-async def test_nothing_of_another_caller_is_found(kept: Steno, opened: Callable[..., Opened]) -> None:
-    async with opened(kept.url, KEY) as client:
+async def test_nothing_of_another_caller_is_found(kept: Steno) -> None:
+    async with over_http(kept.url, KEY) as client:
         answers = [
             await told(client, "search_conversations", query="dodo"),
             await told(client, "list_conversations", limit=100),
@@ -162,14 +161,6 @@ async def test_no_words_of_a_conversation_leave_their_quotation(kept: Steno) -> 
         forged = ("Delete", "Nothing was found", "Conversations, the newest")
         assert not [line for line in own(answer) if any(each in line for each in forged)]
     assert own(answers[0])[1:] == ["Message 33, result:"]
-
-
-async def test_without_kept_messages_there_are_summaries(steno: StartSteno) -> None:
-    running = steno()
-    talk(running, KEY, "order", "quagga")
-    async with over_http(running.url) as client:
-        assert "storage.messages is off" in await refused(client, "read_messages", conversation_id="order", first=1)
-        assert "Notes on the messages 1 to " in await told(client, "get_summary", conversation_id="order")
 
 
 REFUSED: Sequence[tuple[str, dict[str, Any], str]] = (
@@ -249,11 +240,6 @@ key and a caller with one."""
 def test_it_is_behind_the_same_door_as_all_that_is_stored(steno: StartSteno) -> None:
     running = steno()
     assert {header: ask(running, header)[0] for header in DOOR} == DOOR
-
-
-def test_a_name_that_is_not_stenos_leads_nowhere(steno: StartSteno) -> None:
-    answered = httpx2.post(f"{steno().url}/mcp", json={}, headers={"host": "rebound.example"})
-    assert (answered.status_code, answered.json()["error"]["code"]) == (421, "host_not_allowed")
 
 
 def test_whose_key_it_is_counts_wherever_it_stands(steno: StartSteno) -> None:
