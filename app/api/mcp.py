@@ -133,8 +133,7 @@ class List(Struct, forbid_unknown_fields=True):
         after = {"after": self.after} if self.after else {}
         listed = (await _get(client, "/context/conversations", limit=self.limit, **after)).json()
         row = "{id}: {turns} turns, {messages} messages, {model}, {updated_at}"
-        rows = [row.format(**each) for each in listed["data"]]
-        rows += [f"after: {listed['last_id']}"] if listed["has_more"] else []
+        rows = [row.format(**each) for each in listed["data"]] + [f"after: {listed['last_id']}"] * listed["has_more"]
         more = "`after` leads to older ones." if listed["has_more"] else "There are no others."
         block = as_block("\n".join(map(one_line, rows)))
         return f"{OPENING}\n\nConversations, the newest first:\n\n{block}\n\n{more}"

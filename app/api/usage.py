@@ -19,10 +19,7 @@ USUAL_PERIOD = timedelta(days=30)
 LONGEST_PERIOD = timedelta(days=366)
 DECIMALS = 9
 """Decimals of amounts of money; what lies beyond is what adding up floating point numbers leaves."""
-
-
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-CACHED_SHARE: Any = Field(description="cached / prompt: what the provider's cache spared; null without a prompt.")
 _OF_BOTH = ("unreported", "unpriced", "list_priced", "billed")
 """Names of counts that are given for messages and summaries together."""
 
@@ -90,13 +87,17 @@ class UsageOut(BaseModel):
     created_at: datetime
 
 
-class SummarySumOut(BaseModel):
+class CallsOut(BaseModel):
+    """Sums of what was reported of calls."""
+
     calls: int
     prompt: int
     completion: int
     cached: int
-    written: int
-    cached_share: float | None = CACHED_SHARE
+    cached_share: float | None = Field(
+        description="cached / prompt: what the provider's cache spared; null without a prompt."
+    )
+    written: int = Field(description="Of the prompts, written to the provider's cache.")
 
 
 class TooLargeOut(BaseModel):
@@ -107,17 +108,11 @@ class TooLargeOut(BaseModel):
     saved_cost: float | None = Field(description="What was saved on them, as if the window had been large enough.")
 
 
-class TotalsOut(BaseModel):
-    """Sums of what was reported."""
+class TotalsOut(CallsOut):
+    """Sums of what was reported; those of calls and tokens without the calls for summaries, which have their own."""
 
-    calls: int = Field(description="Answered calls, those for summaries not counted; likewise the next six.")
-    prompt: int
-    completion: int
-    cached: int
-    cached_share: float | None = CACHED_SHARE
-    written: int = Field(description="Of the prompts, written to the provider's cache.")
     reasoning: int
-    summary: SummarySumOut = Field(description="The calls for summaries, those in the background too.")
+    summary: CallsOut = Field(description="The calls for summaries, those in the background too.")
     saved: int
     unreported: int = Field(description="Answers whose prompt the provider did not tell: they count as 0 here.")
     unpriced: int = Field(description="Answers whose cost is not known: they count as 0 in the cost.")

@@ -285,7 +285,7 @@ Filling = Literal[
     "instructions", "tools", "summaries", "pinned", "recalled", "masked", "verbatim", "over", "reserve", "free"
 ]
 
-COLUMNS, CELLS = 20, 200
+CELLS = 200
 LABELS: Mapping[Filling, str] = {
     "instructions": "Instructions",
     "tools": "Tools and format",

@@ -12,7 +12,6 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from app.api.messages import coverage_at, message_in
 from app.compaction.chunks import SummaryChunk
@@ -184,23 +183,21 @@ def entry_of(place: Place, messages: Mapping[int, StoredMessage], chunks: Mappin
     part, index = place
     kind, tokens = part["kind"], part.get("tokens")
     if index is not None:
-        stored = messages.get(index)
-        entry = Entry(kind, stored.tokens, index, said_in(stored)) if stored else Entry(kind, None, index)
+        stored, is_whole = messages.get(index), kind in _WHOLE
         if stored is None:
-            return replace(entry, tokens=None if kind in _WHOLE else tokens, note=_ONLY_SHAPE)
-        if kind in _WHOLE:
-            return entry
+            return Entry(kind, None if is_whole else tokens, index, note=_ONLY_SHAPE)
+        if is_whole:
+            return Entry(kind, stored.tokens, index, said_in(stored))
         note = f"Sent cut to about {tokens:,} tokens; what was left of it is not stored. This is the original."
-        return replace(entry, tokens=tokens, note=note)
+        return Entry(kind, tokens, index, said_in(stored), note)
     if kind == "summarized":
-        entry = Entry(kind, tokens, summary_id=part["summary_id"])
         if (chunk := chunks.get(part["summary_id"])) is None:
-            return replace(entry, note="This summary is not stored any more.")
-        return replace(entry, said=_cut("user", chunk_text(chunk)))
+            return Entry(kind, tokens, note="This summary is not stored any more.", summary_id=part["summary_id"])
+        return Entry(kind, tokens, said=_cut("user", chunk_text(chunk)), summary_id=chunk.id)
     if kind == "pruned":
         first, last = part["first_index"] + 1, part["last_index"] + 1
-        which = f"Message #{first} is" if first == last else f"#{first} to #{last} are"
-        return Entry(kind, 0, first - 1, note=f"{which} left out: nothing stands in their place.")
+        which = f"#{first} is" if first == last else f"#{first} to #{last} are"
+        return Entry(kind, 0, first - 1, note=f"{which} left out: nothing stands there.")
     if kind == "recalled":
         quoted = ", ".join(f"#{message + 1}" for message in part["messages"])
         return Entry(kind, tokens, note=f"Passages of {quoted}, quoted for this request. {_NOT_STORED}")

@@ -141,24 +141,6 @@ async def test_a_failed_summary_is_said_and_the_conversation_goes_on(chat: Page,
     await expect(chat.locator(".assistant").last).to_be_visible()
 
 
-async def test_a_summary_that_nobody_waited_for_is_shown_too(chat: Page) -> None:
-    """The same words again, in a conversation of another name: the summary is found."""
-    await talk_until_summarised(chat)
-    await chat.get_by_text("Settings").click()
-    await chat.get_by_role("button", name="New conversation").click()
-    await chat.get_by_text("Settings").click()
-    await talk_until_summarised(chat)
-    await expect(chat.locator(".compaction")).to_contain_text("Earlier messages are summarised")
-    await expect(chat.locator(".compaction + .assistant")).to_have_count(1)
-
-
-async def talk_until_summarised(page: Page) -> None:
-    for number in range(1, 9):
-        await say(page, f"Question {number} about a cello.", long=True)
-        if await page.locator("#status").text_content() == "summarised":
-            return
-
-
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_the_page_fits_a_phone(chat: Page, theme: Literal["light", "dark"]) -> None:
     await chat.set_viewport_size(PHONE)  # type: ignore[arg-type] # its own dictionary
