@@ -113,11 +113,6 @@ class AnswerEditor:
         """Body of the provider's refusal in a stream that can show no status any more. `now` in Unix seconds."""
         return error_body(status, headers, body, now)
 
-    @classmethod
-    def refuses_to_tell_usage(cls, refusal: bytes) -> bool:  # noqa: ARG003 - most streams tell it unasked
-        """Whether a refusal is about our asking a stream what it cost."""
-        return False
-
     @property
     def complete(self) -> bool:
         """Whether it had an end of its own, be it an error. A stream without one was cut; a whole answer without one

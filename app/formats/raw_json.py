@@ -72,11 +72,11 @@ MOST_MEMBERS = 2_000
 # Possessive: nothing that was matched is tried again, and no place to go back to is remembered.
 _KEY = re.compile(rb'[ \t\n\r,]*+("(?:[^"\\]++|\\.)*+")[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
 _SPACE = b" \t\n\r"
+_BEFORE_KEY = b' \t\n\r,"'
 
 _decode_any = msgspec.json.Decoder().decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_decode_text = msgspec.json.Decoder(str).decode
 
 _MARKS = b",[{"
 """Bytes that stand before a value, the outermost one aside."""
@@ -140,25 +140,18 @@ class RawObject:
 
     @lazy
     def members(self) -> dict[str, Member]:
-        """Places of the members. Raises `Unreadable`."""
-        text, members = self.text, dict[str, Member]()
-        position = text.index(b"{") + 1
-        while (key := _KEY.match(text, position, position + LONGEST_KEY)) is not None:
-            start = key.end()
-            if start - position == LONGEST_KEY:  # There may be more space.
-                break
-            name = _decode_text(key[1])
-            value = memoryview(self._values[name])
-            # Repeated keys: the decoder kept the last value, so an earlier one differs or comes a second time.
-            if name in members or not text.startswith(value, start):
-                raise RepeatedKey(f"The key {name!r:.100} stands more than once.")
-            position = start + len(value)
-            members[name] = Member(key.start(1), start, position)
-        end = text.rindex(b"}")
-        if text[position:end].strip(_SPACE):
-            if end - position > LONGEST_KEY:
+        """Places of the members, in their order. Raises `Unreadable`."""
+        text, members, position = self.text, dict[str, Member](), self.text.index(b"{") + 1
+        # Of a key that stands twice the decoder kept the last value: an earlier one differs, or something is left.
+        for name, value in self._values.items():
+            key, raw = _KEY.match(text, position, position + LONGEST_KEY), memoryview(value)
+            if (key is None and text[position] in _BEFORE_KEY) or (key and key.end() - position == LONGEST_KEY):
                 raise KeyTooLong(f"A key, with the space around it, is longer than {LONGEST_KEY} bytes.")
-            raise RepeatedKey("A key stands more than once.")  # A value that begins like the last one of its key.
+            if key is None or not text.startswith(raw, key.end()):
+                raise RepeatedKey(f"A key stands more than once, perhaps {name!r:.100}.")
+            members[name] = Member(key.start(1), key.end(), position := key.end() + len(raw))
+        if text[position : text.rindex(b"}")].strip(_SPACE):
+            raise RepeatedKey("A key stands more than once.")
         return members
 
     def __contains__(self, name: str) -> bool:

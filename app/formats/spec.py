@@ -107,6 +107,8 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     holders: tuple[str, ...] = ()
     """Members of a frame in which an answer stands that is not the frame itself."""
     usage: str = "usage"
+    usage_option: Pattern[bytes] | None = None
+    """Pattern of refusals of the option by which a stream is asked for its usage; None where it tells it unasked."""
     model: str = "model"
     whole: tuple[Path, ...]
     """Members of which an answer in one piece has one."""

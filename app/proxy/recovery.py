@@ -125,8 +125,8 @@ async def _read_refusal(exchange: Exchange, attempt: Attempt, body: bytes, *, fi
     request, view, services = attempt.request, attempt.decision.view, exchange.services
     status, headers, format_ = attempt.answering.status, attempt.answering.headers, request.format
     if exchange.recovered_from is None and not first_frame:
-        refuses_usage = status in (400, 422) and attempt.asks_usage and format_.editor.refuses_to_tell_usage(body)
-        if refuses_usage:
+        option = format_.spec.usage_option if attempt.asks_usage and status in (400, 422) else None
+        if option is not None and option.search(body):
             return Refusal("usage")
         if status == HTTPStatus.BAD_REQUEST and format_.refuses_thinking(body, request.wire, changed=view is not None):
             conversation = request.conversation

@@ -31,7 +31,6 @@ from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event, last_end
 
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
 _USAGE = re.compile(rb'"usage"\s*:\s*[^n\s]')
-_USAGE_OPTION = re.compile(rb"stream_options|include_usage")
 MOST_CHOICES = 128
 """Most choices of an answer: as many as OpenAI gives."""
 _SEARCHES = re.compile(r"-search-(?:preview|api)")
@@ -67,10 +66,6 @@ class CompletionEditor(AnswerEditor):
         head = ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time()), request.model)
         # Its chunks begin the answer anyway.
         return CompactionEvents("chunk" if shape == "start" else shape, compaction_id, head)
-
-    @classmethod
-    def refuses_to_tell_usage(cls, refusal: bytes) -> bool:
-        return _USAGE_OPTION.search(refusal) is not None
 
     def frames_of(self, whole: RawObject) -> Iterator[bytes]:
         """A chunk with what all choices say, one with how they end, and the usage: in a chunk of its own, which has no

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from app.compaction.chunks import Ending
 from app.conversation.messages import Kind
 from app.formats.raw_json import Path, Where
@@ -43,6 +45,7 @@ SPEC = FormatSpec(
             *("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"),
         }
     ),
+    usage_option=re.compile(rb"stream_options|include_usage"),
     whole=_MESSAGES,
     # Some providers send reasoning as parts of another type.
     texts=tuple((*at, "content", *part) for at in _MESSAGES for part in ((), (Where("type", ("text", None)), "text"))),
