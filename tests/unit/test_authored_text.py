@@ -260,13 +260,6 @@ def test_words_before_a_pasted_result_count_unless_most_of_the_users_messages_ar
     assert authored(talk(ASKS, RESULT, (f"<feedback>\n{RULE}\n</feedback>", *RESULT))) == [RULE]
 
 
-def test_a_later_message_changes_nothing_of_what_counts() -> None:
-    messages = talk(ASKS, RESULT, LATE, *[("And this?",)] * 20)
-    assert authored(messages) == []
-    messages = talk(ASKS, LATE, *[RESULT] * 20)
-    assert authored(messages) == [RULE]
-
-
 @pytest.mark.parametrize(
     "announced",
     ["[read_file for 'a'] Result:", "[execute_command for 'a\nb'] Result:", "Tool result:", "Here is the page:",

@@ -147,15 +147,6 @@ def test_what_was_not_summarised_is_measured_without_the_offset() -> None:
     assert trigger.fires(50_000, since=8_001)
 
 
-def test_a_trigger_fires_above_either_measure() -> None:
-    trigger = Trigger(1_000, since=100)
-    assert trigger.fires(500, since=101)
-    assert trigger.fires(1_001, since=0)
-    assert not trigger.fires(1_000, since=100)
-    assert trigger.quiet_tokens == 100
-    assert Trigger(900).quiet_tokens == 900
-
-
 def test_the_cost_gate_may_put_off_a_compaction_up_to_a_share_of_the_limit() -> None:
     window = Window(100_000, "config")
     assert budget_for(window, 0, Shares()).cost_gate_limit == 95_000

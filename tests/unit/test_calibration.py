@@ -130,16 +130,6 @@ def test_three_of_eight_that_report_too_little_lower_nothing(model: str, truth: 
         assert calibration.line.to_provider_tokens(80_000) >= 0.98 * truth * 80_000, places
 
 
-@pytest.mark.parametrize("wrong", [0.51, 0.55])
-@pytest.mark.parametrize("model", LONG)
-def test_four_of_eight_that_report_half_do_not_take_what_was_known(model: str, wrong: float) -> None:
-    truth = prior_of(model, tools=False).ratio
-    established = learnt(fresh(model), provider(truth, 0, EIGHT))
-    for places in combinations(range(8), 4):
-        calibration = learnt(established, mixed(truth, wrong, places))
-        assert calibration.line.to_provider_tokens(80_000) >= 0.98 * truth * 80_000, places
-
-
 @pytest.mark.parametrize("wrong", [1.5, 2.0, 3.0])
 @pytest.mark.parametrize("model", LONG)
 def test_two_of_eight_that_report_too_much_raise_little(model: str, wrong: float) -> None:
@@ -374,14 +364,6 @@ def test_three_requests_with_pictures_tell_what_they_cost(factor: float) -> None
     assert scale.line.ratio == pytest.approx(factor, rel=0.03)
     assert scale.line.offset == 0
     assert scale.note is None
-
-
-@pytest.mark.parametrize("odd", [1, 100_000])
-def test_one_odd_picture_or_two_move_no_scale(odd: int) -> None:
-    assert learnt(pictures(), [(765, odd)] * 2).line.ratio == 1.0
-    usual = [(765, 765), (1_105, 1_105), (255, 255)]
-    assert learnt(pictures(), [*usual, (765, odd), (765, odd)]).line.ratio == 1.0
-    assert learnt(pictures(), [(765, odd), *usual, (765, odd)]).line.ratio == 1.0
 
 
 def test_pictures_that_contradict_each_other_are_left_as_the_family_counts_them() -> None:

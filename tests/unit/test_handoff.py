@@ -56,13 +56,6 @@ def test_with_messages_it_holds_what_no_summary_stands_for() -> None:
     assert latest.endswith(document.LAST_ANSWER)
 
 
-def test_what_nobody_summarised_is_shown_from_its_beginning() -> None:
-    found = sections(written(*turns(1)))
-    assert found["Goal and state"] == document.NO_SUMMARY
-    assert list(found) == ["Goal and state", "Latest turns"]
-    assert found["Latest turns"].startswith("### 1 user\n\n\tuser 0 ")
-
-
 def test_the_last_turn_is_shown_though_a_summary_stands_for_its_beginning() -> None:
     said = [message("user", "find it"), message("assistant", "looking"), message("assistant", "still looking")]
     latest = sections(written(*said, chunks=[chunk(conversation(*said), 0, 2)]))["Latest turns"]

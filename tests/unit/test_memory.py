@@ -14,9 +14,6 @@ from app.compaction.recall import RecallPolicy
 from app.compaction.view import Conversation, Recalled, Summary, Verbatim, View
 from app.runtime.caches import CACHE_BYTES, Caches, Erased
 from app.runtime.tasks import Work
-from app.settings import load
-from app.settings.policies import Policies
-from app.settings.presets import PRESETS
 from tests.unit.conversations import budget, chunk, conversation, cost, message, turns
 
 TALK = conversation(*turns(4), message("user", "q"))
@@ -175,10 +172,3 @@ def test_what_could_not_be_sent_is_not() -> None:
     asked = request(talk())
     broken = replace(view(talk()), parts=view(talk()).parts[:1])
     assert asyncio.run(recaller().recalled(asked, broken, RecallPolicy())) == broken
-
-
-def test_only_the_default_recalls() -> None:
-    found = {name: Policies(load()).of("m", name).policy.recall for name in PRESETS}
-    assert found.pop("default") is not None
-    assert found.pop("off") is not None, "nothing to recall: it compacts nothing"
-    assert set(found.values()) == {None}

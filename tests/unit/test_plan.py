@@ -104,13 +104,6 @@ def test_the_tail_leaves_room_for_every_summary_that_a_large_refill_needs() -> N
     assert (one, eight) == (32, 34)
 
 
-def test_a_large_refill_is_summarised_to_its_end_in_several_parts() -> None:
-    talk = conversation(*turns(20), QUESTION)
-    plan = sure(compaction(talk, limits=budget(2_000), source_tokens=600))
-    assert [plan.spans[0].start, *(span.stop for span in plan.spans)] == [0, 8, 16, 24, 34]
-    assert plan.range.through_digest == talk.chain[34]
-
-
 def test_of_a_giant_last_turn_no_more_stays_than_the_tail_is_filled_up_to() -> None:
     talk = agent_turn(6)
     for fill, cut in ((220, 11), (150, 13), (30, 13), (0, 11)):

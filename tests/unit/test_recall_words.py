@@ -193,12 +193,3 @@ def test_looks_only_at_what_is_near_the_rarest_words() -> None:
     index.read(message("user", "kestrel" if n == 7 else ("lamp" if n % 5 == 0 else "room")) for n in range(many))
     scores = index.scores({"lamp": 1.0, "kestrel": 1.0}, many)
     assert set(scores) == set(range(5, 10))
-
-
-@pytest.mark.parametrize("text", ["x" * 4_000_000, "1,2" * 1_300_000, "\n" * 4_000_000, "word" + " " * 4_000_000])
-def test_huge_messages_are_read_piece_by_piece(text: str) -> None:
-    said = message("user", text, tokens=1)
-    index = Index("english")
-    index.read([said])
-    assert index.passages_before(1) <= 2 * len(text) // LONGEST_PASSAGE + 1
-    assert all(piece.stop - piece.start <= LONGEST_PASSAGE for piece in index.passages)

@@ -438,11 +438,3 @@ def test_instructions_fill_the_window_too() -> None:
     window = round(30_000 / 4 / 0.31)
     assert not is_quiet(talk, ADAPTIVE, window)
     assert set(altered(prune_session(talk, whole(talk), ADAPTIVE, window, cost))) == {2}
-
-
-def test_quiet_is_what_surely_changes_nothing() -> None:
-    talk = talk_of(used("a", text(1_000)))
-    assert is_quiet(talk, ADAPTIVE, 10_000)
-    assert not is_quiet(talk, ADAPTIVE, 500)
-    assert not is_quiet(talk, AGGRESSIVE, 10_000)
-    assert is_quiet(conversation(QUESTION), AGGRESSIVE, 10)
