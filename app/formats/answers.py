@@ -152,6 +152,7 @@ class AnswerEditor:
     def edit(self, frame: bytes) -> bytes:
         data = data_of(frame)
         if data is None:
+            self._look_for_content(frame)
             return frame
         start, stop = data
         edited = text = frame[start:stop]

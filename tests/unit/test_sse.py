@@ -143,6 +143,13 @@ def test_a_stream_is_looked_into_only_where_it_says_something_of_itself() -> Non
     assert begun(hides_usage=True).quiet(many, 0) == 0
 
 
+def test_content_is_seen_in_data_of_several_lines() -> None:
+    editor = editor_of()
+    for said, has_content in (("", False), ("a", True)):
+        editor.edit(b'data: {"choices":\ndata: [{"delta":{"content":"%b"}}]}\n\n' % said.encode())
+        assert editor.has_content is has_content
+
+
 def begun(**options: Any) -> CompletionEditor:
     """The editor of a stream that has begun."""
     editor = editor_of(**options)
