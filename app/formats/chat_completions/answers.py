@@ -158,10 +158,8 @@ def _may_be_notable(frames: bytes, start: int) -> bool:
     if frames.find(b'"error"', start) != -1 or frames.find(b"[DONE]", start) != -1:
         return True
     for name in (b"finish_reason", b"usage"):
-        left = frames.count(name, start)
-        if left:
-            left -= frames.count(name + b'":null', start)
-        if left and left != frames.count(name + b'": null', start):
+        count = frames.count(name, start)
+        if count and count not in (frames.count(name + b'":null', start), frames.count(name + b'": null', start)):
             return True
     return False
 
