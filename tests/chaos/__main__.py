@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -15,12 +15,6 @@ from tests.chaos.driver import Outcome, run_chaos
 
 SHOWN = 12
 """Sentences of each kind."""
-
-COLUMNS = (
-    *("seed", "seconds", "kills", "pauses", "crashes", "black holes", "requests", "views (summarised)"),
-    *("chunks", "summary calls (allowed)", "lost", "gaps + overlaps", "other messages' summaries", "epochs back"),
-    *("client errors", "disagreements"),
-)
 
 
 def main(
@@ -33,7 +27,7 @@ def main(
     number = int(seed) if seed else secrets.randbelow(1_000_000)
     typer.echo(f"seed {number}")
     outcome = asyncio.run(run_chaos(seconds, number))
-    typer.echo(table(outcome))
+    typer.echo("\n".join(figures(outcome)))
     problems = _broken(outcome)
     for sentence in _evidence(outcome):
         typer.echo(f"  {sentence}")
@@ -42,31 +36,11 @@ def main(
     sys.exit(1 if problems else 0)
 
 
-def table(outcome: Outcome) -> str:
-    lines = [COLUMNS, tuple("---" for _ in COLUMNS), _row(outcome)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _row(outcome: Outcome) -> tuple[str, ...]:
-    done = outcome.disturbances
-    return (
-        str(outcome.seed),
-        f"{outcome.seconds:.0f}",
-        str(done["kill"]),
-        f"{done['pause']} + {done['long pause']} long",
-        str(done["crash"]),
-        f"{done['black hole']} + {done['long black hole']} long",
-        str(outcome.requests),
-        f"{outcome.views} ({outcome.summarised})",
-        str(outcome.chunks),
-        f"{outcome.summary_calls} ({outcome.allowed_calls}; {outcome.unused} unused)",
-        str(len(outcome.lost)),
-        f"{outcome.gaps + outcome.overlaps}",
-        str(outcome.foreign),
-        str(len(outcome.backwards)),
-        f"{len(outcome.client_errors)} (killed {outcome.excused}, overslept {outcome.overslept})",
-        str(outcome.disagreements),
-    )
+def figures(outcome: Outcome) -> Iterator[str]:
+    yield f"{outcome.seconds:.0f} s with {dict(outcome.disturbances)}"
+    yield f"{outcome.requests} requests, {outcome.views} views, {outcome.summarised} of them with summaries"
+    yield f"{outcome.chunks} chunks, {outcome.summary_calls} summary calls ({outcome.allowed_calls} allowed)"
+    yield f"{outcome.excused} requests failed with a killed process, {outcome.overslept} with one that slept too long"
 
 
 def _broken(outcome: Outcome) -> Sequence[str]:

@@ -6,12 +6,10 @@ import json
 import re
 from typing import Any
 
-import pytest
-
 from app.api import schema
 from app.compaction.view import ACTIONS
 from tests.e2e import rest_recordings
-from tests.e2e.stream_recordings import CASES, FOLDER, FORMATS, SHAPES, Written, file_of, recorder
+from tests.e2e.stream_recordings import CASES, FOLDER, FORMATS, SHAPES, file_of, recorder
 from tests.shown_examples import SCHEMA, recorded_rest
 
 REST = FOLDER.parent / "rest.md"
@@ -59,15 +57,3 @@ def events_in(text: str) -> list[dict[str, Any]]:
     decoder = json.JSONDecoder()
     starts = re.finditer(r'\{"type":"(?:context\.)?compaction_', text)
     return [decoder.raw_decode(text, found.start())[0] for found in starts]
-
-
-@pytest.mark.parametrize("written", FORMATS, ids=lambda written: written.name)
-def test_a_started_compaction_is_closed_once_under_the_same_id(written: Written) -> None:
-    for shape in set(SHAPES) - {"off"}:
-        text = (FOLDER / written.name / f"{shape}.txt").read_text()
-        first, *closing = events_in(text)
-        assert first["type"].endswith("compaction_started")
-        # In Responses the outcome of a comment stands on the provider's first frame, too.
-        assert {event["type"].removeprefix("context.") for event in closing} == {"compaction_completed"}
-        assert {event["id"] for event in closing} == {first["id"]}
-    assert not events_in((FOLDER / written.name / "off.txt").read_text())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from tests.histories.talks import Step, Talk, Traits, Turn
 
@@ -47,36 +47,45 @@ class Asked:
     """How many tools the model is to call now, where the talk goes on from what it answers."""
 
 
-class Wire(Protocol):
-    @property
-    def path(self) -> str: ...
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How clients of a format write a talk."""
 
-    @property
-    def member(self) -> str:
-        """Where the history stands."""
-        ...
+    traits: Traits
+    path: ClassVar[str]
+    member: ClassVar[str]
+    """Where the history stands."""
 
     def beside(self) -> Json:
         """The other members of a request."""
+        raise NotImplementedError
 
-    def headers(self, key: str) -> dict[str, str]: ...
+    def headers(self, key: str) -> dict[str, str]:
+        return {"authorization": f"Bearer {key}"}
 
-    def opening(self) -> list[Said]: ...
+    def opening(self) -> list[Said]:
+        return []
 
-    def asked(self, turn: Turn) -> list[Said]: ...
+    def asked(self, turn: Turn) -> list[Said]:
+        raise NotImplementedError
 
-    def called(self, step: Step) -> list[Said]: ...
+    def called(self, step: Step) -> list[Said]:
+        raise NotImplementedError
 
     def came(self, step: Step, ids: Sequence[str]) -> list[Said]:
         """`ids`: of the calls that are answered."""
+        raise NotImplementedError
 
-    def answered(self, turn: Turn) -> list[Said]: ...
+    def answered(self, turn: Turn) -> list[Said]:
+        raise NotImplementedError
 
     def taken(self, answer: Mapping[str, Any]) -> tuple[list[Said], list[str]]:
         """A real answer as the client sends it back, and the ids of the calls in it."""
+        raise NotImplementedError(f"Nothing in this format is bound to what was answered: {answer}")
 
     def whole(self, stream: str) -> Json:
         """The answer that a stream tells; raises `AssertionError` where it does not end well."""
+        raise NotImplementedError
 
 
 @dataclass
@@ -119,9 +128,8 @@ def _mark(text: str) -> tuple[tuple[str, str], ...]:
     return ((first, ""),) if first.startswith("mk") else ()
 
 
-@dataclass(frozen=True, slots=True)
-class ChatCompletions:
-    traits: Traits
+class ChatCompletions(Wire):
+    __slots__ = ()
     path = "/v1/chat/completions"
     member = "messages"
 
@@ -131,9 +139,6 @@ class ChatCompletions:
             for name in NAMES
         ]
         return {"max_tokens": self.traits.output, **({"tools": functions} if self.traits.style == "tools" else {})}
-
-    def headers(self, key: str) -> dict[str, str]:
-        return {"authorization": f"Bearer {key}"}
 
     def opening(self) -> list[Said]:
         return [Said({"role": "system", "content": f"You are agent {self.traits.number}."})]
@@ -178,18 +183,14 @@ class ChatCompletions:
     def answered(self, turn: Turn) -> list[Said]:
         return [Said({"role": "assistant", "content": turn.answer}, _mark(turn.answer))]
 
-    def taken(self, answer: Mapping[str, Any]) -> tuple[list[Said], list[str]]:
-        raise NotImplementedError(f"Nothing in this format is bound to what was answered: {answer}")
-
     def whole(self, stream: str) -> Json:
         assert '"error"' not in stream, stream[-500:]
         assert stream.rstrip().endswith("data: [DONE]"), stream[-500:]
         return {}
 
 
-@dataclass(frozen=True, slots=True)
-class Messages:
-    traits: Traits
+class Messages(Wire):
+    __slots__ = ()
     path = "/v1/messages"
     member = "messages"
 
@@ -207,9 +208,6 @@ class Messages:
 
     def headers(self, key: str) -> dict[str, str]:
         return {"x-api-key": key, "anthropic-version": "2023-06-01", "anthropic-beta": BETAS}
-
-    def opening(self) -> list[Said]:
-        return []
 
     def asked(self, turn: Turn) -> list[Said]:
         before = [text for _, text in turn.blocks] + ([turn.reminder] if turn.reminder else [])
@@ -267,9 +265,8 @@ class Messages:
         return answer
 
 
-@dataclass(frozen=True, slots=True)
-class Responses:
-    traits: Traits
+class Responses(Wire):
+    __slots__ = ()
     path = "/v1/responses"
     member = "input"
 
@@ -282,9 +279,6 @@ class Responses:
             **({"tools": tools} if self.traits.style in ("tools", "thinking") else {}),
             **({"include": ["reasoning.encrypted_content"]} if self.traits.style == "thinking" else {}),
         }
-
-    def headers(self, key: str) -> dict[str, str]:
-        return {"authorization": f"Bearer {key}"}
 
     def opening(self) -> list[Said]:
         text = [_text("Permissions: everything.", "input_text")]
@@ -355,9 +349,8 @@ class Responses:
         return answer
 
 
-@dataclass(frozen=True, slots=True)
-class Gemini:
-    traits: Traits
+class Gemini(Wire):
+    __slots__ = ()
     path = "/v1beta/models/{model}:{method}"
     member = "contents"
 
@@ -371,9 +364,6 @@ class Gemini:
 
     def headers(self, key: str) -> dict[str, str]:
         return {"x-goog-api-key": key}
-
-    def opening(self) -> list[Said]:
-        return []
 
     def asked(self, turn: Turn) -> list[Said]:
         before = [text for _, text in turn.blocks] + ([turn.reminder] if turn.reminder else [])
@@ -403,16 +393,13 @@ class Gemini:
     def answered(self, turn: Turn) -> list[Said]:
         return [Said({"role": "model", "parts": [{"text": turn.answer}]}, _mark(turn.answer))]
 
-    def taken(self, answer: Mapping[str, Any]) -> tuple[list[Said], list[str]]:
-        raise NotImplementedError(f"Nothing in these talks is bound to what was answered: {answer}")
-
     def whole(self, stream: str) -> Json:
         frames = [json.loads(line.removeprefix("data: ")) for line in stream.splitlines() if line]
         assert "finishReason" in frames[-1]["candidates"][0], stream[-500:]
         return {}
 
 
-WIRES: Mapping[str, Callable[[Traits], Wire]] = {
+WIRES: Mapping[str, type[Wire]] = {
     "chat_completions": ChatCompletions,
     "messages": Messages,
     "responses": Responses,

@@ -94,13 +94,6 @@ def test_every_expression_asks_for_metrics_labels_and_values_that_there_are(titl
     assert grouped(expression) <= labels
 
 
-@pytest.mark.parametrize(("title", "target"), TARGETS)
-def test_legends_name_labels_that_are_left(title: str, target: dict[str, str]) -> None:
-    expression = plain(target["expr"])
-    left = grouped(expression) or {each for name, *_ in SELECTOR.findall(expression) for each in KNOWN[name]}
-    assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= left | OF_TARGETS, title
-
-
 def test_every_metric_of_ours_is_on_the_dashboard_or_in_an_alert() -> None:
     shown = {metric for _, expression in EXPRESSIONS for metric, *_ in SELECTOR.findall(expression)}
     shown |= {name for name in KNOWN if name in str(DASHBOARD["templating"])}

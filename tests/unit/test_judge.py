@@ -154,7 +154,6 @@ RULE = {"role": "developer", "content": "Be brief."}
 RULED = [SYSTEM, *TURNS[:4], RULE, *TURNS[4:]]
 FIRST, SECOND = call(TURNS[:4], NOTES), call(TURNS[4:6], MORE_NOTES)
 STAYS, SUMMARISED = call(TURNS[:2], NOTES), [SYSTEM, summary(NOTES), *TURNS[4:]]
-ADDED = f"{NOTES}\n\nTool calls that failed:\n- find: no such order"
 RIGHT: dict[str, tuple[Messages, list[Record], Messages, int]] = {
     "an untouched history": (HISTORY, [], HISTORY, 0),
     "a summary of the first turn": (HISTORY, [FIRST], [SYSTEM, summary(NOTES), *TURNS[4:]], 4),
@@ -182,18 +181,6 @@ RIGHT: dict[str, tuple[Messages, list[Record], Messages, int]] = {
         [SYSTEM, summary(MORE_NOTES), *TURNS[6:]],
         6,
     ),
-    "a summary made anew from the whole may be shown the last one": (
-        HISTORY,
-        [FIRST, update(NOTES, TURNS[:6], MORE_NOTES)],
-        [SYSTEM, summary(MORE_NOTES), *TURNS[6:]],
-        6,
-    ),
-    "a summary with lines added behind it is known when it is brought up to date": (
-        HISTORY,
-        [FIRST, update(ADDED, TURNS[4:6], MORE_NOTES)],
-        [SYSTEM, summary(MORE_NOTES), *TURNS[6:]],
-        6,
-    ),
     "a call that was shown the conversation itself": (
         HISTORY,
         [prefix_call([SYSTEM, *TURNS[:4]], NOTES)],
@@ -204,12 +191,6 @@ RIGHT: dict[str, tuple[Messages, list[Record], Messages, int]] = {
         HISTORY,
         [call(TURNS[:2], NOTES), call(TURNS[2:4], MORE_NOTES)],
         [SYSTEM, summary(NOTES), summary(MORE_NOTES), *TURNS[4:]],
-        4,
-    ),
-    "nor beside a fold of them": (
-        HISTORY,
-        [call(TURNS[:2], NOTES), call(TURNS[2:4], MORE_NOTES), fold([NOTES, MORE_NOTES], FOLDED)],
-        [SYSTEM, summary(FOLDED), *TURNS[4:]],
         4,
     ),
 }
@@ -284,11 +265,6 @@ def test_tool_result_may_be_nothing_else(left: str) -> None:
     assert {"changed", "lost"} <= kinds(verdict)
 
 
-def test_last_user_message_may_not_be_shortened() -> None:
-    history = changed(LONG_HISTORY, 9, content=RESULT)
-    assert kinds(Conversation().request(history, changed(history, 9, content=CUT))) == {"last_user"}
-
-
 @pytest.mark.parametrize(("characters", "right"), [(2_000, True), (300, False)])
 def test_summariser_may_be_shown_head_and_tail_of_a_long_result_but_not_its_mask(characters: int, right: bool) -> None:
     conversation = Conversation()
@@ -314,12 +290,6 @@ def test_messages_left_out_and_named_are_pruned(conversation: Conversation) -> N
     verdict = conversation.request(HISTORY, [SYSTEM, *TURNS[4:]], report=told(("pruned", 0, 3)))
     assert not verdict.violations
     assert (verdict.verbatim, verdict.pruned, verdict.lost, verdict.compaction) == (6, 4, 0, True)
-
-
-def test_message_left_out_beside_those_that_are_named_is_lost(conversation: Conversation) -> None:
-    verdict = conversation.request(HISTORY, [SYSTEM, *TURNS[5:]], report=told(("pruned", 0, 3)))
-    assert kinds(verdict) == {"lost"}
-    assert (verdict.pruned, verdict.lost) == (4, 1)
 
 
 def test_pruned_message_that_the_answer_does_not_tell_of_is_lost(conversation: Conversation) -> None:
@@ -360,25 +330,14 @@ WRONG: dict[str, tuple[list[Record], Messages, set[str]]] = {
         SUMMARISED,
         {"foreign_summary", "lost"},
     ),
-    "a fold of a summary of another branch": (
-        [FIRST, call([{"role": "user", "content": "No"}, TURNS[5]], MORE_NOTES), fold([NOTES, MORE_NOTES], FOLDED)],
-        [SYSTEM, summary(FOLDED), *TURNS[6:]],
-        {"foreign_summary", "lost"},
-    ),
     "a summary that no call wrote": ([], [SYSTEM, summary("Invented."), *TURNS[4:]], {"changed", "lost", "prefix"}),
     "a summary of a refused call": ([call(TURNS[:4], NOTES, status=500)], SUMMARISED, {"changed", "lost"}),
     "one byte of a message": ([], changed(HISTORY, 4, content="It is in Turku!"), {"changed", "lost", "prefix"}),
-    "other bytes for the same value": (
-        [],
-        [*HISTORY[:4], dict(reversed(HISTORY[4].items())), *HISTORY[5:]],
-        {"changed", "lost", "prefix"},
-    ),
     "a changed instruction": (
         [],
         [{"role": "system", "content": "You answer questions."}, *TURNS],
         {"instructions", "lost", "prefix"},
     ),
-    "a missing instruction": ([], TURNS, {"instructions", "lost", "prefix"}),
     "the last user message in a summary": ([call(TURNS, NOTES)], [SYSTEM, summary(NOTES)], {"last_user"}),
     "a call without its result": ([], [*HISTORY[:3], *HISTORY[4:]], {"lost", "prefix", "split_pair"}),
     "a result without its call": (
@@ -387,12 +346,6 @@ WRONG: dict[str, tuple[list[Record], Messages, set[str]]] = {
         {"split_pair"},
     ),
     "a message both in the summary and verbatim": ([FIRST], [SYSTEM, summary(NOTES), *TURNS[3:]], {"twice"}),
-    "a message sent twice": ([], [*HISTORY[:5], HISTORY[4], *HISTORY[5:]], {"prefix", "twice"}),
-    "summaries that overlap": (
-        [FIRST, call(TURNS[3:6], MORE_NOTES)],
-        [SYSTEM, summary(NOTES), summary(MORE_NOTES), *TURNS[6:]],
-        {"foreign_summary", "lost"},
-    ),
     "the user message of a split turn without its copy": (
         [call(TURNS[:3], NOTES)],
         [SYSTEM, summary(NOTES), *TURNS[3:]],
@@ -493,12 +446,6 @@ def test_passages_that_the_answer_does_not_name_are_wrong(conversation: Conversa
     assert kinds(with_note(conversation, PLACE, report=Report())) == {"recalled"}
 
 
-def test_passages_that_are_named_and_not_there_are_wrong(conversation: Conversation) -> None:
-    payload = [SYSTEM, summary(NOTES), *TURNS[4:]]
-    made = call(TURNS[:4], NOTES)
-    assert kinds(conversation.request(HISTORY, payload, made, report=RECALLED)) == {"recalled"}
-
-
 def test_passages_stay_through_the_steps_of_a_turn(conversation: Conversation) -> None:
     said = {"role": "assistant", "content": "Let me see."}
     with_note(conversation, PLACE)
@@ -507,21 +454,6 @@ def test_passages_stay_through_the_steps_of_a_turn(conversation: Conversation) -
     assert not conversation.request(history, kept, report=RECALLED).violations
     dropped = [SYSTEM, summary(NOTES), *TURNS[4:], said, said, said]
     assert kinds(conversation.request([*history, said], dropped)) == {"prefix"}
-
-
-def test_what_stands_before_recalled_passages_has_to_stay(conversation: Conversation) -> None:
-    with_note(conversation, PLACE)
-    later = [*TURNS, {"role": "assistant", "content": "On its way."}, {"role": "user", "content": "Thanks."}]
-    assert kinds(conversation.request([SYSTEM, *later], [SYSTEM, *later])) == {"prefix"}
-
-
-def test_passages_go_with_the_next_turn_also_where_a_list_stands_behind_the_message(conversation: Conversation) -> None:
-    listed = {"role": "user", "content": "[Exact values.]\n<values ab12cd34>\norder ORD-1\n</values ab12cd34>"}
-    payload = [SYSTEM, summary(NOTES), *TURNS[4:-1], recalling(PLACE), TURNS[-1], listed]
-    assert not conversation.request(HISTORY, payload, call(TURNS[:4], NOTES), report=RECALLED).violations
-    more = [{"role": "assistant", "content": "On its way."}, {"role": "user", "content": "Thanks."}]
-    later = [SYSTEM, summary(NOTES), *TURNS[4:], listed, *more]
-    assert not conversation.request([*HISTORY, *more], later, report=RECALLED).violations
 
 
 # Agents without tools
