@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from typing import Any
@@ -60,10 +60,9 @@ def texts_of(content: Any) -> Iterator[str]:
 
 @dataclass
 class Talk:
-    """One conversation of one client; `ask` is how the client asks, and takes its answer in."""
+    """One conversation of one client."""
 
     client: anthropic.Anthropic
-    ask: Callable[[Talk], Any]
     history: list[Any] = field(default_factory=list)
     chunks: set[str] = field(default_factory=set)
     compactions: int = 0
@@ -85,15 +84,24 @@ class Talk:
         self.history.append(
             {"role": "user", "content": f"{number}. {' '.join(islice(cycle(_FILLER.split()), 400))} {ends}"}
         )
-        answer = self.ask(self)
+        answer = self.ask()
         if answer.stop_reason == "tool_use":
             [call] = [block for block in answer.content if block.type == "tool_use"]
             self.history.append({"role": "user", "content": [result(call.id)]})
-            answer = self.ask(self)
+            answer = self.ask()
         assert answer.stop_reason == "end_turn"
 
-    def take(self, message: Any, status: str, context: Json) -> Any:
+    def ask(self) -> Any:
         """The answer, once it was noted."""
+        status, context, texts = "", Json(), list[str]()
+        with self.client.messages.stream(**self.request) as stream:
+            for event in stream:
+                status = getattr(event, "context_status", status)
+                context = getattr(event, "context", context)
+                if event.type == "text":
+                    texts.append(event.text)
+            message = stream.get_final_message()
+        assert "".join(texts) == "".join(block.text for block in message.content if block.type == "text")
         assert status == context["status"]
         self.compactions += bool(set(context["chunks"]) - self.chunks)
         self.chunks |= set(context["chunks"])
@@ -110,43 +118,15 @@ def result(id_: str) -> Json:
     return {"type": "tool_result", "tool_use_id": id_, "content": FOUND}
 
 
-def create_beta(talk: Talk) -> Any:
-    edits: Any = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
-    message: Any = talk.client.beta.messages.create(
-        **talk.request, betas=["context-management-2025-06-27"], context_management=edits
-    )
-    assert message.context_management.applied_edits == []
-    return talk.take(message, message.context_status, message.context)
-
-
-def stream_with_helper(talk: Talk) -> Any:
-    status, context, texts = "", Json(), list[str]()
-    with talk.client.messages.stream(**talk.request) as stream:
-        for event in stream:
-            status = getattr(event, "context_status", status)
-            context = getattr(event, "context", context)
-            if event.type == "text":
-                texts.append(event.text)
-        message = stream.get_final_message()
-    assert "".join(texts) == "".join(block.text for block in message.content if block.type == "text")
-    return talk.take(message, status, context)
-
-
-ASKED = {ask.__name__: ask for ask in (create_beta, stream_with_helper)}
-
-
 def client_of(steno: Steno, key: str = "sk-test", **options: Any) -> anthropic.Anthropic:
     return anthropic.Anthropic(base_url=steno.url, api_key=key, max_retries=0, **{"timeout": 30.0, **options})
 
 
-@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
-def test_anthropics_client_goes_through_five_compactions_with_tools(
-    simulator: Simulator, steno: StartSteno, ask: Callable[[Talk], Any]
-) -> None:
+def test_anthropics_client_goes_through_five_compactions_with_tools(simulator: Simulator, steno: StartSteno) -> None:
     """Two tenants with the same words, in turns. Usage, reasons and texts are the provider's own."""
     running = steno()
     with client_of(running, "sk-one") as one, client_of(running, "sk-two") as two:
-        talks = [Talk(client, ask) for client in (one, two)]
+        talks = [Talk(client) for client in (one, two)]
         for number in range(MOST_TURNS):
             for talk in talks:
                 talk.turn(number)

@@ -79,12 +79,3 @@ def test_another_tenant_gets_nothing_of_what_is_remembered(steno: StartSteno, mo
     take_away(proxy, monkeypatch)
     told = context(post(proxy.url, chat(long_history()), b"authorization: Bearer sk-other"))
     assert told["actions"] == []
-
-
-def test_what_was_deleted_is_not_remembered(steno: StartSteno, monkeypatch: pytest.MonkeyPatch) -> None:
-    proxy = steno()
-    context(post(proxy.url, chat(long_history(), conversation_id="one")))
-    target = "/context/conversations/one"
-    assert send(proxy.url, request_bytes(None, method="DELETE", target=target)).status == 200
-    take_away(proxy, monkeypatch)
-    assert context(post(proxy.url, chat(long_history(), conversation_id="one")))["actions"] == []

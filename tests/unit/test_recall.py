@@ -61,15 +61,6 @@ def test_questions_without_evidence_in_the_conversation_are_left_out(tmp_path: P
     assert questions[1].evidence == ("D1:4", "D1:5")
 
 
-def test_each_question_is_asked_at_the_end_as_the_next_user_message(tmp_path: Path) -> None:
-    talk = recording(tmp_path).followed_by_a_question()
-    asked = [talk.asked(question) for question in talk.questions]
-    assert [messages[-1] for messages in asked] == [
-        {"role": "user", "content": text} for text in ("Where are the bees?", "How many hives?", "Does she keep bees?")
-    ]
-    assert all(messages[:-1] == talk.messages for messages in asked)
-
-
 # Found
 
 
@@ -86,20 +77,8 @@ def test_evidence_that_is_recalled_is_found_letter_by_letter(tmp_path: Path) -> 
     assert ways(payload(recording(tmp_path), 3, passages={4: (SAID[4],)})) == [None, "recalled", None]
 
 
-@pytest.mark.parametrize("passages", [{2: ("Near Turku",)}, {1: (SAID[2],)}, {4: (SAID[2],)}])
-def test_part_of_a_remark_or_another_messages_passage_is_not_enough(
-    tmp_path: Path, passages: dict[int, tuple[str, ...]]
-) -> None:
-    assert not any(ways(payload(recording(tmp_path), passages=passages)))
-
-
 def test_nothing_is_found_in_a_payload_that_was_refused(tmp_path: Path) -> None:
     assert not any(ways(payload(recording(tmp_path), 0, 1, 2, 3, 4, accepted=False)))
-
-
-def test_remark_that_was_cut_out_of_its_message_is_not_found(tmp_path: Path) -> None:
-    cut = {2: SentMessages().read(b'{"role": "user", "content": "Near Tu[27]"}')}
-    assert ways(Played(recording(tmp_path), 1, Verdict(accepted=True, places=cut), 1))[0] is None
 
 
 # Kinds

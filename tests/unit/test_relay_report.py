@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab.benchmarks.relay.report import BEGIN, END, MEASURES, figures, markdown, table, with_section
+from lab.benchmarks.relay.report import MEASURES, figures, markdown, table
 from lab.benchmarks.relay.scenarios import NAMES, NUMBER, TURN, write_body
 
 RATE = "requests a second, 4 KB, 32 connections"
@@ -55,11 +55,6 @@ def everything() -> dict[str, Any]:
     return results(*(run(name, scenario, p50) for name, p50 in speed.items() for scenario in NAMES))
 
 
-def test_a_figure_is_the_median_of_its_rounds() -> None:
-    rates = [run("steno", "sat", 10.0, number, answered=answered) for number, answered in enumerate((100, 900, 200))]
-    assert figures(results(*rates))[RATE] == {"steno": 100.0}
-
-
 def test_what_is_added_is_what_a_subject_has_beyond_the_direct_median() -> None:
     measured = results(run("direct", "c1", 10.0), run("nginx", "c1", 100.0), run("steno", "c1", 280.0))
     assert figures(measured)[ADDED] == {"nginx": 90.0, "steno": 270.0}
@@ -74,13 +69,6 @@ def test_the_documentation_gets_every_row_and_says_what_was_left_out() -> None:
     section = markdown(everything())
     assert section.count("\n| ") == 2 + len(MEASURES)  # one table, of the first base that was measured
     assert "Left out: LiteLLM, it did not start." in section
-
-
-def test_a_section_replaces_what_stood_between_its_marks() -> None:
-    page = f"before\n{BEGIN}\nold\n{END}\nafter"
-    once = with_section(page, "new")
-    assert once == f"before\n{BEGIN}\n\nnew\n\n{END}\nafter"
-    assert with_section(once, "new") == once
 
 
 @pytest.mark.parametrize("size", [300, 4_096, 409_600])
