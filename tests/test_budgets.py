@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 41_870,
+    "app": 41_869,
     "app/cli": 2_152,
     "app/compaction": 9_879,
     "app/conversation": 1_946,
@@ -28,8 +28,8 @@ LINES = {
     "app/store": 4_136,
     "app/telemetry": 523,
     "app/tokens": 2_088,
-    "app/formats": 6_664,
-    "tests": 56_558,
+    "app/formats": 6_663,
+    "tests": 56_485,
     "lab": 8_996,
 }
 """Lines of Python by folder, at most."""
