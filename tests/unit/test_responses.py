@@ -359,6 +359,8 @@ def test_the_outcome_of_a_compaction_stands_on_the_providers_first_frame() -> No
     early = RESPONSES.editor.begin_early(request(), "chunk", "cmp_1")
     assert early.frame("compaction_started", {}).startswith(b": compaction_started ")
     early.frame("compaction_completed", {"status": "full"}, STATUS)
+    refused = edited(RESPONSES.editor(), RESPONSES.editor(request=request(), early=early).error_frame(ERROR))
+    assert [each.get("compaction", {}).get("id") for each in refused] == [None, "cmp_1"]
     told = edited(RESPONSES.editor(TOLD, request(), early), *STREAM)
     assert told[0]["compaction"] == {"type": "compaction_completed", "id": "cmp_1", "status": "full"}
     assert [("compaction" in each, "context" in each) for each in told[1:]] == [(False, False)] * 5 + [(False, True)]

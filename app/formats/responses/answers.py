@@ -120,9 +120,9 @@ class ResponsesEditor(AnswerEditor):
         flat = {name: error.get(name) for name in ("code", "message", "param")}
         cause = {"code": error.get("code") or FAILED, "message": flat["message"]}
         failed = response(self._id or new_id(), "", "failed", error=cause)
-        report = msgspec.json.decode(b"{%b}" % self.context.report)
+        members = msgspec.json.decode(b"{%b}" % (self.context.report or self._first_members()))
         begun = frame("error", self._next, {**flat, "error": error})
-        return begun + frame("response.failed", self._next + 1, {"response": failed, **report})
+        return begun + frame("response.failed", self._next + 1, {"response": failed, **members})
 
     def quiet(self, frames: bytes, start: int) -> int:
         if self.continues:
@@ -147,9 +147,7 @@ class ResponsesEditor(AnswerEditor):
         if type_ == "error" or (type_ not in COUNTLESS | ENDS and said.value("error")):
             self._fail(said.text)
             return said.spliced(replaced)
-        outcome = self.early.outcome if isinstance(self.early, CompactionEvents) else b""
-        members = b"" if self._told else b",".join(filter(None, (outcome, self.context.status)))
-        self._told = True
+        members, self._told = self._first_members(), True
         if type_ in ENDS:
             self.ended = True
             self._take(said)
@@ -161,6 +159,10 @@ class ResponsesEditor(AnswerEditor):
         else:
             self.begun = self.begun or type_ not in COUNTLESS
         return RawObject(said.spliced(replaced)).with_status(members) if members else said.spliced(replaced)
+
+    def _first_members(self) -> bytes:
+        outcome = self.early.outcome if isinstance(self.early, CompactionEvents) else b""
+        return b"" if self._told else b",".join(filter(None, (outcome, self.context.status)))
 
     def _take(self, said: RawObject) -> list[object]:
         response = object_in(said, "response") if "response" in said else said
