@@ -52,7 +52,7 @@ from app.runtime.bounded import LogThrottle
 from app.runtime.caches import Caches
 from app.runtime.tasks import OwnedTasks, Work, keep_heap_small, return_freed_memory
 from app.settings import ConfigurationError, Settings, UpstreamSettings, problems_in
-from app.settings.checks import SECRET_NOT_CHECKED, Finding, check_settings, install_command, server_secret
+from app.settings.checks import SECRET_NOT_CHECKED, Finding, check_settings, install_command, open_store, server_secret
 from app.settings.policies import Policies
 from app.settings.presets import PRESETS
 from app.settings.server import tables_folder
@@ -222,14 +222,9 @@ def policies_of(settings: Settings) -> Policies:
         raise ConfigurationError(f"Steno cannot use these settings: {problems_in(error, Settings)}.") from error
 
 
-def has_list_prices(settings: Settings) -> bool:
-    """True if calls are charged by the public prices."""
-    return settings.prices == ()
-
-
 def tariffs_of(settings: Settings) -> Callable[[str, str], Tariff | None]:
     """Return the operator's prices, or the public ones: never both, whose currencies may differ."""
-    if not has_list_prices(settings):
+    if not settings.has_list_prices:
         return settings.tariff_of
     return lambda asked, answered: list_tariff(settings.base_model(asked), settings.base_model(answered))
 
@@ -245,24 +240,6 @@ def open_tracer() -> Tracer | None:
             f"{TRACES_EXPORTER} is otlp, which needs the extra `otel`: {install_command('otel')}."
         ) from error
     return OtelTracer(format_at)
-
-
-def open_store(
-    settings: Settings,
-    took: Callable[[float], object] = lambda _: None,
-    secret: bytes | None = None,
-) -> Store:
-    """Open the store. `took` is called with the seconds of each request's call. With `secret` it does not start on a
-    database of another one. Raises `DatabaseURLError`."""
-    storage = settings.storage
-    return Store(
-        storage.address,
-        timeout=storage.timeout_seconds,
-        retention_days=storage.retention_days,
-        largest_history=settings.limits.largest_body,
-        took=took,
-        secret=secret,
-    )
 
 
 def open_providers(settings: Settings, store: Store, instance: bytes) -> Providers:

@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 523,
     "app/tokens": 2_088,
     "app/formats": 6_663,
-    "tests": 56_481,
+    "tests": 56_301,
     "lab": 8_996,
 }
 """Lines of Python by folder, at most."""

@@ -14,7 +14,6 @@ import msgspec
 import typer
 from msgspec import Struct
 
-from app.api import messages
 from app.cli.command import (
     AsJson,
     Config,
@@ -25,7 +24,7 @@ from app.cli.command import (
     say,
     settings_of,
 )
-from app.main import open_store
+from app.settings.checks import open_store
 from app.store import Store, StoredConversation, StoreError, StoreUnavailable
 from app.store.chunks import read_summaries
 from app.store.conversations import find_conversation, find_pins, read_conversations, read_tenants
@@ -109,6 +108,8 @@ def hand_off_conversation(
     conversation_id: ConversationId, tenant: Tenant = "", config: Config = None, database_url: DatabaseURL = None
 ) -> None:
     """Print a document in Markdown from which another model, or a person, can go on with a conversation."""
+
+    from app.api import messages  # noqa: PLC0415 - for this alone
 
     async def document(store: Store) -> str:
         found = await _the_one(store, conversation_id, tenant)

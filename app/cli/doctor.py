@@ -19,12 +19,12 @@ from app.cli import ports
 from app.cli.command import AsJson, Config, DatabaseURL, Upstream, commands, print_json, say, settings_of
 from app.cli.models import ask_for_models
 from app.http.headers import new_instance
-from app.main import has_list_prices, open_providers, open_store
+from app.main import open_providers
 from app.providers.model_listings import ModelListing
 from app.providers.providers import Provider, judge_upstream, suffix
 from app.providers.registry import day_of_list_prices, days_since
 from app.settings import Settings, every_setting
-from app.settings.checks import CORRECT_URL, SECRET_NOT_CHECKED, Finding, check_settings, existing_secret
+from app.settings.checks import CORRECT_URL, SECRET_NOT_CHECKED, Finding, check_settings, existing_secret, open_store
 from app.settings.server import tables_folder
 from app.store import Check, DatabaseURLError, Store, StoreUnavailable
 from app.store.engine import read_url
@@ -59,7 +59,7 @@ async def examine(settings: Settings) -> list[Finding]:
     found = check_settings(settings, Tokenizer(tables_folder()).missing)
     no_database = any(finding.state == "fatal" and finding.subject == "database" for finding in found)
     found = [*await check_services(settings, no_database=no_database), *found]
-    if has_list_prices(settings):
+    if settings.has_list_prices:
         day = day_of_list_prices()
         found.append(Finding("ok", "list prices", f"of {day.isoformat()}, {days_since(day)} days old"))
     found.append(check_port(settings.server.host, settings.server.port))

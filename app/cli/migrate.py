@@ -12,9 +12,8 @@ from typing import Annotated
 import typer
 
 from app.cli.command import Config, DatabaseURL, commands, fail, settings_of
-from app.main import open_store
 from app.settings import ConfigurationError
-from app.settings.checks import check_secret, server_secret
+from app.settings.checks import check_secret, open_store, server_secret
 from app.settings.server import home
 from app.store import StoreError, StoreUnavailable
 from app.store.schema import Upgrade

@@ -1,4 +1,4 @@
-"""Checks: what is wrong with the settings, as far as it can be known without a call, and the server's secret.
+"""Checks: what is wrong with the settings, as far as it can be known without a call; the server's secret and store.
 
 `doctor` prints the same findings that `serve` acts on.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +16,7 @@ from msgspec import Struct
 from app.settings.refusals import ConfigurationError
 from app.settings.settings import Settings
 from app.settings.upstreams import is_loopback
-from app.store import DatabaseURLError
+from app.store import DatabaseURLError, Store
 from app.store.engine import read_url
 from app.store.schema import make_folder, obstacle
 
@@ -42,6 +42,24 @@ def existing_secret(settings: Settings) -> bytes:
         return secret_beside(path).read_bytes().strip()
     except OSError:
         return b""
+
+
+def open_store(
+    settings: Settings,
+    took: Callable[[float], object] = lambda _: None,
+    secret: bytes | None = None,
+) -> Store:
+    """Open the store. `took` is called with the seconds of each request's call. With `secret` it does not start on a
+    database of another one. Raises `DatabaseURLError`."""
+    storage = settings.storage
+    return Store(
+        storage.address,
+        timeout=storage.timeout_seconds,
+        retention_days=storage.retention_days,
+        largest_history=settings.limits.largest_body,
+        took=took,
+        secret=secret,
+    )
 
 
 def secret_beside(database: Path) -> Path:
