@@ -224,7 +224,7 @@ def policies_of(settings: Settings) -> Policies:
 
 def tariffs_of(settings: Settings) -> Callable[[str, str], Tariff | None]:
     """Return the operator's prices, or the public ones: never both, whose currencies may differ."""
-    if not settings.has_list_prices:
+    if settings.prices != ():
         return settings.tariff_of
     return lambda asked, answered: list_tariff(settings.base_model(asked), settings.base_model(answered))
 

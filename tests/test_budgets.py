@@ -14,8 +14,8 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 41_869,
-    "app/cli": 2_152,
+    "app": 41_855,
+    "app/cli": 2_143,
     "app/compaction": 9_879,
     "app/conversation": 1_946,
     "app/http": 2_863,
@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 523,
     "app/tokens": 2_088,
     "app/formats": 6_663,
-    "tests": 56_301,
+    "tests": 56_262,
     "lab": 8_996,
 }
 """Lines of Python by folder, at most."""

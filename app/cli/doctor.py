@@ -59,7 +59,7 @@ async def examine(settings: Settings) -> list[Finding]:
     found = check_settings(settings, Tokenizer(tables_folder()).missing)
     no_database = any(finding.state == "fatal" and finding.subject == "database" for finding in found)
     found = [*await check_services(settings, no_database=no_database), *found]
-    if settings.has_list_prices:
+    if settings.prices == ():
         day = day_of_list_prices()
         found.append(Finding("ok", "list prices", f"of {day.isoformat()}, {days_since(day)} days old"))
     found.append(check_port(settings.server.host, settings.server.port))

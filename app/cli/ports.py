@@ -29,7 +29,10 @@ class Taken(NamedTuple):
     """Sockets of `server.admin`; empty where callers and the operator come to the same."""
 
 
-def url_of(host: str, port: int) -> str:
+def url_of(listener: socket.socket, *, nearby: bool = False) -> str:
+    """URL of a server that listens there. `nearby`: with an address by which this machine reaches it."""
+    host, port = listener.getsockname()[:2]
+    host = near(host) if nearby else host
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 

@@ -201,13 +201,10 @@ class Server(uvicorn.Server):
         settings, services, workers = self._settings, self._services, self._settings.server.workers
         loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
         http = self.config.http_protocol_class.__name__
-        host, port = self._taken.callers[0].getsockname()[:2]
-        admin = None
-        for listener in self._taken.operator[:1]:
-            at, admin_port = listener.getsockname()[:2]
-            admin = ports.url_of(ports.near(at), admin_port)
+        callers, operator = self._taken
+        admin = ports.url_of(operator[0], nearby=True) if operator else None
         if is_readable(settings.log.format):
-            url = ports.url_of(ports.near(host), port)
+            url = ports.url_of(callers[0], nearby=True)
             runs_on = f"{workers} {'worker' if workers == 1 else 'workers'}, {loop}, {http}"
             missing = tuple(services.estimator.heuristics)
             sys.stdout.write(banner(settings, url, services.store.place, runs_on, missing, self._password, admin))
@@ -216,7 +213,7 @@ class Server(uvicorn.Server):
         log.info(
             "serving",
             version=__version__,
-            url=f"{ports.url_of(host, port)}/v1",
+            url=f"{ports.url_of(callers[0])}/v1",
             admin=admin,
             upstream=settings.upstream.base_url,
             database=services.store.place,
@@ -298,13 +295,6 @@ class Worker(Process):
             sys.stderr.write(f"steno: {failure}\n")
             sys.exit(STARTUP_FAILURE)
 
-    def is_ready(self, timeout: float = 5) -> bool:
-        """Whether it serves. Answers to questions asked before it had started are thrown away."""
-        with suppress(OSError, EOFError):
-            while self.parent_conn.poll():
-                self.parent_conn.recv()
-        return super().is_ready(timeout)
-
     def always_pong(self) -> None:
         """Tell the supervisor whether the worker serves; stop once the supervisor is gone."""
         with suppress(EOFError, OSError):
@@ -328,8 +318,15 @@ class Supervisor(Multiprocess):
     handle_ttin = handle_ttou = lambda _: None
 
     def init_processes(self) -> None:
-        """Start the first worker; `keep_subprocess_alive` starts the others once it serves."""
-        self.workers.append(self._begin())
+        """Start the first worker, and the others once it serves."""
+        self.workers.append(first := self._begin())
+        while first.process.is_alive() and not self.should_exit.is_set():
+            if first.wait_until_ready(timeout=1.0):
+                self.workers += [self._begin() for _ in range(1, self.processes_num)]
+                return
+            self.handle_signals()
+        self.has_failed = first.exitcode not in (None, 0)
+        self.should_exit.set()
 
     def _begin(self) -> Worker:
         is_first = not self.workers
@@ -340,22 +337,13 @@ class Supervisor(Multiprocess):
         return worker
 
     def keep_subprocess_alive(self) -> None:
-        first = self.workers[0]
-        if len(self.workers) > 1 or first.exitcode == 0:
-            for number, worker in enumerate(self.workers):
-                if not worker.process.is_alive():
-                    self.workers[number] = self._replacement(number, worker)
-        elif not first.process.is_alive():
-            self.has_failed = True
-            self.should_exit.set()
-        elif first.is_ready(timeout=1.0):
-            self.workers += [self._begin() for _ in range(1, self.processes_num)]
-
-    def _replacement(self, number: int, worker: Worker) -> Worker:
-        mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
-        seconds = round(time.monotonic() - worker.began, 1)
-        log.warning("worker ended", worker=number, status=worker.exitcode, seconds=seconds)
-        return self._begin()
+        for number, worker in enumerate(self.workers):
+            if worker.process.is_alive():
+                continue
+            mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
+            seconds = round(time.monotonic() - worker.began, 1)
+            log.warning("worker ended", worker=number, status=worker.exitcode, seconds=seconds)
+            self.workers[number] = self._begin()
 
 
 # The banner

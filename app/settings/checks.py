@@ -132,9 +132,7 @@ def _check_place(settings: Settings) -> Iterator[Finding]:
     if address.kind == "memory" and settings.server.workers > 1:
         text = f"A database in memory is one process' own, and server.workers is {settings.server.workers}"
         yield Finding("fatal", "database", text, "Name a file or a PostgreSQL, or leave server.workers at 1.")
-    if address.path is None:
-        return
-    if (why := obstacle(address.path)) is not None:
+    if address.path is not None and (why := obstacle(address.path)) is not None:
         text = f"The database {address.place} cannot be used: {why}"
         yield Finding("fatal", "database", text, CORRECT_URL)
 

@@ -160,11 +160,6 @@ class Settings(BaseSettings):
     def operator_pays(self) -> bool:
         return any(upstream.api_key_env for upstream in self.all_upstreams.values())
 
-    @property
-    def has_list_prices(self) -> bool:
-        """True if calls are charged by the public prices."""
-        return self.prices == ()
-
     def tariff_of(self, asked: str, answered: str = "") -> Tariff | None:
         """Price by the first entry that fits the model that answered, or else the one that was asked for; None if none
         does. An entry for every name (`*`) says nothing about a name that only an answer has."""
