@@ -197,7 +197,7 @@ async def do_all_that_is_repeated(store: Store) -> None:
     key = CalibrationKey(upstream="default", model="gpt-4o", formula="f", tools=False, tenant=TENANT)
     await store.task_change(learn_calibrations, {key: [Sample(100, 110)]})
     await store.task(read_calibrations, changed_within_seconds=60.0)
-    await store.before_start(read_learned_windows, "default", 1_000)
+    await store.task(read_learned_windows, "default", 1_000)
     # Leases and those who wait for them, several times a second.
     lease = await store.take_lease(TENANT, "id 1", span(0, 4), chain(100), "holder")
     assert isinstance(lease, Lease)

@@ -44,8 +44,8 @@ from app.http.credentials import keys_alone
 from app.http.headers import for_other_providers, for_summary, with_missing
 from app.http.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, read_into
 from app.providers.providers import Provider, Providers
-from app.runtime.bounded import LogThrottle
-from app.runtime.tenant_facts import AnsweredTenants, TenantFacts
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, LogThrottle
+from app.runtime.tenant_facts import TenantFacts
 from app.telemetry.spans import Tracer
 from app.tokens.estimator import Estimator
 
@@ -162,7 +162,7 @@ class Summariser:
         self._clock = clock
         self._breaker = ModelBreaker(clock)
         self._throttle = LogThrottle(clock)
-        self._answered = AnsweredTenants()
+        self._answered: BoundedMap[str, None] = BoundedMap(MOST_REMEMBERED)
         """Tenants whom any model answered: their sightings may confirm those of others."""
         among = self._answered.__contains__
         self._caps: TenantFacts[_Asked, str] = TenantFacts(TAUGHT_SECONDS, clock, counts=among)
@@ -210,7 +210,7 @@ class Summariser:
                     reply = await self._send(call, call.body(options), headers)
                     trace_reply(reply)
                 if isinstance(reply, SummaryAnswer):
-                    self._answered.add(tenant)
+                    self._answered.keep(tenant, None)
                     self._works(call)
                     return replace(reply, model=route.model, upstream=route.name, format=dialect.spec.name)
                 if (pause := self._retry_pause(call, reply, manners, options)) is None:

@@ -27,7 +27,7 @@ from app.providers.model_listings import ANY_TENANT, ModelListings
 from app.providers.registry import bundled, look_up
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.runtime.tasks import OwnedTasks
-from app.runtime.tenant_facts import AnsweredTenants, TenantFacts
+from app.runtime.tenant_facts import TenantFacts
 from app.settings import ModelSettings, UpstreamSettings, entry_of
 from app.store import Store, StoreUnavailable
 from app.store.calibrations import forget_window, learn_window, read_learned_windows
@@ -68,8 +68,9 @@ class Windows:
         self._upstream = at.base_url
         self._tasks = OwnedTasks()
         self.listings = ModelListings(at, upstream, self._tasks, clock, default_headers)
-        self.answered_tenants = AnsweredTenants()
-        """Tenants that the provider answered, and that may confirm what others learnt."""
+        self.answered_tenants: BoundedMap[str, None] = BoundedMap(MOST_REMEMBERED)
+        """Tenants that the provider answered, and that may confirm what others learnt: a key that was made up is
+        refused."""
         counts = self.answered_tenants.__contains__
         self._limits: TenantFacts[str, int] = TenantFacts(LEARNT_SECONDS, clock, counts=counts, agrees=are_close)
         """The learnt limit of each model."""
@@ -189,7 +190,9 @@ class Windows:
 
     def add_answered(self, tenant: str) -> None:
         """Note that the provider answered the tenant: what it learnt may now confirm what others learnt."""
-        if self.answered_tenants.add(tenant):
+        is_new = tenant not in self.answered_tenants
+        self.answered_tenants.keep(tenant, None)
+        if is_new:
             for name, limit in self._limits.of(tenant):
                 if (tenant, name) not in self._stored:
                     self._tasks.start(self._store_limit(tenant, name, limit), "windows")
@@ -211,7 +214,7 @@ class Windows:
         """Take over what all replicas learnt. Raises `StoreUnavailable`."""
         # Limits that are stored meanwhile are not among the rows.
         gone = set(self._stored)
-        for row in await self._store.before_start(read_learned_windows, self._upstream, MOST_LEARNT):
+        for row in await self._store.task(read_learned_windows, self._upstream, MOST_LEARNT):
             key = row.tenant, row.model
             gone.discard(key)
             if row.limit < (answered := self._prompts.own(*key) or 0):
@@ -220,7 +223,7 @@ class Windows:
             elif key in self._stored or self._limits.own(*key) is None:
                 self._limits.learn(*key, row.limit, row.seconds_left)
                 self._stored.add(key)
-                self.answered_tenants.add(row.tenant)
+                self.answered_tenants.keep(row.tenant, None)
         for key in gone & self._stored:
             self._drop(*key)
 

@@ -13,7 +13,7 @@ from operator import eq
 from time import monotonic
 from typing import Generic, TypeVar
 
-from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
+from app.runtime.bounded import BoundedMap
 
 MOST_OF_ONE = 100
 """Most facts of one tenant."""
@@ -23,19 +23,6 @@ MOST_COMPARED = 16
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-
-
-class AnsweredTenants(BoundedMap[str, bool]):
-    """Tenants whom a provider answered recently: a key that was made up is refused."""
-
-    def __init__(self) -> None:
-        super().__init__(MOST_REMEMBERED)
-
-    def add(self, tenant: str) -> bool:
-        """Add a tenant; True if it is new."""
-        is_new = tenant not in self
-        self.keep(tenant, True)
-        return is_new
 
 
 class TenantFacts(Generic[K, V]):

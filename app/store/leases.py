@@ -84,11 +84,9 @@ async def acquire_lease(
         added.on_conflict_do_update(
             index_elements=list(leases.primary_key),
             set_={"epoch": leases.c.epoch + 1, **granted},
-            where=not_(_live(tenant, ttl_ms)),
         ).returning(leases.c.epoch)
     )
-    # Without one its holder renewed an expired lease after the look.
-    return "busy" if epoch is None else Lease(tenant, conversation_id, wanted, holder, epoch)
+    return Lease(tenant, conversation_id, wanted, holder, epoch)
 
 
 async def is_busy(

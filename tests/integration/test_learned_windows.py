@@ -16,13 +16,13 @@ DAY = 24 * 3600.0
 
 
 async def limits(store: Store, upstream: str = UPSTREAM) -> dict[str, int]:
-    return {window.model: window.limit for window in await store.before_start(read_learned_windows, upstream, 100)}
+    return {window.model: window.limit for window in await store.task(read_learned_windows, upstream, 100)}
 
 
 async def test_of_two_limits_the_smaller_stays_and_its_time_begins_anew(store: Store) -> None:
     await store.task_change(learn_window, UPSTREAM, "m", TENANT, 32_768, 10)
     await store.task_change(learn_window, UPSTREAM, "m", TENANT, 65_536, DAY)
-    [learnt] = await store.before_start(read_learned_windows, UPSTREAM, 100)
+    [learnt] = await store.task(read_learned_windows, UPSTREAM, 100)
     assert learnt.limit == 32_768
     assert learnt.seconds_left > 60
     await store.task_change(learn_window, UPSTREAM, "m", TENANT, 16_384, DAY)
@@ -33,7 +33,7 @@ async def test_every_tenant_has_limits_of_its_own(store: Store) -> None:
     for tenant, limit in ((TENANT, 32_768), (STRANGER, 16_384)):
         await store.task_change(learn_window, UPSTREAM, "m", tenant, limit, DAY)
     await store.task_change(forget_window, UPSTREAM, "m", STRANGER, 40_000)
-    [learnt] = await store.before_start(read_learned_windows, UPSTREAM, 100)
+    [learnt] = await store.task(read_learned_windows, UPSTREAM, 100)
     assert (learnt.tenant, learnt.limit) == (TENANT, 32_768)
 
 

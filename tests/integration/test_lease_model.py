@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -116,14 +116,20 @@ class LeaseModel(RuleBasedStateMachine):
 
     @rule(target=granted, holder=HOLDERS, place=PLACES)
     def acquire(self, holder: str, place: tuple[str, ChunkRange]) -> Any:
-        return self._acquire(holder, place)
-
-    @precondition(lambda self: self._expired())
-    @rule(target=granted, holder=HOLDERS, data=st.data())
-    def acquire_as_it_is_renewed(self, holder: str, data: st.DataObject) -> Any:
-        """The other's heartbeat comes after the look and before the taking."""
-        other = data.draw(st.sampled_from(self._expired()))
-        return self._acquire(holder, (other.conversation_id, other.range), other)
+        conversation_id, wanted = place
+        answer = self._write(
+            lease_queries.acquire_lease, TENANT, conversation_id, wanted, CHAINS[conversation_id], holder, TTL_MS
+        )
+        in_the_way = self._in_the_way(conversation_id, wanted)
+        if answer == "busy":
+            assert in_the_way, "told to wait for nobody"
+            return multiple()
+        assert not in_the_way, "a second live holder"
+        assert isinstance(answer, Lease)
+        before = self.rows.get(wanted)
+        assert answer.epoch > (before.epoch if before else 0), "the epoch did not grow"
+        self.rows[wanted] = Row(conversation_id, holder, answer.epoch, self.world.now + TTL_MS, answer)
+        return answer
 
     @rule(held=granted)
     def renew(self, held: Lease) -> None:
@@ -199,46 +205,6 @@ class LeaseModel(RuleBasedStateMachine):
 
     # How it is done
 
-    def _acquire(self, holder: str, place: tuple[str, ChunkRange], renewed: Lease | None = None) -> Any:
-        conversation_id, wanted = place
-        with self._renewing_after_the_look(renewed) as late:
-            answer = self._write(
-                lease_queries.acquire_lease,
-                TENANT,
-                conversation_id,
-                wanted,
-                CHAINS[conversation_id],
-                holder,
-                TTL_MS,
-            )
-        if late and renewed is not None:
-            assert late == [self._renewed(renewed)]
-        in_the_way = self._in_the_way(conversation_id, wanted)
-        if answer == "busy":
-            assert in_the_way, "told to wait for nobody"
-            return multiple()
-        assert not in_the_way, "a second live holder"
-        assert isinstance(answer, Lease)
-        before = self.rows.get(wanted)
-        assert answer.epoch > (before.epoch if before else 0), "the epoch did not grow"
-        self.rows[wanted] = Row(conversation_id, holder, answer.epoch, self.world.now + TTL_MS, answer)
-        return answer
-
-    @contextmanager
-    def _renewing_after_the_look(self, held: Lease | None) -> Iterator[list[bool]]:
-        renewed: list[bool] = []
-        look = lease_queries.is_busy
-
-        async def look_and_renew(connection: AsyncConnection, *arguments: Any) -> bool:
-            found = await look(connection, *arguments)
-            if held is not None:
-                renewed.append(await lease_queries.renew_lease(connection, held, TTL_MS))
-            return found
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lease_queries, "is_busy", look_and_renew)
-            yield renewed
-
     def _renewed(self, held: Lease) -> bool:
         """Whether a heartbeat of now keeps it alive."""
         row = self.rows.get(held.range)
@@ -264,10 +230,6 @@ class LeaseModel(RuleBasedStateMachine):
             for each, row in self.rows.items()
             if self._is_live(row)
         )
-
-    def _expired(self) -> list[Lease]:
-        """Leases that nobody took over or revoked."""
-        return [row.held for row in self.rows.values() if row.held is not None and not self._is_live(row)]
 
     def _is_live(self, row: Row) -> bool:
         return self.world.now < row.ends <= self.world.now + TTL_MS

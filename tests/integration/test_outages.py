@@ -95,21 +95,6 @@ async def test_silent_database_holds_no_request_longer_than_the_bound(
     assert max(took) < BOUND_SECONDS * 1.9
 
 
-async def test_breaker_spares_requests_the_wait_and_closes_by_itself(open_store: OpenStore, gate: FaultProxy) -> None:
-    """Three failures in a row open it; a probe, not a request, finds out that all is well."""
-    store = open_store(gate.url, BOUND_SECONDS)
-    store.guard._open_seconds = 0.5
-    await store.start()
-    gate.inject("black hole")
-    for _ in range(3):
-        await seconds_refused(store.heads(TENANT, [digest(1)]))
-    assert store.state == "degraded"
-    assert await seconds_refused(store.heads(TENANT, [digest(1)])) < BOUND_SECONDS / 2
-    gate.heal()
-    await until(lambda: store.state == "ok")
-    assert await store.heads(TENANT, [digest(1)]) == []
-
-
 async def test_restarted_database_costs_no_request(open_store: OpenStore, gate: FaultProxy) -> None:
     """Connections that the server closed are noticed before they are used."""
     store = open_store(gate.url)

@@ -74,7 +74,7 @@ async def test_of_whom_the_provider_never_answered_nothing_is_stored(
     windows = windows_of(store, monkeypatch)
     windows.learn(STRANGER, "gpt-4o", Overflow("context_window", LIMIT))
     await written(windows)
-    assert await store.before_start(read_learned_windows, windows._upstream, 10) == []
+    assert await store.task(read_learned_windows, windows._upstream, 10) == []
 
 
 async def test_what_one_replica_dropped_another_drops(
