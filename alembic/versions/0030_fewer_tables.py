@@ -37,7 +37,7 @@ from sqlalchemy import (
     update,
 )
 
-from app.store.engine import MigrationFailed
+from app.store.engine import DatabaseUnusable
 from app.store.schema import PRIVATE_FILE, Upgrade, make_folder
 
 revision = "0030"
@@ -104,7 +104,7 @@ def decrypt(connection: Connection, options: Upgrade) -> None:
                 connection.execute(update(table).where(*own).values(plain))
                 options.decrypted += 1
     if reasons and not options.drop_encrypted:
-        raise MigrationFailed(
+        raise DatabaseUnusable(
             f"Texts in the database are encrypted, and Steno no longer encrypts any: {'; '.join([*reasons][:3])}. Run"
             " `steno migrate --decrypt NAME` once with each name that storage.encryption had, which decrypts them."
             " `steno migrate --drop-encrypted` deletes the texts whose key is lost."
@@ -151,7 +151,7 @@ def export(connection: Connection, options: Upgrade) -> None:
         with open(options.export, "w", opener=lambda name, flags: os.open(name, flags, PRIVATE_FILE)) as file:
             file.writelines(f"{json.dumps(row)}\n" for row in rows)
     except OSError as error:
-        raise MigrationFailed(
+        raise DatabaseUnusable(
             f"The migration drops {len(rows)} rows ({', '.join(EXPORTED.values())}) and exports them first, but"
             f" {error.strerror or error}. Run `steno migrate --export FILE` with a file that can be written."
         ) from error

@@ -10,17 +10,12 @@ from app.store.conversations import (
     Wanted,
 )
 from app.store.engine import (
-    AccessRefused,
     DatabaseUnusable,
     DatabaseURLError,
-    MigrationFailed,
-    SchemaTooNew,
-    SchemaTooOld,
     StatementRefused,
     StoreError,
     StoreUnavailable,
     UnknownCursor,
-    WrongSecret,
 )
 from app.store.histories import LatestHistory, StoredHistory, StoredMessage
 from app.store.leases import Lease

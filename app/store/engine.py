@@ -4,13 +4,8 @@ StoreError
 ├── StoreUnavailable       not now: unreachable, too slow, or the circuit breaker is open
 │   ├── StatementRefused   the database is well, and does not take this statement
 │   └── Contended          the database is well, and another transaction has a lock that this one needs
-├── DatabaseUnusable       not before an operator changes something
-│   ├── DatabaseURLError
-│   ├── AccessRefused
-│   ├── SchemaTooNew
-│   ├── SchemaTooOld
-│   ├── WrongSecret
-│   └── MigrationFailed
+├── DatabaseUnusable       not before an operator changes something: its message says what
+│   └── DatabaseURLError
 └── UnknownCursor          `after` names nothing in the list
 """
 
@@ -126,26 +121,6 @@ class DatabaseURLError(DatabaseUnusable, ValueError):
     """The database URL cannot be read. The message never holds the URL: it may hold a password."""
 
 
-class AccessRefused(DatabaseUnusable):
-    """The database is there and does not let Steno in, or the file cannot be opened."""
-
-
-class SchemaTooNew(DatabaseUnusable):
-    """A later release of Steno has migrated the database."""
-
-
-class SchemaTooOld(DatabaseUnusable):
-    """The database is older than the release from which this one migrates."""
-
-
-class WrongSecret(DatabaseUnusable):
-    """The database was made with another secret."""
-
-
-class MigrationFailed(DatabaseUnusable):
-    """A migration raised; its transaction was rolled back."""
-
-
 class UnknownCursor(StoreError, LookupError):
     """The list holds nothing by the id given as `after`."""
 
@@ -157,7 +132,7 @@ def unavailable(error: BaseException) -> StoreUnavailable:
     return StoreUnavailable(describe(error)) if is_away(error) else StatementRefused(describe(error))
 
 
-def unopened(error: BaseException) -> StoreUnavailable | AccessRefused | DatabaseURLError:
+def unopened(error: BaseException) -> StoreUnavailable | DatabaseUnusable:
     """Translate a driver's error at the start, where a wrong password or file is not an outage."""
     # A SQLite file that may not be opened or written is one later: a volume that was made read-only.
     is_closed = isinstance(error, DBAPIError) and _sqlite_code(error.orig) in _CLOSED_CODES
@@ -165,7 +140,7 @@ def unopened(error: BaseException) -> StoreUnavailable | AccessRefused | Databas
         return StoreUnavailable(describe(error))
     if _is_configuration(error):
         return DatabaseURLError(f"The database URL cannot be used: {describe_refusal(error)}")
-    return AccessRefused(f"The database cannot be opened: {describe_refusal(error)}")
+    return DatabaseUnusable(f"The database cannot be opened: {describe_refusal(error)}")
 
 
 def is_away(error: BaseException) -> bool:

@@ -40,13 +40,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 import app
 from app.store.engine import (
     DATABASE_ERRORS,
-    AccessRefused,
     Database,
-    MigrationFailed,
-    SchemaTooNew,
-    SchemaTooOld,
+    DatabaseUnusable,
     StoreUnavailable,
-    WrongSecret,
     describe,
     describe_refusal,
     is_unreachable,
@@ -111,15 +107,15 @@ async def _has_table(connection: AsyncConnection, name: str) -> bool:
 
 
 def refuse_unknown(revision: str | None) -> None:
-    """Raise SchemaTooNew where a later release has migrated the database, SchemaTooOld where migrations are missing."""
+    """Raise DatabaseUnusable where a later release has migrated the database, or migrations are missing."""
     if revision is None or revision in REVISIONS:
         return
     if revision < REVISIONS[0]:
-        raise SchemaTooOld(
+        raise DatabaseUnusable(
             f"The database is at revision {revision}; this release of Steno migrates from {REVISIONS[0]} on. Run "
             "`steno migrate` of release 0.1 at commit 21db7e6e first, and then of this one."
         )
-    raise SchemaTooNew(
+    raise DatabaseUnusable(
         f"The database is at revision {revision}; this release of Steno knows none after {NEWEST}. "
         "Start the release that migrated it, or a newer one."
     )
@@ -163,7 +159,7 @@ async def upgrade(database: Database, options: Upgrade | None = None, secret_dig
             if is_unreachable(error):
                 raise
             what = f"Migrating from {before} to {NEWEST} failed" if before else "The tables could not be made"
-            raise MigrationFailed(f"{what}: {describe_refusal(error)}") from error
+            raise DatabaseUnusable(f"{what}: {describe_refusal(error)}") from error
     close_to_others(database)  # Not before: what is no database of ours stays as it is.
     return before
 
@@ -188,7 +184,7 @@ def _migrate(connection: Connection, before: str, options: Upgrade) -> None:
     try:
         command.upgrade(config, "head")
     except CommandError as error:
-        raise MigrationFailed(f"Migrating from {before} to {NEWEST} failed: {error}") from error
+        raise DatabaseUnusable(f"Migrating from {before} to {NEWEST} failed: {error}") from error
 
 
 @asynccontextmanager
@@ -213,7 +209,7 @@ async def _only_process(database: Path | None) -> AsyncIterator[None]:
         make_folder(database.parent)
         lock = os.open(f"{database}.migrate.lock", os.O_WRONLY | os.O_CREAT, PRIVATE_FILE)
     except OSError as error:
-        raise AccessRefused(f"The database file {database} cannot be made: {error.strerror}") from error
+        raise DatabaseUnusable(f"The database file {database} cannot be made: {error.strerror}") from error
     try:
         while True:
             with suppress(BlockingIOError):
@@ -247,8 +243,8 @@ async def keep_digest(connection: AsyncConnection, digest: bytes) -> bool:
     return bool((await connection.execute(statement.on_conflict_do_nothing())).rowcount)
 
 
-def wrong_secret(database: Database) -> WrongSecret:
-    return WrongSecret(f"The database {database.address.place} {MADE_WITH_ANOTHER}. {WAYS_OUT}")
+def wrong_secret(database: Database) -> DatabaseUnusable:
+    return DatabaseUnusable(f"The database {database.address.place} {MADE_WITH_ANOTHER}. {WAYS_OUT}")
 
 
 def make_folder(folder: Path) -> None:

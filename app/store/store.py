@@ -34,8 +34,6 @@ from app.store.engine import (
     Database,
     DatabaseUnusable,
     Guard,
-    SchemaTooNew,
-    SchemaTooOld,
     StatementRefused,
     StoreUnavailable,
     Work,
@@ -276,7 +274,7 @@ class Store:
             revision = await self.guard.bounded(partial(self._read, schema.current), REST_SECONDS)
             schema.refuse_unknown(revision)
             fits = await self.secret_fits()
-        except (SchemaTooNew, SchemaTooOld) as error:
+        except DatabaseUnusable as error:
             return Check(place, True, revision, head, str(error), unusable=True)
         except StoreUnavailable as error:
             cause = error.__cause__

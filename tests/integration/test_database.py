@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from app.store import AccessRefused, DatabaseURLError, Store
+from app.store import DatabaseUnusable, DatabaseURLError, Store
 from app.store.chunks import chunks_in
 from app.store.conversations import find_conversation
 from app.store.engine import Address, read_url
@@ -78,7 +78,7 @@ async def test_file_that_cannot_be_opened_is_refused_by_name(open_store: OpenSto
     """Waiting would not make a folder of a file."""
     (tmp_path / "taken").touch()
     store = open_store(f"sqlite:///{tmp_path}/taken/steno.db")
-    with pytest.raises(AccessRefused, match=r"taken/steno\.db cannot be made"):
+    with pytest.raises(DatabaseUnusable, match=r"taken/steno\.db cannot be made"):
         await store.start()
 
 
@@ -88,7 +88,7 @@ async def test_file_that_is_no_database_is_refused(open_store: OpenStore, tmp_pa
     path.write_bytes(b"Dear diary, " * 200)
     path.chmod(0o644)
     store = open_store(f"sqlite:///{path}")
-    with pytest.raises(AccessRefused, match="not a database"):
+    with pytest.raises(DatabaseUnusable, match="not a database"):
         await store.start()
     assert path.stat().st_mode & 0o777 == 0o644
     assert path.read_bytes() == b"Dear diary, " * 200
@@ -97,7 +97,7 @@ async def test_file_that_is_no_database_is_refused(open_store: OpenStore, tmp_pa
 async def test_wrong_role_is_refused_with_the_databases_own_words(open_store: OpenStore, postgres_url: str) -> None:
     """A rejected login does not heal by waiting."""
     store = open_store(postgres_url.replace("postgres:@", "nobody:s3cret@"))
-    with pytest.raises(AccessRefused, match="nobody") as raised:
+    with pytest.raises(DatabaseUnusable, match="nobody") as raised:
         await store.start()
     assert "s3cret" not in str(raised.value)
 
@@ -105,7 +105,7 @@ async def test_wrong_role_is_refused_with_the_databases_own_words(open_store: Op
 async def test_missing_database_is_refused(open_store: OpenStore, postgres_url: str) -> None:
     """A misspelt name is the operator's to mend."""
     store = open_store(postgres_url.replace("/steno_", "/absent_"))
-    with pytest.raises(AccessRefused, match="does not exist"):
+    with pytest.raises(DatabaseUnusable, match="does not exist"):
         await store.start()
 
 

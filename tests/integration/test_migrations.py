@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 from structlog.testing import capture_logs
 
-from app.store import MigrationFailed, SchemaTooNew, SchemaTooOld, schema
+from app.store import DatabaseUnusable, schema
 from app.store.chunks import chunks_in
 from app.store.conversations import find_conversation
 from app.store.engine import Database
@@ -81,7 +81,7 @@ async def test_rows_to_export_need_a_file(shared_url: str, tmp_path: Path) -> No
     (tmp_path / "file").touch()
     database = Database(shared_url)
     for export in (None, tmp_path / "file" / "rows.jsonl", tmp_path):
-        with pytest.raises(MigrationFailed, match=r"drops 3 rows \(keys, links.*`steno migrate --export FILE`"):
+        with pytest.raises(DatabaseUnusable, match=r"drops 3 rows \(keys, links.*`steno migrate --export FILE`"):
             await schema.upgrade(database, Upgrade(export=export))
     async with database.reading() as connection:
         assert await schema.current(connection) == "0029"
@@ -104,7 +104,7 @@ async def test_a_migration_that_is_interrupted_changes_nothing(
         before = {name: await connection.run_sync(read, name) for name in ROWS}
     with monkeypatch.context() as patched:
         patched.setattr("alembic.command.upgrade", fail_at_the_end)
-        with pytest.raises(MigrationFailed, match="the end"):
+        with pytest.raises(DatabaseUnusable, match="the end"):
             await schema.upgrade(database, Upgrade(export=tmp_path / "rows.jsonl"))
     async with database.reading() as connection:
         assert {name: await connection.run_sync(read, name) for name in ROWS} == before
@@ -119,7 +119,7 @@ async def test_a_database_before_release_0_1_is_refused(open_store: OpenStore, s
     async with store.database.writing() as connection:
         await connection.execute(text("UPDATE alembic_version SET version_num = '0028'"))
     for attempt in (store.start, store.migrate):
-        with pytest.raises(SchemaTooOld, match=r"revision 0028.*from 0029 on.*release 0\.1 at commit 21db7e6e"):
+        with pytest.raises(DatabaseUnusable, match=r"revision 0028.*from 0029 on.*release 0\.1 at commit 21db7e6e"):
             await attempt()
     check = await store.check()
     assert check.unusable
@@ -231,7 +231,7 @@ async def test_database_of_a_later_release_is_refused(open_store: OpenStore, sha
     await store.migrate()
     async with store.database.writing() as connection:
         await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(SchemaTooNew, match=f"9999.*{REVISIONS[-1]}"):
+    with pytest.raises(DatabaseUnusable, match=f"9999.*{REVISIONS[-1]}"):
         await store.start()
     assert store.state == "degraded"
 
@@ -266,7 +266,7 @@ async def test_migration_that_fails_is_named_and_leaves_nothing_behind(open_stor
     store = open_store(shared_url)
     async with store.database.writing() as connection:
         await connection.execute(text("CREATE TABLE leases (mine INTEGER)"))
-    with pytest.raises(MigrationFailed, match=r"could not be made: .*leases"):
+    with pytest.raises(DatabaseUnusable, match=r"could not be made: .*leases"):
         await store.start()
     async with store.database.reading() as connection:
         found = MetaData()

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, MetaData, Table, insert, select, update
 from typer import Exit
 
 from app.cli.migrate import read_key
-from app.store import MigrationFailed, Store
+from app.store import DatabaseUnusable, Store
 from app.store.engine import Database
 from app.store.schema import Upgrade
 from app.store.tables import summary_chunks
@@ -103,7 +103,7 @@ async def test_texts_of_all_keys_are_decrypted_and_plain_ones_left(old: Database
 async def test_a_migration_without_the_key_is_refused_and_changes_nothing(old: Database, empty_url: str) -> None:
     await rewrite(old, ONE, None)
     for keys in ([], [TWO]):
-        with pytest.raises(MigrationFailed, match=r"no --decrypt names the key '\w{8}'.*--drop-encrypted"):
+        with pytest.raises(DatabaseUnusable, match=r"no --decrypt names the key '\w{8}'.*--drop-encrypted"):
             await migrated(empty_url, Upgrade(keys))
     assert await migrated(empty_url, Upgrade([ONE])) == [SUMMARY] * 2
 
@@ -121,7 +121,7 @@ async def test_a_text_that_was_changed_or_moved_is_refused(old: Database, empty_
         chunks = await connection.run_sync(lambda sync: table_of(sync, "summary_chunks"))
         other = select(chunks.c.text).where(chunks.c.id == "id 0").scalar_subquery()
         await connection.execute(update(chunks).where(chunks.c.id == "id 1").values(text=other))
-    with pytest.raises(MigrationFailed, match="was changed after it was encrypted"):
+    with pytest.raises(DatabaseUnusable, match="was changed after it was encrypted"):
         await migrated(empty_url, Upgrade([ONE]))
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from app.store import Store, WrongSecret
+from app.store import DatabaseUnusable, Store
 from app.store.engine import Database
 from tests.release_0_1 import make_release_0_1
 
@@ -36,7 +36,7 @@ async def test_an_empty_database_belongs_to_the_secret_of_the_first_start(open_w
     assert not await open_with(RIGHT).bind_secret()
     wrong = open_with(WRONG)
     for attempt in (wrong.start, wrong.migrate, wrong.bind_secret):
-        with pytest.raises(WrongSecret) as refused:
+        with pytest.raises(DatabaseUnusable) as refused:
             await attempt()
         for told in (Database(empty_url).address.place, "the old secret", "erase what was made with it"):
             assert told in str(refused.value)
@@ -52,7 +52,7 @@ async def test_a_start_lets_no_database_of_an_earlier_release_belong_to_its_secr
     assert (await open_with(WRONG).check()).secret_fits is None
     assert await open_with(RIGHT).bind_secret()
     assert not await open_with(RIGHT).bind_secret()
-    with pytest.raises(WrongSecret):
+    with pytest.raises(DatabaseUnusable):
         await open_with(WRONG).start()
 
 
@@ -63,7 +63,7 @@ async def test_a_migration_with_another_secret_changes_nothing(
     await open_with(RIGHT).start()
     monkeypatch.setattr("app.store.schema.NEWEST", "0031")
     monkeypatch.setattr("alembic.command.upgrade", lambda *_: pytest.fail("migrated"))
-    with pytest.raises(WrongSecret):
+    with pytest.raises(DatabaseUnusable):
         await open_with(WRONG).migrate()
 
 
