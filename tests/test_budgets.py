@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 41_855,
+    "app": 41_803,
     "app/cli": 2_143,
     "app/compaction": 9_879,
     "app/conversation": 1_946,
@@ -23,13 +23,13 @@ LINES = {
     "app/providers": 1_719,
     "app/proxy": 2_852,
     "app/api": 2_214,
-    "app/runtime": 568,
+    "app/runtime": 555,
     "app/settings": 1_740,
-    "app/store": 4_136,
+    "app/store": 4_095,
     "app/telemetry": 523,
     "app/tokens": 2_088,
     "app/formats": 6_663,
-    "tests": 56_262,
+    "tests": 56_217,
     "lab": 8_996,
 }
 """Lines of Python by folder, at most."""
