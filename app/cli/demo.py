@@ -16,4 +16,4 @@ def demo() -> None:
     """Hold a long conversation with and without Steno, against a simulated provider: no key, no network."""
     keep_quiet()
     with failing_on(ConfigurationError):
-        sys.exit(import_module("lab.commands.demo").hold_conversation())
+        sys.exit(import_module("lab.demo").hold_conversation())

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx2
 
 from app.http.loopback import RunningServer
-from lab.commands import demo
+from lab import demo
 from tests.e2e import commands
 
 TURN = re.compile(r" *(\d+) +([\d,]+|refused|-) +([\d,]+) +(full|trimmed|summarized)(?:  (.+))?")

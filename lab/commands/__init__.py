@@ -1,1 +1,0 @@
-"""Commands of the lab: demo, replay and bench."""
