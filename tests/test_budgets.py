@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 41_803,
+    "app": 41_790,
     "app/cli": 2_143,
     "app/compaction": 9_879,
     "app/conversation": 1_946,
@@ -27,10 +27,10 @@ LINES = {
     "app/settings": 1_740,
     "app/store": 4_095,
     "app/telemetry": 523,
-    "app/tokens": 2_088,
+    "app/tokens": 2_075,
     "app/formats": 6_663,
-    "tests": 56_217,
-    "lab": 8_996,
+    "tests": 56_194,
+    "lab": 8_992,
 }
 """Lines of Python by folder, at most."""
 FILES = 193

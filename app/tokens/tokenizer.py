@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 SLICE = 50_000
 """Characters per call: a million blanks at once make tiktoken panic."""
-WORD = 16
-"""Characters of texts that come again and again, such as roles and the names of tools: their counts are kept."""
-MOST_WORDS = 2_000
 BYTES_PER_TOKEN = 3.3
 """The heuristic without tables: real messages have more bytes a token in 99 of 100 cases."""
 _ENVIRONMENT = Lock()
@@ -37,7 +34,6 @@ class Counter:
         self.heuristic = place is None
         self._place = place
         self._table: Encoding | None = None
-        self._words: dict[str, int] = {}
 
     @property
     def is_ready(self) -> bool:
@@ -45,20 +41,11 @@ class Counter:
         return self._place is None or self._table is not None
 
     def __call__(self, text: str) -> int:
-        if len(text) > WORD:
-            return self._count(text)
-        if (tokens := self._words.get(text)) is None:
-            if len(self._words) >= MOST_WORDS:
-                self._words.clear()
-            tokens = self._words[text] = self._count(text)
-        return tokens
-
-    def _count(self, text: str) -> int:
         table = self._table or self._load()
         if table is None:
             return by_bytes(utf8_length(text))
         if len(text) > SLICE:
-            return sum(self._count(text[start : start + SLICE]) for start in range(0, len(text), SLICE))
+            return sum(self(text[start : start + SLICE]) for start in range(0, len(text), SLICE))
         try:
             return len(table.encode_ordinary(text))  # A text may hold <|endoftext|>, and that is text, too.
         except Exception:  # noqa: BLE001 - whatever the text does to it, a count never fails a request.

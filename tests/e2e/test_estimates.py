@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.tokens.estimate import Count
 from app.tokens.rules import rules_for
+from app.tokens.tokenizer import Counter
 from lab.simulator import Simulator
 from tests.e2e.histories import MODEL, chat, turns
 from tests.e2e.raw import post
@@ -30,24 +30,18 @@ def estimated(steno: Steno, messages: list[Any], **members: Any) -> tuple[int, i
 SERVING_THREAD = "uvicorn"
 
 
-class Watched:
-    """A count of texts that notes in which thread it is asked, and may hold the answer back."""
+def watch(steno: Steno, monkeypatch: pytest.MonkeyPatch, hold: Callable[[], object] = lambda: None) -> set[str]:
+    """Names of the threads in which texts are counted. `hold` may hold each count back."""
+    threads: set[str] = set()
 
-    def __init__(self, count: Count, hold: Callable[[], object]) -> None:
-        self.threads: set[str] = set()
-        self._count, self._hold = count, hold
+    class Watched(Counter):
+        def __call__(self, text: str) -> int:
+            threads.add(threading.current_thread().name)
+            hold()
+            return super().__call__(text)
 
-    def __call__(self, text: str) -> int:
-        self.threads.add(threading.current_thread().name)
-        self._hold()
-        return self._count(text)
-
-
-def watch(steno: Steno, monkeypatch: pytest.MonkeyPatch, hold: Callable[[], object] = lambda: None) -> Watched:
-    counter = steno.services.estimator.counter(rules_for(MODEL).encoding)
-    watched = Watched(counter._count, hold)
-    monkeypatch.setattr(counter, "_count", watched)
-    return watched
+    monkeypatch.setattr(steno.services.estimator.counter(rules_for(MODEL).encoding), "__class__", Watched)
+    return threads
 
 
 def test_a_request_that_cannot_reach_the_trigger_is_counted_while_the_provider_works(
@@ -69,8 +63,8 @@ def test_long_text_is_counted_in_another_thread_than_the_one_that_serves(
 ) -> None:
     simulator.window = 2_000_000
     proxy = steno(models=[{"match": "*", "context_window": window}])
-    watched = watch(proxy, monkeypatch)
+    threads = watch(proxy, monkeypatch)
     text = "".join(random.Random(7).choices("abcdefghijklmnopqrstuvwxyz", k=200_000))
     post(proxy.url, chat([{"role": "user", "content": text}]))
-    assert watched.threads
-    assert SERVING_THREAD not in watched.threads
+    assert threads
+    assert SERVING_THREAD not in threads

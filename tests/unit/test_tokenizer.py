@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -91,20 +91,3 @@ def test_an_encoding_that_fails_falls_back_to_bytes() -> None:
             raise ValueError(text)
 
     assert counter_of(Failing())("y" * 30) == 10
-
-
-def test_words_that_come_again_are_tokenised_once_and_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Encoding:
-        encoded: ClassVar[list[str]] = []
-
-        def encode_ordinary(self, text: str) -> list[str]:
-            self.encoded.append(text)
-            return text.split()
-
-    monkeypatch.setattr(tokenizer, "MOST_WORDS", 2)
-    counter = counter_of(Encoding())
-    words = ["user", "a b", "user", "tool", "user"]
-    assert [counter(word) for word in words] == [1, 2, 1, 1, 1]
-    assert Encoding.encoded == ["user", "a b", "tool", "user"]
-    assert [counter("a longer text than any name") for _ in range(2)] == [6, 6]
-    assert len(Encoding.encoded) == 6
