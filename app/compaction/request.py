@@ -67,7 +67,7 @@ class Measure(Struct, frozen=True, dict=True):
         return DecisionRecord(window=self.window.context, limit=reported(budget.limit), trigger=trigger)
 
 
-class ChatRequest(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_only=True):
+class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
     tenant: str
     conversation_id: str
     named: bool

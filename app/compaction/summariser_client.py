@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic, time
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import msgspec
 import structlog
@@ -409,7 +408,6 @@ class SummaryRouting:
     estimator: Estimator
     base_model: Callable[[str], str]
     """Function from a model to the one that it is counted as."""
-    _routes: WeakKeyDictionary[ChatRequest, tuple[Route, ...]] = field(default_factory=WeakKeyDictionary)
 
     def options(self, request: ChatRequest, *, warm: bool) -> SummaryOptions:
         """`warm`: whether the conversation's provider has what was sent last in its cache."""
@@ -453,15 +451,12 @@ class SummaryRouting:
 
     def routes(self, request: ChatRequest) -> tuple[Route, ...]:
         """Summarisers to ask, the first choice first. An upstream with a key of its own adds that itself."""
-        if (known := self._routes.get(request)) is not None:
-            return known
         summary, headers = request.measure.rules.summary, for_summary(request.headers)
         asked = ((summary.model, summary.upstream), *((other.model, other.upstream) for other in summary.fallbacks))
-        routes = self._routes[request] = tuple(
+        return tuple(
             self._route(request, model or request.model, self._at(request, upstream), headers)
             for model, upstream in asked
         )
-        return routes
 
     def prefix(self, request: ChatRequest, view: View) -> Prefix:
         routing = dict([request.wire.cache_key] if request.wire.cache_key else ())
