@@ -22,8 +22,8 @@ from msgspec import Meta, Struct
 from starlette.types import Message, Receive, Scope, Send
 
 from app import __version__
+from app.api.conversations import message_in
 from app.api.dependencies import Tenant, TheServices
-from app.api.messages import message_in
 from app.compaction.prompts import said_in
 from app.compaction.tool_output import shorten
 from app.conversation.identity import LONGEST_NAME

@@ -109,11 +109,11 @@ def hand_off_conversation(
 ) -> None:
     """Print a document in Markdown from which another model, or a person, can go on with a conversation."""
 
-    from app.api import messages  # noqa: PLC0415 - for this alone
+    from app.api.conversations import handoff_of  # noqa: PLC0415 - for this alone
 
     async def document(store: Store) -> str:
         found = await _the_one(store, conversation_id, tenant)
-        return await messages.handoff_of(store, found.tenant, found.conversation)
+        return await handoff_of(store, found.tenant, found.conversation)
 
     typer.echo(_with_store(config, database_url, document), nl=False)
 

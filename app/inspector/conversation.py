@@ -14,7 +14,7 @@ from fastapi.responses import Response
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.api import compactions, conversations, messages, summaries
+from app.api import compactions, conversations, summaries
 from app.api.dependencies import ConversationId
 from app.conversation.reasons import Code
 from app.errors import StenoError, SummaryNotFound
@@ -204,7 +204,7 @@ async def _latest_history(visit: Visit, conversation: StoredConversation) -> Sto
 
 @router.get("/handoff.md")
 async def read_handoff(visit: TheVisit, conversation: TheConversation) -> Response:
-    answer = await messages.read_handoff(visit.services, visit.tenant, conversation.id)
+    answer = await conversations.read_handoff(visit.services, visit.tenant, conversation.id)
     answer.headers.update({**HEADERS, "content-disposition": 'attachment; filename="handoff.md"'})
     return answer
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from app.api.messages import coverage_at, message_in
+from app.api.conversations import coverage_at, message_in
 from app.compaction.chunks import SummaryChunk
 from app.compaction.prompts import chunk_text
 from app.conversation.messages import Kind

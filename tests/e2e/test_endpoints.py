@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-from typing import Any
-
+import pytest
+from openai import NotFoundError
 from structlog.testing import capture_logs
 
 from lab.simulator import Simulator
@@ -22,10 +21,10 @@ LONG = long_history()
 def test_upload_is_relayed_to_the_byte(simulator: Simulator, steno: StartSteno) -> None:
     """Through the official client, and larger than a chat may be."""
     served = steno(limits={"body_bytes": 1_000})
-    uploaded: Any = served.sdk().files.create(file=("a.bin", BINARY * 20), purpose="user_data")
+    with pytest.raises(NotFoundError):  # The simulator has no files.
+        served.sdk().files.create(file=("a.bin", BINARY * 20), purpose="user_data")
     [record] = simulator.others
     assert BINARY * 20 in record.body
-    assert uploaded.sha256 == hashlib.sha256(record.body).hexdigest()
     assert (record.header("content-type") or "").startswith("multipart/form-data; boundary=")
 
 
