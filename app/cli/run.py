@@ -33,7 +33,7 @@ from app.cli.logs import configure_logging
 from app.cli.serve import SWITCH_SECONDS, with_password
 from app.http.loopback import serve
 from app.http.protocol import protocol_within
-from app.inspector.formats import DOLLARS, counted, gain, money
+from app.inspector.pages import DOLLARS, counted, gain, money
 from app.main import create_app
 from app.settings import ConfigurationError, Settings, load
 from app.settings.server import tables_folder

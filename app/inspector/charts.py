@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
-from app.inspector.formats import DOLLARS, counted, money, short
+from app.inspector.pages import DOLLARS, counted, money, short
 from app.store import StoredUsage, UsageRecord
 from app.tokens.usage import DecisionRecord
 

@@ -15,8 +15,7 @@ from prometheus_client.samples import Sample
 
 from app.api.usage import totals_of
 from app.compaction.fallback import Status
-from app.inspector.formats import currency_of, short, whole, words
-from app.inspector.pages import address
+from app.inspector.pages import address, currency_of, short, whole, words
 from app.inspector.visits import PageRoute, TheVisit, Visit, redirected
 from app.store import PeriodUsage, Sorting, StoredCalibration, UnknownCursor, UsageSums, Wanted
 from app.store.calibrations import read_models_used, read_own_calibrations

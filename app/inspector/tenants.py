@@ -13,7 +13,7 @@ from app.errors import InvalidCredentials, MissingCredentials, OriginNotAllowed
 from app.http import credentials
 from app.http.asgi import peer_of
 from app.http.headers import value_of
-from app.inspector.formats import counted
+from app.inspector.pages import counted
 from app.inspector.session import Session
 from app.inspector.visits import (
     Inspector,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from app.conversation.reasons import Code
-from app.inspector.formats import counted, whole
+from app.inspector.pages import counted, whole
 
 Tone = Literal["plain", "over", "done", "bad"]
 Plan = Mapping[str, Any]

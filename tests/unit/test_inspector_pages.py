@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.inspector import formats
+from app.inspector import pages
 from app.inspector.pages import address, segment
 from app.store import UsageSum
 
@@ -21,7 +21,7 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
     ],
 )
 def test_a_number_is_written_in_three_digits(number: int | None, written: str) -> None:
-    assert formats.short(number) == written
+    assert pages.short(number) == written
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,14 @@ def test_a_number_is_written_in_three_digits(number: int | None, written: str) -
     ],
 )
 def test_money_has_two_digits_that_say_something(amount: float | None, written: str) -> None:
-    assert formats.money(amount) == written
+    assert pages.money(amount) == written
 
 
 @pytest.mark.parametrize(
     ("share", "written"), [(None, "\N{EN DASH}"), (0, "0 %"), (0.012, "1.2 %"), (0.0996, "10 %"), (1, "100 %")]
 )
 def test_a_small_share_has_a_decimal(share: float | None, written: str) -> None:
-    assert formats.percent(share) == written
+    assert pages.percent(share) == written
 
 
 @pytest.mark.parametrize(
@@ -53,18 +53,18 @@ def test_a_small_share_has_a_decimal(share: float | None, written: str) -> None:
     [(-5, "just now"), (59, "just now"), (60, "1 min ago"), (7_200, "2 h ago"), (200_000, "2 d ago")],
 )
 def test_a_time_is_told_in_its_largest_unit(seconds: int, written: str) -> None:
-    assert formats.ago(NOW - timedelta(seconds=seconds), NOW) == written
+    assert pages.ago(NOW - timedelta(seconds=seconds), NOW) == written
 
 
 def test_an_amount_in_dollars_has_their_sign() -> None:
-    assert [formats.money(amount, formats.DOLLARS) for amount in (0.5, -0.0452)] == ["$0.500", "-$0.0452"]
-    assert formats.currency_of(UsageSum(priced=2, list_priced=1, billed=1)) == formats.DOLLARS
-    assert formats.currency_of(UsageSum(priced=2, list_priced=1)) == "", "the operator's own prices have no currency"
+    assert [pages.money(amount, pages.DOLLARS) for amount in (0.5, -0.0452)] == ["$0.500", "-$0.0452"]
+    assert pages.currency_of(UsageSum(priced=2, list_priced=1, billed=1)) == pages.DOLLARS
+    assert pages.currency_of(UsageSum(priced=2, list_priced=1)) == "", "the operator's own prices have no currency"
 
 
 def test_a_digest_is_shortened_and_a_name_is_not() -> None:
-    assert formats.tenant("0123456789abcdef0123456789abcdef") == "key digest …cdef"
-    assert formats.tenant("anonymous") == "anonymous"
+    assert pages.tenant("0123456789abcdef0123456789abcdef") == "key digest …cdef"
+    assert pages.tenant("anonymous") == "anonymous"
 
 
 def test_an_address_holds_whatever_a_client_named() -> None:
