@@ -67,8 +67,6 @@ _TRIALS = {
 }
 
 T = TypeVar("T")
-Write = Callable[[AsyncConnection, Sequence[T]], Awaitable[None]]
-"""Stores rows; needs a transaction."""
 Key = tuple[str, ...]
 """Tenant, conversation and, of a usage record, its id."""
 
@@ -104,6 +102,8 @@ class Queue(Generic[T]):
 
     def put_back(self) -> None:
         """Move what is in flight before what was recorded meanwhile."""
+        if not self.in_flight:
+            return
         newer, self.waiting, self.in_flight = self.waiting, self.in_flight, {}
         for key, value in newer.items():
             self.add(key, value)
@@ -302,13 +302,15 @@ class WriteBehind:
     async def _write_records(self) -> None:
         if self._ready is not None and not self._ready.is_set():
             raise StoreUnavailable("the database is not ready")
-        await self._write_queue(self.conversations, write_conversations)
-        await self._write_queue(self.usage, write_usage)
+        seen, usage = [*self.conversations.waiting], [*self.usage.waiting]
 
-    async def _write_queue(self, queue: Queue[T], write: Write[T]) -> None:
-        keys = [*queue.waiting]
-        for start in range(0, len(keys), BATCH):
-            for reason in await self._store(queue, write, keys[start : start + BATCH]):
+        async def write(connection: AsyncConnection) -> None:
+            await write_conversations(connection, [*self.conversations.in_flight.values()])
+            await write_usage(connection, [*self.usage.in_flight.values()])
+
+        for start in range(0, max(len(seen), len(usage)), BATCH):
+            part = slice(start, start + BATCH)
+            for reason in await self._store({self.conversations: seen[part], self.usage: usage[part]}, write):
                 if (times := self._throttle.count("dropped record")) is not None:
                     log.warning("record not stored", reason=reason, times=times)
 
@@ -316,36 +318,47 @@ class WriteBehind:
         """Store those that no later one has replaced meanwhile."""
         keys = [history.key for history in rows if self.histories.waiting.get(history.key) is history]
 
-        async def write(connection: AsyncConnection, histories: Sequence[LatestHistory]) -> None:
-            await write_histories(connection, [rows[history] for history in histories])
+        async def write(connection: AsyncConnection) -> None:
+            await write_histories(connection, [rows[history] for history in self.histories.in_flight.values()])
 
-        if await self._store(self.histories, write, keys):
+        if await self._store({self.histories: keys}, write):
             self._log_dropped_history("the database refused it")
         elif keys and (ended := self._throttle.end("dropped history")) is not None:
             log.info("histories stored again", times=ended[0], seconds=ended[1])
         self._written |= dict.fromkeys(keys, monotonic())
 
-    async def _store(self, queue: Queue[T], write: Write[T], keys: Sequence[Key]) -> list[str]:
-        """Store these of a queue in one transaction; if the database refuses something among them, each in one of its
-        own, and drop what it refuses then. Returns its reasons. Raises if it is away, and keeps what is not stored."""
-        queue.take(keys)
-        if not queue.in_flight:
+    async def _store(
+        self, batch: Mapping[Queue[Any], Sequence[Key]], write: Callable[[AsyncConnection], Awaitable[None]]
+    ) -> list[str]:
+        """Store these in one transaction; if the database refuses something among them, each in one of its own, and
+        drop what it refuses then. Returns its reasons. Raises if it is away, and keeps what is not stored.
+
+        `write` stores what is in flight.
+        """
+        for queue, keys in batch.items():
+            queue.take(keys)
+        number = sum(len(queue.in_flight) for queue in batch)
+        if not number:
             return []
         try:
             async with self._database.writing(patient=True) as connection:
-                await write(connection, [*queue.in_flight.values()])
-            queue.in_flight = {}
+                await write(connection)
+            for queue in batch:
+                queue.in_flight = {}
         except DATABASE_ERRORS as error:
             if is_away(error):
                 raise
-            if len(queue.in_flight) == 1:
-                queue.drop()
+            if number == 1:
+                for queue in batch:
+                    queue.drop()
                 return [describe(error)]
         else:
             return []
         finally:
-            queue.put_back()
-        return [reason for key in keys for reason in await self._store(queue, write, [key])]
+            for queue in batch:
+                queue.put_back()
+        alone = [(queue, key) for queue, keys in batch.items() for key in keys]
+        return [reason for queue, key in alone for reason in await self._store({queue: [key]}, write)]
 
     async def _run(self, ready: asyncio.Event) -> None:
         while True:
