@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 523,
     "app/tokens": 2_075,
     "app/formats": 6_663,
-    "tests": 56_192,
+    "tests": 56_184,
     "lab": 8_992,
 }
 """Lines of Python by folder, at most."""
