@@ -386,7 +386,7 @@ class Recovery(Struct, frozen=True):
 
 
 def recover(overflow: Overflow, budget: Budget, sent: Payload) -> Recovery | None:
-    """Choose the change for one more try; None if none can help."""
+    """Choose a smaller budget or output cap for a retry; None if neither can help."""
     if overflow.kind == "payload":
         return Recovery(lighter) if (lighter := _fewer_bytes(overflow, budget, sent)) else None
     expected = budget.line.to_provider_tokens(sent.tokens)

@@ -1,14 +1,14 @@
-"""The compactor: chooses the payload of a request, and has the summaries made that it needs.
+"""The compactor: chooses the payload of a request, and has missing summaries made.
 
-`Compactor.prepare` is the way of a request from top to bottom:
+`Compactor.prepare` runs these steps:
 
     read the stored chunks and masks, and set the mask that is due
     while a compaction is due: make it, or wait for the process that makes it; read and mask again
-    choose the first view that holds; quote recalled passages; leave out the thinking of finished turns
+    choose the first view without problems; quote recalled passages; leave out the thinking of finished turns
 
-The other methods are the same steps in another order: a dry run, a request that its provider refused, a compaction that
-a client asks for, and one made ahead. Steps over a whole history run off the event loop where it is long (`_compute`).
-If the store is away, the chunks that this process remembers are used, and no summary is made.
+The other methods run these steps in another order: for a dry run, a refused request, a compaction that a client asks
+for, and one made ahead. Steps over a long history run in a worker thread (`_compute`). If the store is unavailable, the
+compactor uses the chunks in memory and makes no summary.
 """
 
 from __future__ import annotations
@@ -575,11 +575,11 @@ class CompactionParts(LeasedCompaction):
         return await self.store.read_first_chunks(request.tenant, request.series, digests, REWRITTEN_WITHIN_SECONDS)
 
     async def read_heads(self, request: ChatRequest, digests: Sequence[bytes]) -> Collection[bytes]:
-        """The digests, of these, that a conversation was seen with."""
+        """Filter the digests: those that are heads of a conversation."""
         return [head.digest for head in await self.store.heads(request.tenant, tuple(digests))]
 
     def remembered(self, request: ChatRequest) -> Sequence[SummaryChunk]:
-        """The chunks that this process has seen lately, for want of the store."""
+        """Chunks from memory, for requests while the store is unavailable."""
         return self.memory.chunks_in(request.conversation_key, request.series, request.conversation.cut_digests)
 
     def summary_options(self, request: ChatRequest) -> SummaryOptions:
@@ -613,8 +613,8 @@ class CompactionParts(LeasedCompaction):
         return self.refused_shapes.pauses(request.history_key(status))
 
     def freed(self, request: ChatRequest, before: int, after: int) -> None:
-        """Remember what the request's own compactions made of it, in tokens of the widest view: after too little, the
-        history is left alone for a while."""
+        """Report to the breaker how the request's compactions changed its largest view, in tokens. If they freed too
+        little, the breaker pauses compaction of this history."""
         self.breaker.finished(request.history_key(), request.conversation.tokens, before, after, request.budget.room)
 
     async def recall(self, request: ChatRequest, view: View, policy: RecallPolicy) -> View:
@@ -647,11 +647,11 @@ class DryRun(CompactionParts):
         return ()
 
     def lately(self, request: ChatRequest, plan: Plan) -> Lately:
-        """The same without what would keep a compaction from being made now."""
+        """Leave out the reasons that would prevent a compaction now."""
         return replace(super().lately(request, plan), stopping=False, blocked=None, paused=None)
 
     def shape_refusals(self, request: ChatRequest, status: Status) -> None:
-        """Tell what would be sent by the history alone."""
+        """Ignore earlier refusals: a dry run depends on the history alone."""
 
     async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction:
         return await make_chunks(job.builder, _ImaginedCalls(request, self.work))

@@ -1,19 +1,18 @@
-"""Masks: of tool results that the assistant has used only what their shape leaves is sent, and then stays so.
+"""Masks: short texts in place of tool results that the assistant has used. A masked result stays masked.
 
-A boundary is a position in the history. A tool result before it is masked if, before it too, the result was used up:
+A boundary is a position in the history. A tool result is masked if, before the boundary, one of these followed it:
 
-- text of the assistant came after it: the model has read it and said something;
-- or the assistant has gone on without a word, and ten later results stand behind that;
-- or something newer makes it outdated (see `agent_progress`): the same file was read again, the same command
-  was run again.
+- text of the assistant, so the model has read the result;
+- an assistant message without text, and then ten more results;
+- a result that makes it outdated (see `agent_progress`): the same file was read again, the same command run again.
 
-What is made old before ten later results came says in its mask where the newer one is. What comes after the boundary
-changes nothing until it moves, so the same message has the same bytes in every payload between.
+If a result became outdated before ten later ones came, its mask names the newer result. Messages after the boundary
+change no mask until it moves, so until then a message has the same bytes in every payload.
 
-Where a request has more bytes than its provider takes, pictures, sounds and files are masked, too (`drop_media`): the
-oldest first, of turns that are over, and of results those that the assistant has gone on from. As many give way as
-bring the messages of the view, read from the first one on, under the target: nothing is stored, and a view that grows
-keeps its bytes until more is due.
+If a request has more bytes than its provider takes, pictures, sounds and files are masked, too (`drop_media`). The
+oldest go first: those of finished turns, and of results after which the assistant has gone on. Messages are read from
+the first one on until the view is under the target. Nothing is stored; a growing view keeps its bytes until more media
+have to go.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class MaskPolicy(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Names what is masked and how: a boundary holds for one set of that."""
+        """Key of the settings: a boundary is valid for one key."""
         # The empty one keeps the keys of stored boundaries.
         how: tuple[object, ...] = (self.characters, (), self.deny)
         how += () if self.later is None else (self.later,)
@@ -97,7 +96,7 @@ class _Used(Struct, frozen=True):
     at: int
     mask: Altered
     old_at: int
-    """When something newer has made it old; more than any length where nothing has."""
+    """When a newer result makes it outdated; above any length if none does."""
     old: Altered
     """Remainder from then on."""
 
@@ -279,12 +278,12 @@ def moves(
 
 
 def exceeds(conversation: Conversation, settings: MaskPolicy, most: int) -> bool:
-    """Whether something has to give way for the messages to have at most so many bytes."""
+    """Whether media have to be masked because the messages have more than `most` bytes."""
     return bool(most) and settings.shapes and conversation.history.holds_media and conversation.message_bytes > most
 
 
 def drop_media(conversation: Conversation, view: View, masks: Masks, most: int) -> View:
-    """The view with as much of its media in words as its messages must lose to have at most so many bytes."""
+    """Mask media of a view with more than `most` bytes until it has `MEDIA_TARGET_SHARE` of that."""
     messages = conversation.transcript.messages
     size = sum(len(message.raw) for message in conversation.instructions)
     # Messages whose media may go: bytes of the media, length of the history from which they may, the message without.

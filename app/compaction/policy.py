@@ -37,7 +37,7 @@ class Policy(Struct, frozen=True):
     cost_gate: CostGate | None = field(default_factory=CostGate)
     recall: RecallPolicy | None = field(default_factory=RecallPolicy)
     user_words: bool = True
-    """Whether the user's words stay where their messages do not."""
+    """Whether the user's words stay when their messages are left out."""
     folds_in: bool = True
     """Whether a fold is part of the summary that makes it due, not a call of its own."""
     failed_results: int = 0
@@ -50,17 +50,17 @@ class Policy(Struct, frozen=True):
         return self.strategy in SUMMARISING
 
     def leaves_alone(self, conversation: Conversation, budget: Budget) -> bool:
-        """Whether no stage has anything to do, decided without counting where that is possible."""
+        """Whether no stage would change the conversation; counts tokens only if necessary."""
         return self._is_quiet(conversation, budget) and conversation.is_within(self.quiet_tokens(budget))
 
     def surely_leaves_alone(self, conversation: Conversation, budget: Budget, quiet_tokens: int) -> bool:
-        """Whether it leaves a conversation alone, as far as that is known before anything is counted. `quiet_tokens`:
-        those of this budget."""
+        """Whether `leaves_alone` is known to be true without counting tokens. `quiet_tokens`: result of the method for
+        this budget."""
         bound = conversation.bound
         return bound is not None and bound <= quiet_tokens and self._is_quiet(conversation, budget)
 
     def _is_quiet(self, conversation: Conversation, budget: Budget) -> bool:
-        """Whether the stages that do not count tokens have nothing to do."""
+        """Whether masks, pruning and the turn window, which count no tokens, leave it alone."""
         if self.mask and exceeds(conversation, self.mask, budget.body_bytes):
             return False
         if self.session_pruning and not is_quiet(conversation, self.session_pruning, budget.window):
@@ -69,7 +69,7 @@ class Policy(Struct, frozen=True):
         return most is None or len(conversation.transcript.turn_starts) <= most + 1
 
     def quiet_tokens(self, budget: Budget) -> int:
-        """A history of at most so many tokens is over no threshold."""
+        """Largest history, in tokens, that stays within all thresholds."""
         pressures = [FADE_AT] if self.fade else []
         if self.mask and self.mask.pressure is not None:
             pressures.append(self.mask.pressure)

@@ -295,7 +295,7 @@ def _marked(text: str, marks: Mapping[int, str]) -> str:
 def _statements(
     sentence: str, known: Collection[tuple[frozenset[str], str]]
 ) -> Iterator[tuple[frozenset[str], str, str]]:
-    """Statements of a sentence: thing, kind of its value, and value; also on `known` things that it changes."""
+    """Yield subject, kind of value and value of each statement, also about `known` subjects that it changes."""
     lower = _IS_MARKED.sub("", sentence).replace("’", "'").lower()
     if lower.endswith(("?", "？")):
         return

@@ -1,11 +1,11 @@
-"""Verify: how a view accounts for every message. A changed payload that fails here is not sent.
+"""Verify that a view accounts for every message. A changed payload that fails is not sent.
 
-What formats demand of the order is looked for, too, as far as a view can break it. What a provider says of single
-messages is not: those are as the client sent them.
+The order that formats demand is checked, too, as far as a view can break it. Single messages are not checked: they are
+as the client sent them.
 
-`repair` is the last step before the check. A provider refuses a payload with a call but not its result, or the other
-way round: both are taken out. Some refuse two messages of the assistant in a row as well: for those a note stands
-between what was made neighbours. `coverage_of` is the account as data that can be shown.
+`repair` is the last step before the check. Providers refuse a call without its result, and a result without its call:
+it removes both. Some also refuse two assistant messages in a row: a note then separates them. `coverage_of` returns the
+account as data.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from app.tokens.calibration import ONE_TO_ONE, Line
 from app.tokens.estimate import Cost
 
 Order = Sequence[int | None]
-"""All that is sent: which messages, and None for what Steno says itself."""
+"""Indexes of the messages in the order sent; None for Steno's own."""
 
 
 def problems(conversation: Conversation, view: View, limit: int, *, alternates: bool = False) -> list[Code]:
@@ -101,7 +101,7 @@ def _order_in(part: Part) -> Order:
 
 
 def kept_calls_of(view: View) -> Mapping[int, Collection[int]]:
-    """The calls that are kept of each message that lost some, or whose arguments were cut."""
+    """Kept calls of each message whose calls were removed or cut."""
     altered = (part for part in view.parts if isinstance(part, Altered))
     return {part.index: {place for place, _ in part.calls} for part in altered if part.calls is not None}
 
@@ -109,14 +109,14 @@ def kept_calls_of(view: View) -> Mapping[int, Collection[int]]:
 def _calls_sent(
     messages: Sequence[Message], sent: Iterable[int], kept_calls: Mapping[int, Collection[int]]
 ) -> set[CallPosition]:
-    """The calls in the `sent` messages. `kept_calls`: those that are kept of the messages that lost some."""
+    """The calls in the `sent` messages. `kept_calls`: result of `kept_calls_of`."""
     kept = ((index, kept_calls.get(index, range(len(messages[index].calls)))) for index in sent)
     return {CallPosition(index, place) for index, places in kept for place in places}
 
 
 def gaps_in(messages: Sequence[Message], order: Order) -> list[int]:
-    """Places of the order before which something of the user is missing: where an assistant's message begins, or
-    follows another one, and did not in the client's own history."""
+    """Places in the order where a user message is missing: an assistant message comes first or follows another one, but
+    does not in the client's history."""
     found: list[int] = []
     last: int | None = -1
     for place, index in enumerate(order):
@@ -130,8 +130,7 @@ def gaps_in(messages: Sequence[Message], order: Order) -> list[int]:
 
 
 def _are_results_apart(messages: Sequence[Message], order: Order) -> bool:
-    """Whether anything stands between a call and its result that did not in the client's own history, or the result
-    stands before the call."""
+    """Whether a result precedes its call, or the two are separated although the client's history has them together."""
     placed = {index: place for place, index in enumerate(order) if index is not None}
     for result, place in placed.items():
         for call in (result - caller.distance for caller in messages[result].callers if caller):
@@ -145,7 +144,7 @@ def _are_results_apart(messages: Sequence[Message], order: Order) -> bool:
 
 
 def _is_parted(messages: Sequence[Message], order: Order) -> bool:
-    """Whether a message is sent without the one behind it that it is bound to, or something stands between them."""
+    """Whether a bound message is sent without the next one, or with something between them."""
     return any(
         index is not None and messages[index].bound and index + 1 not in (then, len(messages))
         for index, then in pairwise((*order, None))
@@ -153,13 +152,13 @@ def _is_parted(messages: Sequence[Message], order: Order) -> bool:
 
 
 def _keeps_own_words(message: Message, part: Altered) -> bool:
-    """Whether all that was taken away of a message are results that stand in it."""
+    """Whether only the results inside the message were changed."""
     places, pairs = message.result_places, zip(part.texts, message.texts, strict=True)
     return bool(places) and all(now == was for place, (now, was) in enumerate(pairs) if place not in places)
 
 
 def _lacks_client_context(conversation: Conversation, view: View) -> bool:
-    """Whether something that the client said for good is said nowhere in the view."""
+    """Whether client context that the view has to repeat is in none of its notes."""
     noted = [part.text for part in view.parts if isinstance(part, Note)]
     carried = carried_context(conversation, view.parts)
     return not all(any(block.text in text for text in noted) for block in carried.blocks)
@@ -207,8 +206,8 @@ def repair(conversation: Conversation, view: View, cost: Cost, *, orphans: bool 
 
 
 def separated(conversation: Conversation, view: View, cost: Cost) -> View:
-    """The view with a note wherever the assistant would begin, or speak twice in a row, and did not in the client's own
-    history; itself where that is nowhere so."""
+    """The view with a note before each assistant message that comes first or follows another one only in the view;
+    unchanged if there is none."""
     gaps = frozenset(gaps_in(conversation.transcript.messages, list(order_of(view))))
     if not gaps:
         return view
@@ -233,8 +232,8 @@ def _begin_of_end(messages: Sequence[Message]) -> int:
 
 
 def _calls_left(messages: History, index: int, sent: set[int], end: int) -> list[int]:
-    """The calls of a message that stay: one of their results is sent. From `end` on so do those that have none, and
-    those without an id."""
+    """Positions of the calls that stay: those with a sent result. Calls without any result stay from `end` on, or if
+    they have no id."""
     return [
         place
         for place, call in enumerate(messages[index].calls)
@@ -247,8 +246,8 @@ def _calls_left(messages: History, index: int, sent: set[int], end: int) -> list
 
 
 def _loses_calls(messages: History, index: int, kept: Collection[CallPosition], end: int) -> bool:
-    """Whether a message of results goes: none of their calls is kept. Before `end` so does one that names calls that
-    are not in the history, unless a user speaks in it."""
+    """Whether a message of results is left out: none of its calls is kept. Before `end`, also if none is in the
+    history, unless it is a user message."""
     message = messages[index]
     if made := [CallPosition(index - caller.distance, caller.call) for caller in message.callers if caller]:
         return not any(call in kept for call in made)
@@ -256,8 +255,8 @@ def _loses_calls(messages: History, index: int, kept: Collection[CallPosition], 
 
 
 def _with_calls(conversation: Conversation, index: int, part: Part, left: Sequence[int], cost: Cost) -> Altered:
-    """The assistant's message with these of its calls. Without any it goes without signed thoughts as well: none may
-    stand last."""
+    """The assistant's message with only the calls in `left`. If that is empty, its signed thoughts go, too: they may
+    not come last."""
     message, calls = message_of(conversation, index, part), conversation.transcript.messages[index].calls
     arguments = dict(part.calls) if isinstance(part, Altered) and part.calls is not None else {}
     kept = tuple(replace(calls[place], arguments=arguments.get(place, calls[place].arguments)) for place in left)

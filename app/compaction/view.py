@@ -112,7 +112,7 @@ Part = Verbatim | Carried | Altered | Pruned | Pinned | Note | Recalled | Summar
 
 
 class Conversation:
-    """One request's history. Its tokens are counted when they are first asked for: a short one goes without."""
+    """One request's history. Tokens are counted on first use; a short history may need no count."""
 
     def __init__(
         self,
@@ -177,8 +177,8 @@ class Conversation:
 
     @property
     def floor(self) -> int:
-        """Tokens that no stage may touch: tools, instructions, in the middle too, and of the last user message what the
-        user wrote."""
+        """Tokens that no stage may remove: tools, all instructions, and the last user message without the results in
+        it."""
         least, question = self._least_tokens(), self.costs.question
         results = 0 if question is None else self.transcript.tokens_of(self.transcript.last_user) - question
         return least - max(0, results)
@@ -213,8 +213,8 @@ class Conversation:
 
     @property
     def giving_way(self) -> tuple[Conversation, ...]:
-        """The same, of which what the last turn begins with may be shortened, and then may be left out: it stays while
-        there is room for it beside what the user said last. None where that is the same message."""
+        """Two copies: the last turn's first message may be shortened in the first, and left out of the second if it
+        does not fit beside the last user message. Empty if they are the same message, or without a turn."""
         transcript = self.transcript
         if transcript.last_turn in (-1, transcript.last_user):
             return ()
@@ -245,7 +245,7 @@ class Kept(Struct, frozen=True):
     units: tuple[tuple[int, int], ...]
     """Units of the pinned messages, ascending."""
     messages: frozenset[int]
-    """Positions of the messages that no stage may leave out. Nor change, but for results in a user message."""
+    """Positions of the messages that no stage may leave out; see `whole` for changes."""
     whole: frozenset[int]
     """Positions of the messages that no stage may change."""
 
@@ -274,7 +274,7 @@ class View(Struct, frozen=True):
     without_thinking: frozenset[int] = frozenset()
     """Positions of the messages that are sent without their signed thinking."""
     marks_cache: bool = False
-    """The end of what stands before the last quotation gets a cache breakpoint."""
+    """Whether a cache breakpoint is set before the last quotation."""
 
     @property
     def chunks(self) -> tuple[SummaryChunk, ...]:
@@ -436,12 +436,12 @@ def context_note(carried: CarriedContext) -> list[Note]:
 
 
 ANEW: frozenset[Alteration] = frozenset({"trimmed", "cleared", "shortened", "faded", "truncated"})
-"""Stages that depend on all that was said so far: the next request of a turn has other texts in their place."""
+"""Stages that depend on the whole history: their texts change with the next request of a turn."""
 
 
 def current_turn(conversation: Conversation) -> int:
-    """Position of the message that begins the turn under way, as a provider counts turns: one with results goes on
-    with a turn, whatever else stands in it. -1 without one."""
+    """Position of the current turn's first message, as providers count turns: a message with results never begins one.
+    -1 if there is none."""
     messages = conversation.transcript.messages
     for index in reversed(range(len(messages))):
         message = messages[index]
@@ -453,8 +453,8 @@ def current_turn(conversation: Conversation) -> int:
 def without_thinking(
     conversation: Conversation, view: View | None, start: int, cost: Cost, *, is_bound: bool = False
 ) -> View | None:
-    """The view without the thinking of the messages before `start`; itself where it sends none of it. None is the
-    history as it came. `is_bound`: also without the thinking behind what will not be the same in the next request."""
+    """The view without the thinking of the messages before `start`; unchanged if it sends none. None stands for the
+    whole history. `is_bound`: also without thinking after the first message that the next request may change."""
     changed, messages = view or whole(conversation), conversation.transcript.messages
     stop = _first_made_anew(conversation, changed) if is_bound else len(messages)
     sent = (i for part in changed.parts for i in sent_in(part) if messages[i].signed_thinking)
@@ -484,8 +484,8 @@ def lacks_current_thinking(conversation: Conversation, view: View | None) -> boo
 
 
 def sent_again_from(conversation: Conversation, view: View | None) -> int:
-    """Position from which on the requests that follow this view can send the turn's thinking; 0 for all of it. What was
-    left out stays so, and the answer to a view that changes with every request is bound to what is not sent again."""
+    """Position from which later requests can send the turn's thinking; 0 for all of it. Thinking once left out stays
+    out. If the view changes with every request, the thinking of its answer cannot be sent either."""
     messages = len(conversation.transcript)
     if view is not None and _first_made_anew(conversation, view) < messages:
         return messages + 1
@@ -493,8 +493,8 @@ def sent_again_from(conversation: Conversation, view: View | None) -> int:
 
 
 def _first_made_anew(conversation: Conversation, view: View) -> int:
-    """Position of the first message that the next request of the turn may send otherwise; that of the end without one.
-    Whole turns that are left out stay so until another turn begins."""
+    """Position of the first message that the turn's next request may send differently; the history's length without
+    one. Turns that are left out whole stay out until another turn begins."""
     turns = conversation.transcript.turn_starts
     for part in view.parts:
         match part:

@@ -66,9 +66,9 @@ class Wishes(Struct, frozen=True):
 
 
 class WireRequest(Struct, frozen=True):
-    """A request as far as Steno reads it; the bytes stay the client's. What may be slow is done where it is read.
+    """A client's request: its bytes, and the members that Steno reads. Slow work is done while it is read.
 
-    A format says what is different: see `own_members_in`, and what its `FormatSpec` cannot say.
+    A format overrides `members_in`, and methods for what its `FormatSpec` cannot express.
     """
 
     SPEC: ClassVar[FormatSpec]
@@ -88,10 +88,10 @@ class WireRequest(Struct, frozen=True):
     answer: AnswerAsked
     wishes: Wishes
     hands_off: Reason | None = None
-    """Reason to pass it on as it came although it could be read: the provider keeps its history, or compacts it."""
+    """Reason to forward it unchanged: the provider keeps its history, or compacts it."""
     thinking: str = ""
-    """How the model is to think, where its provider signs that; `enabled`: it refuses a turn under way without the
-    thinking that it began with."""
+    """Thinking mode, if the provider signs thinking. With `enabled` it refuses the current turn without its earlier
+    thinking."""
     task_budget: int | None = None
     """Tokens that the model may still spend on its task, as the client says; None where it does not."""
 
@@ -155,8 +155,8 @@ class WireRequest(Struct, frozen=True):
 
     @property
     def is_typical(self) -> bool:
-        """Whether the costs of the prompt are known: not with text that the provider adds or takes away, nor with tools
-        or members that cannot be read."""
+        """Whether the prompt's tokens can be counted: no response schema, no text that the provider adds or removes,
+        and only tools that the client runs."""
         spec, source = self.SPEC, self.source
         if any(b"json_schema" in (source.raw(name) or b"") for name in spec.schema_members):
             return False
@@ -169,19 +169,19 @@ class WireRequest(Struct, frozen=True):
 
     @property
     def cache_key(self) -> Named | None:
-        """The member that shows the provider's cache which requests are alike: some clients send their conversation's
-        id."""
+        """The key of the provider's prompt cache, such as `prompt_cache_key`: some clients send their conversation's id
+        in it."""
         member = self.SPEC.cache_key_member
         raw = self.source.raw(member)
         return None if raw is None else (member, raw)
 
     def echoed_in(self, error: str, number: int) -> bool:
-        """Whether a number that an error gives may be the client's own; True also if that cannot be known."""
+        """Whether an error may quote this number from the request; True if unknown."""
         return echoed_in(error, number, self.source.text)
 
     @classmethod
     def beside(cls, raw: bytes) -> bytes | None:
-        """The member, with its key, that a raw message beside the history is; None for one that is in it."""
+        """The raw message if it is a member beside the history, with its key; None if it is in the history."""
         return raw if cls.SPEC.beside is not None and cls.SPEC.beside.match(raw) else None
 
     @classmethod
@@ -198,7 +198,7 @@ class WireRequest(Struct, frozen=True):
     def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:  # noqa: ARG002 - most streams tell it unasked
         """The body with other messages; every other member keeps its bytes and its place, Steno's own are left out.
 
-        `ask_usage`: a stream is asked to tell what it cost, where it would not unasked.
+        `ask_usage`: ask a stream for its usage if it reports none by default.
         """
         history = self.array([raw for raw in raw_messages if self.beside(raw) is None])
         return self.source.spliced({self.SPEC.history: history}, self.SPEC.own_members)

@@ -38,7 +38,7 @@ class Timeouts(Struct, frozen=True):
 
 
 class _Stalled(Exception):
-    """Nothing happened for longer than is waited for."""
+    """The other side sent or took nothing until the deadline."""
 
 
 class Connection(asyncio.BufferedProtocol):

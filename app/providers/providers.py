@@ -169,7 +169,7 @@ class Providers:
         return provider
 
     def known(self, tenant: str, used: Iterable[str]) -> Mapping[str, list[Provider]]:
-        """The models known by name to a tenant who used these, each with the upstreams that have something to tell."""
+        """Models by name that a tenant used or upstreams list, each with the upstreams that know or serve it."""
         used = list(used)
         found: dict[str, list[Provider]] = {}
         for provider in self.all:
@@ -182,7 +182,7 @@ class Providers:
         return found
 
     def in_force(self, stored: StoredCalibration) -> Calibration:
-        """The correction of a tenant's estimates, as far as it is stored."""
+        """The calibration in use: the stored one, or with the line that tenants agree on."""
         at = (provider for provider in self.all if provider.settings.base_url == stored.key.upstream)
         provider = next(at, None)  # None: it is in the settings no more.
         return provider.calibrations.in_force(stored.key, stored.calibration) if provider else stored.calibration
@@ -194,7 +194,7 @@ class Providers:
         await asyncio.gather(*(provider.calibrations.start() for provider in self.all))
 
     async def flush(self) -> None:
-        """Store what was learnt of all models. Raises `StoreUnavailable`."""
+        """Store the waiting calibration samples. Raises `StoreUnavailable`."""
         for provider in self.all:
             await provider.calibrations.flush()
 
@@ -204,7 +204,7 @@ class Providers:
             await provider.calibrations.forget(tenant)
 
     async def stop(self) -> None:
-        """End what runs beside the requests. Comes before the store is closed."""
+        """End the background tasks. Call it before the store is closed."""
         for provider in self.all:
             await provider.windows.stop()
         await asyncio.gather(*(provider.calibrations.stop() for provider in self.all))

@@ -108,7 +108,7 @@ def context_members(request: ChatRequest, decision: Decision) -> ContextMembers:
 
 
 def context_headers(request: ChatRequest, decision: Decision | None) -> Headers:
-    """Build the `x-context-*` headers; without a decision while the outcome is open."""
+    """Build the `x-context-*` headers; without a decision the status is `pending`."""
     line = request.budget.line
     before = b"%d" % line.to_provider_tokens(request.conversation.tokens)
     headers = [
@@ -296,5 +296,5 @@ def bypass(services: Services, record: RequestRecord, path: str | None, reason: 
 
 
 def unless_told(own: Headers, answered: Received) -> Headers:
-    """Return no headers if another Steno behind this one said what it did: that may be more."""
+    """Return `own`, or no headers if the answer has those of another Steno."""
     return [] if are_of_steno(answered) else own

@@ -92,7 +92,7 @@ async def masks_in(
 async def keep_mask(
     connection: AsyncConnection, tenant: str, settings: str, digest: bytes, start: bytes, conversation_id: str
 ) -> None:
-    """Needs a transaction; doing it twice is doing it once."""
+    """Idempotent; needs a transaction."""
     values = {"tenant": tenant, "settings": settings, "digest": digest, "start_digest": start}
     await connection.execute(
         insert_into(connection, masks)
@@ -112,11 +112,10 @@ async def chunks_named(connection: AsyncConnection, tenant: str, ids: Sequence[s
 async def commit_chunks(
     connection: AsyncConnection, lease: Lease, chunks: Sequence[SummaryChunk]
 ) -> list[SummaryChunk] | None:
-    """Store the chunks if the lease still holds, and return them as stored: of a range that is taken, the chunk that
-    took it.
+    """Store the chunks if the lease holds. Returns the stored chunk of each range, which may be an earlier one.
 
-    None also where a child of a fold is not stored any more: it was corrected or deleted meanwhile. Needs a
-    transaction; doing it twice is doing it once.
+    Returns None if the lease is lost, or if a child of a fold was corrected or deleted meanwhile. Idempotent; needs a
+    transaction.
     """
     tenant = lease.tenant
     if not await fence_holds(connection, lease):

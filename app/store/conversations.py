@@ -70,11 +70,11 @@ _SHOWN = (
     *("model", "messages", "status", "reason", "tokens_before", "tokens_after", "window", "coverage", "summaries"),
     *("forked_from", "plan"),
 )
-"""Columns that are named as what a request showed."""
+"""Columns named like fields of `ConversationSeen`."""
 
 
 class ConversationSeen(Struct, frozen=True):
-    """A conversation as one request showed it, or as the latest of some did."""
+    """State of a conversation after one request, or after several merged ones."""
 
     tenant: str
     conversation_id: str
@@ -98,7 +98,7 @@ class ConversationSeen(Struct, frozen=True):
     requests: int = 1
 
     def with_later(self, later: ConversationSeen) -> ConversationSeen:
-        """The conversation as it is after later requests. Of the heads the latest stay, the newest last."""
+        """Merge later requests; keeps the latest `MOST_HEADS` heads, the newest last."""
         new = dict(later.heads)
         heads = ((digest, turn) for digest, turn in self.heads if digest not in new)
         return replace(
@@ -193,7 +193,7 @@ class Pin(Struct, frozen=True):
 async def find_heads(
     connection: AsyncConnection, tenant: str, digests: Sequence[bytes], unwritten: Sequence[Head]
 ) -> list[Head]:
-    """The heads among the digests; `unwritten` are those that still wait in this process."""
+    """Find the heads with these digests; `unwritten` ones are not in the database yet."""
     of_tenant, of_id = conversations.c.tenant == heads.c.tenant, conversations.c.id == heads.c.conversation_id
     columns = heads.c.digest, heads.c.conversation_id, heads.c.turn, conversations.c.turns
     rows = await connection.execute(
@@ -214,7 +214,7 @@ async def find_heads(
 
 
 async def write_conversations(connection: AsyncConnection, unwritten: Sequence[ConversationSeen]) -> None:
-    """Store requests; doing it twice counts them twice. Needs a transaction."""
+    """Store requests. Not idempotent: it adds to the counts. Needs a transaction."""
     if not unwritten:
         return
     # Rows are taken in order of their keys, so two replicas cannot deadlock.

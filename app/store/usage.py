@@ -196,7 +196,7 @@ class UsageOverview(Struct, frozen=True):
 
 
 async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord]) -> None:
-    """Store records. Needs a transaction; doing it twice is doing it once."""
+    """Store records. Idempotent; needs a transaction."""
     if not records:
         return
     statement = insert_into(connection, usage_records).values(created_at=now_ms()).on_conflict_do_nothing()

@@ -83,7 +83,7 @@ class Estimator:
         picture_scale: float = 1.0,
         token_rules: TokenRules = rules_for,
     ) -> Prompt:
-        """A prompt to be counted. `declared` stands for what `read` returns: equal bytes, equal declarations."""
+        """Return a prompt that is counted on demand. `declared` is the cache key for the declarations of `read`."""
         asked = model, host, picture_scale, token_rules
         way = self._asked.get(asked) or self._found(*asked)
         history = messages if isinstance(messages, History) else History(messages)
@@ -109,7 +109,7 @@ class Estimator:
         return way
 
     def formula(self, rules: CountingRules) -> str:
-        """Names what a model is counted with: what a calibration learnt holds for this alone."""
+        """Name the formula that counts a model: each calibration is for one formula."""
         encoding = "bytes" if rules.encoding in self.heuristics else rules.encoding
         return f"{FORMULA_VERSION}/{encoding}" + (f"/{rules.variant}" if rules.variant else "")
 
@@ -136,19 +136,19 @@ class _Counted(Struct, frozen=True):
 
 
 class Prompt(Struct, frozen=True):
-    """One request's messages and declarations; what was not seen before is counted when that is needed."""
+    """One request's messages and declarations. New parts are counted on demand."""
 
     way: _Way
     history: History
     counted: Tokens
-    """Tokens of the messages that it begins with, which were counted as part of a shorter history."""
+    """Tokens of its first messages, which were counted as part of a shorter history."""
     units: Sequence[tuple[Sequence[Message], Key, Tokens | None]]
     """Units behind the counted messages, each with its key, and its tokens if they are known."""
     declared: bytes
     read: Callable[[], Declarations]
     declares: _Declares
     beside: Tokens | None
-    """Tokens of all beside the messages, and what each answer costs more because of it, where they are known."""
+    """Tokens of the declarations, and additional tokens of each answer because of them; None if unknown."""
 
     @property
     def count(self) -> Counter:

@@ -194,8 +194,8 @@ class ChunkHead(Struct, frozen=True):
 class CompactionEvents(EarlyFrames):
     """The frames of this format.
 
-    A member has one type in all of them and in `context`: LangChain.js merges the chunks of a stream, and throws where
-    the types of two differ.
+    A member has the same type in every frame and in `context`: LangChain.js merges a stream's chunks, and throws if
+    types differ.
     """
 
     BEGINNING = "chunk"
@@ -235,7 +235,7 @@ def _chunk(
 
 
 def _numbered(number: int, call: bytes) -> bytes:
-    """A tool call with the place among the others that it has in a stream."""
+    """Add to a tool call its `index` among the calls of a stream."""
     known = RawObject(call)
     return call if "index" in known else known.spliced(add=b'"index":%d' % number)
 

@@ -109,7 +109,7 @@ class ResponsesEditor(AnswerEditor):
 
     @classmethod
     def begin_early(cls, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
-        """The safest frame is a comment. Where the provider keeps the answer, an id of ours would come back to it."""
+        """Choose comments for `chunk`. Also for `start` if the provider stores the answer: it does not know our id."""
         quiet = shape == "chunk" or (shape == "start" and request.source.value("store") is not False)
         return CompactionEvents("comment" if quiet else shape, compaction_id, request.model)
 
