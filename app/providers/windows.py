@@ -214,7 +214,7 @@ class Windows:
         """Take over what all replicas learnt. Raises `StoreUnavailable`."""
         # Limits that are stored meanwhile are not among the rows.
         gone = set(self._stored)
-        for row in await self._store.task(read_learned_windows, self._upstream, MOST_LEARNT):
+        for row in await self._store.before_start(read_learned_windows, self._upstream, MOST_LEARNT):
             key = row.tenant, row.model
             gone.discard(key)
             if row.limit < (answered := self._prompts.own(*key) or 0):

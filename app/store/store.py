@@ -261,7 +261,7 @@ class Store:
 
     async def secret_fits(self) -> bool | None:
         """Whether the database belongs to the secret; None if it belongs to none yet. Raises StoreUnavailable."""
-        return await self.guard.bounded(partial(self._read, schema.belongs_to, self._secret_digest), TASK_SECONDS)
+        return await self.before_start(schema.belongs_to, self._secret_digest)
 
     async def check(self) -> Check:
         """Look without changing anything; raises nothing."""
@@ -339,6 +339,10 @@ class Store:
     async def task_change(self, change: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Change rows in the background, in a transaction."""
         return await self._bounded(partial(self._change, change, *arguments, **options), TASK_SECONDS)
+
+    async def before_start(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Read as a task does, also while the store is not started, as the doctor does."""
+        return await self.guard.bounded(partial(self._read, query, *arguments, **options), TASK_SECONDS)
 
     async def _read(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         async with self.database.reading() as connection:
