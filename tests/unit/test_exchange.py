@@ -157,7 +157,7 @@ async def test_the_usage_in_a_stream_of_another_steno_teaches_nothing() -> None:
     body = STREAM.body.replace(b'"stop"}]', b'"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":1}')
     async with before(Given(200, body, (*STREAM.headers, (b"x-context-request-id", b"req_" + b"0" * 24)))) as steno:
         calls: list[Any] = []
-        steno.services.ledger.record = lambda **call: calls.append(call["tokens"].prompt)  # type: ignore[method-assign]
+        steno.services.ledger.record = lambda call, *_, **__: calls.append(call.tokens.prompt)  # type: ignore[method-assign]
         await steno.post(chat(stream=True))
         steno.services.store.writes.catch_up()
     assert calls == [None]
