@@ -49,7 +49,7 @@ Start with these six:
 
 - [`upstream.base_url`](#upstreambase_url): the provider
 - [`models`](#models): windows, where `steno models` shows a guess
-- [`compaction.preset`](#compactionpreset): what becomes of long histories
+- [`compaction.preset`](#compactionpreset): how long histories are shortened
 - [`summary.model`](#summarymodel): who writes summaries
 - [`storage.url`](#storageurl): the database
 - [`server.host`](#serverhost): who can reach Steno; first read [security](security.md#when-others-can-reach-it)

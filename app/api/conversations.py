@@ -322,7 +322,7 @@ async def read_tenant(tenant: Tenant) -> TenantOut:
 
 @router.delete("/tenant", tags=["tenant"])
 async def delete_tenant(services: TheServices, tenant: Tenant) -> DeletedOut:
-    """Forgets everything that is stored of the caller. Summaries in the making are not stored any more."""
+    """Deletes everything stored for the caller. Summaries that are being made will not be stored."""
 
     # Waited for, not awaited: what a client begins and does not wait for is still finished.
     erasing = services.tasks.start(services.erase(tenant), f"erasing {tenant}")

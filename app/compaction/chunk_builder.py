@@ -109,7 +109,7 @@ def _before(stop: int, parts: Iterable[Part], *, masked: bool) -> Sequence[Part]
 
 
 class ChunkBuilder(Struct, frozen=True):
-    """Material of one compaction, and how its chunks are drafted of it."""
+    """Drafts the chunks of one compaction from its material."""
 
     conversation: Conversation
     conversation_id: str
@@ -208,7 +208,7 @@ class ChunkBuilder(Struct, frozen=True):
         return prompts.quote_messages(messages, span.start, carried, fence, longest, recent)
 
     def _shown(self, path: Path, span: Span) -> View | None:
-        """The conversation itself up to the span's end, where the summariser is to read that and can."""
+        """The conversation up to the span's end, if the summariser reads it and not a transcript."""
         masked = self.plan.masked and self.sent is not None and may_continue(self.conversation, span, self.options)
         if not masked and not is_shown(self.conversation, path, span, self.options):
             return None
@@ -292,7 +292,7 @@ class ChunkBuilder(Struct, frozen=True):
         return int(part * room), int(part * wide)
 
     def _cap(self, chunk: SummaryChunk, replaces: int) -> int:
-        """Most tokens of a chunk that stands for so many: for one that takes others in as for a fold and a summary."""
+        """Maximum tokens of a chunk: less than it replaces. One that takes in older chunks has room for two."""
         takes_in = chunk.level == 0 and bool(chunk.children)
         return min((1 + takes_in) * self.budget.summary, int(AIMED_SHARE * replaces))
 
@@ -377,7 +377,7 @@ class ChunkBuilder(Struct, frozen=True):
         )
 
     def _without_failed_results(self, chunk: SummaryChunk) -> SummaryChunk:
-        """The chunk as the summariser wrote it: what it reads it copies, and then the list would be there twice."""
+        """The chunk without its list of failed results: the summariser would copy it, and it would be there twice."""
         if not self._failed_results(chunk):
             return chunk
         # By its heading: earlier releases kept the line ends of the results.

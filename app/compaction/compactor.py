@@ -297,8 +297,7 @@ class Compactor:
             await self._keep_masks(self.state.with_boundaries([boundary]))
 
     async def _affordable_mask(self, state: PlanningState) -> tuple[MaskBoundary | None, bool]:
-        """The mask that is due in a state; None without one, and where it costs more than it saves, which is the second
-        value."""
+        """The mask that is due in a state, or None; and whether one was omitted because it costs more than it saves."""
         boundary = await self._compute(lambda: due_mask(state))
         if boundary is None or self.request.policy.cost_gate is None:
             return boundary, False
@@ -307,7 +306,7 @@ class Compactor:
         return None if costs_too_much else boundary, costs_too_much
 
     async def _keep_masks(self, masked: PlanningState) -> None:
-        """Go on with a state, and store the boundaries that it has beyond those that were found."""
+        """Adopt a state, and store its new boundaries."""
         for boundary in masked.boundaries:
             if boundary not in self.state.boundaries:
                 await self.parts.keep_mask(self.request, boundary)
@@ -376,7 +375,7 @@ class Compactor:
         return await self._compute(plan)
 
     def _summary_options(self) -> SummaryOptions:
-        """How summaries are made for the request, as the windows were known when that was needed first."""
+        """Options of the request's summaries, for the windows known at first use."""
         if self._options is None:
             self._options = self.parts.summary_options(self.request)
         return self._options
@@ -406,8 +405,8 @@ class Compactor:
         return finished[-1].reasons or because(Code.SUMMARIES_NOT_ENOUGH)
 
     def _is_unfinished(self) -> bool:
-        """True if its last compaction took in as much as one does, and the rest is for the next one. What is made so
-        far may be under the trigger, but it is not what was planned, and would be too large again soon."""
+        """True if its last compaction had the maximum size, so the rest needs another one. The view may already be
+        under the trigger, but it is larger than planned, and would soon be too large again."""
         finished = self.finished
         if not finished or not finished[-1].is_whole or len(finished) >= ROUNDS:
             return False
@@ -570,7 +569,7 @@ class CompactionParts(LeasedCompaction):
             await self.store.keep_mask(request.tenant, mask.key, *digests, request.conversation_id)
 
     async def read_first_chunks(self, request: ChatRequest) -> Sequence[FirstChunk]:
-        """The first chunks that were made lately of histories with messages of this one."""
+        """Recent first chunks of histories that share messages with this one."""
         digests = [message.digest for message in request.conversation.transcript.messages]
         return await self.store.read_first_chunks(request.tenant, request.series, digests, REWRITTEN_WITHIN_SECONDS)
 

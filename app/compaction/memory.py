@@ -123,7 +123,7 @@ def _look(request: ChatRequest, view: View, policy: RecallPolicy, known: _Held |
 FAILURES = 3
 OPEN_SECONDS = 30.0
 LEAST_GAIN = 0.10
-"""Share of the request that a pass has to free, or it was in vain."""
+"""Share of the request that an effective pass frees."""
 VAIN_PASSES = 2
 LEAST_GROWTH = 0.10
 """Share of the room by which a history grows between two compactions: with less they come too often."""
@@ -145,8 +145,8 @@ class _Failing(Struct, frozen=True):
 
 
 class ModelBreaker:
-    """Models that do not work: after three failures in a row a tenant asks them no more for 30 seconds, then one caller
-    does.
+    """Circuit breaker of models: after three failures in a row a tenant does not call one for 30 seconds, then one call
+    probes it.
 
     The calls of one undertaking count once: many are made side by side, and fail for one reason.
     """
@@ -243,8 +243,8 @@ class HistoryBreaker:
 
 
 TOLERATED = 1
-"""Failures in a row that are tried again at once: the next request may simply have more luck. Answers that could not
-be kept are not: they were paid for, and asked for once more already."""
+"""Failures in a row that are retried without a pause. Rejected answers are not: they were paid for, and were retried
+once already."""
 FIRST_PAUSE_SECONDS = 30.0
 LONGEST_PAUSE_SECONDS = 300.0
 
@@ -257,8 +257,8 @@ class _Setback(Struct, frozen=True):
 
 
 class CompactionBackoff:
-    """Failures in a row by undertaking: after the second one a pause, doubled each time up to five minutes; after
-    the first one where answers were refused."""
+    """Pauses by compaction: after two failures in a row, or after one if answers were refused. Each further failure
+    doubles the pause, up to five minutes."""
 
     def __init__(self, clock: Callable[[], float] = monotonic, tolerated: int = TOLERATED) -> None:
         """Forgive `tolerated` failures in a row without a pause."""
@@ -276,8 +276,8 @@ class CompactionBackoff:
         return self._latest.find(what) is not None
 
     def learn(self, what: HistoryKey, compaction: Compaction) -> None:
-        """Learn from a compaction. A part that was made is no success where another one failed: without that it may
-        be of no use. What others took away, or the database, says nothing of a compaction."""
+        """Learn from a compaction. It has failed if one part failed: without that part, the others may be of no use. A
+        lost lease or a missing database counts neither way."""
         if compaction.outcome is Outcome.MADE:
             self._latest.forget(what)
         elif compaction.outcome is Outcome.FAILED:

@@ -196,7 +196,7 @@ def _field(label: str, value: str, remark: str) -> Field:
 def merge_records(
     records: Iterable[Record], merge: Callable[[Record, Record], Record] = Record.updated
 ) -> dict[str, Record]:
-    """Things by their keys, of records in order of time; with `Record.joined` of parts that hold at the same time."""
+    """Merge records by key, the oldest first; `Record.joined` is for parts that are valid at the same time."""
     things: dict[str, Record] = {}
     for record in records:
         things[record.key] = merge(things[record.key], record) if record.key in things else record
@@ -204,8 +204,8 @@ def merge_records(
 
 
 def merge_ranked(lists: Sequence[Sequence[Record]]) -> list[Record]:
-    """One ranked list of parts, of several, the oldest list first, by reciprocal rank: a part is worth the sum of
-    1 / (1 + place) over the lists that hold it. Of equal ones that of the newest list comes first."""
+    """Merge ranked lists, the oldest first, by reciprocal rank fusion. The score of a part is the sum of 1 / (1 + rank)
+    over the lists that hold it. Of equal scores, the part of the newest list comes first."""
     things = merge_records(record for records in lists for record in merge_records(records, Record.joined).values())
     worth: dict[tuple[str, str], float] = {}
     for records in reversed(lists):

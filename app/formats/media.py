@@ -1,7 +1,7 @@
 """Media: how large a picture is, how long a recording, how many pages a PDF has and how much is written on them.
 
-Nothing is fetched or rendered, and no font is decoded: glyphs are counted, which is what a page's tokens depend on. A
-file may be hostile, so all work is bounded. What cannot be read is not known.
+Nothing is fetched or rendered. Glyphs are counted, because a page's tokens depend on them; no font is decoded. A file
+may be hostile, so all work is bounded. A value that cannot be read counts as unknown.
 """
 
 from __future__ import annotations

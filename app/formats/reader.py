@@ -154,16 +154,14 @@ class MessageReader:
         caches: Caches | None = None,
         mark: str = "",
     ) -> None:
-        """`decode` is that of the messages' format, `mark` sets its digests apart; `ignore` are patterns of volatile
-        text, such as a date that a client injects: it is no part of what a message means. What is remembered is among
-        `caches`."""
+        """`decode` reads the format's messages, `mark` makes its digests differ from others. `ignore`: patterns of
+        volatile text, such as a date that a client injects, which digests leave out. `caches` keeps what was read."""
         caches = caches or Caches()
         self._digest = identity.digester(b"message", *([mark.encode()] if mark else ()))
         self._decode = decode
         self._ignore = tuple(re.compile(pattern) for pattern in ignore)
         self._messages: WeakValueDictionary[bytes, Message] = WeakValueDictionary()
-        """Messages of the histories that are held, by their bytes: most of a history that was edited was read
-        before."""
+        """Messages of cached histories, by their bytes: an edited history has most of them."""
         self._histories: Cache[Place, _Known] = caches.cache("histories", lambda _, known: known.weight)
         self.beginnings = Beginnings(caches)
         """Beginnings of the bodies that the messages came in: a reader of those may use them."""
@@ -174,7 +172,7 @@ class MessageReader:
         return sum(len(raw) for raw in raw_messages[known:] if raw not in self._messages)
 
     def digests(self, raw_messages: Sequence[bytes]) -> Iterator[tuple[Kind, bytes]]:
-        """Yield kind and digest of each message, of which nothing is held. Raises `Unreadable`."""
+        """Yield kind and digest of each message without caching it. Raises `Unreadable`."""
         for raw in raw_messages:
             message = self._messages.get(raw) or self._read(raw)
             yield message.kind, message.digest

@@ -159,7 +159,7 @@ def _is_error_frame(body: object) -> bool:
 
 
 def _said(body: object, depth: int = 0) -> _Said:
-    """The innermost message, with the codes and numbers on the way to it."""
+    """Parse an error: its innermost message, and the codes and numbers of all levels."""
     if isinstance(body, str):
         return _in_string(body[:LONGEST_TEXT], depth)
     if depth > _DEEPEST_BODY or not body:
@@ -185,8 +185,7 @@ def _said(body: object, depth: int = 0) -> _Said:
 
 
 def _add_reason(said: _Said, body: Mapping[str, Any]) -> None:
-    """Add what stands beside a message that says little: a word that names the error, or the sentence with the
-    numbers."""
+    """Add a body's `reason`, and that of its metadata: a sentence to the message, a word to the codes."""
     metadata = body.get("metadata")
     for holder in (body, metadata if isinstance(metadata, Mapping) else {}):
         reason = as_text(holder.get("reason"))[:LONGEST_TEXT]
@@ -197,7 +196,7 @@ def _add_reason(said: _Said, body: Mapping[str, Any]) -> None:
 
 
 def _inner(body: Mapping[Any, Any], depth: int) -> _Said:
-    """Text of the first member that says something; an `error` object goes before all."""
+    """Parse the first member that has a message; an `error` object comes first."""
     keys: Iterable[str] = _MEMBERS["messages"]
     if isinstance(body.get("error"), Mapping):
         keys = dict.fromkeys(("error", *_MEMBERS["messages"]))  # Each once: twice at every depth would be often.
@@ -210,7 +209,7 @@ def _inner(body: Mapping[Any, Any], depth: int) -> _Said:
 
 
 def _in_string(text: str, depth: int) -> _Said:
-    """JSON inside a string says more than the words around it."""
+    """Parse JSON inside a string; without it the string is the message."""
     starts, end = [at for at in (text.find("{"), text.find("[")) if at >= 0], max(text.rfind("}"), text.rfind("]"))
     if starts and depth < DEEPEST:
         try:
@@ -239,7 +238,7 @@ def _payload(text: str, codes: str, fields: Mapping[str, int]) -> Overflow | Non
 
 
 def _speaks_of_overflow(text: str) -> bool:
-    """Whether a sentence says it: by itself, or with a subject that is input, that it is over, and a measure."""
+    """Whether a sentence reports an overflow: by itself, or by naming an input, an excess and a measure."""
 
     def says_so(sentence: str) -> bool:
         if _says("output", sentence) and not _says("input_beside_output", sentence):
@@ -308,8 +307,7 @@ def says_no_such_path(status: int, body: bytes) -> bool:
 
 
 WORDS = 3
-"""Number of words before or behind the number that, with a number beside them in the request as well, are no
-coincidence."""
+"""Words before or behind the number. If the request has them beside a number, too, that is no coincidence."""
 MOST_PLACES = 8
 """An error that gives its number more often than that is not looked into any further: it may quote anything."""
 PIECE = 65_536
@@ -328,7 +326,7 @@ _BESIDE = r"[\W_]{1,20}"
 
 
 def echoed_in(error: str, number: int, body: bytes) -> bool:
-    """Whether a number that an error gives may be the client's own; True also if that cannot be known."""
+    """Whether an error may quote this number from the request; True if unknown."""
     if len(body) > LONGEST_COMPARED:
         return True
     try:

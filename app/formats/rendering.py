@@ -49,8 +49,8 @@ def placed(
     altered: Callable[[bytes, Altered], bytes | None],
     unthinking: Callable[[bytes], bytes | None] = lambda raw: raw,
 ) -> list[Placed]:
-    """The payload's raw messages in order. `user_message` makes a message of a text of ours; `altered` leaves of a
-    message what a view says, None for nothing, and `unthinking` likewise what is no signed thinking."""
+    """The payload's raw messages in order. `user_message` makes a message of Steno's text; `altered` applies a view's
+    changes, and `unthinking` removes signed thinking; both return None if nothing is left."""
     payload = [Placed(message.raw, role=message.role) for message in conversation.instructions]
     messages = conversation.transcript.messages
 
@@ -79,7 +79,7 @@ def placed(
 Place = tuple[dict[str, Any], str]
 """A text as a member of what holds it."""
 Edit = Callable[[dict[str, Any]], dict[str, Any] | None]
-"""A function to what is left of a part: the very same where it stays as it is, None where nothing is left."""
+"""Function from a part to its remainder: the same object if unchanged, None if nothing is left."""
 
 
 def edited(raw: bytes, edit: Edit, member: str = "content") -> bytes:
@@ -103,9 +103,9 @@ class Parts(Struct, frozen=True):
 
     texts: Callable[[dict[str, Any]], Iterable[Place]]
     in_words: Callable[[dict[str, Any], Iterator[str]], dict[str, Any]]
-    """Puts words in place of a part's media; the very same part where it has none."""
+    """Replaces a part's media by words; returns the same part if it has none."""
     emptied: Callable[[dict[str, Any]], dict[str, Any] | None]
-    """Makes of a part in which a text was changed what is left of it: None for an empty text, which some refuse."""
+    """Finishes a part with a changed text; None if the text is empty, which some providers refuse."""
 
     def altered(
         self, raw: bytes, texts: Sequence[str], media: Sequence[str], member: str = "content", call: Edit | None = None
@@ -142,8 +142,8 @@ def joined(
     as_object: Callable[[bytes], bytes] = bytes,
     goes_first: Callable[[bytes], bool] = lambda _: False,
 ) -> list[bytes]:
-    """The raw messages for a provider that refuses two user messages in a row: those that were no neighbours in the
-    client's own history become one.
+    """The raw messages for a provider that refuses two user messages in a row. Messages that were not neighbours in the
+    client's history are joined.
 
     `text_type`: the type of a part with the text of a message whose `member` is no list. `as_object`: makes one of a
     raw message that is none. `goes_first`: whether a part has to stand before the others.
@@ -253,7 +253,7 @@ def kept_breakpoint(part: Json) -> Json:
 
 
 def _marks(source: RawObject, payload: Sequence[bytes], member: str) -> Iterator[tuple[int, object]]:
-    """The breakpoints of a payload in order, with the place of the message that each stands in."""
+    """Yield a payload's breakpoints in order, each with its message's position; -1 for tools."""
     for tool in objects_in(source.value("tools")):
         yield from ((-1, mark) for mark in _marks_in(tool, member))
     for place, raw in enumerate(payload):

@@ -21,7 +21,7 @@ Named = tuple[str, bytes]
 
 
 class TooManyMessages(Unreadable):
-    """Planning what becomes of each of them would take time that others have to wait for."""
+    """The request has so many messages that planning it would delay others."""
 
     reason = Code.TOO_MANY_MESSAGES
 
@@ -48,7 +48,7 @@ class AnswerAsked(Struct, frozen=True):
     choices: int = 1
     """Answers asked for; with more than one, nothing may be sent before the provider's begins."""
     wants_usage: bool = True
-    """Whether the client asked for the tokens a stream cost, which most formats give unasked."""
+    """Whether the client asked for a stream's usage, which most formats report by default."""
     says_whether_usage: bool = True
     """Whether the client says anything about usage; if not, usage in a stream came unasked."""
 
@@ -60,9 +60,9 @@ class Wishes(Struct, frozen=True):
     focus: str
     """Wishes for the summary of this conversation: `context.instructions`."""
     pins: tuple[int, ...]
-    """Indexes into `raw_messages` of what stays verbatim for this request: `context.pin`."""
+    """Indexes in `raw_messages` of messages that stay verbatim: `context.pin`."""
     threshold: int | None = None
-    """Prompt tokens from which on this request wants to be compacted."""
+    """Trigger that this request names, in prompt tokens."""
 
 
 class WireRequest(Struct, frozen=True):
@@ -146,7 +146,7 @@ class WireRequest(Struct, frozen=True):
         return self.source.spliced(remove=self.SPEC.own_members)
 
     def declarations(self) -> Declarations:
-        """The declarations in `declared`, without whatever is of the wrong type."""
+        """The declarations in `declared`; values of the wrong type are left out."""
         raise NotImplementedError
 
     @property

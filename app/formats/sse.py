@@ -124,18 +124,18 @@ def data_of(frame: bytes) -> tuple[int, int] | None:
 
 EventShape = Literal["chunk", "start", "named", "comment", "off"]
 EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "start", "named", "comment", "off")
-"""How a stream announces a compaction before the provider's first frame: in the format's own safest frame, in one that
-begins the answer, where more clients see it, as an event with a name, as a comment, or not at all: then nothing is sent
-before the provider's status is known."""
+"""Ways to announce a compaction before the provider's first frame: in the format's safest frame; in a frame that begins
+the answer, which more clients see; as a named event; as a comment. With `off` nothing is sent before the provider's
+status is known."""
 
 
 @dataclass(slots=True)
 class EarlyFrames:
-    """Frames that tell of one compaction: `compaction_started`, then `compaction_completed` or `compaction_failed` with
-    the same id.
+    """Frames about one compaction: `compaction_started`, then `compaction_completed` or `compaction_failed` with the
+    same id.
 
-    The editor of the same stream is given them: where a frame of ours has begun the answer, it takes out of the
-    provider's what would begin it a second time.
+    The stream's editor receives them. If a frame of Steno began the answer, the editor removes the second beginning
+    from the provider's frames.
     """
 
     PREFIX: ClassVar[str] = ""
@@ -151,12 +151,12 @@ class EarlyFrames:
         return self.shape == self.BEGINNING
 
     def keep_alive(self) -> bytes:
-        """A frame that says nothing new, so that no client takes the silence for the end."""
+        """A frame without news, so that no client takes silence for the end."""
         return KEEP_ALIVE
 
     def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:  # noqa: ARG002 - only a frame of the answer has room for them
-        """A frame that is no part of the answer: an event with a name, or a comment. A format may have a safer one.
-        `members` as in `ContextMembers.status`."""
+        """A frame outside the answer: a named event, or a comment. A format may override it with a safer frame.
+        `members`: see `ContextMembers.status`."""
         data = self.data(kind, details)
         return event(data, self.PREFIX + kind) if self.shape == "named" else b": %b %b\n\n" % (kind.encode(), data)
 

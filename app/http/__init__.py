@@ -1,1 +1,1 @@
-"""The edge: HTTP in and out, as far as libraries were measured to cost a multiple. It knows no conversation."""
+"""HTTP in and out, where libraries were measured to be several times slower. It knows no conversation."""

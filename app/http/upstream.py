@@ -48,8 +48,6 @@ Address = tuple[Any, ...]
 
 
 class WholeAnswer(Struct, frozen=True):
-    """A whole answer."""
-
     status: int
     headers: Headers
     body: bytes

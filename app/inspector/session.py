@@ -118,7 +118,7 @@ class Guesses:
         return max(0.0, made[0] + PERIOD_SECONDS - self._clock())
 
     def count(self, address: str) -> None:
-        """Count a guess that was wrong or, after too many, not examined."""
+        """Count a guess that was wrong, or refused unread after too many."""
         if not (refused := self.wait(address) > 0):
             made = self._made.get(address) or deque(maxlen=MOST_GUESSES)
             made.append(self._clock())

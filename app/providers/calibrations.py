@@ -56,8 +56,8 @@ PAUSE_SECONDS = 1.0
 class Calibrations:
     """Calibrations of one upstream's models.
 
-    The store's own write-behind is not used: its queue is of conversations, joined and erased as such, and what a flush
-    brings back here, the samples of other replicas, it has no place for.
+    They do not use the store's write-behind queue: it joins and erases rows by conversation, and cannot take in the
+    samples of other replicas that each flush reads.
     """
 
     def __init__(self, store: Store, upstream: str) -> None:
@@ -72,10 +72,10 @@ class Calibrations:
         self._rests: dict[tuple[str, str, str, bool], float] = {}
         """Times until which no sample is looked at, by the monotonic clock, for a tenant, model, formula and tools."""
         self._refused: BoundedMap[CalibrationKey, str | None] = BoundedMap(MOST_REMEMBERED)
-        """Why the latest usage was not learnt from."""
+        """Reason why the latest usage was rejected."""
         self._waiting: dict[CalibrationKey, list[Sample]] = {}
         self._unstored = 0
-        """Number of samples that wait or are on their way, which come back if the database is away."""
+        """Number of samples that wait or are being stored; the latter wait again if that fails."""
         self._flushing = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._loaded = asyncio.Event()
@@ -166,7 +166,7 @@ class Calibrations:
                 self._adopt(key, calibration)
 
     async def forget(self, tenant: str) -> None:
-        """Nothing of the tenant's is stored any more that was learnt before; what is on its way is stored first."""
+        """Drop the tenant's samples and calibrations from memory, after samples on their way were stored."""
         async with self._flushing:
             for key in [key for key in self._waiting if key.tenant == tenant]:
                 self._unstored -= len(self._waiting.pop(key))

@@ -317,7 +317,7 @@ class ListingReader:
         return listing
 
     async def find_path(self) -> str | None:
-        """The path at which the provider's host has an API, where the base URL's own path has none."""
+        """Probe the host for a path that has an API, if the base URL's path has none. None without one."""
         headers = self._complete(())
         # The upstream puts the base URL's path in place of the first /v1.
         below = {} if self._path.endswith("/v1") else {f"{self._path}/v1": "/v1/v1"}

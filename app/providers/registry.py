@@ -1,8 +1,8 @@
 """The bundled registry: windows and list prices of the vendors' own models (`data/models.json`).
 
-The settings override it (`models`). genai-prices would replace it, but billed 133 of the 165 recorded answers right
-where this table bills 165 (2026-11-29: no fees for searches and regions, no tuned models, older prices), and gives no
-window for 1,511 of the 1,901 names known until then.
+The settings override it (`models`). genai-prices cannot replace it (2026-11-29): it priced 133 of 165 recorded answers
+right, this table all. It has no fees for searches and regions, no tuned models, older prices, and no window for 1,511
+of the 1,901 known names.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from app.tokens.rules import LONGEST_MODEL
 log = structlog.get_logger("steno.windows")
 
 CLOSE = 0.07
-"""Share by which two numbers differ at most that are one number, rounded."""
+"""Largest share by which two roundings of one number differ."""
 LEARNT_SECONDS = 24 * 3600.0
 SHARED_SECONDS = 30.0
 """Time between two looks at what other replicas learnt."""
@@ -69,8 +69,7 @@ class Windows:
         self._tasks = OwnedTasks()
         self.listings = ModelListings(at, upstream, self._tasks, clock, default_headers)
         self.answered_tenants: BoundedMap[str, None] = BoundedMap(MOST_REMEMBERED)
-        """Tenants that the provider answered, and that may confirm what others learnt: a key that was made up is
-        refused."""
+        """Tenants that the provider answered. Only they confirm limits of others, as made-up keys are refused."""
         counts = self.answered_tenants.__contains__
         self._limits: TenantFacts[str, int] = TenantFacts(LEARNT_SECONDS, clock, counts=counts, agrees=are_close)
         """The learnt limit of each model."""
@@ -123,7 +122,7 @@ class Windows:
         return self._names(self._limits, listing.models if listing else ())
 
     def names_for(self, tenant: str, used: Iterable[str]) -> list[str]:
-        """Names that a tenant may know who used these models: learnt limits and fine-tunes reveal their users."""
+        """Names visible to a tenant that used these models; other limits and fine-tunes reveal their users."""
         return self._names(used, self.listings.names_for(tenant))
 
     def _names(self, used: Iterable[str], listed: Iterable[str]) -> list[str]:
@@ -131,7 +130,7 @@ class Windows:
         return sorted({*used, *configured, *(name for name in listed if not name.startswith(FINE_TUNE))})
 
     def _unlearnt(self, model: str, asked: int | None, guess: int | None = None) -> Window:
-        """The window without refusals. A configured window holds, whatever a request asks for."""
+        """The window without learnt limits. A configured one applies whatever a request asks for."""
         entry, listing = entry_of(model, self._models), self.listings.listing
         if entry is not None and entry.context_window is not None:
             return Window(entry.context_window, "config", entry.max_input_tokens)
@@ -158,8 +157,8 @@ class Windows:
     ) -> None:
         """Keep the limit for a day, or the smaller one that the tenant has learnt before.
 
-        `output`: the refused request's output cap; a smaller limit is more likely about that. `is_measured`: the limit
-        is the size of an answered prompt with its answer, or was confirmed by the answer to a smaller prompt.
+        `output`: the refused request's output cap; a smaller limit more likely means that. `is_measured`: the limit is
+        the size of an answered prompt with its answer, or was confirmed by the answer to a smaller prompt.
         """
         limit, name, window = overflow.limit, _limit_key(model, asked), self._unlearnt(model, asked)
         if not overflow.learn_window or limit is None or len(name) > LONGEST_MODEL:
@@ -189,7 +188,7 @@ class Windows:
             self._tasks.start(self._store_limit(tenant, name, learnt), "windows")
 
     def add_answered(self, tenant: str) -> None:
-        """Note that the provider answered the tenant: what it learnt may now confirm what others learnt."""
+        """Note that the provider answered the tenant: its limits may now confirm those of others."""
         is_new = tenant not in self.answered_tenants
         self.answered_tenants.keep(tenant, None)
         if is_new:
@@ -211,7 +210,7 @@ class Windows:
             self._tasks.start(self._erase_limit(tenant, name, tokens), "windows")
 
     async def load(self) -> None:
-        """Take over what all replicas learnt. Raises `StoreUnavailable`."""
+        """Load the limits of all replicas. Raises `StoreUnavailable`."""
         # Limits that are stored meanwhile are not among the rows.
         gone = set(self._stored)
         for row in await self._store.before_start(read_learned_windows, self._upstream, MOST_LEARNT):

@@ -127,9 +127,9 @@ class Unread(Struct, frozen=True):
 async def read_request(services: Services, caller: Caller, body: bytes, request_id: str) -> ChatRequest | Unread:
     """Read a chat request whose body is decoded. Raises `UnknownUpstream` and `InvalidRequest`.
 
-    One by which its history is compacted elsewhere passes whole where it fits. Where it would overflow it is still
-    compacted, or the client could not go on at all: behind Steno's summaries it sees small prompts only. Where it
-    holds signed thinking, which may be refused after earlier compactions, it is a request that is not compacted.
+    A request for compaction by the client or provider is forwarded unread if it fits. If it would overflow, Steno
+    compacts it, or the client, which has seen only small prompts, could not go on. If it fits but has signed thinking,
+    which may be refused after earlier compactions, Steno reads it without compacting it.
     """
     if SUMMARY_CALL in caller.headers:  # Of Steno itself, here or elsewhere.
         return Unread(Reason(Code.SUMMARY_CALL), body)
@@ -175,8 +175,8 @@ async def _continues_known(services: Services, caller: Caller, raw_messages: Seq
 def _latest_ends(
     identity: Identity, reader: MessageReader, tenant: str, raw_messages: Sequence[bytes], most: int
 ) -> list[bytes]:
-    """Return the digests where an earlier request may have ended that had half of this history, with at most so many
-    messages behind them. Each message is read and let go: so many are not held for an unknown client."""
+    """Return digests of the ends that an earlier request may have had: after at least half of this history, and with at
+    most `most` messages behind. No message is kept in memory, as the client is unknown."""
     said = [*dropwhile(lambda each: each[0] is Kind.INSTRUCTIONS, reader.digests(raw_messages))]
     chain = identity.chain(tenant, (digest for _, digest in said))
     latest = range(max(1, len(said) // 2, len(said) - most) - 1, len(said))

@@ -132,7 +132,7 @@ def plain(answering: UpstreamExchange) -> tuple[Received, AsyncIterator[bytes]]:
 
 
 async def _decoded(chunks: AsyncIterator[bytes], encodings: str) -> AsyncIterator[bytes]:
-    """Yield decoded pieces. Raises `UpstreamUnreadable`, too."""
+    """Yield decoded pieces. Raises `UpstreamUnreadable` if that fails."""
     if (by := decoders(encodings, MOST_OF_ANSWER)) is None:
         raise UpstreamUnreadable(
             "The provider's answer is compressed, although it was asked not to be, in a way that Steno cannot undo:"
@@ -153,7 +153,7 @@ async def _decoded(chunks: AsyncIterator[bytes], encodings: str) -> AsyncIterato
 
 
 async def _in_turns(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Decode in turns: a few bytes may stand for very many, so after each piece others have their turn."""
+    """Yield to the event loop between pieces, because a few bytes may decode to very many."""
     for number, piece in enumerate(pieces):
         if number:
             await asyncio.sleep(0)

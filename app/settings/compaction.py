@@ -137,8 +137,6 @@ SAID_BY_STENO = frozenset[str]().union(*(format_.summaries.spec.summary.own_memb
 
 
 class FallbackSettings(Section):
-    """Another summariser."""
-
     model: str | None = Field(None, min_length=1)
     """Model that is asked; null means the conversation's own, not `summary.model`."""
     upstream: str | None = None

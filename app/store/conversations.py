@@ -65,7 +65,7 @@ AS_INTENDED: tuple[str, ...] = (
     *(Code.COMPACTION_OFF, Code.SUMMARY_IN_BACKGROUND, Code.PUT_OFF_FOR_COST, Code.SERVER_STATE, Code.BACKGROUND),
     *(Code.PROMPT_TEMPLATE, Code.NATIVE_COMPACTION, Code.CLIENT_COMPACTION, Code.SUMMARY_CALL),
 )
-"""Reasons of what the client or the operator asked for, or what is on its way."""
+"""Reasons that are no failure: the client or operator chose it, or a summary is on its way."""
 _SHOWN = (
     *("model", "messages", "status", "reason", "tokens_before", "tokens_after", "window", "coverage", "summaries"),
     *("forked_from", "plan"),

@@ -109,7 +109,7 @@ class Queue(Generic[T]):
             self.add(key, value)
 
     def drop(self) -> None:
-        """Give up what is in flight."""
+        """Discard and count the rows in flight."""
         self.dropped += sum(map(self._count, self.in_flight.values()))
         self.in_flight = {}
 

@@ -191,7 +191,7 @@ def charge(tokens: Tokens, bill: Bill, tariff: Tariff | None) -> Charge:
 
 
 def saved(estimated: int | None, forwarded: int | None, status: int) -> int:
-    """Tokens left out of a call. A refused one saves nothing: another one has to bring the answer."""
+    """Tokens left out of a call; 0 unless its status is 200, because another call has to answer."""
     return 0 if estimated is None or forwarded is None or status != 200 else estimated - forwarded
 
 
