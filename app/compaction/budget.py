@@ -378,17 +378,17 @@ class Payload(Struct, frozen=True):
     """Bytes of media that the policy may leave out."""
 
 
-class Recovery(Struct, frozen=True):
+class SmallerLimits(Struct, frozen=True):
     """Changes of a refused request; None for what stays."""
 
     budget: Budget | None
     output_cap: int | None = None
 
 
-def recover(overflow: Overflow, budget: Budget, sent: Payload) -> Recovery | None:
+def limits_after(overflow: Overflow, budget: Budget, sent: Payload) -> SmallerLimits | None:
     """Choose a smaller budget or output cap for a retry; None if neither can help."""
     if overflow.kind == "payload":
-        return Recovery(lighter) if (lighter := _fewer_bytes(overflow, budget, sent)) else None
+        return SmallerLimits(lighter) if (lighter := _fewer_bytes(overflow, budget, sent)) else None
     expected = budget.line.to_provider_tokens(sent.tokens)
     if overflow.needs_pressure and expected < PRESSURE * budget.window:
         return None
@@ -396,20 +396,20 @@ def recover(overflow: Overflow, budget: Budget, sent: Payload) -> Recovery | Non
     prompt, output = _counted(overflow, expected, sent.cap, window)
     if sent.cap is None:
         smaller, _ = _fewer_tokens(overflow, budget, sent, prompt, output or 0)
-        return Recovery(smaller) if smaller else None
+        return SmallerLimits(smaller) if smaller else None
     least = least_output(window, sent.cap, sent.thinking)
     if output:
         # Without the prompt's own number the refusal gives a lower bound at most.
         fitting = window - (prompt or round((1 + PROMPT_ERROR) * max(expected, overflow.prompt or 0)))
         if least <= fitting < sent.cap:
-            return Recovery(None, fitting)
+            return SmallerLimits(None, fitting)
     reserve = least if output is None else min(output, least)
     smaller, allowed = _fewer_tokens(overflow, budget, sent, prompt, reserve)
     if smaller is None:
         return None
     # Without the prompt's own number its estimate may be far off, and the provider may add the cap unsaid.
     cap = max(least, window - (allowed if prompt else round((1 + UNTOLD_ERROR) * allowed)))
-    return Recovery(smaller, cap if reserve and cap < sent.cap else None)
+    return SmallerLimits(smaller, cap if reserve and cap < sent.cap else None)
 
 
 def _counted(overflow: Overflow, expected: int, cap: int | None, window: int) -> tuple[int | None, int | None]:

@@ -175,7 +175,7 @@ class Compactor:
             decision = await self._recall(decision)
         return await self._without_due_thinking(decision)
 
-    async def recover(self) -> Decision:
+    async def prepare_smaller(self) -> Decision:
         """Decide again after a refusal for the size, by the request's corrected budget: without a summary where that
         reaches it, and with nothing recalled."""
         store_away, self.is_refused = False, True

@@ -105,7 +105,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
     headers: Headers
     """Headers of the caller."""
     target: bytes
-    """Query of the caller, for its keys."""
+    """Path and query of the caller, with its keys."""
     is_left_alone: bool
     """True if nothing is to be done about it, as far as that is known before anything is counted."""
     recognised: Recognition

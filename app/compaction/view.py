@@ -10,11 +10,12 @@ Some providers sign a thought over all that stood before it, and refuse it behin
 
 1. A changed view leaves out the thinking of finished turns. Every provider takes that.
 2. The turn under way keeps its own: while a model is to think, providers demand it there.
-3. Where that was refused, because something before it changed in the middle of the turn, nothing of the turn up to the
-   refused request is sent from then on (`Request.thinking_from`); what was thought later stands behind the new prefix.
-4. A model that refused thinking once (`Request.binds_thinking`) gets none behind what a stage shortens or leaves out
-   anew for each request of a turn, and none of the turn behind a summary or a mask that was just made: it never stands
-   behind the same prefix again.
+3. Where that was refused, because something before it changed in the middle of the turn, Steno sends nothing of the
+   turn up to the refused request from then on (`ChatRequest.thinking_from`). What was thought later stands behind the
+   new prefix.
+4. A model that refused thinking once (`ChatRequest.binds_thinking`) gets none behind what a stage shortens or leaves
+   out anew for each request of a turn: it never stands behind the same prefix again. It also gets none of the turn
+   behind a summary or a mask that was just made.
 """
 
 from __future__ import annotations

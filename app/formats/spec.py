@@ -1,7 +1,8 @@
 """A format as a table: what can be said of an API for conversations without code.
 
-Each format has one, in `spec.py` of its folder; code stands there only for what a table cannot say. Where a vendor
-renames a member, adds a reason to finish or a type of tool, its row changes and nothing else.
+Each format has one, in `spec.py` of its folder. Where a vendor adds a reason to finish or a type of tool, its row
+changes. Three things stand elsewhere: members of `usage` in `usage.py`, parts of messages in the format's module of
+messages, and the first events of a stream in its `answers.py`.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     client_tools: frozenset[str | None]
     """Types of tools that the client runs; what others cost is not known."""
 
-    kinds: Mapping[str, Kind]
+    roles: Mapping[str, Kind]
     volatile_members: frozenset[str]
     """Members of messages and parts that clients move or drop between turns without changing what a message means:
     digests leave them out."""

@@ -14,8 +14,6 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 KEEP_ALIVE = b": keep-alive\n\n"
-KEEP_ALIVE_SECONDS = 10.0
-"""Seconds between keep-alives for a client that announces no timeout: less than any proxy on the way waits."""
 _BOUNDARY = re.compile(rb"\n(?:\n|\r\n?)|\r\r\n?")
 """Ends of a line, and of the empty one behind it: `\\r\\n`, `\\n` or `\\r`, and they may be mixed."""
 _MARKS = (b"\n\r", b"\r\r", b"\n\n")

@@ -23,7 +23,6 @@ from msgspec.structs import replace
 from app.conversation.identity import Identity as Digests
 from app.conversation.lazy import lazy
 from app.errors import InvalidCredentials, InvalidRequest, MissingCredentials
-from app.formats import sse
 from app.formats.format import WireFormat
 from app.http.credentials import Network, is_from_this_machine, is_trusted, keys_in
 from app.http.headers import Headers, forwarded
@@ -36,6 +35,8 @@ ANNOUNCED_TIMEOUTS = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeo
 Google's."""
 SILENCE_SHARE = 1 / 3
 """Share of the timeout a client announces for which a stream may be silent: one keep-alive may be late."""
+KEEP_ALIVE_SECONDS = 10.0
+"""Seconds between keep-alives for a client that announces no timeout: less than any proxy on the way waits."""
 LEAST_SILENCE = 1.0
 """Seconds for which a stream may be silent, whatever a client announces."""
 ANONYMOUS: Final = "anonymous"
@@ -87,7 +88,7 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
 
     def longest_silence(self) -> float:
         """Return the seconds for which a stream to it may be silent: less than usual if it waits for less."""
-        return min(sse.KEEP_ALIVE_SECONDS, max(LEAST_SILENCE, SILENCE_SHARE * self.patience()))
+        return min(KEEP_ALIVE_SECONDS, max(LEAST_SILENCE, SILENCE_SHARE * self.patience()))
 
     @lazy
     def _heads(self) -> dict[Upstream, RequestHead]:

@@ -188,19 +188,19 @@ class ChatEndpoint:
         """
         if exchange.stream is not None:
             exchange.stream.decide(attempt.decision)
-        retries, repeats = RetryBudget(attempt.request.wait_seconds), exchange.stream is not None
+        retries, may_repeat = RetryBudget(attempt.request.wait_seconds), exchange.stream is not None
         counting = count_meanwhile(self._services, attempt.request)
         try:
             while True:
                 try:
                     await self._send_once(exchange, attempt)
                 except UpstreamUnreachable:  # The provider has not seen the request.
-                    if not repeats or (pause := retries.pause()) is None:
+                    if not may_repeat or (pause := retries.pause()) is None:
                         raise
                 else:
                     refusal, headers = attempt.refusal, attempt.answering.headers
                     status = attempt.answering.status if refusal is None else refusal.status
-                    if not repeats or not status or not is_repeatable(status, headers):
+                    if not may_repeat or not status or not is_repeatable(status, headers):
                         return
                     if (pause := retries.pause(headers)) is None:
                         return
@@ -228,7 +228,7 @@ class ChatEndpoint:
     async def _recover(self, exchange: Exchange, refused: Attempt) -> Attempt:
         """Send other payloads in place of a refused one. Return the attempt whose answer is the client's."""
         attempt = exchange.attempt = await self._send_another(exchange, refused)
-        if exchange.stream is not None:
+        if exchange.stream is not None:  # Which recovery may have begun, and then given up.
             exchange.stream.decide(attempt.decision)
         return attempt
 

@@ -29,7 +29,7 @@ from time import monotonic, time
 import structlog
 from msgspec.structs import replace
 
-from app.compaction.budget import Overflow, Payload, Recovery, least_room, recover
+from app.compaction.budget import Overflow, Payload, SmallerLimits, least_room, limits_after
 from app.compaction.fallback import Decision, capped
 from app.compaction.verify import order_of
 from app.compaction.view import without_thinking
@@ -135,7 +135,7 @@ async def _read_refusal(exchange: Exchange, attempt: Attempt, body: bytes, *, fi
             if without is not view or request.wire.thinking == "enabled":
                 return Refusal("thinking", view=without)
     overflow = overflow_in(status, headers, body, first_frame=first_frame)
-    if overflow is not None and overflow.needs_pressure and _recovery(attempt, overflow) is None:
+    if overflow is not None and overflow.needs_pressure and _smaller_limits(attempt, overflow) is None:
         overflow = None  # A refusal without a reason, of a prompt far from the window.
     if overflow is not None:
         refusal = Refusal("size", overflow=overflow)
@@ -206,17 +206,17 @@ def _as_it_came(exchange: Exchange, refused: Attempt, said: str) -> Attempt | No
 async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow) -> Attempt | None:
     """Lower the output cap or make the prompt smaller; None if neither helps."""
     request, decision = refused.request, refused.decision
-    if (recovery := _recovery(refused, overflow)) is None:
+    if (limits := _smaller_limits(refused, overflow)) is None:
         return None
-    began, cap = monotonic(), recovery.output_cap or decision.output_cap
+    began, cap = monotonic(), limits.output_cap or decision.output_cap
     changed = replace(decision, output_cap=None)
-    if recovery.budget is not None:
+    if limits.budget is not None:
         # The settings of summaries are then worked out anew: a learnt window is the summariser's, too, where it is the
         # same model.
         # What was thought in this turn would be bound to what is now made smaller, and this try is the last one.
-        smaller = replace(request, budget=recovery.budget, thinking_from=len(request.conversation.transcript))
+        smaller = replace(request, budget=limits.budget, thinking_from=len(request.conversation.transcript))
         started = partial(announce, exchange, request)
-        changed = await exchange.services.compaction.for_request(smaller, started).recover()
+        changed = await exchange.services.compaction.for_request(smaller, started).prepare_smaller()
         if changed.view is None or changed.view.tokens >= refused.tokens:
             return None
         # Why there was no summary before is still why there is none.
@@ -226,13 +226,14 @@ async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow
         changed = capped(changed, cap)
     changed = replace(changed, actions=(*changed.actions, "recovered"))
     seconds = round(monotonic() - began, 3)
+    # Not `smaller`, which is for this decision alone: the request's own budget holds for what is asked next.
     attempt = exchange.begin_attempt(request, changed, seconds if exchange.has_waited else None)
-    attempt.is_smaller = recovery.budget is not None
+    attempt.is_smaller = limits.budget is not None
     exchange.record.decided(request, attempt.decision, seconds=seconds, waited=exchange.has_waited)
     return attempt
 
 
-def _recovery(refused: Attempt, overflow: Overflow) -> Recovery | None:
+def _smaller_limits(refused: Attempt, overflow: Overflow) -> SmallerLimits | None:
     request, asked = refused.request, refused.request.wire.answer
     conversation, cap = request.conversation, refused.decision.output_cap or asked.output
     instructions, view, history = conversation.instruction_tokens, refused.decision.view, conversation.history
@@ -243,7 +244,7 @@ def _recovery(refused: Attempt, overflow: Overflow) -> Recovery | None:
     if overflow.kind == "payload" and request.policy.mask and request.policy.mask.shapes:
         media_bytes = sum(media.size for message in conversation.history for media in message.media)
     sent = Payload(refused.tokens, instructions, cap, asked.thinking, holds_media, refused.size, media_bytes)
-    return recover(overflow, request.budget, sent)
+    return limits_after(overflow, request.budget, sent)
 
 
 def takes_place(refused: Attempt, changed: Attempt) -> bool:

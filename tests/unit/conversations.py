@@ -77,7 +77,7 @@ def message(
     made = tuple(ToolCall(call, f"tool_{call}", '{"a": 1}') for call in calls)
     cost = count(text) if tokens is None else tokens
     raw = f"{role}|{text}|{','.join(calls)}|{answers}|{cost}".encode()
-    kind = SPEC.kinds.get(role, Kind.OTHER)
+    kind = SPEC.roles.get(role, Kind.OTHER)
     return Message(
         kind=kind,
         role=role,

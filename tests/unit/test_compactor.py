@@ -405,7 +405,7 @@ def test_without_the_store_it_steps_down_too_and_without_a_step_the_refusal_stay
 def test_after_a_refusal_of_its_size_what_is_stored_is_used_first() -> None:
     world = World()
     world.stored = replace(world.stored, chunks=(STORED,))
-    decision = world.decide(asked(LONG, budget=budget(700)), Compactor.recover)
+    decision = world.decide(asked(LONG, budget=budget(700)), Compactor.prepare_smaller)
     assert (world.names, decision.status) == (["read_prefix"], "summarized")
 
 
@@ -413,16 +413,16 @@ def test_after_a_refusal_of_its_size_what_is_stored_is_used_first() -> None:
 def test_where_that_does_not_reach_the_budget_a_summary_is_made_and_nothing_recalled(recall: Any) -> None:
     policy = Policy(mask=None, cost_gate=None, recall=recall, fit=False)
     world = World()
-    decision = world.decide(asked(LONG, policy=policy, budget=budget(700)), Compactor.recover)
+    decision = world.decide(asked(LONG, policy=policy, budget=budget(700)), Compactor.prepare_smaller)
     assert world.names == ["read_prefix", *LOOKED, "make", "read_prefix", "freed"]
     assert decision.status == "summarized"
 
 
 def test_without_the_store_it_recovers_by_what_needs_none_and_says_so() -> None:
-    decision = World({"read_prefix": AWAY}).decide(asked(LONG), Compactor.recover)
+    decision = World({"read_prefix": AWAY}).decide(asked(LONG), Compactor.prepare_smaller)
     assert decision.why == because(Code.STORAGE)
     none = replace(asked(LONG).policy, strategy="none")
-    assert World().decide(asked(FAR, policy=none), Compactor.recover).status == "trimmed"
+    assert World().decide(asked(FAR, policy=none), Compactor.prepare_smaller).status == "trimmed"
 
 
 # The store away

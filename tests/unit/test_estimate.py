@@ -62,7 +62,7 @@ n = len
 
 
 def message(role: str, *texts: str, **members: Any) -> Message:
-    kind = SPEC.kinds[role]
+    kind = SPEC.roles[role]
     answered = {"answers": ("",) if kind is Kind.RESULT else ()}
     return Message(kind, role, texts, b"", b"", **{**answered, **members})
 
@@ -395,7 +395,7 @@ ARGUMENTS = TEXT | st.builds(
 
 
 def said(role: str, texts: tuple[str, ...], answers: str, **members: Any) -> Message:
-    kind = SPEC.kinds.get(role, Kind.OTHER)
+    kind = SPEC.roles.get(role, Kind.OTHER)
     answered = (answers,) if kind is Kind.RESULT else ()
     return Message(kind, role, texts, b"", b"", answers=answered, **members)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.compaction.budget import Budget, Overflow, Payload, Recovery, Shares, Window, budget_for, recover
+from app.compaction.budget import Budget, Overflow, Payload, Shares, SmallerLimits, Window, budget_for, limits_after
 from app.tokens.calibration import ONE_TO_ONE, Line
 from tests.unit.conversations import sure
 
@@ -14,7 +14,7 @@ def limits(window: int = 128_000, output: int | None = 0, line: Line = ONE_TO_ON
 
 
 def recovered(overflow: Overflow, budget: Budget, sent: Payload) -> Budget:
-    return sure(sure(recover(overflow, budget, sent)).budget)
+    return sure(sure(limits_after(overflow, budget, sent)).budget)
 
 
 # What the error tells
@@ -92,7 +92,7 @@ HOPELESS: dict[str, tuple[Overflow, Budget, Payload]] = {
 
 @pytest.mark.parametrize(("overflow", "budget", "sent"), HOPELESS.values(), ids=HOPELESS)
 def test_nothing_can_help_where(overflow: Overflow, budget: Budget, sent: Payload) -> None:
-    assert recover(overflow, budget, sent) is None
+    assert limits_after(overflow, budget, sent) is None
 
 
 def test_a_little_less_can_be_helped() -> None:
@@ -123,12 +123,12 @@ def test_the_output_cap_is_lowered_before_the_prompt_is_made_smaller(
     overflow: Overflow, window: int, sent: Payload, cap: int
 ) -> None:
     budget = budget_for(Window(window, "config"), sent.cap, Shares())
-    assert recover(overflow, budget, sent) == Recovery(None, cap)
+    assert limits_after(overflow, budget, sent) == SmallerLimits(None, cap)
 
 
 def test_the_prompt_is_made_smaller_where_less_than_a_quarter_of_the_window_is_left_for_the_answer() -> None:
     told = Overflow("context_window", limit=32_000, prompt=26_000, requested=56_000)
-    found = sure(recover(told, limits(32_000, 30_000), Payload(26_000, 0, 30_000)))
+    found = sure(limits_after(told, limits(32_000, 30_000), Payload(26_000, 0, 30_000)))
     assert sure(found.budget).limit == int(0.95 * (32_000 - 8_000))
     assert found.output_cap == 32_000 - sure(found.budget).limit
 
@@ -136,15 +136,15 @@ def test_the_prompt_is_made_smaller_where_less_than_a_quarter_of_the_window_is_l
 def test_the_output_cap_stays_above_the_tokens_for_thinking() -> None:
     told = Overflow("context_window", limit=64_000, prompt=20_000, requested=84_000)
     budget = limits(64_000, 64_000)
-    assert recover(told, budget, Payload(20_000, 0, 64_000, thinking=43_999)) == Recovery(None, 44_000)
-    found = sure(recover(told, budget, Payload(20_000, 0, 64_000, thinking=50_000)))
+    assert limits_after(told, budget, Payload(20_000, 0, 64_000, thinking=43_999)) == SmallerLimits(None, 44_000)
+    found = sure(limits_after(told, budget, Payload(20_000, 0, 64_000, thinking=50_000)))
     assert sure(found.budget).limit <= 64_000 - 50_001
     assert (found.output_cap or 0) > 50_000
 
 
 def test_an_output_that_the_provider_does_not_count_is_left_alone() -> None:
     told = Overflow("context_window", limit=32_000, prompt=33_000, requested=33_000)
-    found = sure(recover(told, limits(32_000, 30_000), Payload(31_000, 0, 30_000)))
+    found = sure(limits_after(told, limits(32_000, 30_000), Payload(31_000, 0, 30_000)))
     assert (sure(found.budget).limit, found.output_cap) == (int(0.95 * 32_000 / (1.05 * 33_000 / 31_000)), None)
 
 
@@ -152,7 +152,7 @@ def test_an_output_that_the_provider_does_not_count_is_left_alone() -> None:
 def test_a_prompt_that_no_number_shows_to_fit_is_made_smaller_and_its_output_cap_lower(
     output: int, cap: int | None
 ) -> None:
-    found = sure(recover(UNTOLD, limits(output=output), Payload(90_000, 0, output)))
+    found = sure(limits_after(UNTOLD, limits(output=output), Payload(90_000, 0, output)))
     assert (sure(found.budget).limit, found.output_cap) == (62_999, cap)
 
 
@@ -181,7 +181,7 @@ def test_what_pictures_cost_more_than_was_expected_a_smaller_prompt_does_not_cos
 def test_the_output_cap_leaves_room_for_pictures_that_cost_more_than_was_expected() -> None:
     """The smaller prompt may take 2,850 of the provider's tokens, 0.95 of what a quarter of the window leaves."""
     told = Overflow("context_window", limit=4_000, prompt=3_126, requested=4_726, names_output=True)
-    found = sure(recover(told, limits(4_000, 1_600), Payload(2_294, 0, 1_600, holds_media=True)))
+    found = sure(limits_after(told, limits(4_000, 1_600), Payload(2_294, 0, 1_600, holds_media=True)))
     assert found.output_cap == 4_000 - 2_850
 
 
@@ -189,5 +189,5 @@ def test_the_output_cap_leaves_room_for_pictures_that_cost_more_than_was_expecte
 def test_pictures_that_cost_more_than_there_is_room_for_can_go(instructions: int, limit: int | None) -> None:
     """Each token that is left costs six; of the least room, too, there is a sixth."""
     told = Overflow("context_window", limit=4_000, prompt=6_000, requested=6_300)
-    found = recover(told, limits(4_000, 300), Payload(1_000, instructions, 300, holds_media=True))
+    found = limits_after(told, limits(4_000, 300), Payload(1_000, instructions, 300, holds_media=True))
     assert (sure(found.budget).limit if found else None) == limit

@@ -37,7 +37,7 @@ def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
     role = message.get("role")
     if not isinstance(role, str):
         raise Unreadable("A message has no role.")
-    content, kind = message.get("content"), SPEC.kinds.get(role, Kind.OTHER)
+    content, kind = message.get("content"), SPEC.roles.get(role, Kind.OTHER)
     if isinstance(content, str) and len(message) == 2 and kind is not Kind.RESULT:  # Nearly all messages.
         kind, confidence = of_user(kind, (content,))
         return Draft(

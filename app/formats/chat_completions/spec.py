@@ -31,7 +31,7 @@ SPEC = FormatSpec(
     extending_members=("web_search_options", "plugins", "documents", "transforms", "truncate_prompt_tokens"),
     client_tools=frozenset({"function", "custom"}),
     # A `function` answers a `function_call`: both are the form before tools, and have no id.
-    kinds={
+    roles={
         "system": Kind.INSTRUCTIONS,
         "developer": Kind.INSTRUCTIONS,
         "user": Kind.USER,

@@ -51,7 +51,7 @@ def read_content(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
 
 
 def _read(role: str, parts: Sequence[Json], raw: bytes) -> Message:
-    kind, texts, owners, number = SPEC.kinds.get(role, Kind.OTHER), list[str](), list[int](), count()
+    kind, texts, owners, number = SPEC.roles.get(role, Kind.OTHER), list[str](), list[int](), count()
     results = [part["functionResponse"] for part in parts if _sort(part) == "functionResponse"]
     for part in parts:
         if (text := text_of(part)) is not None:

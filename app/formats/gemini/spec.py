@@ -44,7 +44,7 @@ SPEC = FormatSpec(
     schema_members=(),
     extending_members=("cachedContent", "cached_content", "continuationToken", "continuation_token"),
     client_tools=frozenset({None}),
-    kinds={"system": Kind.INSTRUCTIONS, "user": Kind.USER, "model": Kind.ASSISTANT, "function": Kind.RESULT},
+    roles={"system": Kind.INSTRUCTIONS, "user": Kind.USER, "model": Kind.ASSISTANT, "function": Kind.RESULT},
     # A provider wants signatures in the current turn alone, in any alphabet of base64; clients put dummies there.
     volatile_members=frozenset({"thoughtSignature"}),
     beside=re.compile(rb'"(?:systemInstruction|system_instruction)"[ \t\n\r]*+:[ \t\n\r]*+'),

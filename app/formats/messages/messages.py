@@ -184,7 +184,7 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
         raise Unreadable("A message has no role.")
     blocks = blocks_of(message.get("content"))
     expires = role == SYSTEM and message.get("clear_at") == "next_user_message"
-    kind = Kind.OTHER if expires else SPEC.kinds.get(role, Kind.OTHER)
+    kind = Kind.OTHER if expires else SPEC.roles.get(role, Kind.OTHER)
     places = tuple(texts_in(message))
     texts = tuple(holder[key] for holder, key in places)
     answers = tuple(text_at(block, "tool_use_id") for block in blocks if is_result(block)) if kind is Kind.USER else ()

@@ -145,7 +145,7 @@ def _read(raw: bytes, item: Json) -> Message:
     texts, media = texts_of(item), tuple(_media(item))
     if type_ == "message":
         role = str(item.get("role"))
-        kind = SPEC.kinds.get(role, Kind.OTHER)
+        kind = SPEC.roles.get(role, Kind.OTHER)
         kind, confidence = of_user(kind, texts, plain=not media)
         return Message(kind, role, texts, raw, b"", media=media, result_confidence=confidence)
     if type_ == REASONING:

@@ -107,7 +107,7 @@ SPEC = FormatSpec(
     schema_members=("text",),
     extending_members=("image",),
     client_tools=frozenset({"function", "custom"}),
-    kinds={
+    roles={
         "system": Kind.INSTRUCTIONS,
         "developer": Kind.INSTRUCTIONS,
         "user": Kind.USER,
