@@ -1,8 +1,8 @@
-"""Agent progress: what tool calls did to files, which results are outdated, the latest plan and the last failure.
+"""Agent progress: the files that tool calls read and changed, outdated results, the latest plan and the last failure.
 
-Clients name their tools as they like, so an effect is read off what nearly all of them share: a verb in the tool's
-name, an argument that is a path, a command for a shell. Of a command that much is read: which file it prints, and which
-files it writes. A call that is not understood has no effect.
+Tool names differ between clients. The effect of a call is therefore derived from the common parts: a verb in the tool's
+name, a path among the arguments, or a shell command. A command is parsed only for the file that it prints and the files
+that it writes. Other calls have no known effect.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ OPENING = (
     " instructions.]"
 )
 LONGEST_COMMAND, LONGEST_MEMBERS, LONGEST_PATH = 16_384, 4_096, 300
-"""Characters that are read of a command or a patch, of a call in tags, where its path comes first, and of a path."""
+"""Maximum characters parsed of a command or a patch, of the arguments of a call in tags, and of a path."""
 LONGEST_CALL, LONGEST_RESULT = 160, 300
-"""Characters of a call and of a result that are quoted."""
+"""Maximum characters quoted of a call, and of a result."""
 MOST_READ = 20
-"""Most files that are listed as read and not changed."""
+"""Maximum number of listed files that were only read."""
 LEAST_ITEMS = 2
-"""Items of a list with boxes that is a plan."""
+"""Minimum number of checkbox items in a plan."""
 _BEGINNING, _STATUS_CHARACTERS = 400, 200
-"""Characters of a result in which clients say that nothing was done, and at both ends those that hold its exit
+"""Characters at the start of a result that may say that nothing was done, and at either end that may hold an exit
 status."""
 
 _LISTS = read_wordings(__package__, "agent_progress.toml")
@@ -48,7 +48,7 @@ _ERROR = re.compile(r"\s*\W?(error|failed|failure|exception|traceback)\b", re.IG
 _TRACEBACK = re.compile(r"^[ \t]*Traceback \(most recent call last\):$", re.MULTILINE)
 _STATUS = re.compile(r"(?:return ?code|exit(?:ed)?(?: with)?(?: code| status)?)\W{1,4}(-?\d+)", re.IGNORECASE)
 _FRAME = re.compile(r"</?\w+>|\b(?:return ?code|exit(?:ed)?(?: with)?(?: code| status)?)\b|\d+", re.IGNORECASE)
-"""Words around a command's output, and its status."""
+"""Tags, exit status and numbers: a result without other words does not explain a failure."""
 _ITEM = re.compile(r"^[ \t]*(?:[-*+]|\d{1,3}[.)])[ \t]+\[[ xX~>/-]\][ \t]+\S.*$", re.MULTILINE)
 _WORDS = re.compile(r"\w+")
 _NAME_WORDS = re.compile(r"[A-Z]?[a-z]+")
@@ -58,21 +58,21 @@ _LAST_TAG = re.compile(r"</([a-z]\w*)>(?:\s*</function_calls>)?\s*\Z")
 _MEMBER = re.compile(r"<(\w+)(?:(?:=| name=\")(\w+)\"?)?>(.*?)</\1>", re.DOTALL)
 _IN_PLACE = re.compile(r"-[A-Za-z]*i|--in-place")
 _DOCUMENT = re.compile(r"<<-?[ \t]*['\"]?(\w+)['\"]?(.*)(?:\n(?![ \t\r]*\1[ \t\r]*$).*)*(?:\n.*)?", re.MULTILINE)
-"""A document in a command, up to a line with its name, and what stands behind its beginning."""
+"""Here-document, up to the line with its delimiter. Group 2 is the rest of the command's first line."""
 _TOKENS = re.compile(r"""((?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^\s;&|<>()'"\\])+)|(&&|\|\||>>|>&|[;&|<>\n])""", re.DOTALL)
 
 
 class ToolEffect(Struct, frozen=True):
     call: str
-    """Calls with the same text ask for the same."""
+    """Text of the tool and its arguments, or of the command; equal for equal calls."""
     reads: str = ""
-    """Path of the file that it returns."""
+    """Path of the file whose content the call returns."""
     part: str = ""
-    """Lines of the file that it asks for; empty for all."""
+    """Arguments that select a part of that file; empty for the whole file."""
     writes: tuple[str, ...] = ()
-    """Paths of the files that it changes."""
+    """Paths of the files that the call changes."""
     runs: bool = False
-    """A command for a shell that does more than return a file."""
+    """True for a shell command, unless it only prints a file."""
 
 
 class CompletedCall(Struct, frozen=True):
@@ -89,16 +89,16 @@ class NewerResult(Struct, frozen=True):
     """Later call that makes a result outdated."""
 
     message: int
-    """Position of the message to look at in its place."""
+    """Position of the newer result, or of the call that changed the file."""
     known: int
-    """Length of the history with that call's result."""
+    """Number of messages up to the later call's result, inclusive."""
     how: str
-    """Words for it: read again, run again, returned again; or changed, which takes nothing's place."""
+    """`read again`, `run again` or `returned again`; `changed` if there is no newer result."""
 
 
 def agent_progress(messages: Sequence[Message], covered: int, longest_plan: int) -> Iterator[tuple[str, str]]:
-    """Entries about the first `covered` messages, the most needed first, without what later messages made outdated:
-    each as one line, and with what was seen, for which there need not be room. `longest_plan`: in characters."""
+    """Yield entries about the first `covered` messages, the most important first, unless later messages made them
+    outdated. Each entry has a short form, and a long form with an excerpt of the file. `longest_plan`: characters."""
     if (plan := _latest_plan(messages)) and plan[0] < covered:
         yield (f"plan in message {plan[0] + 1}: {indented(shorten(plan[1], longest_plan))}",) * 2
     calls = [call for call in completed_calls(messages) if not messages[call.message].sealed]
@@ -108,7 +108,7 @@ def agent_progress(messages: Sequence[Message], covered: int, longest_plan: int)
 
 
 def _latest_plan(messages: Sequence[Message]) -> tuple[int, str] | None:
-    """Position and text of the latest plan; None if there is none, or the user cancelled it or the agent emptied it."""
+    """Return position and text of the latest plan; None without one, or once the user or the agent dropped it."""
     own = dict(authored_text(messages))
     for place in reversed(range(len(messages))):
         message = messages[place]
@@ -135,8 +135,8 @@ def _items(text: str) -> str:
 
 
 def _last_failure(calls: Sequence[CompletedCall]) -> tuple[int, str] | None:
-    """Position and description of the last command that failed, says why (a search that finds nothing does not) and did
-    not pass later."""
+    """Return position and description of the last failed command that explains its failure and did not succeed later.
+    A search without matches explains nothing."""
     passed: set[str] = set()
     for call in reversed(calls):
         if not call.effect.runs or call.effect.call in passed:
@@ -153,8 +153,8 @@ def _last_failure(calls: Sequence[CompletedCall]) -> tuple[int, str] | None:
 
 
 def _files(calls: Sequence[CompletedCall], covered: int) -> Iterator[tuple[str, str]]:
-    """Files that no later message reads or changes: those that were changed, then those that were read, the latest
-    first."""
+    """Yield the files that only the first `covered` messages read or change: changed files, then in one entry the files
+    that were only read; the latest first."""
     changed: dict[str, CompletedCall] = {}
     seen: dict[str, CompletedCall] = {}
     for call in calls:
@@ -183,8 +183,8 @@ def _quoted(effect: ToolEffect) -> str:
 
 
 def newer_results(messages: Sequence[Message]) -> dict[int, NewerResult]:
-    """Calls that made the results of a message outdated, by its position; the last one, if it holds several. Each
-    follows from the messages before `NewerResult.known` alone."""
+    """Map the position of each message whose results are all outdated to the call that outdated the last of them. An
+    entry depends only on the first `NewerResult.known` messages."""
     found: dict[int, NewerResult] = {}
     latest: dict[tuple[str, ...], NewerResult] = {}
     by_known = attrgetter("known")
@@ -199,7 +199,7 @@ def newer_results(messages: Sequence[Message]) -> dict[int, NewerResult]:
 
 
 def _outdated_by(call: CompletedCall) -> list[tuple[str, ...]]:
-    """Keys of `_outdates` that make this result outdated."""
+    """Return the keys of `_outdates` by which a later call makes this result outdated."""
     effect = call.effect
     if effect.reads:
         return [("read", effect.reads, effect.part), ("read", effect.reads, ""), ("write", effect.reads)]
@@ -207,7 +207,7 @@ def _outdated_by(call: CompletedCall) -> list[tuple[str, ...]]:
 
 
 def _outdates(call: CompletedCall) -> dict[tuple[str, ...], NewerResult]:
-    """Keys of what this call makes outdated. A failed call makes nothing so, but for a command that was run."""
+    """Return the keys of earlier results that this call makes outdated. A failed read or write outdates nothing."""
     effect, index = call.effect, call.message
     made: dict[tuple[str, ...], NewerResult] = {}
     if effect.runs and not _does_nothing(call.result):
@@ -244,7 +244,7 @@ def completed_calls(messages: Sequence[Message]) -> Iterator[CompletedCall]:
 
 
 def reports_error(text: str) -> bool:
-    """Whether a result begins as an error or a rejection does, or has a member of JSON for one."""
+    """Return True if a result starts like an error or a rejection, or is JSON with an error member."""
     if _ERROR.match(text) or _does_nothing(text):
         return True
     content = parsed_json(text) if text.lstrip().startswith("{") else None
@@ -266,8 +266,8 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
 
 
 def _effect_of_text(text: str) -> ToolEffect | None:
-    """Effect of the call that an assistant's text ends with: a fence with a command, or tags such as `<read_file>`,
-    `<function=bash>` and `<invoke name="bash">`."""
+    """Return the effect of the last call in an assistant's text: a fenced shell command, or else tags at its end, such
+    as `<read_file>`, `<function=bash>` and `<invoke name="bash">`."""
     text, command, opened = text[-LONGEST_COMMAND:], "", None
     for fence in _FENCE.finditer(text):
         if opened is None:
@@ -290,7 +290,7 @@ def effect_of(tool: str, arguments: Mapping[str, Any]) -> ToolEffect:
     command = next((arguments[name] for name in _LISTS["command_arguments"] if arguments.get(name)), None)
     if command is not None and not path:
         return _effect_of_command(str(command[-1] if isinstance(command, list) else command))
-    # One tool of several actions: `{"command": "view", "path": ...}`.
+    # A tool with several actions: `{"command": "view", "path": ...}`.
     words = _words_of_name(command if isinstance(command, str) else tool)
     call = f"{tool} {json.dumps(arguments, sort_keys=True, default=str)}"
     if words & _CHANGING:
@@ -313,9 +313,9 @@ def _path(written: str) -> str:
 class _Step(Struct):
     words: list[str]
     into: str = ""
-    """File for its output."""
+    """File that the output is redirected to."""
     pipes: bool = False
-    """Whether the next one reads its output."""
+    """True if the output is piped to the next step."""
 
     @property
     def edits(self) -> bool:
@@ -356,7 +356,7 @@ def _steps(command: str) -> list[_Step]:
 
 
 def _printed(steps: Sequence[_Step]) -> tuple[str, str] | None:
-    """Path of the file that these do nothing but print, and which part of it; None if they do anything else."""
+    """Return path and part of a file if the steps only print that file; else None."""
     if not steps or any(step.pipes != (step is not steps[-1]) for step in steps):
         return None
     paths: list[str] = []

@@ -1,9 +1,9 @@
-"""Compactions under way, and those in the background: a summary is made after an answer, from the answered request,
-before a request waits for it.
+"""Running compactions and background compactions: after an answer, Steno summarises the answered request, so that the
+next request need not wait.
 
-`background_budget` has a trigger that fires earlier and a smaller target; the summary is made that would be due if
-these were the request's own limits. A request uses it once its own trigger fires. There is no queue: where too many
-compactions are under way none begins, and the next answer of the conversation tries again.
+`background_budget` has an earlier trigger and a smaller target than the request's own budget. Steno makes the summary
+that is due by these limits; a later request uses the summary once its own trigger fires. There is no queue: if too many
+compactions are running, none starts, and the next answer of the conversation tries again.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class RunningCompactions:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._running: dict[ConversationKey, list[tuple[int, bool, float]]] = {}
-        """Compactions of each conversation, the oldest first: how many messages are summarised, whether it is made for
-        later requests alone, and when it began, in seconds."""
+        """Compactions of each conversation, the oldest first: number of summarised messages, True for a background
+        compaction, and start in seconds of the clock."""
 
     @contextmanager
     def during(self, key: ConversationKey, messages: int, *, ahead: bool) -> Iterator[None]:
-        """Show a compaction from its start to its end, whatever comes of it."""
+        """Register a compaction while the block runs, also if the block fails."""
         running = messages, ahead, self._clock()
         self._running.setdefault(key, []).append(running)
         try:
@@ -50,8 +50,8 @@ class RunningCompactions:
                 del self._running[key]
 
     def told(self, key: ConversationKey) -> tuple[int, float, bool] | None:
-        """Return what the inspector shows: how many messages are being summarised, and of the oldest compaction for how
-        many seconds, and whether it is made ahead. None if there is none."""
+        """Return the number of messages being summarised, the seconds since the oldest compaction began, and True if
+        that one runs in the background. None without a running compaction."""
         if not (running := self._running.get(key)):
             return None
         _, ahead, began = running[0]
@@ -62,20 +62,20 @@ REMEMBERED_SECONDS = 24 * 3_600.0
 LATEST_REQUESTS = 8
 LATEST_SUMMARIES = 4
 GROWTH_MARGIN = 1.25
-"""Times the latest pace: it varies."""
+"""Factor for the growth rate of the latest requests, as the rate varies."""
 FIRST_SUMMARY_SECONDS = 20.0
-"""Seconds that a summary is expected to take before one was seen."""
+"""Expected seconds of a summary before the first measurement."""
 LEAST_SECONDS = 0.001
-"""Seconds that pass at least between two requests, for a rate."""
+"""Minimum seconds in the denominator of a rate."""
 HOUR = 3_600.0
 LIKELY_REQUESTS = 3
 LIKELY_TOKENS_PER_HOUR = 10_000
-"""Requests, and prompt tokens an hour, from which on a conversation is likely to continue."""
+"""Minimum number of requests, and of prompt tokens an hour, in a conversation that is likely to continue."""
 PLANNED_GROWTH = 0.05
-"""Share of the room by which a history has to grow before a compaction of it is planned again: each plan reads the
-store. Not where the summary has to begin now."""
+"""Share of the room by which a history must change before its compaction is planned again, since each plan reads the
+store. An urgent compaction is planned at once."""
 LONGEST_SECONDS = 3_600.0
-"""Time limit of a background compaction, which none reaches."""
+"""Time limit of a background compaction; too high to be reached."""
 
 
 class Answered(Struct, frozen=True):
@@ -89,7 +89,7 @@ class Answered(Struct, frozen=True):
 
 class RequestRate(Struct, frozen=True):
     requests: int = 0
-    """Number of requests in all; a repeated one counts once."""
+    """Number of all requests; a repetition of the latest request does not count."""
     latest: tuple[Answered, ...] = ()
 
     def after(self, answered: Answered) -> RequestRate:
@@ -105,9 +105,9 @@ class RequestRate(Struct, frozen=True):
         return sum(answered.forwarded for answered in self.latest[1:]) >= LIKELY_TOKENS_PER_HOUR * hours
 
     def growth(self, seconds: float) -> int:
-        """Tokens by which the history may grow in so many seconds: at the pace of the latest requests with a margin,
-        and by one more as large as the largest of them. A pause longer than `seconds` counts as that long, since the
-        client may be faster after it."""
+        """Return the tokens by which the history may grow in `seconds`: the rate of the latest requests with a margin,
+        plus the largest growth in one request. A longer pause counts as `seconds`, since the client may be faster
+        afterwards."""
         steps = [max(0, later.history - earlier.history) for earlier, later in pairwise(self.latest)]
         passed = sum(min(later.at - earlier.at, seconds) for earlier, later in pairwise(self.latest))
         return int(GROWTH_MARGIN * sum(steps) / max(passed, LEAST_SECONDS) * seconds) + max(steps, default=0)
@@ -137,25 +137,25 @@ class RequestRates:
         self._summaries.keep(by, (*(self._summaries.get(by) or ()), seconds)[-LATEST_SUMMARIES:])
 
     def summary_seconds(self, by: Hashable) -> float:
-        """Seconds that the next summary may take: as long as the longest of the latest."""
+        """Return the expected seconds of the next summary: the maximum of the latest ones."""
         return max(self._summaries.get(by) or (FIRST_SUMMARY_SECONDS,))
 
 
 class BackgroundLimits(Struct, frozen=True):
     compactions: int = 16
-    """Compactions under way at once."""
+    """Maximum number of running background compactions."""
     per_tenant: int = 8
     body_bytes: int = 64_000_000
-    """Bytes of all histories together that compactions are made from; one tenant may have half of it."""
+    """Maximum bytes of all their histories together; one tenant may use half of it."""
 
 
 class BackgroundRoom:
-    """Room for background compactions: how many may be under way, and of how large histories."""
+    """Limiter of running background compactions, by their number and the bytes of their histories."""
 
     def __init__(self, limits: BackgroundLimits) -> None:
         self._limits = limits
         self._taken: dict[ConversationKey, int] = {}
-        """Bytes by conversation."""
+        """Bytes of each conversation's history."""
 
     def __len__(self) -> int:
         return len(self._taken)
@@ -199,11 +199,11 @@ class Background:
         self._tasks = tasks
         self._room = room
         self._planned: BoundedMap[ConversationKey, int] = BoundedMap(MOST_REMEMBERED)
-        """Tokens of the histories when a compaction of them was planned."""
+        """Tokens of each history when its compaction was last planned."""
 
     def consider(self, request: ChatRequest, settings: BackgroundSettings, decision: Decision) -> None:
-        """Count an answered request, and begin the compaction that the next requests need. Not called for histories
-        of at most `least_counted` tokens. Never raises: that would close the client's connection behind a good
+        """Count an answered request, and start the compaction that the next requests need. Not called for histories of
+        at most `least_counted` tokens. Never raise: an exception would close the client's connection after a good
         answer."""
         try:
             if not (settings.enabled and request.compaction and request.policy.summarises):
@@ -218,7 +218,7 @@ class Background:
             growth = self._expected_growth(request)
             ahead = background_budget(budget, growth)
             is_urgent = is_missed or sent > latest_start(budget, growth)
-            # What was sent without its summary may be shortened far below the trigger.
+            # A payload that was sent without its due summary may be far below the trigger.
             if is_urgent or (sent > ahead.trigger.quiet_tokens and self._has_grown(request)):
                 self._begin(replace(request, budget=ahead), budget.target)
         except Exception:
@@ -227,7 +227,7 @@ class Background:
             )
 
     def _expected_growth(self, request: ChatRequest) -> int:
-        """Tokens by which the history may grow while its summary is made."""
+        """Return the tokens by which the history may grow while its summary is made."""
         first = self._routing.routes(request)[0]
         seconds = self._rates.summary_seconds((first.name, first.model))
         return self._rates.of(request.conversation_key).growth(seconds)
@@ -245,7 +245,6 @@ class Background:
             return
         self._room.take(key, request.size)
         self._planned.keep(key, request.conversation.tokens)
-        # `request` is all that is kept of the request.
         ahead = replace(request, purpose="background", wait_seconds=LONGEST_SECONDS)
         work = self._tasks.start(self._make(ahead, target), f"background compaction for {request.request_id}")
         work.add_done_callback(lambda _: self._room.leave(key))

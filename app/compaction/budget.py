@@ -1,9 +1,9 @@
-"""Budget: how much of the context window the prompt may use, when that is too much, and the limits with which a prompt
-that the provider refused for its size (`Overflow`) is sent once more.
+"""Budget: the token limits of a request, and the lower limits for a retry after the provider refused the prompt for its
+size (`Overflow`).
 
-Where the provider counts the output cap beside the prompt, the cap is lowered first, and the prompt is made smaller
-only where that is not enough. The provider's numbers count where it gives them: the limit, or how much the prompt was
-over it, scaled by the estimate. Otherwise 70 % of the prompt is tried, or half of one with pictures.
+If the provider adds the output cap to the prompt, Steno lowers the cap first, and shortens the prompt only if that is
+not enough. The new limits follow from the numbers in the provider's error: its limit, and the ratio of its count to
+Steno's estimate. Without numbers, Steno tries 70 % of the prompt, or 50 % if the prompt holds media.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ WindowSource = str
 """Origin of a window: config, provider, learnt, bundled, default."""
 MAX_RESERVE = 8_192
 CAP = 160_000
-"""Tokens over which a compaction is due in any window: models read longer prompts worse, and each request pays for all
-of it. Shares of a larger limit are shares of this."""
+"""Maximum tokens before a compaction is due, however large the window: quality falls and cost rises with the length of
+a prompt. Ratios of a larger limit apply to this value instead."""
 MOST_RESERVED = 0.25
-"""Share of the window that an output cap reserves at most: many clients set `max_tokens` as high as they can, and no
-answer is as long."""
+"""Maximum share of the window reserved for an output cap: many clients set `max_tokens` as high as they can, but their
+answers are far shorter."""
 MIN_SUMMARY = 256
 COST_GATE_SHARE = 0.95
-"""Share of the limit up to which the cost gate may put off a compaction: the rest covers the estimate's error."""
+"""Maximum share of the limit at which the cost gate may postpone a compaction; the rest covers estimation errors."""
 RATIO_STEP = 0.25
 HEURISTIC_CAUTION = 0.85
-"""Factor of trigger and target where tokens are only estimated by bytes."""
+"""Factor for trigger and target if tokens are only estimated from bytes."""
 PROMPT_ERROR = 0.02
 """Share of a prompt by which its estimate may be too low."""
 UNTOLD_ERROR = 0.25
-"""The same where a refusal gives no number of the prompt's."""
+"""`PROMPT_ERROR` if the refusal does not give the prompt's tokens."""
 SOFT_SHARE = 0.55
-"""Share of the room (see `Budget.room`) up to which no summary is made before it is due."""
+"""Share of `Budget.room` below which no background compaction starts."""
 LEAST_OVER_TARGET = 1.10
-"""Times the target, likewise: below that a summary frees hardly anything."""
+"""Multiple of the target below which no background compaction starts: it would free hardly anything."""
 WAIT_SHARE = 0.97
-"""Share of the limit over which a view is not sent without the summary that is due."""
+"""Maximum share of the limit for a view that is sent without its due summary."""
 MOST_OVER = 1.04
-"""Times the room, likewise: a cap that keeps below a price step is exceeded by no more than this."""
+"""Maximum multiple of `Budget.room` for a view without its due summary, as the cap may be set to avoid a price step."""
 REMEMBERED_SHARE = 0.5
-"""Share of `background_threshold` from which on requests are counted."""
+"""Share of `background_threshold` above which a request counts for `RequestRate`."""
 LEAST_KEPT = 0.5
-"""Share of target and tail that the expected growth leaves: it may not come."""
+"""Minimum share of target and tail that is left after the expected growth, which may not come."""
 
 
 class Window(Struct, frozen=True):
@@ -60,23 +60,23 @@ class Window(Struct, frozen=True):
 
 
 class Trigger(Struct, frozen=True):
-    """A compaction is due for a view that is larger than this."""
+    """Threshold of a view: a compaction is due for a larger one."""
 
     tokens: int
     since: int | None = None
-    """Tokens of the messages after the last summary, the current one included; None where they do not count."""
+    """Maximum tokens of the messages after the last summary, the current message included; None for no maximum."""
 
     def fires(self, tokens: int, since: int = 0) -> bool:
         return tokens > self.tokens or (self.since is not None and since > self.since)
 
     @property
     def quiet_tokens(self) -> int:
-        """The largest view that never fires it."""
+        """Tokens of the largest view that never fires the trigger."""
         return self.tokens if self.since is None else min(self.tokens, self.since)
 
 
 class Shares(Struct, frozen=True):
-    """The settings of `compaction`; ratios are shares of the limit."""
+    """`compaction` settings. Ratios without another base are shares of `Budget.room`."""
 
     trigger: float | None = 0.70
     """None: a compaction is due at the limit."""
@@ -89,24 +89,24 @@ class Shares(Struct, frozen=True):
     floor_tokens: int = 4_096
     """Tokens below which nothing is compacted."""
     floor: float = 0.85
-    """Share of the limit that the floor takes at most."""
+    """Maximum of `floor_tokens` as a share of the limit."""
     target: float = 0.50
     tail_turns: int = 3
     """Whole turns before the current one that stay verbatim."""
     tail: float = 0.30
     tail_fill: float = 0.15
-    """More turns stay verbatim up to this, and to `most_tail_fill` tokens."""
+    """Earlier turns also stay verbatim while the tail is within this share and `most_tail_fill` tokens."""
     most_tail_fill: int = 16_384
     chunk: float = 0.06
-    """A summary chunk takes at most this, and `max_summary_tokens`."""
+    """Maximum share of one summary chunk, which is also limited by `max_summary_tokens`."""
     max_summary_tokens: int = 2_048
     fold: float = 0.30
-    """Chunks that together take more are folded."""
+    """Maximum share of all chunks together; larger ones are folded."""
     reserve: float | None = None
-    """Least share of the window that is kept free for the completion. None: see `reserve_of`."""
+    """Minimum share of the window reserved for the completion. None: see `reserve_of`."""
 
     def for_model(self, cap: int) -> Shares:
-        """A copy with the model's cap in place of the default one; a cap that the operator set stays."""
+        """Return a copy with the model's cap, unless the operator set a cap."""
         return replace(self, cap=cap) if self.cap == CAP else self
 
 
@@ -115,37 +115,37 @@ class Budget(Struct, frozen=True):
     `tail_fill`, `summary` and `fold` see `Shares`."""
 
     window: int
-    """The provider's tokens."""
+    """Context window in the provider's tokens."""
     limit: int
-    """The prompt takes at most this: the window less the reserve."""
+    """Maximum of the prompt: the window less the reserve."""
     room: int
-    """Shares are shares of this: the limit, or the cap if that is less."""
+    """Base of the ratios: the limit, or the cap if that is less."""
     trigger: Trigger
     target: int
-    """A compaction brings the view to at most this."""
+    """Maximum of the view after a compaction."""
     tail_turns: int
     tail: int
-    """The verbatim tail takes at most this, the last user message not counted."""
+    """Maximum of the verbatim tail, without the last user message."""
     tail_fill: int
     summary: int
     fold: int
     reported_limit: int
-    """The limit in the provider's tokens, which stays the same while the calibration learns; the target likewise."""
+    """Limit in the provider's tokens: like `reported_target`, it does not change while the calibration learns."""
     reported_target: int
     cost_gate_limit: int = 0
-    """Up to this view the cost gate may put off what is due. 0 after an overflow, and where a request names its own
-    trigger."""
+    """Largest view for which the cost gate may postpone a due compaction. 0 after an overflow, and if the request sets
+    its own trigger."""
     line: Line = ONE_TO_ONE
     caution: float = 1.0
-    """Factor of shares of the limit: see `HEURISTIC_CAUTION`."""
+    """Factor for the thresholds: see `HEURISTIC_CAUTION`."""
     reserve: int = 0
-    """The part of the window that is kept free for the completion, in the provider's tokens."""
+    """Part of the window reserved for the completion, in the provider's tokens."""
     body_bytes: int = 0
-    """Bytes of all messages over which pictures and files are left out; 0: no bound."""
+    """Maximum bytes of all messages: pictures and files are omitted to meet it. 0: no maximum."""
 
     def steady_estimate(self, tokens: float) -> int:
-        """Estimate of the provider's tokens by coarse steps of the ratio, as the calibration moves a little with each
-        answer."""
+        """Convert the provider's tokens to an estimate with a coarsely rounded ratio, so that the small changes of the
+        calibration have no effect."""
         return int(tokens / (max(1, round(self.line.ratio / RATIO_STEP)) * RATIO_STEP))
 
 
@@ -159,13 +159,13 @@ def budget_for(
     threshold: int | None = None,
     body_bytes: int = 0,
 ) -> Budget:
-    """Work out the limits of one request from the model's window and the settings.
+    """Calculate the limits of one request from the model's window and the settings.
 
-    `output` is the request's output cap. `threshold` is a trigger in the provider's tokens that the request names:
-    target, tail and summaries are then as if the window began to be full there.
+    `output` is the request's output cap. `threshold` is a trigger in the provider's tokens that the request sets: room,
+    target, tail and summaries then follow from it.
 
-    The calibration is applied here and nowhere else: a limit in the provider's tokens becomes an estimate; shares of it
-    are as much smaller, without the offset.
+    Limits are converted to estimates with the calibration's ratio and offset; tail, summary and fold with the ratio
+    alone.
     """
     reserve = reserve_of(window, output, shares.reserve)
     limit = limit_of(window, reserve)
@@ -178,18 +178,18 @@ def budget_for(
         since = int(shares.since_checkpoint * window.context / line.ratio)
     target = min(shares.target * room, due)
     summary = max(MIN_SUMMARY, min(shares.max_summary_tokens, int(shares.chunk * room)))
-    # The cap is also for quality, which is not traded for cost.
+    # The cap also protects quality, which the cost gate must not lower.
     cost_gate_limit = line.to_estimate(min(COST_GATE_SHARE * limit, room) * caution) if threshold is None else 0
     return Budget(
         window=window.context,
         limit=line.to_estimate(limit),
         room=line.to_estimate(room),
-        # What does not fit is too large, however cautious the estimate.
+        # A compaction is always due over the limit.
         trigger=Trigger(min(line.to_estimate(due * caution), line.to_estimate(limit)), since),
         target=line.to_estimate(target * caution),
         tail_turns=shares.tail_turns,
         tail=int(shares.tail * room / line.ratio),
-        # Where the trigger leaves less than the target would be, the tail is as much smaller.
+        # If the trigger lowers the target, the tail shrinks in proportion.
         tail_fill=int(min(shares.tail_fill / shares.target * target, shares.most_tail_fill) / line.ratio),
         summary=int(summary / line.ratio),
         fold=int(shares.fold * room / line.ratio),
@@ -204,12 +204,12 @@ def budget_for(
 
 
 def limit_of(window: Window, reserve: int) -> int:
-    """Tokens that the prompt may use, as the provider counts them."""
+    """Return the maximum prompt in the provider's tokens."""
     return max(0, min(window.max_input or window.context, window.context - reserve))
 
 
 def reserve_of(window: Window, output: int | None, least: float | None = None) -> int:
-    """Tokens kept free for a completion with this output cap; `least` is a share of the window."""
+    """Return the tokens reserved for a completion with the output cap `output`; `least` is a share of the window."""
     if output is None and least is None:
         return min(window.context // 20, MAX_RESERVE, window.max_output or MAX_RESERVE)
     return max(min(output or 0, int(MOST_RESERVED * window.context)), round((least or 0.0) * window.context))
@@ -217,19 +217,19 @@ def reserve_of(window: Window, output: int | None, least: float | None = None) -
 
 def _due(window: int, limit: int, shares: Shares) -> float:
     share = limit if shares.trigger is None else shares.trigger * (window if shares.of_window else limit)
-    # A cap that the operator sets lower than the floor is meant.
+    # A cap that the operator sets below the floor lowers the floor.
     floor = min(shares.floor_tokens, shares.floor * limit, shares.cap or limit)
     return max(floor, min(share, shares.cap or share))
 
 
 def least_output(window: int, cap: int, thinking: int) -> int:
-    """The lowest output cap in place of `cap`: a quarter of the window, and more than the tokens for thinking."""
+    """Return the minimum to which `cap` may be lowered: a quarter of the window, and more than the thinking budget."""
     return min(cap, max(int(MOST_RESERVED * window), thinking + 1))
 
 
 def output_cap(budget: Budget, sent: int, cap: int, thinking: int) -> int | None:
-    """The lower output cap with which a prompt of this estimate fits the window of a provider that adds the two; None
-    where the client's own fits."""
+    """Return a lower output cap for a provider that adds the cap to the prompt; None if the client's `cap` fits, or
+    cannot be lowered. `sent`: estimate of the prompt."""
     prompt = budget.line.to_provider_tokens(sent)
     if prompt + cap <= budget.window:
         return None
@@ -239,18 +239,18 @@ def output_cap(budget: Budget, sent: int, cap: int, thinking: int) -> int | None
 
 
 def most_without_summary(budget: Budget) -> int:
-    """The largest view that may be sent although a compaction is due."""
+    """Return the largest view that may be sent without its due summary."""
     return int(budget.caution * min(WAIT_SHARE * budget.limit, MOST_OVER * budget.room))
 
 
 def background_threshold(budget: Budget) -> int:
-    """The largest view for which nothing is made in the background, however fast the history grows."""
+    """Return the largest view for which no background compaction starts, however fast the history grows."""
     soft = max(SOFT_SHARE * budget.caution * budget.room, LEAST_OVER_TARGET * budget.target)
     return min(int(soft), budget.trigger.quiet_tokens)
 
 
 def least_counted(budget: Budget) -> int:
-    """The largest history whose requests need not be counted."""
+    """Return the largest history whose requests need not count for `RequestRate`."""
     return int(REMEMBERED_SHARE * background_threshold(budget))
 
 
@@ -259,16 +259,15 @@ def latest_start(budget: Budget, growth: int) -> int:
 
 
 def background_budget(budget: Budget, growth: int) -> Budget:
-    """The limits of a background compaction that begins now: when it begins, and the size of view it aims for. Its
-    trigger fires wherever the request's own does.
+    """Return the limits of a background compaction that starts now: its trigger, and the size of the view that it aims
+    for. The trigger fires whenever the request's own trigger does.
 
-    A request over the trigger goes on without its summary while it fits, and the summary is made after its answer.
-    Where the conversation grows fast, or summaries take long, the next requests would no longer fit, and would wait. So
-    a summary begins below the trigger, and is no longer put off for its cost, once the free room is less than the
-    expected growth of the history while the summary is made (`RequestRate.growth`).
+    A request over its trigger is sent without a new summary while it fits, and Steno makes the summary after the
+    answer. If the conversation grows fast, or summaries take long, the next requests would not fit and would wait. So
+    the compaction starts below the trigger, and the cost gate no longer postpones it, once the free room is less than
+    the expected growth of the history while the summary is made (`RequestRate.growth`).
 
-    The expected growth counts against the target and the tail, so that the view is as large when the summary is used
-    as if the compaction had been made at that moment.
+    The expected growth is subtracted from target and tail, so that the view has its planned size when it is used.
     """
     start = latest_start(budget, growth)
 
@@ -286,41 +285,41 @@ def background_budget(budget: Budget, growth: int) -> Budget:
 
 
 MIN_LIMIT = 1_000
-"""Tokens; a smaller limit is no window but an entitlement, or not a number of tokens at all."""
+"""Minimum tokens of a window: a smaller number in an error is a quota, or not a number of tokens."""
 FEW = 16
-"""Tokens of an empty answer; a provider counts what ends it."""
+"""Maximum tokens of an empty answer: providers count its end tokens."""
 FULL_SHARE = 0.95
-"""Share of the window that prompt and answer fill when the window ended the answer."""
+"""Minimum share of the window that prompt and answer fill if the window ended the answer."""
 PRESSURE = 0.80
-"""Share of the window from which on a prompt may be too large for it, by an estimate."""
+"""Minimum share of the window for the estimate of a prompt that may have been too large."""
 CEILING_SHARE = 0.95
 MIX_ERROR = 0.05
-"""Share by which a smaller prompt may cost more than the refused one, for its size: it mixes other parts."""
+"""Share by which the provider may count more per estimated token in the smaller prompt, as its content differs."""
 SENT_SHARE = 0.70
 SENT_MEDIA_SHARE = 0.50
-"""Shares of a prompt that are tried where the refusal gives no numbers; what pictures cost is known least."""
+"""Shares of a prompt, and of one with media, that are tried if the refusal gives no numbers."""
 TARGET_SHARE = 0.60
 """Target of a summary as a share of the ceiling, so that the next turn does not overflow again."""
 LEAST_ROOM = 2_000
 LEAST_SHARE = 0.25
-"""Tokens beside the instructions, or this share of the limit in small windows; with less no conversation is left."""
+"""Minimum tokens of a prompt besides the instructions, or in small windows this share of the limit."""
 PAYLOAD_SHARE = 0.9
-"""Share of a limit of bytes that is used, as tokens and bytes do not shrink alike."""
+"""Share of a byte limit that a smaller prompt may use, as its tokens and bytes do not shrink alike."""
 
 
 class Overflow(Struct, frozen=True):
-    """A prompt that was refused for its size. Numbers are the provider's own, None where it does not give them."""
+    """Refusal of a prompt for its size. Numbers are the provider's; None if it gives none."""
 
     kind: Literal["context_window", "request_too_large", "payload"]
-    """Over the model's window, over a bucket of tokens per minute, or over a limit of bytes."""
+    """Exceeded limit: the model's window, a quota of tokens per minute, or a number of bytes."""
     limit: int | None = None
     prompt: int | None = None
     """Tokens of the prompt, if the error separates them from the output."""
     requested: int | None = None
-    """Tokens counted against the limit: the prompt, with the output where that counts."""
+    """Tokens counted against the limit: the prompt, and the output if the provider adds it."""
     names_output: bool = False
     needs_pressure: bool = False
-    """The error gives no reason: an overflow only if the estimate was at least `PRESSURE`."""
+    """True if the error gives no reason: it is an overflow only if the estimate is at least `PRESSURE`."""
     limit_bytes: int | None = None
 
     @property
@@ -330,10 +329,10 @@ class Overflow(Struct, frozen=True):
 
 
 class CutAnswer(Struct, frozen=True):
-    """An answer with status 200 that ended for want of room, in the provider's tokens."""
+    """Answer with status 200 that a length limit ended; numbers are the provider's tokens."""
 
     by_window: bool
-    """The stop reason names the window; else any bound of the answer's length."""
+    """True if the stop reason names the window; False if it names the length of the answer."""
     is_empty: bool
     """True if the answer holds neither text nor calls."""
     prompt: int | None
@@ -344,10 +343,10 @@ class CutAnswer(Struct, frozen=True):
 
 
 def overflow_of(cut: CutAnswer, expected: int, window: int, reserve: int, cap: int | None) -> Overflow | None:
-    """The overflow that an answer shows by its end: the prompt left it less room than the reserve.
+    """Return the overflow that a cut answer reveals: the prompt left less room than the reserve. None if it does not.
 
-    `expected` is the prompt's estimate in the provider's tokens; the request's output cap `cap` may have ended the
-    answer as well. The limit is what prompt and answer took together.
+    `expected` is the prompt's estimate in the provider's tokens. The request's output cap `cap` may also have ended the
+    answer. The limit of the overflow is the sum of prompt and answer.
     """
     completion, total = cut.completion, cut.total(expected)
     if cut.by_window:
@@ -356,17 +355,17 @@ def overflow_of(cut: CutAnswer, expected: int, window: int, reserve: int, cap: i
         is_overflow = False
     elif completion is None:
         is_overflow = cap is None or expected >= PRESSURE * window
-    else:  # Hidden thinking may have taken a cap of the provider's own.
+    else:  # Hidden thinking may have used up an output cap that the provider sets.
         is_overflow = completion <= FEW or total >= FULL_SHARE * window
     return Overflow("context_window", total) if is_overflow and total >= MIN_LIMIT else None
 
 
 class Payload(Struct, frozen=True):
-    """The refused request, in tokens of the estimate."""
+    """Refused request, in tokens of the estimate."""
 
     tokens: int
     instructions: int
-    """Tokens that no compaction takes away."""
+    """Tokens that no compaction can remove."""
     cap: int | None = None
     """The request's output cap."""
     thinking: int = 0
@@ -379,7 +378,7 @@ class Payload(Struct, frozen=True):
 
 
 class SmallerLimits(Struct, frozen=True):
-    """Changes of a refused request; None for what stays."""
+    """Changes for the retry of a refused request; None for an unchanged value."""
 
     budget: Budget | None
     output_cap: int | None = None
@@ -399,7 +398,7 @@ def limits_after(overflow: Overflow, budget: Budget, sent: Payload) -> SmallerLi
         return SmallerLimits(smaller) if smaller else None
     least = least_output(window, sent.cap, sent.thinking)
     if output:
-        # Without the prompt's own number the refusal gives a lower bound at most.
+        # If the prompt's tokens are unknown, the refusal gives at most a lower bound.
         fitting = window - (prompt or round((1 + PROMPT_ERROR) * max(expected, overflow.prompt or 0)))
         if least <= fitting < sent.cap:
             return SmallerLimits(None, fitting)
@@ -407,13 +406,13 @@ def limits_after(overflow: Overflow, budget: Budget, sent: Payload) -> SmallerLi
     smaller, allowed = _fewer_tokens(overflow, budget, sent, prompt, reserve)
     if smaller is None:
         return None
-    # Without the prompt's own number its estimate may be far off, and the provider may add the cap unsaid.
+    # If the prompt's tokens are unknown, the estimate may be far off, and the provider may have added the cap.
     cap = max(least, window - (allowed if prompt else round((1 + UNTOLD_ERROR) * allowed)))
     return SmallerLimits(smaller, cap if reserve and cap < sent.cap else None)
 
 
 def _counted(overflow: Overflow, expected: int, cap: int | None, window: int) -> tuple[int | None, int | None]:
-    """The provider's tokens of the prompt and of the output that it added, each None where unknown."""
+    """Return the provider's tokens of the prompt, and of the output that it added; None if unknown."""
     prompt, requested = overflow.prompt, overflow.requested
     if requested is None:
         fits_alone = expected <= CEILING_SHARE * window
@@ -432,15 +431,16 @@ def _counted(overflow: Overflow, expected: int, cap: int | None, window: int) ->
 def _fewer_tokens(
     overflow: Overflow, budget: Budget, sent: Payload, prompt: int | None, reserve: int
 ) -> tuple[Budget | None, int]:
-    """Limits for a smaller prompt, None where that leaves no conversation, and its most tokens as the provider counts.
+    """Return limits for a smaller prompt, and its maximum in the provider's tokens. The limits are None if too little
+    of the conversation would be left.
 
-    Where the provider counts more than was expected, every part is taken to cost as much more, with room for another
-    error. In a prompt that holds media the difference is first taken to be that of pictures, which stay: it is the same
-    for a smaller prompt. Where that leaves no room, it is that of pictures which can go.
+    If the provider counts more than Steno expected, all parts are scaled by that factor, with a margin (`MIX_ERROR`).
+    In a prompt with media, the difference is first attributed to pictures that stay, and is a constant. If that leaves
+    no room, it is attributed to pictures that can be omitted, and scales with the prompt.
     """
     expected = budget.line.to_provider_tokens(sent.tokens)
     least = least_room(budget)
-    # What the provider counts more, as a factor and in tokens, and the least room: one way, or two.
+    # One or two assumptions on the provider's count: factor, constant tokens, minimum room.
     ways: list[tuple[float, int, float]] = [(1.0, 0, least)]
     if overflow.limit is None:
         share, in_force = (
@@ -469,7 +469,7 @@ def _fewer_tokens(
 
 
 def _fewer_bytes(overflow: Overflow, budget: Budget, sent: Payload) -> Budget | None:
-    """Limits for a smaller body: with less of its media where that is enough, else with fewer tokens."""
+    """Return limits for a smaller body: less media, and fewer tokens if that is not enough; None if neither helps."""
     share = SENT_SHARE
     if overflow.limit_bytes is not None and sent.size:
         share = min(share, PAYLOAD_SHARE * overflow.limit_bytes / sent.size)
@@ -495,5 +495,5 @@ def _within(budget: Budget, limit: int, target: int) -> Budget:
 
 
 def least_room(budget: Budget) -> int:
-    """Least tokens of a prompt beside the instructions; a smaller one is not made."""
+    """Return the minimum tokens of a prompt besides the instructions."""
     return max(1, min(LEAST_ROOM, int(LEAST_SHARE * budget.limit)))

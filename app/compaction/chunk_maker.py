@@ -1,4 +1,4 @@
-"""The maker of chunks: each planned chunk is asked for, checked and kept; too many are folded."""
+"""Chunk maker: requests each planned chunk from the summariser, checks and stores it, and folds too many chunks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from app.conversation.reasons import Reasons
 
 T = TypeVar("T")
 SIDE_BY_SIDE = 8
-"""Summary calls of one compaction that are under way at once: providers limit how much may be for one key."""
+"""Maximum concurrent summary calls of one compaction: providers limit concurrency per API key."""
 MAX_HALVINGS = 3
 _Written = tuple[SummaryChunk, SummaryAnswer]
-"""A chunk that is not kept yet, and the answer that it was made of."""
+"""Chunk that is not stored yet, and the summariser's answer that it was made from."""
 
 
 class SummaryCalls(Protocol):
@@ -29,20 +29,20 @@ class SummaryCalls(Protocol):
 
     async def ask(self, call: SummaryCall) -> SummaryAnswer | Failure: ...
     async def keep(self, chunk: SummaryChunk, answer: SummaryAnswer) -> SummaryChunk | None:
-        """Keep the chunk of an answer. Returns it as stored; None if the right to store it was lost."""
+        """Store the chunk made from an answer. Return the stored chunk; None if the lease was lost."""
 
     def reject(self, answer: SummaryAnswer) -> None:
-        """Note that an answer cannot be kept."""
+        """Record an answer that is not stored."""
 
     async def compute(self, step: Callable[[], T]) -> T:
-        """Run a step over the whole history: off the event loop where that is long."""
+        """Run a step over the whole history, in a worker thread if the history is long."""
 
 
 async def make_chunks(builder: ChunkBuilder, calls: SummaryCalls) -> Compaction:
-    """Make the planned chunks, one call each. If all chunks together would exceed `budget.fold`, the new one takes the
-    older ones in. If that is too much for one call, the older ones are folded afterwards.
+    """Make the planned chunks, one summary call each. If all chunks together would exceed `budget.fold`, the new chunk
+    replaces the older ones. If that is too much for one call, the older chunks are folded afterwards.
 
-    Where a summary stands for the whole history, each call goes on from the chunk before it.
+    Cumulative chunks each cover the whole history so far: each call extends the chunk before.
     """
     plan, budget, options, transcript = builder.plan, builder.budget, builder.options, builder.conversation.transcript
     maker = ChunkMaker(await calls.compute(builder.with_words), calls)
@@ -67,10 +67,10 @@ class ChunkMaker(Struct, frozen=True):
     calls: SummaryCalls
 
     async def summarise_parts(self, spans: Sequence[Span]) -> Compaction:
-        """Make the chunks of several spans, side by side.
+        """Make the chunks of several spans concurrently.
 
-        A summariser that answers too briefly once does so each time, and each call is paid for. So of the parts whose
-        answer was refused one is asked for once more, and the others only if that helped.
+        A summariser that answers too briefly once usually does so each time, and each call costs money. So only one of
+        the spans with a rejected answer is retried at first; the other ones follow if that succeeds.
         """
         parts = await _side_by_side([partial(self.summarise, span, once=True) for span in spans])
         refused = [place for place, part in enumerate(parts) if not part.made and was_refused(part.why)]
@@ -85,7 +85,7 @@ class ChunkMaker(Struct, frozen=True):
     async def summarise(
         self, span: Span, halvings: int = 0, refused: Reasons = (), *, once: bool = False
     ) -> Compaction:
-        """Make the chunk of a span; two or more where it turns out too large for one. `refused` and `once` as for
+        """Make the chunk of a span, or several chunks if the span is too large for one. `refused` and `once`: see
         `write`."""
         draft = await self.calls.compute(lambda: self.builder.of_messages(span))
         whole = await self.keep(await self.write(draft, refused, once=once))
@@ -101,9 +101,9 @@ class ChunkMaker(Struct, frozen=True):
         return Compaction(made)
 
     async def continue_summary(self) -> Compaction:
-        """Make chunks that each stand for everything before their end, from the one before and what follows that.
+        """Make cumulative chunks: each is made from the chunk before and the next span, and covers the history so far.
 
-        Only the last one is kept: shorter ones would be used until they do not fit, and the tail not be the one
+        Only the last chunk is stored. Later views would use a shorter chunk while it fits, with a longer tail than
         planned.
         """
         plan, halvings = self.builder.plan, 0
@@ -127,7 +127,7 @@ class ChunkMaker(Struct, frozen=True):
         return await self.write(await self.calls.compute(lambda: self.builder.of_update(span, prior)))
 
     async def fold(self, chunks: Sequence[SummaryChunk]) -> Compaction:
-        """Fold the chunks in one call, or in as few as fit, then the results again while too many."""
+        """Fold the chunks in as few calls as possible, and fold the results again while they exceed `budget.fold`."""
         options = self.builder.options
         at_most = min(options.input_tokens, options.source_tokens or options.input_tokens)
         made: list[SummaryChunk] = []
@@ -143,7 +143,7 @@ class ChunkMaker(Struct, frozen=True):
         return Compaction(tuple(made))
 
     async def _fold(self, chunks: Sequence[SummaryChunk], *, continued: bool) -> Compaction:
-        """Fold several chunks into one that stands for them; a single one stays as it is."""
+        """Fold several chunks into one; return a single chunk unchanged."""
         if len(chunks) < FOLD_MINIMUM:
             return Compaction(tuple(chunks))
         return await self.keep(
@@ -151,8 +151,8 @@ class ChunkMaker(Struct, frozen=True):
         )
 
     async def write(self, draft: Draft, refused: Reasons = (), *, once: bool = False) -> _Written | Failure:
-        """Ask for a chunk's text, and once more where the answer is refused. `refused`: why an earlier answer was, so
-        that only the second call is made; with `once` only the first."""
+        """Ask the summariser for a chunk's text, and retry once if the answer is rejected. `refused`: reasons why an
+        earlier answer was rejected; this call is then the retry. `once`: no retry."""
         while True:
             call = self.builder.call(draft, refused)
             answer = await self.calls.ask(call)
@@ -192,7 +192,7 @@ def _joined(parts: Sequence[Compaction]) -> Compaction:
 
 
 def _groups(chunks: Sequence[SummaryChunk], at_most: int) -> list[list[SummaryChunk]]:
-    """Neighbouring chunks in groups the summariser can read; each of at least two, so that a fold always gains."""
+    """Group neighbouring chunks for calls of at most so many input tokens. Only the last group may have one chunk."""
     groups: list[list[SummaryChunk]] = [[]]
     for chunk in chunks:
         if len(groups[-1]) >= FOLD_MINIMUM and sum(chunk.tokens for chunk in groups[-1]) + chunk.tokens > at_most:
