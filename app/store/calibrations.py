@@ -1,7 +1,7 @@
-"""Calibrations and learned windows: what every replica learns from providers' answers and refusals.
+"""Calibrations and learned windows: numbers that replicas learn from providers' answers and refusals, and share.
 
-A calibration has one row for each upstream, model, formula, tools and tenant, a learned window one for each upstream,
-model and tenant.
+`calibrations` has a row for each upstream, model, formula, tools (yes or no) and tenant. `learned_windows` has a row
+for each upstream, model and tenant.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from app.tokens.calibration import Calibration, Line, Sample, observe, prior_for
 
 MOST_CALIBRATIONS = 10_000
 MOST_OF_TENANT = 100
-"""Learned windows of one tenant at one upstream, which may make up names of models."""
+"""Most learned windows of one tenant at one upstream: a tenant can make up names of models."""
 
 
 class CalibrationKey(Struct, frozen=True):
-    """Key of a calibration: the requests that it holds for."""
+    """Key of a calibration: it corrects the estimates of requests with these properties."""
 
     upstream: str
     model: str
     formula: str
-    """Name of the formula that counted the estimates."""
+    """Name of the formula by which Steno estimates tokens."""
     tools: bool
     tenant: str
-    """Tenant whose requests taught it; empty: all of them."""
+    """Tenant that sent the requests; empty in a key for all tenants."""
 
     @property
     def of_all(self) -> CalibrationKey:
@@ -54,7 +54,7 @@ class CalibrationKey(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """Id of the row, the same at every replica."""
+        """Id of the row: a digest of the key, so every replica computes the same one."""
         parts = (self.upstream, self.model, self.formula, str(self.tools), self.tenant)
         joined = "\0".join(parts).encode(errors="surrogatepass")
         return "cal_" + blake2b(joined, digest_size=16, person=b"steno-calibrate").hexdigest()
@@ -68,7 +68,7 @@ class StoredCalibration(Struct, frozen=True):
 
 
 class LearnedWindow(Struct, frozen=True):
-    """A learned limit, in tokens, that still holds for the tenant that learnt it."""
+    """A limit in tokens that a tenant learnt from a refusal, and that has not expired."""
 
     model: str
     tenant: str
@@ -79,7 +79,7 @@ class LearnedWindow(Struct, frozen=True):
 async def read_calibrations(
     connection: AsyncConnection, changed_within_seconds: float | None = None
 ) -> list[StoredCalibration]:
-    """Calibrations of all tenants, at most 10,000, the latest to change first. None: whenever they changed."""
+    """Return at most 10,000 calibrations of all tenants, the last changed first. None: of any age."""
     rows = select(calibrations).order_by(calibrations.c.updated_at.desc(), calibrations.c.id).limit(MOST_CALIBRATIONS)
     if changed_within_seconds is not None:
         since = read_once(now_ms() - round(changed_within_seconds * 1000))
@@ -90,9 +90,9 @@ async def read_calibrations(
 async def learn_calibrations(
     connection: AsyncConnection, samples: Mapping[CalibrationKey, Sequence[Sample]]
 ) -> dict[CalibrationKey, Calibration]:
-    """Add the samples to their rows and return what they are now. Needs a transaction.
+    """Add the samples to the stored calibrations, and return these. Needs a transaction.
 
-    Rows are made and locked in order of their ids, so that two replicas can neither lose a sample nor deadlock.
+    Rows are inserted and locked in order of their ids, so that two replicas can neither lose a sample nor deadlock.
     """
     keys = {key.id: key for key in sorted(samples, key=lambda key: key.id)}
     if not keys:
@@ -130,7 +130,7 @@ async def learn_calibrations(
 
 
 async def read_own_calibrations(connection: AsyncConnection, tenant: str, paging: Paging) -> Page[StoredCalibration]:
-    """A page of the calibrations that the tenant's requests taught. Raises UnknownCursor if `after` is none of them."""
+    """Return a page of the tenant's own calibrations. Raises UnknownCursor if `after` is not the id of one."""
     rows = select(calibrations).where(calibrations.c.tenant == tenant)
     return await read_page(connection, calibrations, rows, _stored, paging)
 
@@ -151,7 +151,7 @@ def _calibration(row: Row[Any]) -> Calibration:
 
 
 async def read_learned_windows(connection: AsyncConnection, upstream: str, most: int) -> list[LearnedWindow]:
-    """Limits that still hold, the latest to be learnt first."""
+    """Return at most `most` limits that have not expired, the last to expire first."""
     row, left = learned_windows.c, learned_windows.c.expires_at - now_ms()
     rows = await connection.execute(
         select(row.model, row.tenant, row.limit_tokens, left.label("left"))
@@ -165,8 +165,8 @@ async def read_learned_windows(connection: AsyncConnection, upstream: str, most:
 async def learn_window(
     connection: AsyncConnection, upstream: str, model: str, tenant: str, limit: int, seconds: float
 ) -> None:
-    """Store a limit, in tokens, for so many seconds; of two that hold the smaller stays. Expired rows go, and those of
-    the tenant beyond the latest hundred."""
+    """Store a limit (in tokens) for `seconds`; if a smaller one is stored, keep that one for `seconds` from now. Delete
+    expired rows, and all but the tenant's last hundred."""
     await connection.execute(delete(learned_windows).where(learned_windows.c.expires_at <= now_ms()))
     statement = insert_into(connection, learned_windows).values(
         upstream=upstream,
@@ -201,7 +201,7 @@ async def learn_window(
 
 
 async def forget_window(connection: AsyncConnection, upstream: str, model: str, tenant: str, below: int) -> None:
-    """Drop a tenant's limit under that many tokens; another replica may have learnt a larger one since."""
+    """Delete a tenant's limit if it is less than `below` tokens: another replica may have stored a larger one."""
     await connection.execute(
         delete(learned_windows).where(
             owned(learned_windows, tenant, upstream=upstream, model=model), learned_windows.c.limit_tokens < below
@@ -210,7 +210,7 @@ async def forget_window(connection: AsyncConnection, upstream: str, model: str, 
 
 
 async def read_models_used(connection: AsyncConnection, tenant: str, most: int = 1_000) -> list[str]:
-    """The models in a tenant's conversations, the latest first."""
+    """Return the models of a tenant's conversations, the last used first."""
     rows = await connection.execute(
         select(conversations.c.model)
         .where(conversations.c.tenant == tenant)

@@ -1,8 +1,8 @@
-"""Summary chunks and masks: found by the digests of a chain, and never changed.
+"""Summary chunks and masks: rows that are found by the digests of a history, and never changed.
 
-Of each range (tenant, series, level, first and last digest) there is at most one chunk. A correction deletes the chunk
-and every fold over it, and stores a chunk with the person's text in its place, in one transaction. A mask is a boundary
-before which answered tool results are masked; it is only ever added.
+Each range (tenant, series, level, first and last digest) has at most one chunk. A fold is a summary of summaries. When
+a user corrects a summary, one transaction deletes its chunk and every fold over it, and stores a chunk with the user's
+text. A mask is a boundary in a history: answered tool results before it are masked. Masks are only added.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from app.store.tables import (
 )
 
 USED_EVERY_MS = 3_600_000
-"""Shortest time between two notes of a chunk's use: a chunk of a busy conversation stands in every payload."""
+"""Shortest time between two updates of a chunk's `used_at`: a busy conversation uses its chunks in every payload."""
 MOST_SEARCHED = 5_000
-"""Summaries of a tenant that a search looks at, the newest first."""
+"""Number of a tenant's newest summaries that a search reads."""
 _RANGE = ("series", "level", "from_digest", "through_digest")
 
 
 async def chunks_in(
     connection: AsyncConnection, tenant: str, series: str, chain: Sequence[bytes]
 ) -> list[SummaryChunk]:
-    """The chunks of the series that apply to the chain: both their digests are in it."""
+    """Return the chunks of the series that begin and end at digests of the chain."""
     known = frozenset(chain)
     ends = select(summary_chunks).where(is_among(connection, summary_chunks.c.through_digest, known)).cte("ends")
-    # Not planned together: PostgreSQL would go through all of a tenant's chunks, taking them for few.
+    # Without MATERIALIZED, PostgreSQL would scan all of a tenant's chunks: it underestimates their number.
     ends = ends.prefix_with("MATERIALIZED", dialect="postgresql")
     rows = await connection.execute(select(ends).where(ends.c.tenant == tenant, ends.c.series == series))
     return [_read_chunk(row) for row in rows if row.from_digest in known]
@@ -65,9 +65,9 @@ async def chunks_in(
 async def recent_first_chunks(
     connection: AsyncConnection, tenant: str, series: str, messages: Sequence[bytes], within_seconds: float
 ) -> list[FirstChunk]:
-    """The chunks made recently that begin a history and end with one of these messages, whatever stood before it."""
+    """Return recent chunks that start at a history's first message and end with one of these messages."""
     table = summary_chunks.c
-    # The index finds what is recent; there are messages that thousands of histories end with.
+    # The time limits the rows that the index finds: thousands of chunks may end with the same message.
     rows = await connection.execute(
         select(*(table[name] for name in FirstChunk.__struct_fields__)).where(
             owned(summary_chunks, tenant, series=series, level=0, first_index=0),
@@ -82,7 +82,7 @@ async def recent_first_chunks(
 async def masks_in(
     connection: AsyncConnection, tenant: str, settings: str, chain: Sequence[bytes]
 ) -> list[tuple[bytes, bytes]]:
-    """The boundaries that lie in the chain, each with the digest where the summaries ended when it was set."""
+    """Return the boundaries in the chain, each with the digest at which the summaries ended when it was set."""
     known = frozenset(chain)
     found = select(masks.c.digest, masks.c.start_digest).where(owned(masks, tenant, settings=settings))
     rows = await connection.execute(found.where(is_among(connection, masks.c.digest, known)))
@@ -92,7 +92,7 @@ async def masks_in(
 async def keep_mask(
     connection: AsyncConnection, tenant: str, settings: str, digest: bytes, start: bytes, conversation_id: str
 ) -> None:
-    """Idempotent; needs a transaction."""
+    """Store a mask. Idempotent; needs a transaction."""
     values = {"tenant": tenant, "settings": settings, "digest": digest, "start_digest": start}
     await connection.execute(
         insert_into(connection, masks)
@@ -102,7 +102,7 @@ async def keep_mask(
 
 
 async def chunks_named(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> list[SummaryChunk]:
-    """The tenant's chunks with these ids, in the order of the ids."""
+    """Return the tenant's chunks with these ids, in the order of `ids`, without those that are not stored."""
     named = owned(summary_chunks, tenant), is_among(connection, summary_chunks.c.id, ids)
     rows = await connection.execute(select(summary_chunks).where(*named))
     found = {row.id: _read_chunk(row) for row in rows}
@@ -112,9 +112,9 @@ async def chunks_named(connection: AsyncConnection, tenant: str, ids: Sequence[s
 async def commit_chunks(
     connection: AsyncConnection, lease: Lease, chunks: Sequence[SummaryChunk]
 ) -> list[SummaryChunk] | None:
-    """Store the chunks if the lease holds. Returns the stored chunk of each range, which may be an earlier one.
+    """Store the chunks if the lease is valid. Return the stored chunk of each range, which may be an earlier one.
 
-    Returns None if the lease is lost, or if a child of a fold was corrected or deleted meanwhile. Idempotent; needs a
+    Return None if the lease is lost, or if a child of a fold was corrected or deleted meanwhile. Idempotent; needs a
     transaction.
     """
     tenant = lease.tenant
@@ -122,8 +122,7 @@ async def commit_chunks(
         return None
     stored: list[SummaryChunk] = []
     for chunk in chunks:
-        # The children stay stored until the transaction ends: a correction or a deletion waits, and then finds the
-        # fold.
+        # Locks the children until the transaction ends: a correction or deletion of one waits, and then sees the fold.
         if await _lock(connection, tenant, set(chunk.children), shared=True) != set(chunk.children):
             return None
         await _insert(connection, tenant, chunk)
@@ -138,8 +137,8 @@ async def commit_chunks(
 async def replace_chunk(
     connection: AsyncConnection, tenant: str, old_id: str, new: SummaryChunk
 ) -> SummaryChunk | None:
-    """Store a chunk in place of another one of its range, and delete that and every fold over it. None where the old
-    one is not stored any more. Needs a transaction."""
+    """Delete a chunk and every fold over it, store `new`, which has the same range, and return it. Return None if the
+    old chunk is not stored any more. Needs a transaction."""
     if not await delete_chunk(connection, tenant, old_id):
         return None
     await _insert(connection, tenant, new)
@@ -148,10 +147,10 @@ async def replace_chunk(
 
 
 async def delete_chunk(connection: AsyncConnection, tenant: str, id_: str) -> list[str]:
-    """Delete a chunk and every fold over it, and return their ids; empty where it is not stored. Needs a
+    """Delete a chunk and every fold over it, and return their ids; an empty list if the chunk is not stored. Needs a
     transaction."""
     doomed, locked = {id_} | await _folds_over(connection, tenant, {id_}), set[str]()
-    # Until no fold is new: one may have been stored while the locks were waited for.
+    # Repeat until no fold is new: another process may store one while this waits for the locks.
     while doomed != locked:
         locked = set(doomed)
         if id_ not in await _lock(connection, tenant, locked):
@@ -162,19 +161,19 @@ async def delete_chunk(connection: AsyncConnection, tenant: str, id_: str) -> li
 
 
 async def delete_chunks_of(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
-    """Delete what the conversation made, and every fold that stands for any of it."""
+    """Delete the chunks that the conversation made, and every fold over one of them."""
     of_it = owned(summary_chunks, tenant, conversation_id=conversation_id)
     doomed = set((await connection.execute(select(summary_chunks.c.id).where(of_it))).scalars())
     if doomed:
         doomed |= await _folds_over(connection, tenant, doomed)
-        await _lock(connection, tenant, doomed)  # In the order in which a flush notes their use.
+        await _lock(connection, tenant, doomed)  # In the order in which `note_use` locks.
         await _delete(connection, tenant, doomed)
 
 
 async def read_summaries(
     connection: AsyncConnection, tenant: str, conversation_id: str, paging: Paging
 ) -> Page[SummaryChunk]:
-    """A page of the chunks that the conversation made or last used. Raises UnknownCursor if `after` is none of it."""
+    """Return a page of the chunks that the conversation made or last used. Raises UnknownCursor if `after` is none."""
     rows = await _summaries_of(connection, tenant, conversation_id)
     return await read_page(connection, summary_chunks, rows, _read_chunk, paging)
 
@@ -182,14 +181,14 @@ async def read_summaries(
 async def find_summary(
     connection: AsyncConnection, tenant: str, conversation_id: str, chunk_id: str
 ) -> SummaryChunk | None:
-    """The chunk with that id, if it is among `read_summaries`."""
+    """Return the chunk with this id if the conversation made or last used it."""
     rows = await _summaries_of(connection, tenant, conversation_id)
     row = (await connection.execute(rows.where(summary_chunks.c.id == chunk_id))).first()
     return _read_chunk(row) if row else None
 
 
 async def _summaries_of(connection: AsyncConnection, tenant: str, conversation_id: str) -> Select[Any]:
-    # The conversation's row may not be there: chunks are stored at once, conversations a little later.
+    # The conversation's row may be missing: chunks are stored at once, conversations about 0.2 s later.
     used = await connection.scalar(
         select(conversations.c.summaries).where(owned(conversations, tenant, id=conversation_id))
     )
@@ -200,14 +199,14 @@ async def _summaries_of(connection: AsyncConnection, tenant: str, conversation_i
 
 
 async def search_summaries(connection: AsyncConnection, tenant: str, text: str, paging: Paging) -> Page[SummaryChunk]:
-    """A page of the tenant's chunks that hold a text. Raises UnknownCursor if `after` is none of them."""
+    """Return a page of the tenant's chunks that contain a text. Raises UnknownCursor if `after` is none of them."""
     rows = holding(tenant, text)
     return await read_page(connection, rows.selected_columns.id.table, rows, _read_chunk, paging)
 
 
 def holding(tenant: str, text: str) -> Select[Any]:
-    """The chunks, among the latest ones of a tenant, that hold a text in any case: in their text, values or user's
-    words."""
+    """Return a query for a tenant's newest chunks whose summary, exact values or user's words contain the text, in
+    upper or lower case."""
     by_time = (summary_chunks.c.created_at.desc(), summary_chunks.c.id.desc())
     latest = select(summary_chunks).where(summary_chunks.c.tenant == tenant).order_by(*by_time).limit(MOST_SEARCHED)
     found = latest.subquery("latest").c
@@ -218,7 +217,7 @@ def holding(tenant: str, text: str) -> Select[Any]:
 
 
 async def note_use(connection: AsyncConnection, used: Collection[tuple[str, str]]) -> None:
-    """Remember when these chunks, by tenant and id, stood in a payload. Needs a transaction."""
+    """Set `used_at` of these chunks, given by tenant and id, to now. Needs a transaction."""
     if not used:
         return
     tenant, id_ = summary_chunks.c.tenant, summary_chunks.c.id
@@ -242,8 +241,8 @@ async def _folds_over(connection: AsyncConnection, tenant: str, children: set[st
         .order_by(summary_chunks.c.last_index, summary_chunks.c.level)
     )
     reached: set[str] = set()
-    # A fold ends where what it stands for ends, or later, and of two that end alike one of folds has a higher level:
-    # one pass in this order finds all.
+    # A fold ends at or after the end of its children, and has a higher level than they. So in this order children
+    # come before their folds, and one pass finds all.
     for fold in folds:
         if not (children | reached).isdisjoint(fold.children):
             reached.add(fold.id)
@@ -251,7 +250,7 @@ async def _folds_over(connection: AsyncConnection, tenant: str, children: set[st
 
 
 async def _lock(connection: AsyncConnection, tenant: str, ids: Collection[str], *, shared: bool = False) -> set[str]:
-    """Lock chunks until the transaction ends, and return the ids of those that are stored."""
+    """Lock the stored chunks among `ids` until the transaction ends, and return their ids."""
     # In order of their keys, so that two replicas cannot deadlock.
     named = owned(summary_chunks, tenant), is_among(connection, summary_chunks.c.id, ids)
     held = select(summary_chunks.c.id).where(*named).order_by(summary_chunks.c.id).with_for_update(read=shared)
@@ -261,7 +260,7 @@ async def _lock(connection: AsyncConnection, tenant: str, ids: Collection[str], 
 async def _insert(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> None:
     columns = asdict(chunk)
     columns["user_words"] = [(said.turn, said.text) for said in chunk.user_words]
-    columns["exact_values"] = columns.pop("values")  # "values" is a word of SQL, and SQLAlchemy's for all columns.
+    columns["exact_values"] = columns.pop("values")  # VALUES is a keyword of SQL and of SQLAlchemy.
     timed = {"tenant": tenant, **columns, "created_at": now_ms(), "used_at": now_ms()}
     await connection.execute(insert_into(connection, summary_chunks).values(**timed).on_conflict_do_nothing())
 

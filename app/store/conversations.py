@@ -1,7 +1,8 @@
-"""Conversations: their rows, the heads by which they are recognised, their pins, and lists of them and their tenants.
+"""Conversations: their rows, heads and pins, and lists of conversations and tenants.
 
-A head is the digest of a message history that a conversation was seen with. A pin is set by position, bound to the
-history by the next request that shows it, and held from then on by that history alone.
+A head is the digest of a history that a conversation's request had; the next request is recognised by it. A pin is set
+by position. The next request with a message at that position binds the pin to its history, and from then on the pin
+applies to that history alone.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from app.store.tables import (
 )
 
 MOST_HEADS = 256
-"""Most heads of a conversation between two flushes: the latest stay."""
+"""Most heads of one conversation in the write-behind queue; the newest stay."""
 MOST_TENANTS = 500
 """Maximum number of tenants listed, most recent first."""
 
@@ -65,7 +66,7 @@ AS_INTENDED: tuple[str, ...] = (
     *(Code.COMPACTION_OFF, Code.SUMMARY_IN_BACKGROUND, Code.PUT_OFF_FOR_COST, Code.SERVER_STATE, Code.BACKGROUND),
     *(Code.PROMPT_TEMPLATE, Code.NATIVE_COMPACTION, Code.CLIENT_COMPACTION, Code.SUMMARY_CALL),
 )
-"""Reasons that are no failure: the client or operator chose it, or a summary is on its way."""
+"""Reasons that are no failure: the client or operator chose so, or a summary is being made."""
 _SHOWN = (
     *("model", "messages", "status", "reason", "tokens_before", "tokens_after", "window", "coverage", "summaries"),
     *("forked_from", "plan"),
@@ -88,17 +89,17 @@ class ConversationSeen(Struct, frozen=True):
     reason: str | None
     forked_from: str | None
     heads: tuple[tuple[bytes, int], ...]
-    """(digest, turn) by which its next request will be recognised."""
+    """Digests by which the next request will be recognised, each with its turn."""
     coverage: str
-    """JSON: the parts of the payload."""
+    """The parts of the payload, as JSON."""
     summaries: tuple[str, ...]
-    """Ids of the chunks that stand in the payload."""
+    """Ids of the chunks in the payload."""
     plan: str | None = None
-    """JSON: what was tried, and why; None where nothing was due."""
+    """The steps that were tried, with reasons, as JSON; None if no step was due."""
     requests: int = 1
 
     def with_later(self, later: ConversationSeen) -> ConversationSeen:
-        """Merge later requests; keeps the latest `MOST_HEADS` heads, the newest last."""
+        """Merge with the state after later requests. Keep the newest `MOST_HEADS` heads, the newest last."""
         new = dict(later.heads)
         heads = ((digest, turn) for digest, turn in self.heads if digest not in new)
         return replace(
@@ -127,7 +128,7 @@ class StoredConversation(Struct, frozen=True):
     forked_from: str | None
     coverage: str
     plan: str | None
-    """JSON: the plan of the latest request whose payload was changed, or due to be."""
+    """The plan, as JSON, of the latest request whose payload was changed or was due to be."""
     summaries: tuple[str, ...]
     created_at: datetime
     updated_at: datetime
@@ -138,62 +139,62 @@ class StoredConversation(Struct, frozen=True):
 
     @property
     def failed(self) -> bool:
-        """Whether something could not be done, as in `Wanted.failed`."""
+        """Whether the latest request has a reason that is a failure."""
         return self.reason is not None and self.reason not in AS_INTENDED
 
     @property
     def parts(self) -> list[dict[str, Any]]:
-        """The parts of the latest payload in order, without gaps."""
+        """Parts of the latest payload, in order and without gaps."""
         return msgspec.json.decode(self.coverage or b"[]", type=list[dict[str, Any]])
 
 
 class Wanted(Struct, frozen=True):
-    """Conditions that a listed conversation meets, all of them."""
+    """Filter of a list of conversations; all conditions must be met."""
 
     text: str = ""
-    """Part of an id, or of what one of its summaries holds."""
+    """Part of the conversation's id or of one of its summaries."""
     status: str | None = None
-    """Status of the latest request; the members below are about that request, too."""
+    """Status of the latest request. The fields below refer to the latest request, too."""
     model: str | None = None
     saved: bool = False
-    """Whether less must have been sent than came."""
+    """True: only conversations whose payload was smaller than the client's request."""
     failed: bool = False
-    """Whether something must have failed: there is a reason, and none that is as intended."""
+    """True: only conversations with a reason that is a failure (not in `AS_INTENDED`)."""
 
 
 class ConversationStatus(Struct, frozen=True):
     compacting: bool
-    """Whether some replica holds the lease of one of its ranges."""
+    """Whether a replica holds a lease of the conversation."""
     updated_at: datetime | None
-    """Time at which its latest request was stored; None if the conversation is not known."""
+    """Time at which the latest request was stored; None if the conversation is unknown."""
 
 
 class SeenTenant(Struct, frozen=True):
     id: str
     conversations: int
     latest: datetime
-    """Time of the last request in one of the conversations."""
+    """Time of the tenant's last request."""
 
 
 class Pin(Struct, frozen=True):
     """A message that stays verbatim in every payload of its conversation."""
 
     position: int
-    """Counted after the leading instructions, from 0."""
+    """Index of the message after the leading instructions, from 0."""
     digest: bytes | None
-    """The chain's digest after the message; None until a request has shown it."""
+    """Digest of the history through the message; None until a request binds the pin."""
     created_at: datetime
 
     def holds_in(self, chain: Sequence[bytes]) -> bool:
-        """Whether the chain is of a history that has the pinned message."""
-        # A digest stands for the whole history before it, so no chain holds it at another place.
+        """Whether the pinned message is part of the history of this chain."""
+        # A digest covers the whole history before it, so in any chain it can only be at this index.
         return self.digest is not None and self.digest in chain[self.position + 1 : self.position + 2]
 
 
 async def find_heads(
     connection: AsyncConnection, tenant: str, digests: Sequence[bytes], unwritten: Sequence[Head]
 ) -> list[Head]:
-    """Find the heads with these digests; `unwritten` ones are not in the database yet."""
+    """Find the heads with these digests, in the database and in `unwritten`, which are not stored yet."""
     of_tenant, of_id = conversations.c.tenant == heads.c.tenant, conversations.c.id == heads.c.conversation_id
     columns = heads.c.digest, heads.c.conversation_id, heads.c.turn, conversations.c.turns
     rows = await connection.execute(
@@ -214,10 +215,10 @@ async def find_heads(
 
 
 async def write_conversations(connection: AsyncConnection, unwritten: Sequence[ConversationSeen]) -> None:
-    """Store requests. Not idempotent: it adds to the counts. Needs a transaction."""
+    """Store the states of conversations. Not idempotent: the counts grow. Needs a transaction."""
     if not unwritten:
         return
-    # Rows are taken in order of their keys, so two replicas cannot deadlock.
+    # Rows are locked in order of their keys, so two replicas cannot deadlock.
     ordered = sorted(unwritten, key=lambda seen: (seen.tenant, seen.conversation_id))
     rows = [
         {
@@ -228,7 +229,7 @@ async def write_conversations(connection: AsyncConnection, unwritten: Sequence[C
         for seen in ordered
     ]
     await connection.execute(_upsert_conversations(connection), rows)
-    # By digest: of two conversations in one flush the later one stands, as it would in two flushes.
+    # If two conversations of one flush share a digest, the later one gets the head, as with two flushes.
     its_heads = {
         (seen.tenant, digest): {"conversation_id": seen.conversation_id, "turn": turn}
         for seen in ordered
@@ -258,8 +259,8 @@ def _upsert_conversations(connection: AsyncConnection) -> Insert:
 
 
 def _upsert_heads(connection: AsyncConnection) -> Insert:
-    """Upsert of heads. Of two conversations that share a history the newer one keeps the head, whichever was written
-    last."""
+    """Upsert heads. If two conversations share a history, the newer one keeps the head, in whichever order they are
+    written."""
     statement = insert_into(connection, heads)
     new = statement.excluded
     return statement.on_conflict_do_update(
@@ -270,7 +271,7 @@ def _upsert_heads(connection: AsyncConnection) -> Insert:
 
 
 def _created_at(head: str) -> ScalarSelect[int]:
-    # By name: given the columns, SQLAlchemy adds `heads` to the subquery once more and compares with any of its rows.
+    # By name: with column objects SQLAlchemy would add `heads` to the subquery again, and compare with all its rows.
     tenant: ColumnElement[str] = literal_column(f"{head}.tenant")
     conversation_id: ColumnElement[str] = literal_column(f"{head}.conversation_id")
     owner = conversations.alias()
@@ -278,7 +279,7 @@ def _created_at(head: str) -> ScalarSelect[int]:
 
 
 async def read_conversations(connection: AsyncConnection, tenant: str, paging: Paging) -> Page[StoredConversation]:
-    """A page of the tenant's conversations, by creation. Raises UnknownCursor if `after` is none of them."""
+    """Return a page of the tenant's conversations, by creation. Raises UnknownCursor if `after` is none of them."""
     rows = select(conversations).where(conversations.c.tenant == tenant)
     return await read_page(connection, conversations, rows, _conversation, paging)
 
@@ -286,7 +287,7 @@ async def read_conversations(connection: AsyncConnection, tenant: str, paging: P
 async def find_conversation(
     connection: AsyncConnection, tenant: str, conversation_id: str
 ) -> StoredConversation | None:
-    """The tenant's conversation with that id; None if there is none, or its first request is not flushed yet."""
+    """Return the conversation; None if it does not exist, or its first request is not flushed yet."""
     found = await connection.execute(select(conversations).where(owned(conversations, tenant, id=conversation_id)))
     row = found.first()
     return _conversation(row) if row else None
@@ -299,7 +300,7 @@ def _conversation(row: Row[Any]) -> StoredConversation:
 async def read_status(
     connection: AsyncConnection, tenant: str, conversation_id: str, ttl_ms: int
 ) -> ConversationStatus:
-    """`ttl_ms`: how long a lease lives."""
+    """`ttl_ms`: milliseconds that a lease lives without a heartbeat."""
     own = owned(conversations, tenant, id=conversation_id)
     updated = await connection.scalar(select(conversations.c.updated_at).where(own))
     compacting = await is_under_way(connection, tenant, conversation_id, ttl_ms)
@@ -307,12 +308,12 @@ async def read_status(
 
 
 async def erase_conversation(connection: AsyncConnection, tenant: str, conversation_id: str) -> bool:
-    """Delete all of a conversation; False if there was none. Needs a transaction."""
-    # Leases first: a commit in flight holds its lease's row, so either it is done and its chunk is deleted below, or
-    # it finds the epoch raised.
+    """Delete all rows of a conversation; return False if the conversation is unknown. Needs a transaction."""
+    # Leases first: a commit locks its lease's row. So either it ends before this, and its chunk is deleted below, or it
+    # finds the epoch raised and stores nothing.
     await revoke_leases(connection, tenant, conversation_id)
-    # The conversation, then its heads by digest, as a flush locks them, which may be giving them to another one. Where
-    # it is not there, neither are its heads: those of a flush that ends now are that one's, with the conversation.
+    # Locks the conversation, then its heads by digest, in the order of a flush, which may move heads to another one.
+    # Without a row the conversation has no heads, unless a flush adds both now: then they stay.
     own = owned(conversations, tenant, id=conversation_id)
     is_known = await connection.scalar(select(conversations.c.id).where(own).with_for_update()) is not None
     if is_known:
@@ -323,7 +324,7 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
         await connection.execute(delete(table).where(owned(table, tenant, conversation_id=conversation_id)))
     if is_known:
         await connection.execute(delete(conversations).where(own))
-    # Last: a transaction that sets pins holds the conversation's row, so either they are there by now or it finds none.
+    # Last: `set_pins` locks the conversation's row. Either its pins are stored by now, or it finds no conversation.
     await connection.execute(delete(pins).where(owned(pins, tenant, conversation_id=conversation_id)))
     return is_known
 
@@ -340,14 +341,14 @@ _KEYS: Mapping[Sorting, ColumnElement[int]] = {
 async def search_conversations(
     connection: AsyncConnection, tenant: str, wanted: Wanted, sorting: Sorting, *, limit: int, after: str | None
 ) -> Page[StoredConversation]:
-    """A page of the conversations that are wanted, the largest key first. Raises UnknownCursor for an `after` that no
-    list gave as `last_id`."""
+    """Return a page of the matching conversations, the largest key first. Raises UnknownCursor if `after` is not a
+    `last_id` that this returned."""
     key = _KEYS[sorting].label("key")
     found = select(conversations.c.id, key).where(conversations.c.tenant == tenant, *_conditions(tenant, wanted))
     if after is not None:
         found = found.where(tuple_(_KEYS[sorting], conversations.c.id) < tuple_(*_read_cursor(after)))
     found = found.order_by(key.desc(), conversations.c.id.desc()).limit(limit + 1)
-    # In two steps: sorted together, all columns of all rows would be read, and those of a payload are long.
+    # Two queries: one alone would read all columns of all rows to sort them, and the columns of a payload are long.
     places = {row.id: f"{row.key}.{row.id}" for row in await connection.execute(found)}
     shown = list(places)[:limit]
     among = owned(conversations, tenant), is_among(connection, conversations.c.id, shown)
@@ -383,25 +384,24 @@ def _read_cursor(after: str) -> tuple[int, str]:
 
 
 async def latest_tenant(connection: AsyncConnection) -> str | None:
-    """The tenant whose conversation had a request last: the first of `read_tenants`."""
+    """Return the tenant with the most recent request: the first of `read_tenants`."""
     table = conversations.c
     return await connection.scalar(select(table.tenant).order_by(table.updated_at.desc(), table.tenant).limit(1))
 
 
 async def is_tenant(connection: AsyncConnection, tenant: str) -> bool:
-    """Whether the tenant has a conversation."""
     found = await connection.scalar(select(conversations.c.id).where(conversations.c.tenant == tenant).limit(1))
     return found is not None
 
 
 async def has_other_tenants(connection: AsyncConnection, tenant: str) -> bool:
-    """Whether a tenant besides this one has a conversation."""
+    """Whether another tenant has a conversation."""
     other = select(conversations.c.id).where(conversations.c.tenant != tenant).limit(1)
     return await connection.scalar(other) is not None
 
 
 async def read_tenants(connection: AsyncConnection) -> list[SeenTenant]:
-    """Tenants with conversations, the latest first."""
+    """Return tenants with conversations, at most `MOST_TENANTS`, the most recent first."""
     table, latest = conversations.c, func.max(conversations.c.updated_at).label("latest")
     rows = await connection.execute(
         select(table.tenant, func.count().label("number"), latest)
@@ -413,7 +413,7 @@ async def read_tenants(connection: AsyncConnection) -> list[SeenTenant]:
 
 
 async def find_pins(connection: AsyncConnection, tenant: str, conversation_id: str) -> list[Pin]:
-    """The conversation's pins by position; empty also if it is not known."""
+    """Return the conversation's pins by position; an empty list if the conversation is unknown."""
     found = select(pins).where(owned(pins, tenant, conversation_id=conversation_id)).order_by(pins.c.position)
     return [Pin(**members(row, "tenant", "conversation_id")) for row in await connection.execute(found)]
 
@@ -421,8 +421,8 @@ async def find_pins(connection: AsyncConnection, tenant: str, conversation_id: s
 async def bind_pins(
     connection: AsyncConnection, tenant: str, conversation_id: str, digests: Mapping[int, bytes]
 ) -> list[Pin]:
-    """Bind pins to their digests, and return all pins. Needs a transaction; of two branches that bind at once the first
-    one keeps the pin."""
+    """Bind the unbound pins among these, and return all pins of the conversation. If two branches bind a pin at once,
+    the first one keeps it. Needs a transaction."""
     await connection.execute(
         update(pins).where(
             owned(pins, tenant, conversation_id=conversation_id),
@@ -438,12 +438,12 @@ async def bind_pins(
 async def set_pins(
     connection: AsyncConnection, tenant: str, conversation_id: str, positions: Sequence[int]
 ) -> list[Pin] | None:
-    """Replace the pins, and return the new ones, none of them bound; None if the conversation is not known. Needs a
+    """Replace the pins, and return the new, unbound ones; None if the conversation is unknown. Needs a
     transaction."""
     known = await connection.execute(
         select(conversations.c.id)
         .where(owned(conversations, tenant, id=conversation_id))
-        # Who deletes the conversation, or replaces the pins at the same time, waits.
+        # Makes other transactions that delete the conversation or replace its pins wait.
         .with_for_update()
     )
     if known.first() is None:

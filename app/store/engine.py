@@ -1,10 +1,10 @@
-"""The engine: one way to SQLite and PostgreSQL. Every wait ends, and every error is one of this tree.
+"""The engine: access to SQLite and PostgreSQL. Every wait is bounded, and every error is one of this tree.
 
 StoreError
-├── StoreUnavailable       not now: unreachable, too slow, or the circuit breaker is open
-│   ├── StatementRefused   the database is well, and does not take this statement
-│   └── Contended          the database is well, and another transaction has a lock that this one needs
-├── DatabaseUnusable       not before an operator changes something: its message says what
+├── StoreUnavailable       the database is unreachable or too slow, or the circuit breaker is open
+│   ├── StatementRefused   the database works, but refuses this statement
+│   └── Contended          the database works, but another transaction has a lock that this one needs
+├── DatabaseUnusable       the operator must change something: the message says what
 │   └── DatabaseURLError
 └── UnknownCursor          `after` names nothing in the list
 """
@@ -37,7 +37,7 @@ from app.runtime.bounded import LogThrottle
 
 T = TypeVar("T")
 Work = Callable[[], Awaitable[T]]
-"""Begun each time it is called."""
+"""Function that starts the work anew at each call."""
 
 log = structlog.get_logger("steno.store")
 
@@ -47,58 +47,58 @@ MIGRATION_SECONDS = 600.0
 CLOSE_SECONDS = 2.0
 LOCK_SECONDS = 0.2
 PATIENT_LOCK_SECONDS = 4.0
-"""Wait of a patient transaction for locks: longer than an idle transaction that was cut off is in the way, and less
-than a statement may take."""
+"""Longest wait of a patient transaction for a lock: longer than PostgreSQL keeps an idle transaction whose process is
+gone (3 s), shorter than a statement may take (4.5 s)."""
 QUEUE_SECONDS = 2.0
-"""Wait of other transactions for those of their process that write to SQLite."""
+"""Longest wait of other transactions until this process's earlier ones have written to SQLite."""
 FAILURES_TO_OPEN = 3
 PROBE_SECONDS = 1.0
 SLICES = 10
-"""Parts in which a call's time is measured: each ends late where the event loop is busy."""
+"""Slices of a call's timeout. While the event loop is busy each slice ends late, so the call gets more time."""
 CACHE_KIB = 512
-"""Pages of a file that each connection to SQLite keeps."""
+"""Page cache of each connection to SQLite, in KiB."""
 REMEDY = "Start the database, or correct storage.url; `steno doctor` tries it. Requests go on without it meanwhile."
 
 _LIMITS = {
-    # Under COMMAND_SECONDS: only a server that is silent lets that pass.
+    # Less than COMMAND_SECONDS, so that the server cancels the statement before the client gives up.
     "statement_timeout": "4500ms",
-    # How long a process that was cut off keeps others from the rows and locks of its transaction.
+    # Time after which the locks of a transaction end whose process is gone.
     "idle_in_transaction_session_timeout": "3s",
 }
 _LIMITS_SINCE_17 = {
-    # asyncpg prepares a statement before it executes it: a session that was cut off in between is not idle, nor does a
-    # statement run. Longer than a patient transaction takes.
+    # The two limits above miss a process that is gone between asyncpg's prepare and execute: the session is not idle,
+    # and no statement runs. Longer than a patient transaction takes.
     "transaction_timeout": "8s",
 }
-# The server's own would notice after two hours that the client is gone.
+# With the server's defaults it would take two hours to notice that the client is gone.
 _KEEPALIVES = {"tcp_keepalives_idle": "30", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "3"}
 _READS_ONLY = "steno_reads_only"
 
 DATABASE_ERRORS = (SQLAlchemyError, OSError, OverflowError)
-"""Everything the drivers raise: TimeoutError is an OSError, and OverflowError a number that SQLite cannot hold."""
+"""All errors of the drivers. TimeoutError is an OSError; a number too large for SQLite raises OverflowError."""
 _DEMOTED = "25006"
-# 40 a deadlock or a failed serialisation, 55P03 a lock that could not be had.
+# 40 deadlock or failed serialisation, 55P03 lock timeout.
 _CONTENDED_STATES = ("40", "55P03")
-# 08 connection, 53 out of resources, 57014 a statement that took too long, 57P0x shutting down or starting up, 58 the
-# server's disk or system, 25006 a standby after a failover, 25P03 and 25P04 a transaction idle or open for too long,
-# 55000 a database that accepts no connections for now.
+# 08 connection, 53 out of resources, 57014 statement timeout, 57P0x shutting down or starting up, 58 the server's disk
+# or system, 25006 a standby after a failover, 25P03 and 25P04 a transaction idle or open for too long, 55000 a database
+# that accepts no connections at the moment.
 _TRANSIENT_STATES = ("08", "53", "55000", "57014", "57P0", "58", _DEMOTED, "25P03", "25P04", *_CONTENDED_STATES)
-# 28 a password or an entry of pg_hba.conf, 3D000 a database that is not there, 42501 a right that is missing: at the
-# start a wrong URL. Afterwards an operator is changing the password or the rights, or restores the database, and
-# nothing is said against any statement.
+# 28 wrong password or pg_hba.conf, 3D000 missing database, 42501 missing right. At the start they mean a wrong URL.
+# Later they mean that an operator is changing the password or the rights, or restoring the database: the statement is
+# not at fault.
 _NOT_ALLOWED_IN = ("28", "3D000", "42501")
-# What asyncpg says of a connection that was closed, or ended in the middle of an answer.
+# Errors of asyncpg when a connection was closed, or ended in the middle of an answer.
 _OF_THE_CONNECTION = (asyncpg.InterfaceError, asyncpg.InternalClientError)
 _TRANSIENT_CODES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 _CLOSED_CODES = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 
 
 class StoreError(Exception):
-    """The root of this tree."""
+    """Base class of the store's errors."""
 
 
 class StoreUnavailable(StoreError):
-    """The database did not do it in time; the same call may work later."""
+    """The database did not answer in time or refused the call; the same call may work later."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -106,27 +106,27 @@ class StoreUnavailable(StoreError):
 
 
 class StatementRefused(StoreUnavailable):
-    """Says nothing about the database's health, so it neither opens the breaker nor is it tried again."""
+    """The database refused a statement, but works: the breaker stays closed, and the call is not repeated."""
 
 
 class Contended(StoreUnavailable):
-    """Says nothing about the database's health either, and the same call may work in a moment."""
+    """A lock was not free in time. The database works, and the same call may succeed in a moment."""
 
 
 class DatabaseUnusable(StoreError):
-    """Steno cannot work with this database as it stands; `serve` ends with the message."""
+    """Steno cannot use this database until the operator changes something; `steno serve` ends with the message."""
 
 
 class DatabaseURLError(DatabaseUnusable, ValueError):
-    """The database URL cannot be read. The message never holds the URL: it may hold a password."""
+    """The database URL is invalid. The message does not quote the URL, which may contain a password."""
 
 
 class UnknownCursor(StoreError, LookupError):
-    """The list holds nothing by the id given as `after`."""
+    """The list has no entry with the id given as `after`."""
 
 
 def unavailable(error: BaseException) -> StoreUnavailable:
-    """Translate a driver's error on a database that was well."""
+    """Translate a driver's error on a database that has worked before."""
     if _state(error).startswith(_CONTENDED_STATES):
         return Contended(describe(error))
     return StoreUnavailable(describe(error)) if is_away(error) else StatementRefused(describe(error))
@@ -134,7 +134,7 @@ def unavailable(error: BaseException) -> StoreUnavailable:
 
 def unopened(error: BaseException) -> StoreUnavailable | DatabaseUnusable:
     """Translate a driver's error at the start, where a wrong password or file is not an outage."""
-    # A SQLite file that may not be opened or written is one later: a volume that was made read-only.
+    # Later, a SQLite file that cannot be opened or written is an outage: its volume may have become read-only.
     is_closed = isinstance(error, DBAPIError) and _sqlite_code(error.orig) in _CLOSED_CODES
     if is_unreachable(error) and not is_closed:
         return StoreUnavailable(describe(error))
@@ -144,12 +144,12 @@ def unopened(error: BaseException) -> StoreUnavailable | DatabaseUnusable:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether a database that was well does not let Steno in for now, for whatever reason."""
+    """Whether a database that has worked before cannot be used at the moment, also for a missing right."""
     return is_unreachable(error) or _state(error).startswith(_NOT_ALLOWED_IN)
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether time alone may heal it at the start, as opposed to a wrong password, file or statement."""
+    """Whether the error may end by itself, unlike a wrong password, file or statement."""
     if isinstance(error, OSError | PoolExhausted):
         return True
     if not isinstance(error, DBAPIError):
@@ -162,18 +162,18 @@ def is_unreachable(error: BaseException) -> bool:
 
 
 def _is_configuration(error: BaseException) -> bool:
-    """Whether asyncpg could not make sense of the URL."""
+    """Whether asyncpg could not read the URL."""
     return isinstance(_cause(error), asyncpg.exceptions.ClientConfigurationError)
 
 
 def describe(error: BaseException) -> str:
-    """One line for logs and headers, without values: a refused statement's message may quote what was to be stored."""
+    """Describe an error in a line for logs and headers, without the values that the database's message may quote."""
     if isinstance(error, TimeoutError):
         return "the database does not answer"
     if isinstance(error, PoolExhausted):
         return "all database connections are in use"
     if isinstance(error, OSError):
-        # Not its own message: asyncio puts the address into it, and this line reaches clients.
+        # Not the error's own message: asyncio puts the address into it, and clients see this line.
         cause = os.strerror(error.errno) if error.errno and error.errno > 0 else type(error).__name__
         return f"the database cannot be reached ({cause})"
     if _state(error).startswith(_CONTENDED_STATES):
@@ -184,20 +184,20 @@ def describe(error: BaseException) -> str:
 
 
 def describe_refusal(error: BaseException) -> str:
-    """First line of the database's own words, for errors in which no values can occur: connecting, migrating."""
+    """Return the first line of the database's message. Only for errors that quote no values: connecting, migrating."""
     cause = _cause(error)
     return next(iter(str(cause).splitlines()), "") or type(cause).__name__
 
 
 def _cause(error: BaseException) -> BaseException:
-    # SQLAlchemy wraps twice: DBAPIError.orig is its own class, and the driver's error is that one's cause.
+    # SQLAlchemy wraps twice: DBAPIError.orig is a class of SQLAlchemy's, whose cause is the driver's error.
     if isinstance(error, DBAPIError) and error.orig is not None:
         return error.orig.__cause__ or error.orig
     return error
 
 
 def _state(error: BaseException) -> str:
-    """PostgreSQL's code of an error; empty if it has none."""
+    """Return PostgreSQL's code of an error; an empty string if there is none."""
     return getattr(getattr(error, "orig", None), "sqlstate", None) or ""
 
 
@@ -207,30 +207,28 @@ def _sqlite_code(error: BaseException | None) -> int:
 
 
 class Address(Struct, frozen=True):
-    """Address of a database."""
-
     kind: str
     """`postgresql`, `file` (SQLite) or `memory` (SQLite)."""
     dsn: str
-    """URL for asyncpg, as libpq would read it, sslmode and sockets included. Empty for SQLite.
+    """URL for asyncpg, in libpq's syntax, sslmode and sockets included. Empty for SQLite.
 
-    Of several hosts (`?host=a,b`, not before the path) the next one is tried where one refuses, but not where it is
-    silent: asyncpg knows one timeout for all.
+    With several hosts (`?host=a,b`, not before the path) asyncpg tries the next one if a host refuses the connection,
+    but not if it does not answer: one timeout covers all hosts.
     """
     path: Path | None
     shown: str
     """The URL without its password."""
     prepares: bool = True
-    """False behind PgBouncer in transaction mode: `?prepared_statement_cache_size=0`."""
+    """False if the URL has `?prepared_statement_cache_size=0`, for PgBouncer in transaction mode."""
 
     @property
     def place(self) -> str:
-        """The database without its password, for people in another folder: a file by its whole path."""
+        """The URL without its password, or the absolute path of the file."""
         return self.shown if self.path is None else str(self.path.absolute())
 
 
 def read_url(url: str) -> Address:
-    """Read `memory`, `sqlite:///…`, `postgres://…` or `postgresql://…`, each also with its async driver."""
+    """Parse `memory`, `sqlite:///…`, `postgres://…` or `postgresql://…`, also with the name of the async driver."""
     if url == "memory":
         return Address("memory", "", None, "memory")
     parsed, parts = None, urlsplit("")
@@ -238,16 +236,16 @@ def read_url(url: str) -> Address:
         parts = urlsplit(url)
         _ = parts.port  # raises if it is no number
         parsed = make_url(url)
-        # A password with an unescaped @, / or ? leaves a part of itself in the host or the path, which messages show.
+        # With an unescaped @, / or ? a part of the password ends up in the host or the path, which messages show.
         is_split = "@" in (parsed.host or "") + (parsed.database or "") or url.count("@") > 1
         if is_split and not parsed.drivername.startswith("sqlite"):
             parsed = None
-    if parsed is None:  # Not raised above: what the error came from may show the password.
+    if parsed is None:  # Not raised above: its context could show the password.
         raise DatabaseURLError(
             "The database URL cannot be read. It looks like postgresql://user:password@host:5432/name, "
             "sqlite:///path/steno.db or memory; @ : / ? in a password are written %40 %3A %2F %3F."
         )
-    # Without options: libpq takes the password as one, too, and SQLite with encryption its key.
+    # Without options: libpq accepts the password as an option, and encrypted SQLite its key.
     shown = parsed.render_as_string(hide_password=True).partition("?")[0]
     match parsed.drivername:
         case "sqlite" | "sqlite+aiosqlite":
@@ -270,7 +268,7 @@ def read_url(url: str) -> Address:
 
 
 class Database:
-    """The engine and its two kinds of transaction. Nothing connects before the first one."""
+    """The engine, with connections for reading and for writing. The first use of one connects."""
 
     def __init__(self, url: str, *, lock_seconds: float = LOCK_SECONDS) -> None:
         self.address = read_url(url)
@@ -278,21 +276,21 @@ class Database:
         self.is_sqlite = self.address.kind != "postgresql"
         self._writer = asyncio.Lock() if self.is_sqlite else None
         self.queued: set[asyncio.Task[Any] | None] = set()
-        """Tasks that wait for others of this process to write."""
+        """Tasks that wait for another task of this process to finish writing."""
         self._driver_connections: WeakSet[Any] = WeakSet()
         self._idle: WeakSet[Any] = WeakSet()
-        """Connections of the pool that are not in use."""
+        """Unused connections of the pool."""
         self.engine = self._sqlite() if self.is_sqlite else self._postgresql(COMMAND_SECONDS)
-        # Not AUTOCOMMIT on SQLite: going back to the default level would bring pysqlite's own BEGIN back.
+        # Not AUTOCOMMIT on SQLite: returning to the default level would turn pysqlite's own BEGIN on again.
         reading = {_READS_ONLY: True} if self.is_sqlite else {"isolation_level": "AUTOCOMMIT"}
         self._reader = self.engine.execution_options(**reading)
 
     @asynccontextmanager
     async def writing(self, *, patient: bool = False) -> AsyncIterator[AsyncConnection]:
-        """One transaction. On SQLite it holds the write lock from its first moment, so what it reads stays true.
+        """Open one transaction. On SQLite it has the write lock from the start, so the rows it read do not change.
 
-        It waits for another process's lock as long as a request may, and if it is patient for some seconds. Raises
-        `Contended`.
+        On PostgreSQL each lock may take `lock_seconds`. On SQLite this process's earlier writers may take
+        `QUEUE_SECONDS`; then it raises `Contended`. If `patient`, the limit of both is `PATIENT_LOCK_SECONDS`.
         """
         if self._writer is not None:
             await self._take_turn(self._writer, PATIENT_LOCK_SECONDS if patient else QUEUE_SECONDS)
@@ -304,7 +302,7 @@ class Database:
             return
         async with self.engine.begin() as connection:
             limits: dict[str, str] = {}
-            if not self.address.prepares:  # Then the session has none.
+            if not self.address.prepares:  # Then the session has no limits.
                 limits |= _limits_of(connection.dialect.server_version_info or (), self._lock_seconds)
             if patient:
                 limits |= _lock_limit(PATIENT_LOCK_SECONDS)
@@ -313,8 +311,8 @@ class Database:
             yield connection
 
     async def _take_turn(self, writer: asyncio.Lock, seconds: float) -> None:
-        # SQLite has other writers look again after pauses that grow: of a crowd some would wait for seconds. Those of
-        # this process are let in one by one.
+        # SQLite's waiting writers poll at growing intervals, so with many writers some would wait for seconds. The lock
+        # lets the writers of this process in one by one.
         task = asyncio.current_task()
         self.queued.add(task)
         try:
@@ -327,7 +325,7 @@ class Database:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
-        """No transaction: each query sees what is committed, waits for no writer, and costs one round trip."""
+        """Open a connection without a transaction: each query sees the committed rows and waits for no writer."""
         async with self._reader.connect() as connection:
             yield connection
 
@@ -337,7 +335,7 @@ class Database:
 
     @asynccontextmanager
     async def migrating(self) -> AsyncIterator[AsyncConnection]:
-        """One transaction that may wait for another process's migrations, and may rewrite a large table."""
+        """Open one transaction with enough time (600 s on PostgreSQL) to await another migration or rewrite a table."""
         if self.is_sqlite:
             async with self.writing(patient=True) as connection:
                 yield connection
@@ -350,24 +348,24 @@ class Database:
             await engine.dispose()
 
     def cut_idle(self) -> None:
-        """Cut the connections that are not in use: they may have died in silence, while new ones work."""
+        """Cut the unused connections: they may be dead without notice, while new ones work."""
         for connection in list(self._idle):
-            connection.terminate()  # What is closed is made anew before it is used.
+            connection.terminate()  # The pool replaces closed connections before use.
 
     async def close(self) -> None:
-        """Close every connection; those that do not answer within two seconds are cut."""
+        """Close every connection, and cut those that do not close within two seconds."""
         disposing = asyncio.ensure_future(self.engine.dispose())
         await asyncio.wait({disposing}, timeout=CLOSE_SECONDS)
         for connection in list(self._driver_connections):
-            # Ends abandoned calls too: cancelling one would make asyncpg open another connection, and hang on it. And
-            # is_closed() is no reason to spare one: it is already true of a connection that waits in close().
+            # Ends abandoned calls, too: cancelling one would make asyncpg open another connection, and hang on it.
+            # `is_closed()` is not checked: it is already true while a connection waits in close().
             connection.terminate()
         await disposing
 
     def _sqlite(self) -> AsyncEngine:
-        # In memory the connection is the database. A pool of exactly one keeps it, and makes transactions take turns;
-        # StaticPool would hand it to two tasks at once, and one's rollback would take the other's rows.
-        # In a file no connections beyond the size either: each is a thread, which would be made anew for each use.
+        # In memory the connection is the database. A pool of one connection keeps it, and runs one transaction at a
+        # time. StaticPool would give it to two tasks at once, and a rollback of one would discard the other's rows.
+        # No overflow for a file either: each connection has a thread, which would be started for each use.
         engine = create_async_engine(
             URL.create(
                 "sqlite+aiosqlite", database=":memory:" if self.address.path is None else str(self.address.path)
@@ -390,13 +388,13 @@ class Database:
         if self.address.prepares:
             arguments["async_creator_fn"] = partial(_connect, connect, None if pool else self._lock_seconds)
         else:
-            # PgBouncer hands each transaction another backend, and before 1.21 knows nothing of what was prepared.
-            # Without names of ours asyncpg prepares anew in the packet that executes: a named statement of a query
-            # outside a transaction would be looked for on another backend, and stay behind on the first one for good.
-            # A session's settings would be another caller's: each transaction has its own (`writing`).
+            # PgBouncer gives each transaction another backend, and before 1.21 does not track prepared statements. So
+            # statements get no names, and asyncpg prepares them in the packet that executes them: a named one would be
+            # looked for on another backend, and stay on the first one for good. The session's settings would apply to
+            # another client's transaction, so `writing` sets them for each transaction.
             arguments["async_creator_fn"] = partial(connect, statement_cache_size=0)
             arguments["prepared_statement_cache_size"] = 0
-        # No overflow: connections beyond the size would be made anew for each use (docs/scale.md).
+        # No overflow: connections beyond the size would be opened for each use (docs/scale.md).
         sizes = {"pool_size": 15, "max_overflow": 0, "pool_timeout": COMMAND_SECONDS, "pool_recycle": 300}
         engine = create_async_engine(
             "postgresql+asyncpg://",
@@ -415,18 +413,18 @@ class Database:
 
     def _on_checkout(self, connection: Any, _record: Any, _proxy: Any) -> None:
         self._idle.discard(connection.driver_connection)
-        # Costs nothing, unlike pool_pre_ping's three round trips; what dies in silence is left to the command timeout.
+        # Needs no round trip (pool_pre_ping: three). The command timeout detects connections that died without notice.
         if connection.driver_connection.is_closed():
             raise DisconnectionError
 
     def _on_checkin(self, connection: Any, _record: Any) -> None:
-        if connection is not None:  # Otherwise it was given up.
+        if connection is not None:  # None: the pool discarded it.
             self._idle.add(connection.driver_connection)
 
     def _on_error(self, context: ExceptionContext) -> None:
         error = context.original_exception
         if isinstance(error, TimeoutError) or getattr(error, "sqlstate", None) == _DEMOTED:
-            # Others lead to the same server. Those in use are made anew when they come back: SQLAlchemy sees to it.
+            # Other connections lead to the same server. SQLAlchemy replaces those in use when they are returned.
             context.is_disconnect = True
             self.cut_idle()
 
@@ -435,8 +433,8 @@ async def _connect(connect: Callable[[], Awaitable[Any]], lock_seconds: float | 
     connection = await connect()
     limits = {} if lock_seconds is None else _limits_of(connection.get_server_version(), lock_seconds)
     try:
-        # Not in the startup packet: PgBouncer refuses a caller who names there what it does not know, in session mode
-        # too, and so does PostgreSQL.
+        # Not in the startup packet: PgBouncer (also in session mode) and PostgreSQL refuse a connection that names an
+        # unknown setting there.
         await connection.execute(_set(_KEEPALIVES | limits, local=False))
     except BaseException:
         connection.terminate()
@@ -459,12 +457,12 @@ def _set(values: Mapping[str, str], *, local: bool) -> str:
 
 def _set_pragmas(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
-    # The cache is 2 MB by default, for each of fifteen connections. The system has the file in its memory anyway.
+    # The default is 2 MB for each of fifteen connections. The operating system caches the file anyway.
     pragmas = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "secure_delete=ON")
     for pragma in (*pragmas, f"cache_size=-{CACHE_KIB}"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
-    # SQLite's own knows the letters of ASCII alone.
+    # SQLite's own function changes ASCII letters only.
     connection.create_function("lower", 1, _lower, deterministic=True)
 
 
@@ -473,16 +471,16 @@ def _lower(value: object) -> object:
 
 
 def _begin_immediate(connection: Connection) -> None:
-    # The driver's own BEGIN takes the lock at the first write: of two that read first, one loses its update in silence.
+    # The driver's BEGIN locks at the first write: if two transactions read first, one update would be lost unnoticed.
     if not connection.get_execution_options().get(_READS_ONLY):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 class Guard:
-    """Bounded calls, and a circuit breaker that spares requests the wait while the database is away.
+    """Timeouts of calls, and a circuit breaker: while the database is away, requests do not wait for it.
 
-    A call that takes too long is abandoned, not cancelled: cancelling makes asyncpg open a second connection to tell
-    the server, and on a silent network that one never returns.
+    A call that takes too long is abandoned, not cancelled: to cancel, asyncpg opens a second connection to the server,
+    and if the network drops packets, that one hangs.
     """
 
     def __init__(self, database: Database, *, open_seconds: float = 5.0) -> None:
@@ -491,7 +489,7 @@ class Guard:
         self._failures = 0
         self._answers = 0
         self._refused = 0
-        """Calls, since the breaker opened."""
+        """Number of refused calls since the breaker opened."""
         self._abandoned: set[asyncio.Task[None]] = set()
         self._probing: asyncio.Task[None] | None = None
         self._throttle = LogThrottle()
@@ -499,7 +497,10 @@ class Guard:
         """Why the breaker is open; None while it is closed."""
 
     async def call(self, work: Work[T], timeout: float, late: Callable[[T], Awaitable[object]] | None = None) -> T:  # noqa: ASYNC109 - not a cancellation
-        """Bounded, and refused at once while the breaker is open. `late` gets the result of an abandoned call."""
+        """Run `work` for at most `timeout` seconds; raise StoreUnavailable at once while the breaker is open.
+
+        `late` gets the result of an abandoned call.
+        """
         if self.reason is not None:
             self._refused += 1
             raise StoreUnavailable(self.reason)
@@ -510,8 +511,8 @@ class Guard:
             self._answered()
             raise
         except StoreUnavailable as error:
-            # If others were answered meanwhile it was the queue in front of the database, as when 200 requests come
-            # at once: this one goes on without the store, the next one need not.
+            # If other calls were answered meanwhile, this one only queued too long, as when 200 requests come at once:
+            # that does not count as a failure of the database.
             if self._answers == answers_before:
                 self._failures += 1
                 if self._failures >= FAILURES_TO_OPEN and self.reason is None:
@@ -523,16 +524,16 @@ class Guard:
         return result
 
     async def bounded(self, work: Work[T], timeout: float, late: Callable[[T], Awaitable[object]] | None = None) -> T:  # noqa: ASYNC109 - not a cancellation
-        """Bounded only: for calls that may take longer than a request waits."""
+        """Run `work` for at most `timeout` seconds, without the breaker: for calls that no request waits for."""
         task, done, left = asyncio.ensure_future(work()), set[asyncio.Task[T]](), SLICES
         try:
-            # Time in which the event loop attends to it and it does not wait for others of this process: neither says
-            # anything about the database, and a call needs the loop several times.
+            # A slice does not count while the call waits for other writers of this process, and takes longer while the
+            # event loop is busy: neither delay is the database's.
             while left and not done:
                 done, _pending = await asyncio.wait({task}, timeout=timeout / SLICES)
                 left -= task not in self._database.queued
         except asyncio.CancelledError:
-            # The caller's client left. The call may have ended in this very moment: its result has no other taker.
+            # The client left. The call may have succeeded at this moment: then `late` gets its result.
             self._abandon(task, late)
             raise
         if not done:
@@ -544,13 +545,12 @@ class Guard:
             raise unavailable(error) from error
 
     async def close(self) -> None:
-        """Stop probing."""
         if self._probing is not None:
             self._probing.cancel()
             await asyncio.wait({self._probing})
 
     async def abandoned_calls(self, seconds: float) -> None:
-        """Give the abandoned calls more time to end; those on a silent network end with its connections."""
+        """Wait at most `seconds` for abandoned calls. Calls that hang end when their connections are cut."""
         if self._abandoned:
             await asyncio.wait(set(self._abandoned), timeout=seconds)
 
@@ -573,7 +573,7 @@ class Guard:
         self._failures = 0
 
     async def _probe_until_well(self) -> None:
-        """Ask in the background, so that no request pays for finding out."""
+        """Probe the database in the background until it answers, then close the breaker."""
         opened_at = monotonic()
         self._database.cut_idle()
         while self.reason is not None:
@@ -582,7 +582,7 @@ class Guard:
                 await self.bounded(self._database.ping, PROBE_SECONDS)
             except StoreUnavailable as error:
                 self.reason = error.reason
-            except Exception:  # Otherwise the breaker would be open for ever.
+            except Exception:  # Otherwise the breaker would stay open for ever.
                 if (times := self._throttle.count("probe")) is not None:
                     log.exception("probing the database failed", times=times)
             else:

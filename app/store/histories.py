@@ -1,9 +1,9 @@
-"""Histories: the messages of each conversation's latest request, as they were sent, in one compressed row.
+"""Histories: the messages of each conversation's latest request, as the client sent them, in one compressed row.
 
-A request resends its whole history, so the latest one is all that is kept, and an earlier branch goes when another one
-follows. It is written behind the answer, at most every five seconds a conversation. A replica writes it only while the
-conversation's row says that no later request came, to whatever replica: an older history never takes a newer one's
-place.
+A request resends its whole history, so only the latest one is stored: a request of another branch replaces the earlier
+branch. A history is written after the answer, at most every five seconds for each conversation. The conversation's row
+holds the digest of its latest request, and a replica writes a history only if the digest is equal. So an older history
+never replaces a newer one.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ ZLIB_LEVEL = 3
 
 @dataclass(frozen=True, eq=False)
 class LatestHistory:
-    """The history of a request, on its way to be stored."""
+    """The history of a request that is not stored yet."""
 
     tenant: str
     conversation_id: str
     format: str
     leading: Sequence[Message]
-    """Leading instructions; `messages` are those after them."""
+    """Leading instructions; `messages` are the messages after them."""
     messages: Sequence[Message]
     alone: Callable[[bytes], bytes]
-    """Function from a raw message to JSON that stands for itself."""
+    """Function from a raw message to JSON that can be read without the rest of the request."""
     digests: Sequence[bytes]
-    """Digest of the history up to each of `messages`, inclusive."""
+    """Digest of the history through each of `messages`."""
     tokens: Sequence[int]
-    """Estimated tokens of each message, those of `leading` first."""
+    """Estimated tokens of each message: of `leading`, then of `messages`."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -52,30 +52,30 @@ class LatestHistory:
 
     @cached_property
     def size(self) -> int:
-        """Bytes of its messages."""
+        """Bytes of all messages."""
         return sum(len(message.raw) for message in (*self.leading, *self.messages))
 
 
 class StoredMessage(Struct, frozen=True):
     index: int
-    """After the leading instructions, from 0; those count from -1 back."""
+    """0 is the first message after the leading instructions, -1 the last instruction."""
     format: str
     sent: str
-    """JSON of the message, letter by letter, without secrets."""
+    """JSON of the message as the client sent it, without secrets."""
     tokens: int
 
 
 class StoredHistory(Struct, frozen=True):
     format: str
     messages: Sequence[StoredMessage]
-    """All of them, leading instructions first."""
+    """All messages, leading instructions first."""
     head: bytes | None
-    """Digest of the whole history; None where the release before stored it and its digest is not known."""
+    """Digest of the whole history; None if release 0.1 stored it and its digest is unknown."""
     digests: frozenset[bytes]
-    """Digest of the history up to each message after the leading instructions; empty where the release before stored
-    it."""
+    """Digest of the history through each message after the leading instructions; only the last or none if release 0.1
+    stored it."""
     is_latest: bool
-    """Whether no later request of the conversation is known."""
+    """Whether the conversation has had no later request."""
 
     def between(self, first: int, last: int) -> list[StoredMessage]:
         """Messages from one index to another, both inclusive."""
@@ -83,14 +83,14 @@ class StoredHistory(Struct, frozen=True):
 
 
 class _Sizes(Struct):
-    """First line of what is compressed, as JSON. The messages follow it, one behind the other."""
+    """First line of the compressed content, as JSON. The messages follow, without separators."""
 
     tokens: list[int]
     bytes: list[int]
 
 
 def rows_of_histories(histories: Sequence[LatestHistory]) -> list[dict[str, Any]]:
-    """Runs in a worker thread: removing secrets and compressing take their time."""
+    """Make the rows. Run it in a thread: removing secrets and compressing take long."""
     return [_row(history) for history in histories]
 
 
@@ -111,8 +111,8 @@ def _row(history: LatestHistory) -> dict[str, Any]:
 
 
 async def write_histories(connection: AsyncConnection, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Store histories, but for those whose conversation is gone or has had a later request: its row says so, and stays
-    locked until the transaction ends. Needs a transaction."""
+    """Store each history, unless its conversation is gone or has had a later request. Lock the conversation's row until
+    the transaction ends. Needs a transaction."""
     for row in sorted(rows, key=lambda row: (row["tenant"], row["conversation_id"])):
         own = owned(conversations, row["tenant"], id=row["conversation_id"], head=row["head"])
         if (await connection.execute(select(conversations.c.id).where(own).with_for_update())).first() is None:
@@ -123,7 +123,7 @@ async def write_histories(connection: AsyncConnection, rows: Sequence[Mapping[st
 
 
 async def read_history(connection: AsyncConnection, tenant: str, conversation_id: str) -> StoredHistory | None:
-    """The history of the conversation's latest request; None where none is kept."""
+    """Return the stored history of the conversation; None without one."""
     own = owned(histories, tenant, conversation_id=conversation_id)
     joined = histories.join(
         conversations,
@@ -135,7 +135,7 @@ async def read_history(connection: AsyncConnection, tenant: str, conversation_id
 
 
 async def find_titles(connection: AsyncConnection, tenant: str, conversation_ids: Sequence[str]) -> dict[str, str]:
-    """Titles by conversation; those are missing of which no words of the user are kept."""
+    """Return titles by conversation id, without conversations that have no stored title."""
     among = owned(histories, tenant), is_among(connection, histories.c.conversation_id, conversation_ids)
     rows = await connection.execute(select(histories.c.conversation_id, histories.c.title).where(*among))
     return {row.conversation_id: row.title for row in rows if row.title}

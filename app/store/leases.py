@@ -1,13 +1,13 @@
-"""Leases: which process may make a chunk now. Why there are leases, and what a lost one means: `compaction.lease`.
+"""Leases: the process that holds the lease of a range may make its chunk. `compaction.lease` explains why.
 
-1. Whether a lease is live is asked of the database's clock alone, the only one that all replicas share.
-2. That of a dead holder expires, and the next holder that takes the row over raises its epoch.
-3. A commit names the epoch that it was granted and locks the row (the fence): a holder that was only slow, and was
+1. Only the database's clock decides whether a lease is live: all replicas share it.
+2. If a holder dies, its lease expires. The next holder takes the row over and raises its epoch.
+3. A commit locks the row and compares its epoch with the granted one (the fence). So a holder that was slow, and was
    replaced without noticing, stores nothing.
-4. A released lease is no row any more, and a later one of its range begins with an epoch of the clock's, so that no
-   process can mistake it for its own. A revoked one stays for some minutes, without the name of its conversation: its
-   holder, and requests that wait for it, see what became of it. So does one whose holder died.
-5. A request that finds a live lease takes nothing and waits: it looks again four times a second.
+4. A released lease is deleted. A later lease of the range starts with an epoch from the clock, so that no process can
+   mistake it for its own. The row of a revoked or expired lease stays for ten minutes, so that its holder and waiting
+   requests see the outcome; a revoked one does not name its conversation.
+5. A request that finds a live lease waits, and checks four times a second whether it has ended.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from app.compaction.chunks import ChunkRange
 from app.store.tables import insert_into, leases, now_ms, owned, read_once
 
 LEASE_SECONDS = 15.0
-"""Time that a lease lives without a heartbeat."""
+"""Life of a lease without a heartbeat."""
 HEARTBEAT_SECONDS = 5.0
 _REVOKED = ""
-"""Name in place of the conversation of a revoked lease."""
+"""Value of `conversation_id` of a revoked lease."""
 KEPT_MS = 600_000
-"""Time that a row outlives its lease: longer than a process may take to notice its end."""
+"""Time from the end of a lease until its row is deleted: longer than a process needs to notice the end."""
 
 
 class Lease(Struct, frozen=True):
-    """The right to make one chunk, until another holder's epoch is higher."""
+    """The right to make one chunk. It ends when the epoch in the database is higher."""
 
     tenant: str
     conversation_id: str
@@ -55,8 +55,8 @@ class Lease(Struct, frozen=True):
 
 
 Refusal = Literal["busy", "too_many"]
-"""`busy`: another process makes what the caller can wait for. `too_many`: the tenant has as many compactions at once as
-it may."""
+"""`busy`: another process makes a chunk that the caller can wait for. `too_many`: the tenant has reached its limit of
+simultaneous compactions."""
 
 
 async def acquire_lease(
@@ -69,8 +69,8 @@ async def acquire_lease(
     ttl_ms: int,
     most: int | None = None,
 ) -> Lease | Refusal:
-    """Take the lease of the range, unless a live one makes waiting worth while, or `most` other conversations of the
-    tenant have live ones. Needs a transaction."""
+    """Take the lease of the range. Refuse it if `is_busy`, or if `most` conversations of the tenant have live leases.
+    Needs a transaction."""
     await _take_turns(connection, tenant, conversation_id, wanted)
     if await is_busy(connection, tenant, conversation_id, wanted, chain, ttl_ms):
         return "busy"
@@ -97,9 +97,9 @@ async def is_busy(
     chain: Collection[bytes],
     ttl_ms: int,
 ) -> bool:
-    """Whether there is a live lease of the conversation, or of a range that starts where the wanted one does and lies
-    in the chain."""
-    # Ids are compared by the database, which holds them as they could be stored.
+    """Whether there is a live lease of the conversation, or of a range with the same start whose end is in the chain
+    (or is the wanted end)."""
+    # The database compares the ids: it has them in their storable form.
     is_same = (leases.c.conversation_id == conversation_id).label("is_same_conversation")
     in_the_way = _in_the_way(tenant, conversation_id, wanted, ttl_ms)
     rows = await connection.execute(select(leases.c.through_digest, is_same).where(in_the_way))
@@ -116,9 +116,9 @@ async def is_under_way(connection: AsyncConnection, tenant: str, conversation_id
 
 
 async def renew_lease(connection: AsyncConnection, lease: Lease, ttl_ms: int) -> bool:
-    """Prolong a lease; False once it was taken over or released. Needs a transaction.
+    """Prolong a lease; return False if it was taken over or released. Needs a transaction.
 
-    An expired one is still its holder's, unless another one began what would have had to wait for it.
+    An expired lease can be renewed unless there is another live lease that would have had to wait for it.
     """
     await _take_turns(connection, lease.tenant, lease.conversation_id, lease.range)
     renew = update(leases).where(_held_by(lease)).values(expires_at=now_ms() + ttl_ms)
@@ -131,8 +131,8 @@ async def renew_lease(connection: AsyncConnection, lease: Lease, ttl_ms: int) ->
 
 
 async def release_lease(connection: AsyncConnection, lease: Lease) -> bool:
-    """End a lease at once. Whether it was revoked: a process that takes one over puts its own name in the holder's
-    place."""
+    """Delete a lease. Return whether it had been revoked; if another process took it over, the row names that one as
+    the holder."""
     if (await connection.execute(delete(leases).where(_held_by(lease)))).rowcount:
         return False
     revoked = (leases.c.holder == lease.holder, leases.c.conversation_id == _REVOKED)
@@ -140,12 +140,12 @@ async def release_lease(connection: AsyncConnection, lease: Lease) -> bool:
 
 
 async def fence_holds(connection: AsyncConnection, lease: Lease) -> bool:
-    """Whether the epoch is still the lease's. The row stays locked, so it remains so until the transaction ends."""
+    """Whether the lease is still held. Lock its row, so that it is held until the transaction ends."""
     return await connection.scalar(select(leases.c.epoch).where(_held_by(lease)).with_for_update()) is not None
 
 
 async def revoke_leases(connection: AsyncConnection, tenant: str, conversation_id: str | None = None) -> None:
-    """Revoke leases: nothing that is being made for the conversation, or for any of the tenant's, can be committed."""
+    """Revoke the leases of a conversation, or of all of the tenant's: compactions under way cannot commit any more."""
     own = leases.c.tenant == tenant
     if conversation_id is not None:
         own = and_(own, leases.c.conversation_id == conversation_id)
@@ -156,7 +156,7 @@ async def revoke_leases(connection: AsyncConnection, tenant: str, conversation_i
 
 
 async def is_revoked_within(connection: AsyncConnection, tenant: str, wanted: ChunkRange, ms: int) -> bool:
-    """Whether a lease of a range that starts where the wanted one does was revoked in the last so many milliseconds."""
+    """Whether a lease of a range with the same start was revoked in the last `ms` milliseconds."""
     starts_there = (leases.c.series == wanted.series, leases.c.from_digest == wanted.from_digest)
     revoked = (leases.c.conversation_id == _REVOKED, leases.c.expires_at >= now_ms() - ms)
     found = select(leases.c.epoch).where(leases.c.tenant == tenant, *starts_there, *revoked).limit(1)
@@ -164,31 +164,31 @@ async def is_revoked_within(connection: AsyncConnection, tenant: str, wanted: Ch
 
 
 async def remove_old_leases(connection: AsyncConnection, most: int) -> int:
-    """Remove so many rows of leases that ended some minutes ago, and say how many there were."""
+    """Delete at most `most` leases that ended more than ten minutes ago, and return their number."""
     is_old = leases.c.expires_at < read_once(now_ms() - KEPT_MS)
     some = select(*leases.primary_key).where(is_old).limit(most)
-    # Asked twice: a row that is taken again between its choice and its removal stays.
+    # The condition is repeated: a row that is taken over between the choice and the deletion stays.
     removed = await connection.execute(delete(leases).where(tuple_(*leases.primary_key).in_(some), is_old))
     return removed.rowcount
 
 
 def _live(tenant: str, ttl_ms: int) -> ColumnElement[bool]:
-    """Condition of the tenant's live leases. One that is further ahead than a new one is not live: the database's clock
-    was put back, or it is another server."""
+    """Condition of the tenant's live leases. A lease that expires later than a new one would is not live: then the
+    database's clock was set back, or it is another server."""
     now = read_once(now_ms())
     return and_(leases.c.tenant == tenant, leases.c.expires_at > now, leases.c.expires_at <= now + ttl_ms)
 
 
 def _in_the_way(tenant: str, conversation_id: str, wanted: ChunkRange, ttl_ms: int) -> ColumnElement[bool]:
-    """Condition of the live leases of the conversation, and of those that start where the wanted range does."""
+    """Condition of the live leases of the conversation, and of ranges with the same start."""
     starts_there = and_(leases.c.series == wanted.series, leases.c.from_digest == wanted.from_digest)
     return and_(_live(tenant, ttl_ms), or_(leases.c.conversation_id == conversation_id, starts_there))
 
 
 async def _take_turns(connection: AsyncConnection, tenant: str, conversation_id: str, wanted: ChunkRange) -> None:
-    """Keep other transactions from looking and inserting for this conversation or this start until this one ends.
+    """Make other transactions that take a lease for this conversation or this start wait until this one ends.
 
-    BEGIN IMMEDIATE sees to it on SQLite. On PostgreSQL neither of two transactions would see the other's new row.
+    On SQLite, BEGIN IMMEDIATE does this. On PostgreSQL, two transactions would not see each other's new rows.
     """
     if connection.dialect.name != "postgresql":
         return
@@ -196,7 +196,7 @@ async def _take_turns(connection: AsyncConnection, tenant: str, conversation_id:
         _lock_key(b"conversation", tenant, conversation_id.encode(errors="surrogatepass")),
         _lock_key(b"start", tenant, wanted.series.encode(), wanted.from_digest),
     }
-    for key in sorted(keys):  # the same order everywhere: no deadlock
+    for key in sorted(keys):  # always in this order, so no deadlock
         await connection.execute(select(func.pg_advisory_xact_lock(key)))
 
 

@@ -1,7 +1,7 @@
-"""Retention and erasure: rows that no request used for so long, and all rows of a tenant, a few in each transaction.
+"""Retention and erasure: delete unused rows after `retention_days`, and all rows of a tenant on request.
 
-Replicas may do it side by side: rows that one of them deletes are skipped by the others, and so are those that a
-request is using at this moment. A table that is added later is among those of a tenant by its column.
+Each transaction deletes a few rows. Replicas may run it at the same time: it skips rows that another transaction has
+locked. A new table with a column `tenant` is included automatically in the erasure of a tenant.
 """
 
 from __future__ import annotations
@@ -41,32 +41,32 @@ log = structlog.get_logger("steno.store")
 START_SECONDS = 10.0
 EVERY_SECONDS = 3_600.0
 PAUSE_SECONDS = 0.1
-"""Between two transactions."""
+"""Pause between two transactions."""
 ROWS = 500
 REMOVED_ROWS = 100
-"""Rows of conversations and the like that are removed at once: each has rows in other tables."""
+"""Rows that retention deletes in one transaction: a conversation also has rows in other tables."""
 TABLES = [table for table in metadata.sorted_tables if "tenant" in table.c]
-# In the order in which requests lock their rows. Leases are revoked, not erased.
+# In the order in which requests lock rows. Leases are revoked, not erased.
 _FIRST = {"conversations", "heads", "leases"}
 _ERASED = (conversations, heads, *(table for table in TABLES if table.name not in _FIRST))
 _TIMES: tuple[tuple[Column[int], int], ...] = (
-    (summary_chunks.c.used_at, USED_EVERY_MS),  # The last payload is noted to the hour.
+    (summary_chunks.c.used_at, USED_EVERY_MS),  # `used_at` is updated hourly.
     (usage_records.c.created_at, 0),
     (calibrations.c.updated_at, 0),
     (learned_windows.c.expires_at, 0),
 )
-"""Columns by which rows are removed, and milliseconds by which that is later."""
+"""Time columns by which rows are deleted, each with the milliseconds to add to `retention_days`."""
 
 
 class Tidying:
-    """Tasks that tidy in the background. Each raises StoreUnavailable."""
+    """Background tasks that delete old rows. Each task raises StoreUnavailable."""
 
     def __init__(self, store: Store, retention_days: int | None) -> None:
         self._store = store
         self.kept_ms = None if retention_days is None else retention_days * DAY_MS
 
     async def run(self) -> None:
-        """Tidy soon after the start, then about once an hour."""
+        """Run the tasks about ten seconds after the store is ready, then about once an hour."""
         await self._store.ready.wait()
         await asyncio.sleep(START_SECONDS * random.uniform(0.5, 1.5))
         while True:
@@ -84,7 +84,7 @@ class Tidying:
         await self._repeat(leases.remove_old_leases, ROWS)
 
     async def remove_unused(self) -> None:
-        """Delete rows that no request used for `retention_days`."""
+        """Delete rows that no request has used for `retention_days`."""
         if self.kept_ms is None:
             return
         await self._repeat(_remove_conversations, self.kept_ms, REMOVED_ROWS)
@@ -92,23 +92,23 @@ class Tidying:
             await self._repeat(_remove_rows, time, self.kept_ms + later_ms, REMOVED_ROWS)
 
     async def _repeat(self, remove: Query[P, int], *arguments: P.args, **options: P.kwargs) -> None:
-        """Remove a few rows at a time, so that no request waits long for the write lock of SQLite, until there are
-        none left."""
+        """Call `remove` in one transaction after another until it finds no more rows. Short transactions keep requests
+        from waiting long for the write lock of SQLite."""
         while await self._store.task_change(remove, *arguments, **options):  # noqa: ASYNC110 - not a poll
             await asyncio.sleep(PAUSE_SECONDS)
 
 
-# Each returns how many rows it removed, at most so many. Needs a transaction.
+# Each function deletes at most `most` rows and returns their number. Needs a transaction.
 
 
 async def _remove_conversations(connection: AsyncConnection, kept_ms: int, most: int) -> int:
-    """Remove conversations by their last request. Their chunks have a time of their own: other conversations may use
-    them."""
+    """Delete conversations by the time of their last request. Chunks are deleted by their own `used_at`, because other
+    conversations may use them."""
     rows = await connection.execute(_oldest(conversations.c.updated_at, kept_ms, most))
     gone: list[tuple[str, str]] = [(row.tenant, row.id) for row in rows]
     if not gone:
         return 0
-    # As a flush does, which may be giving them to other conversations: no deadlock.
+    # Lock in the order of a flush, which may move heads to other conversations: no deadlock.
     its_heads = select(heads.c.digest).where(tuple_(heads.c.tenant, heads.c.conversation_id).in_(gone))
     await connection.execute(its_heads.order_by(heads.c.tenant, heads.c.digest).with_for_update())
     for table in (heads, masks, pins, histories):
@@ -124,14 +124,14 @@ async def _remove_rows(connection: AsyncConnection, time: Column[int], kept_ms: 
 
 
 def _oldest(time: Column[int], kept_ms: int, most: int) -> Select[Any]:
-    # In order: PostgreSQL takes a third of the rows for old, of which some would soon be found anywhere, and reads the
-    # whole table where few are. In the order of the index it begins with the oldest.
+    # Ordered by the index: PostgreSQL estimates that a third of the rows are old, and without an order would scan the
+    # table for them, all of it if few are old.
     old = select(*time.table.primary_key).where(time < read_once(now_ms() - kept_ms))
     return old.order_by(time).limit(most).with_for_update(skip_locked=True)
 
 
 async def erase_some(connection: AsyncConnection, tenant: str, most: int) -> int:
-    """Erase rows of one table of a tenant, so that nothing is locked for long."""
+    """Delete at most `most` rows of one of a tenant's tables, and return their number; 0 if no row is left."""
     for table in _ERASED:
         key, own = tuple_(*table.primary_key), table.c.tenant == tenant
         some = select(*table.primary_key).where(own).order_by(*table.primary_key).limit(most).with_for_update()
@@ -142,5 +142,5 @@ async def erase_some(connection: AsyncConnection, tenant: str, most: int) -> int
 
 
 async def cut_log(connection: AsyncConnection) -> None:
-    """Write SQLite's log into the file, and cut it. Needs to be no transaction."""
+    """Write SQLite's log (WAL) into the database file, and empty it. Must not run in a transaction."""
     await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,12 +1,12 @@
-"""The schema: the tables of an empty database, migrations, and whose database it is.
+"""The schema: creating the tables, migrating them, and checking the server's secret.
 
-An empty database gets its tables as the newest revision has them. Alembic, which costs a third of a second and 7 MB, is
-imported only for a database of an earlier release. One process at a time makes or migrates.
+An empty database gets the tables of the newest revision. Alembic takes a third of a second and 7 MB to import, so it is
+imported only to migrate a database of an earlier release. One process at a time creates or migrates tables.
 
-A digest of the server's secret is kept in `settings_check`. The secret is the key of all digests in the database: with
-another one nothing stored would be found, and nothing would say so. So another secret is refused.
+`settings_check` has a digest of the server's secret. The secret is the key of all digests in the database: with another
+secret Steno would find none of the stored rows, without an error. So Steno refuses to start with another secret.
 
-The files of a SQLite database are private to the user who runs Steno, because summaries are plain text.
+Only the user who runs Steno may read the files of a SQLite database, because summaries are plain text.
 """
 
 from __future__ import annotations
@@ -58,44 +58,44 @@ WAYS_OUT = (
     "made with it: stop every Steno that uses the database, then empty it (docs/operations.md#another-secret)."
 )
 REVISIONS = ("0029", "0030")
-"""Revisions that this release knows, the oldest first."""
+"""Revisions that this release can use or migrate, the oldest first."""
 NEWEST = REVISIONS[-1]
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
 OTHERS = 0o077
-"""The rights of all users but the owner."""
+"""Mode bits of all users but the owner."""
 
 _VERSION = "alembic_version"
 _SECRET = "secret"  # noqa: S105 - the name of a row
-# The two-number form of the advisory lock, so that it cannot meet a lease's.
+# The advisory lock has two numbers, so it differs from all locks of leases, which have one.
 _LOCK = (0x57E0, 0x0001)
 _FILE_LOCK_POLL_SECONDS = 0.05
 
 
 class Upgrade(Struct):
-    """Options of an upgrade from release 0.1, and what it did."""
+    """Options and results of an upgrade from release 0.1."""
 
     keys: Sequence[bytes] = ()
-    """Keys of encrypted texts."""
+    """Keys that decrypt the texts of release 0.1."""
     drop_encrypted: bool = False
-    """Whether rows whose key is missing are deleted; otherwise the upgrade is refused."""
+    """True: delete rows whose key is missing. False: raise DatabaseUnusable if there are any."""
     export: Path | None = None
-    """File for rows that nothing reads now; None: an upgrade is refused where there are any."""
+    """File for the rows that this release does not use; None: raise DatabaseUnusable if there are any."""
     decrypted: int = 0
-    """Number of rows, as the two below."""
+    """Number of rows; the same for `dropped` and `exported`."""
     dropped: int = 0
     exported: int = 0
 
 
 def scripts() -> Path:
-    """The folder of the migrations: in a wheel inside the package, in a checkout beside it."""
+    """Return the folder of the migrations: inside the package in a wheel, beside the package in a checkout."""
     package = Path(app.__file__).parent
     packaged = package / "alembic"
     return packaged if packaged.is_dir() else package.parent / "alembic"
 
 
 async def current(connection: AsyncConnection) -> str | None:
-    """Revision of the schema; None for an empty database."""
+    """Return the revision of the schema; None for an empty database."""
     if not await _has_table(connection, _VERSION):
         return None
     version: str | None = await connection.scalar(text(f"SELECT version_num FROM {_VERSION}"))  # noqa: S608 - a constant
@@ -107,7 +107,7 @@ async def _has_table(connection: AsyncConnection, name: str) -> bool:
 
 
 def refuse_unknown(revision: str | None) -> None:
-    """Raise DatabaseUnusable where a later release has migrated the database, or migrations are missing."""
+    """Raise DatabaseUnusable if this release can neither use the revision nor migrate from it."""
     if revision is None or revision in REVISIONS:
         return
     if revision < REVISIONS[0]:
@@ -122,9 +122,9 @@ def refuse_unknown(revision: str | None) -> None:
 
 
 async def is_newest(database: Database) -> bool:
-    """Whether there is nothing to migrate. Also False where that cannot be known.
+    """Whether the database has the newest revision. False also if its revision cannot be read.
 
-    Raises `StoreUnavailable` where the database cannot be reached: to try to migrate it would only take as long again.
+    Raises `StoreUnavailable` if the database cannot be reached: an attempt to migrate would only take as long again.
     """
     path = database.address.path
     if database.address.kind == "memory" or (path is not None and not path.exists()):
@@ -139,9 +139,9 @@ async def is_newest(database: Database) -> bool:
 
 
 async def upgrade(database: Database, options: Upgrade | None = None, secret_digest: bytes | None = None) -> str | None:
-    """Migrate, and return the revision before; None for an empty database, which belongs to the secret from now on.
+    """Migrate, and return the revision before. For an empty database: create the tables, store the digest, return None.
 
-    Raises StoreUnavailable if trying again may help, and DatabaseUnusable if not.
+    Raises StoreUnavailable if a retry may help, and DatabaseUnusable if not.
     """
     async with alone(database) as connection:
         before = await current(connection)
@@ -160,12 +160,12 @@ async def upgrade(database: Database, options: Upgrade | None = None, secret_dig
                 raise
             what = f"Migrating from {before} to {NEWEST} failed" if before else "The tables could not be made"
             raise DatabaseUnusable(f"{what}: {describe_refusal(error)}") from error
-    close_to_others(database)  # Not before: what is no database of ours stays as it is.
+    close_to_others(database)  # Not before: a file that is not Steno's stays unchanged.
     return before
 
 
 def _create(connection: Connection) -> None:
-    """Make the tables, and note the newest revision as alembic does."""
+    """Create the tables, and store the newest revision as alembic does."""
     metadata.create_all(connection, checkfirst=False)
     key = PrimaryKeyConstraint("version_num", name=f"{_VERSION}_pkc")
     version = Table(_VERSION, MetaData(), Column("version_num", String(32)), key)
@@ -189,7 +189,7 @@ def _migrate(connection: Connection, before: str, options: Upgrade) -> None:
 
 @asynccontextmanager
 async def alone(database: Database) -> AsyncIterator[AsyncConnection]:
-    """One transaction, while no other process migrates."""
+    """Open one transaction, in which no other process migrates."""
     try:
         async with _only_process(database.address.path), database.migrating() as connection:
             if not database.is_sqlite:
@@ -201,7 +201,7 @@ async def alone(database: Database) -> AsyncIterator[AsyncConnection]:
 
 @asynccontextmanager
 async def _only_process(database: Path | None) -> AsyncIterator[None]:
-    """A file lock for SQLite: its own lock does not cover switching to WAL. PostgreSQL is locked in the transaction."""
+    """Hold a file lock: SQLite's own lock does not cover the switch to WAL. For PostgreSQL (None) do nothing."""
     if database is None:
         yield
         return
@@ -216,8 +216,8 @@ async def _only_process(database: Path | None) -> AsyncIterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             await asyncio.sleep(_FILE_LOCK_POLL_SECONDS)
-        # SQLite gives the files that it puts beside it the same mode. Only a new one: closing a file that was there
-        # would end the locks that this process has on it.
+        # SQLite gives its -wal and -shm files the same mode. An existing file is not opened: closing it would release
+        # the locks that this process has on it.
         with suppress(FileExistsError):
             os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
         yield
@@ -230,7 +230,7 @@ def digest_of(secret: bytes) -> bytes:
 
 
 async def belongs_to(connection: AsyncConnection, secret_digest: bytes | None) -> bool | None:
-    """Whether the database belongs to the secret; None if it belongs to none yet, or none is given."""
+    """Whether the stored digest is that of the secret; None if no digest is stored or given."""
     if secret_digest is None or not await _has_table(connection, settings_check.name):
         return None
     found = await connection.scalar(select(settings_check.c.digest).where(settings_check.c.name == _SECRET))
@@ -238,7 +238,7 @@ async def belongs_to(connection: AsyncConnection, secret_digest: bytes | None) -
 
 
 async def keep_digest(connection: AsyncConnection, digest: bytes) -> bool:
-    """Keep the digest; False if there is one already. Needs a transaction."""
+    """Store the digest of the secret; return False if one is stored already. Needs a transaction."""
     statement = insert_into(connection, settings_check).values(name=_SECRET, digest=digest)
     return bool((await connection.execute(statement.on_conflict_do_nothing())).rowcount)
 
@@ -248,14 +248,14 @@ def wrong_secret(database: Database) -> DatabaseUnusable:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a private folder and those above it; one that is there keeps its mode. Raises OSError."""
+    """Make a private folder and its missing parents; existing folders keep their mode. Raises OSError."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
 
 
 def obstacle(database: Path) -> str | None:
-    """Why the file cannot be opened for writing, or made with its folder; None if nothing is in the way."""
+    """Return the reason why the file cannot be opened for writing or created; None if there is none."""
     if database.is_dir():
         return "it is a folder"
     if database.exists() and not os.access(database, os.R_OK | os.W_OK):
@@ -267,8 +267,8 @@ def obstacle(database: Path) -> str | None:
 
 
 def close_to_others(database: Database) -> None:
-    """Take other users' rights on SQLite's files away where they are ours: earlier releases made them with the usual
-    mode."""
+    """Remove other users' rights on SQLite's files, which earlier releases created with the usual mode. Log a warning
+    for each file that had some."""
     if (file := database.address.path) is None:
         return
     for path in (file, *(file.with_name(f"{file.name}{end}") for end in ("-wal", "-shm"))):

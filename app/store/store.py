@@ -1,7 +1,7 @@
-"""The store as the rest of Steno sees it: every wait bounded, every database error a `StoreError`.
+"""The store's interface for the rest of Steno. Every wait is bounded, and every database error is a `StoreError`.
 
-A query is a function of this folder that takes a connection and knows its SQL, and nothing else. `Store` runs it, with
-the connection, transaction, timeout, retries and circuit breaker that its caller needs.
+A query is a function in this folder that takes a connection and runs SQL. `Store` calls it with the connection,
+transaction, timeout, retries and circuit breaker that the caller needs.
 """
 
 from __future__ import annotations
@@ -56,31 +56,31 @@ REST_SECONDS = 5.0
 FLUSH_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
-"""Pauses between tries to connect at the start."""
+"""First and longest pause between attempts to connect at the start."""
 COMMIT_AT_SECONDS = (0.0, 0.3, 1.0, 3.0, 8.0, 16.0, 24.0)
-"""Earliest times of the tries of a commit: a database that restarts refuses at once, a silent one takes its time, and
-another one takes over after twenty seconds or more."""
+"""Earliest times of the attempts to commit, from the first one: a restarting database refuses at once, a hanging one
+uses the whole timeout, and a failover takes twenty seconds or more."""
 COMMIT_TRY_SECONDS = 1.7
 POLL_SECONDS = 0.25
-"""Time between two looks of a request that waits for a compaction of another one."""
+"""Time between two checks by a request that waits for another one's compaction."""
 SPARE_MS = 250
-"""Milliseconds that a lease may have been revoked before a wait for it began."""
+"""A waiting request also sees leases that were revoked up to this many milliseconds before its wait."""
 LARGEST_HISTORY = 100 << 20
 ERASED_ROWS = 500
 
 
 class StoredPrefix(Struct, frozen=True):
-    """Rows of a history: what was stored of it, or of a shorter one that it continues."""
+    """Stored pins, chunks and masks of a history, or of a shorter history that it continues."""
 
     pins: tuple[int, ...]
     """Positions of the pinned messages, ascending."""
     chunks: Sequence[SummaryChunk]
     masks: Sequence[tuple[bytes, bytes]]
-    """Boundaries of masked results, each with the digest where the summaries ended when it was set."""
+    """Boundaries of masked results, each with the digest at which the summaries ended when it was set."""
 
 
 class CompactionStore(Protocol):
-    """The store's side of a compaction. Each method raises `StoreUnavailable`."""
+    """The methods of the store that a compaction calls. The coroutines raise `StoreUnavailable`."""
 
     async def read_prefix(
         self,
@@ -129,17 +129,17 @@ class Check(Struct, frozen=True):
     current_revision: str | None
     head_revision: str
     reason: str | None
-    """Why it cannot be used now."""
+    """Why the database cannot be used now."""
     is_new: bool = False
-    """Whether the file is missing and made at the first start."""
+    """Whether the file is missing, and the first start will create it."""
     unusable: bool = False
     """Whether Steno cannot start with this database until an operator fixes it."""
     secret_fits: bool | None = None
-    """Whether it belongs to the secret; None if it belongs to none yet, or was not asked."""
+    """Whether the stored digest is that of the secret; None if no digest is stored, or it was not checked."""
 
 
 class Store:
-    """One database, SQLite or PostgreSQL. Made in the event loop that uses it."""
+    """One database, SQLite or PostgreSQL. Create it in the event loop that uses it."""
 
     def __init__(
         self,
@@ -152,13 +152,13 @@ class Store:
         took: Callable[[float], object] = lambda _: None,
         secret: bytes | None = None,
     ) -> None:
-        """Connects to nothing yet; raises DatabaseURLError. `timeout`, of a request's calls, and `lease_ttl` are
-        seconds; without `retention_days` everything is kept. Histories of more than `largest_history` bytes are not
-        stored. `took` is called with the seconds of each request's call.
+        """Connect to nothing yet. Raises DatabaseURLError. `timeout` (of calls for requests) and `lease_ttl` are in
+        seconds. Without `retention_days` all rows are kept. Histories of more than `largest_history` bytes are not
+        stored. `took` gets the seconds of each call for a request.
 
-        With `secret` the store does not start on a database of another one.
+        With `secret`, the store does not start on a database that was created with another secret.
         """
-        # Whatever has the lock, the database is well, and can say so before the request gives up.
+        # Less than the timeout: then the database reports a lock, and does not seem to be away.
         self.database = Database(url, lock_seconds=0.8 * timeout)
         self.timeout = timeout
         self.lease_ttl_ms = round(1000 * lease_ttl)
@@ -166,19 +166,19 @@ class Store:
         self._secret_digest = None if secret is None else schema.digest_of(secret)
         self.guard = Guard(self.database)
         self.ready = asyncio.Event()
-        """Set once the database is connected and migrated."""
+        """Set when the database is connected and migrated."""
         self._not_ready: str | None = "not started"
         self._connecting: asyncio.Task[None] | None = None
         self._throttle = LogThrottle()
         self.writes = WriteBehind(self.database, self.guard, largest_history)
-        """The queues of what is recorded and not stored yet, and how much was dropped."""
+        """Queues of the recorded rows that are not stored yet, with the number of dropped rows."""
         self.tidying = retention.Tidying(self, retention_days)
         self._tidying_task: asyncio.Task[None] | None = None
 
     # From the start to the end
 
     async def start(self) -> None:
-        """Migrate, or go on trying in the background while the database is unreachable; raise DatabaseUnusable."""
+        """Connect and migrate; retry in the background if the database is unreachable. Raises DatabaseUnusable."""
         try:
             await self.connect()
         except StoreUnavailable as error:
@@ -188,7 +188,7 @@ class Store:
         self._tidying_task = asyncio.ensure_future(self.tidying.run())
 
     async def close(self) -> None:
-        """Flush what waits, for at most five seconds, and close every connection."""
+        """Flush the queues, for at most five seconds, and close every connection."""
         for task in (self._tidying_task, self._connecting):
             if task is not None:
                 task.cancel()
@@ -205,14 +205,13 @@ class Store:
         await self.guard.abandoned_calls(COMMAND_SECONDS)
 
     async def connect(self) -> None:
-        """Connect and migrate. Raises StoreUnavailable if trying again may help, and DatabaseUnusable if not."""
-        # Bounded, so that closing the store in the middle abandons the attempt: see `Guard`.
+        """Connect and migrate. Raises StoreUnavailable if a retry may help, and DatabaseUnusable if not."""
+        # Bounded: if the store is closed meanwhile, the attempt is abandoned, not cancelled (see `Guard`).
         await self.guard.bounded(self.migrate, MIGRATION_SECONDS)
         self._not_ready = None
         self.ready.set()
 
     async def _connect_later(self) -> None:
-        """Try until it works."""
         pause, began = FIRST_PAUSE_SECONDS, monotonic()
         while not self.ready.is_set():
             await sleep(pause)
@@ -222,7 +221,7 @@ class Store:
             except StoreUnavailable as error:
                 self._away(error.reason)
             except DatabaseUnusable as error:
-                # Requests are being served by now: go on without a store, and say why.
+                # Steno serves requests already: it continues without a store and logs the reason.
                 self._away(str(error))
             except Exception:
                 if (times := self._throttle.count("connect")) is not None:
@@ -235,9 +234,9 @@ class Store:
         self._not_ready = reason
 
     async def migrate(self, options: schema.Upgrade | None = None) -> tuple[str | None, str]:
-        """The revisions before and after; None before: the database was empty, and belongs to the secret from now on.
+        """Migrate, and return the revisions before (None: the database was empty) and after.
 
-        Raises StoreUnavailable if trying again may help, and DatabaseUnusable if not.
+        Raises StoreUnavailable if a retry may help, and DatabaseUnusable if not.
         """
         if await schema.is_newest(self.database):
             schema.close_to_others(self.database)
@@ -247,7 +246,7 @@ class Store:
         return before, schema.NEWEST
 
     async def bind_secret(self) -> bool:
-        """Let a migrated database belong to the secret; False if it does already. Raises as `migrate` does."""
+        """Store the digest of the secret; return False if one is stored already. Raises as `migrate` does."""
         if (digest := self._secret_digest) is None:
             return False
         async with schema.alone(self.database) as connection:
@@ -260,11 +259,11 @@ class Store:
             raise schema.wrong_secret(self.database)
 
     async def secret_fits(self) -> bool | None:
-        """Whether the database belongs to the secret; None if it belongs to none yet. Raises StoreUnavailable."""
+        """Whether the stored digest is that of the secret; None if no digest is stored. Raises StoreUnavailable."""
         return await self.before_start(schema.belongs_to, self._secret_digest)
 
     async def check(self) -> Check:
-        """Look without changing anything; raises nothing."""
+        """Check the database without changing it. Raises nothing."""
         place, head = self.place, schema.NEWEST
         path = self.database.address.path
         if path is not None and not path.exists():
@@ -284,22 +283,22 @@ class Store:
 
     @property
     def state(self) -> Literal["ok", "degraded"]:
-        """Degraded: a request goes on without what is stored. Whether something can be stored is `not_written`."""
+        """`degraded`: requests cannot read the store. Whether it can be written: see `not_written`."""
         return "ok" if self.reason is None else "degraded"
 
     @property
     def reason(self) -> str | None:
-        """Why the store is degraded; None while it is well."""
+        """Why the store is degraded; None if it is not."""
         return self._not_ready or self.guard.reason
 
     @property
     def not_written(self) -> str | None:
-        """Why nothing can be stored, whether it can be read or not; None while it can be, as far as is known."""
+        """Why rows cannot be stored, also if reading works; None if the last attempt succeeded."""
         return self.writes.reason
 
     @property
     def remedy(self) -> str | None:
-        """Advice to the operator; None while the store is well."""
+        """Advice to the operator; None if the store can be read and written."""
         if self.reason is not None:
             return REMEDY
         return None if self.not_written is None else UNWRITABLE
@@ -309,14 +308,14 @@ class Store:
         """The database's URL or path, without its password."""
         return self.database.address.place
 
-    # The ways to run a query. Each raises StoreUnavailable, and what the query raises.
+    # Methods that run a query. Each raises StoreUnavailable and the errors of the query.
 
     async def request(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """Read on a request's path: through the circuit breaker, within the request's timeout."""
+        """Read for a chat request: through the circuit breaker, within `timeout`."""
         return await self._guarded(partial(self._read, query, *arguments, **options))
 
     async def request_change(self, change: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """Change rows on a request's path, in a transaction that waits for locks no longer than that."""
+        """Change rows for a chat request in a transaction, through the circuit breaker, within `timeout`."""
 
         async def work() -> T:
             async with self.database.writing() as connection:
@@ -325,15 +324,15 @@ class Store:
         return await self._guarded(work)
 
     async def rest(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """Read for the REST API, after what waits to be stored: a look after a request sees what the request showed."""
+        """Read for the REST API. Flush the queues first, so that the result includes the latest requests."""
         return await self._after_writes(partial(self._read, query, *arguments, **options))
 
     async def rest_change(self, change: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """Change rows for the REST API in a transaction, after what waits to be stored."""
+        """Change rows for the REST API in a transaction. Flush the queues first."""
         return await self._after_writes(partial(self._change, change, *arguments, **options))
 
     async def task(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """Read in the background; what waits to be stored is not seen yet."""
+        """Read in the background, without rows that are still queued."""
         return await self._bounded(partial(self._read, query, *arguments, **options), TASK_SECONDS)
 
     async def task_change(self, change: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
@@ -341,7 +340,7 @@ class Store:
         return await self._bounded(partial(self._change, change, *arguments, **options), TASK_SECONDS)
 
     async def before_start(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """Read as a task does, also while the store is not started, as the doctor does."""
+        """Read like `task`, but also if the store is not started, as in `steno doctor`."""
         return await self.guard.bounded(partial(self._read, query, *arguments, **options), TASK_SECONDS)
 
     async def _read(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
@@ -353,7 +352,7 @@ class Store:
             return await change(connection, *arguments, **options)
 
     async def _guarded(self, work: Work[T], late: Callable[[T], Awaitable[object]] | None = None) -> T:
-        """Work on a request's path. `late`: see `Guard.call`."""
+        """Run work for a chat request. `late`: see `Guard.call`."""
         self._require_ready()
         began = monotonic()
         try:
@@ -362,7 +361,7 @@ class Store:
             self._took(monotonic() - began)
 
     async def _after_writes(self, work: Work[T]) -> T:
-        # Not through the breaker, which is there for requests: this may be slow while the database is well.
+        # Not through the breaker, which is for chat requests: this may be slow although the database works.
         async def flush_first() -> T:
             await self.writes.flush_records()
             return await work()
@@ -390,10 +389,10 @@ class Store:
         masks: str | None,
         bind: bool = True,
     ) -> StoredPrefix:
-        """The pins in this chain, and the chunks of a series and the masks of some settings that begin and end at its
-        cuts; none of those without a series or settings.
+        """Return the pins in this chain, and the chunks of `series` and masks of settings `masks` that begin and end at
+        `cuts`; no chunks or masks if these are None.
 
-        Pins that no request has shown yet are bound to it; a dry run only looks (`bind=False`).
+        Bind unbound pins to the chain, unless `bind` is False (a dry run).
         """
 
         async def read() -> tuple[Sequence[conversations.Pin], StoredPrefix]:
@@ -421,8 +420,8 @@ class Store:
         return await self.request(chunks.recent_first_chunks, tenant, series, messages, within_seconds)
 
     async def heads(self, tenant: str, digests: Sequence[bytes]) -> list[Head]:
-        """The digests that some conversation was seen with, each with the newest such conversation."""
-        # Taken before the database is read: what is flushed in between is then seen twice rather than not at all.
+        """Return the heads with these digests, the queued ones included. See `conversations.find_heads`."""
+        # Before the database is read: a head that is flushed in between is then found twice, and not missed.
         unwritten = self.writes.heads(tenant, digests)
         return await self.request(conversations.find_heads, tenant, digests, unwritten)
 
@@ -438,12 +437,12 @@ class Store:
         holder: str,
         most: int | None = None,
     ) -> Lease | Refusal:
-        """Take the lease of a range, unless waiting is better than making the chunk, or `most` conversations of the
-        tenant are being compacted, by all processes."""
+        """Take the lease of a range. Refuse it if a live lease is in the way (`busy`), or if all processes together
+        compact `most` conversations of the tenant (`too_many`)."""
 
         async def work() -> Lease | Refusal:
             place = tenant, conversation_id, wanted, chain
-            # A crowd that has to wait should not queue for a write lock to hear it.
+            # First without a transaction, so that many waiting requests do not queue for the write lock.
             async with self.database.reading() as connection:
                 if await leases.is_busy(connection, *place, self.lease_ttl_ms):
                     return "busy"
@@ -451,7 +450,7 @@ class Store:
                 return await leases.acquire_lease(connection, *place, holder, self.lease_ttl_ms, most)
 
         async def give_back(granted: Lease | Refusal) -> None:
-            # Its request has given up: others would wait for nothing.
+            # The request has given up: other requests would wait for nothing.
             if isinstance(granted, Lease):
                 try:
                     await self.release_lease(granted)
@@ -461,7 +460,7 @@ class Store:
         try:
             return await self._guarded(work, late=give_back)
         except Contended:
-            # A crowd takes its turns, or a process was cut off in the middle of its own: either is over soon.
+            # Many requests take leases at once, or a process died while it took one: both end soon.
             return "busy"
 
     async def is_busy(self, tenant: str, conversation_id: str, wanted: ChunkRange, chain: Collection[bytes]) -> bool:
@@ -471,30 +470,30 @@ class Store:
     async def await_lease(
         self, tenant: str, conversation_id: str, wanted: ChunkRange, chain: Collection[bytes], seconds: float
     ) -> Literal["ended", "revoked"] | None:
-        """Wait until `take_lease` would not have to wait; None if that takes longer than so many seconds. `revoked`:
-        what was made at the start of this range was deleted meanwhile, perhaps that of another conversation."""
+        """Wait at most `seconds` until no live lease is in the way; return None if one still is. Return `revoked` if a
+        lease of a range with the same start was revoked meanwhile, perhaps that of another conversation."""
         began = monotonic()
         while await self.is_busy(tenant, conversation_id, wanted, chain):
             if (left := began + seconds - monotonic()) <= 0:
                 return None
-            # Spread, as those of a crowd begin together.
+            # Random, because many requests may begin to wait together.
             await sleep(min(left, POLL_SECONDS * random.uniform(0.75, 1.25)))
         waited_ms = round(1_000 * (monotonic() - began)) + SPARE_MS
         return "revoked" if await self.task(leases.is_revoked_within, tenant, wanted, waited_ms) else "ended"
 
     async def renew_lease(self, held: Lease) -> bool:
-        """Prolong a lease; False: it was taken over, and what is being made can no longer be committed."""
+        """Prolong a lease; return False if it was taken over or released, so that its chunk cannot be committed."""
         return await self.task_change(leases.renew_lease, held, self.lease_ttl_ms)
 
     async def release_lease(self, held: Lease) -> bool:
-        """Let others in, who see it when they look next. Whether the conversation was deleted meanwhile."""
+        """Delete a lease, and return whether it had been revoked. Waiting requests see that at their next check."""
         return await self.task_change(leases.release_lease, held)
 
     async def keep_chunks(self, held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None:
-        """Store chunks and return them as stored; None if the lease was lost.
+        """Store chunks and return the stored ones; None if the lease was lost (see `commit_chunks`).
 
-        On SQLite it waits for its turn longer than a request may: summaries that are made side by side are often done
-        together, while others write, too, and behind one that is not stored no later one is of use.
+        On SQLite it waits longer for other writers than a request does: summaries of one compaction often end together,
+        and if one is not stored, the later ones cannot be used.
         """
 
         async def work() -> list[SummaryChunk] | None:
@@ -512,19 +511,19 @@ class Store:
                 await sleep(max(0.0, began + next_at - monotonic()))
         return await self._bounded(work, COMMIT_TRY_SECONDS)
 
-    # Other calls of more than one query. Each raises StoreUnavailable.
+    # Other methods, most with more than one query. The coroutines raise StoreUnavailable.
 
     def is_erased(self, tenant: str, conversation_id: str, epoch: int) -> bool:
         return self.writes.is_erased(tenant, conversation_id, epoch)
 
     async def is_stored(self, tenant: str, conversation_id: str) -> bool:
-        """Whether the conversation is known, and was not deleted."""
+        """Whether the database has the conversation."""
         status = await self.rest(conversations.read_status, tenant, conversation_id, self.lease_ttl_ms)
         return status.updated_at is not None
 
     async def history(self, tenant: str, conversation_id: str) -> StoredHistory | None:
-        """The history of the conversation's latest request, what this process has not written yet included; None where
-        none is kept."""
+        """Return the history of the conversation's latest request; None without one. Flush this process's queued one
+        first."""
 
         async def flush_and_read() -> StoredHistory | None:
             self.writes.hasten(tenant, conversation_id)
@@ -534,11 +533,11 @@ class Store:
         return await self._bounded(flush_and_read, REST_SECONDS)
 
     async def flush(self) -> None:
-        """Store what was recorded, within five seconds; after an error the rest still waits."""
+        """Store all queued rows within five seconds; after an error the rest stays queued."""
         await self._bounded(self.writes.flush_all, FLUSH_SECONDS)
 
     async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
-        """Delete a conversation; False if it was not there. A compaction that is under way can no longer commit."""
+        """Delete a conversation; return False if there was none. Compactions under way can no longer commit."""
         erase = partial(self._change, conversations.erase_conversation, tenant, conversation_id)
         erased = await self._erase(Erased(tenant, conversation_id), erase)
         if erased:
@@ -546,7 +545,7 @@ class Store:
         return erased
 
     async def erase_tenant(self, tenant: str) -> bool:
-        """Erase all of a tenant; False if there was nothing. No compaction that is under way can commit any more."""
+        """Delete all rows of a tenant; return False if there were none. Compactions under way can no longer commit."""
 
         async def erase() -> bool:
             erased = False
@@ -555,7 +554,7 @@ class Store:
                 erased = True
             return erased
 
-        # Twice: what came meanwhile is erased while nothing is stored.
+        # Twice: the second time deletes the rows that were stored meanwhile, and blocks flushes until it is done.
         found = [await erase(), await self._erase(Erased(tenant), erase)]
         await self.empty_log()
         return any(found)
@@ -564,7 +563,7 @@ class Store:
         return await self._bounded(lambda: self.writes.erase(what, erase), REST_SECONDS)
 
     async def empty_log(self) -> None:
-        """Empty SQLite's log of changes (WAL), which holds what pages were before, so that it holds nothing of what was
-        deleted. Waits some seconds for those who read. Freed pages are overwritten (`secure_delete`)."""
+        """Empty SQLite's log of changes (WAL), which may still contain deleted rows. Wait some seconds for readers.
+        Freed pages of the database file are overwritten (`secure_delete`)."""
         if self.database.address.path is not None:
             await self.task(retention.cut_log)

@@ -1,7 +1,7 @@
-"""The tables, and what statements on them share: the clock, conditions, many keys at once, pages of a list.
+"""The tables, and helpers for statements on them: the clock, conditions, lists of keys, pages of a list.
 
-Every key begins with the tenant, so no query can reach across. But for `calibrations` and `learned_windows`, which
-several tenants may confirm to each other: they hold numbers of tokens and the names of models, no text.
+Every key begins with the tenant, so no query can reach another tenant's rows. Exceptions are `calibrations` and
+`learned_windows`, which tenants may confirm to each other: they hold numbers of tokens and names of models, no text.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ HOUR_MS = DAY_MS // 24
 
 
 class now_ms(FunctionElement[int]):  # noqa: N801 - reads as the SQL function it is
-    """Milliseconds since 1970 by the database's clock, the only one that all replicas share.
+    """Milliseconds since 1970 by the database's clock, the only clock that all replicas share.
 
-    Read when the statement runs, not when its transaction began.
+    The value is the time at which the statement runs, not the start of its transaction.
     """
 
     type = BigInteger()
@@ -80,17 +80,17 @@ def _on_sqlite(element: now_ms, compiler: SQLCompiler, **_: Any) -> str:  # noqa
 
 
 def read_once(time: ColumnElement[int]) -> ScalarSelect[int]:
-    """A time made of `now_ms`: in a subquery the clock is read once, and an index finds what is compared with it."""
+    """Put an expression with `now_ms` into a subquery: then it is evaluated once, and comparisons can use an index."""
     return select(time).scalar_subquery()
 
 
 def moment(milliseconds: int) -> datetime:
-    """Time of these milliseconds since 1970."""
+    """Convert milliseconds since 1970."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 class CleanText(TypeDecorator[str]):
-    """Text in which U+FFFD stands for what cannot be stored, in comparisons too, so that what was kept is found."""
+    """Text with U+FFFD in place of characters that cannot be stored, in comparisons, too, so that they find the row."""
 
     impl = Text
     cache_ok = True
@@ -100,8 +100,8 @@ class CleanText(TypeDecorator[str]):
 
 
 Count = BigInteger().with_variant(Integer(), "sqlite")
-"""Whole numbers. Times are such, too, in milliseconds since 1970: one representation for both databases, and leases can
-be compared without time zones."""
+"""Whole numbers. Times are milliseconds since 1970, so that both databases store them alike and no time zone
+matters."""
 
 metadata = MetaData(
     naming_convention={
@@ -128,7 +128,7 @@ conversations = Table(
     *_required(Count, "created_at", "updated_at"),
     *_required(JSON, "summaries"),
     *_optional(CleanText, "reason", "forked_from"),
-    Column("plan", CleanText),  # Of the latest request whose payload was changed, or due to be.
+    Column("plan", CleanText),  # Of the latest request with a payload that was changed, or due to be.
     Column("head", LargeBinary),  # Digest of the latest request's history.
     PrimaryKeyConstraint("tenant", "id"),
     Index(None, "tenant", "created_at", "id"),
@@ -146,8 +146,8 @@ heads = Table(
     Index(None, "tenant", "conversation_id"),
 )
 
-# A chunk is its range: two branches that begin alike both keep theirs, a repeated commit changes nothing, and a summary
-# in flight never takes the place of a person's text.
+# A range has at most one chunk: branches with the same beginning have their own chunks, a repeated commit changes
+# nothing, and a summary that is being made never replaces a user's correction.
 summary_chunks = Table(
     "summary_chunks",
     metadata,
@@ -161,11 +161,11 @@ summary_chunks = Table(
     Column("user_words_tokens", Count, nullable=False, server_default="0"),
     Column("values_kept", Double),
     Column("history_length", Count),
-    Column("used_at", Count),  # By the last request whose payload it stood in, to the hour.
+    Column("used_at", Count),  # Time of its last use in a payload, to the hour.
     PrimaryKeyConstraint("tenant", "id"),
-    # PostgreSQL cuts names at 63 characters, so this one is given by hand.
+    # PostgreSQL cuts names at 63 characters, and the generated name would be longer.
     UniqueConstraint("tenant", "series", "level", "from_digest", "through_digest", name="uq_summary_chunks_range"),
-    # A digest is keyed with its tenant, so this one finds the same rows with a third of the bytes to compare.
+    # Without the tenant: digests of different tenants differ, and the index compares a third of the bytes.
     Index(None, "through_digest"),
     Index(None, "tenant", "last_message_digest", "created_at"),
     Index(None, "tenant", "created_at", "id"),
@@ -173,7 +173,7 @@ summary_chunks = Table(
     Index(None, "used_at"),
 )
 
-# The key is the range of the chunk in the making.
+# The key is the range of the chunk that the holder makes.
 leases = Table(
     "leases",
     metadata,
@@ -185,8 +185,8 @@ leases = Table(
     Index(None, "expires_at"),
 )
 
-# What follows from the samples is worked out by the core. The id is a digest of the key: a client may name a model of
-# any length.
+# `tokens.calibration` computes the line from the samples. The id is a digest of the other key columns, because a client
+# may send a model's name of any length.
 calibrations = Table(
     "calibrations",
     metadata,
@@ -211,7 +211,7 @@ learned_windows = Table(
     Index(None, "expires_at"),
 )
 
-# A boundary before which answered tool results are masked: a place in a history, for one set of mask settings.
+# A boundary in a history, for one set of mask settings: answered tool results before it are masked.
 masks = Table(
     "masks",
     metadata,
@@ -222,19 +222,19 @@ masks = Table(
     Index(None, "tenant", "conversation_id"),
 )
 
-# The history of each conversation's latest request, where the operator wants it to be kept: see `histories`.
+# The history of each conversation's latest request, if `storage.messages` is on: see `histories`.
 histories = Table(
     "histories",
     metadata,
     *_required(CleanText, "tenant", "conversation_id", "format", "title"),
-    *_required(Count, "instructions", "updated_at"),  # Messages at its beginning that are instructions.
+    *_required(Count, "instructions", "updated_at"),  # Number of leading instructions.
     *_required(LargeBinary, "digests", "content"),
     Column("head", LargeBinary),
     PrimaryKeyConstraint("tenant", "conversation_id"),
 )
 
-# Messages need not be stored, so a pin is set by its position and bound to the history by the next request that shows
-# it.
+# A pin is set by position, because messages may not be stored. The next request with that message binds it to its
+# history.
 pins = Table(
     "pins",
     metadata,
@@ -244,7 +244,7 @@ pins = Table(
     PrimaryKeyConstraint("tenant", "conversation_id", "position"),
 )
 
-# The rates are kept with the record: prices change, and what was spent does not.
+# The rates are stored with the record, because prices change later.
 usage_records = Table(
     "usage_records",
     metadata,
@@ -258,7 +258,7 @@ usage_records = Table(
     *_optional(Double, "audio_rate", "speech_rate", "search_rate", "cost", "saved_cost"),
     *_optional(Double, "waited_seconds", "seconds", "values_kept"),
     *_optional(CleanText, "format", "tier", "price_source", "priced_model", "context_status", "reason", "summary_id"),
-    Column("actions", CleanText),  # Separated by commas.
+    Column("actions", CleanText),  # Comma-separated.
     PrimaryKeyConstraint("tenant", "id"),
     Index(None, "tenant", "conversation_id", "created_at", "id"),
     Index(None, "tenant", "created_at"),
@@ -279,17 +279,17 @@ Insert = postgresql.Insert | sqlite.Insert
 
 
 def insert_into(connection: AsyncConnection, table: Table) -> Insert:
-    """An insert that knows `on conflict`: the same words on both databases, but two classes of SQLAlchemy's."""
+    """Return an insert with ON CONFLICT. SQLAlchemy has a class of its own for each database."""
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
 
 
 def owned(table: FromClause, tenant: str, **columns: object) -> ColumnElement[bool]:
-    """Condition of the tenant's rows with these values in these columns."""
+    """Return the condition for the tenant's rows with these values."""
     return and_(table.c.tenant == tenant, *(table.c[name] == value for name, value in columns.items()))
 
 
 def members(row: Row[Any], *left_out: str) -> dict[str, Any]:
-    """The values of a row by the names of their columns, but for some; lists as tuples, and times as such."""
+    """Return a row's values by column name, without `left_out`; lists as tuples, times as datetimes."""
     values: dict[str, Any] = {}
     for name, value in row._mapping.items():  # noqa: SLF001 - SQLAlchemy's public name for it
         if name in left_out:
@@ -302,9 +302,9 @@ def members(row: Row[Any], *left_out: str) -> dict[str, Any]:
 
 
 def is_among(connection: AsyncConnection, column: Column[T], keys: Collection[T]) -> ColumnElement[bool]:
-    """Condition of the rows with one of many keys, which are sent as one parameter: one plan for any number of them.
+    """Return the condition for rows with one of many keys. All keys are one parameter, so any number has one plan.
 
-    With a parameter each, thousands take longer to write, to parse and to plan for than to find.
+    With a parameter for each of thousands of keys, parsing and planning would take longer than the query.
     """
     if connection.dialect.name == "postgresql":
         return column == any_(literal(list(keys), ARRAY(column.type)))
@@ -322,7 +322,7 @@ Order = Literal["asc", "desc"]
 
 
 class Page(Struct, Generic[T], frozen=True):
-    """Part of a list; `last_id` as `after` gives the next part."""
+    """Part of a list. `last_id` is the `after` of the next part."""
 
     data: Sequence[T]
     first_id: str | None
@@ -331,12 +331,10 @@ class Page(Struct, Generic[T], frozen=True):
 
 
 class Paging(Struct, frozen=True):
-    """Part of a list that is asked for."""
-
     limit: int
-    """Most entries of the page."""
+    """Maximum number of entries."""
     after: str | None = None
-    """The `last_id` of the page before; None for the first one."""
+    """`last_id` of the previous page; None for the first page."""
     order: Order = "asc"
 
 
@@ -347,7 +345,7 @@ async def read_page(
     build: Callable[[Row[Any]], T],
     paging: Paging,
 ) -> Page[T]:
-    """The rows after the cursor, by time and id. Raises UnknownCursor if the cursor is none of the rows."""
+    """Return the rows after the cursor, by time and id. Raises UnknownCursor if the cursor is none of the rows."""
     is_rising = paging.order == "asc"
     keys = (table.c.created_at, table.c.id)
     if paging.after is not None:

@@ -1,6 +1,6 @@
-"""Usage: one record for each answered call to a provider, only ever added, and the sums of records.
+"""Usage: one record for each answered call to a provider, and sums of the records.
 
-What a call cost is kept with its record: prices change, and what was spent does not.
+Records are never changed. The cost of a call is stored with its record, because prices change later.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from app.store.tables import (
 from app.tokens.usage import DecisionRecord, Price, PriceSource, Purpose, SummaryStats, Tokens
 
 MOST_GROUPS = 400
-"""Days or models that one report lists; of more models those with the largest prompts."""
+"""Most days or models in one report; if there are more models, those with the most prompt tokens."""
 MOST_MODELS = 20
 
 Grouping = Literal["day", "model"]
@@ -41,56 +41,55 @@ _SAME = (
     *("tenant", "id", "conversation_id", "request_id", "turn", "purpose", "upstream", "format", "model"),
     *("tier", "price_source", "priced_model", "cost", "saved_cost", "status", "context_status", "values_kept"),
 )
-"""Columns that are named as the record's fields."""
+"""Columns with the same names as fields of `UsageRecord`."""
 
 
 class UsageRecord(Struct, frozen=True, kw_only=True):
-    """One call as it was answered."""
+    """One answered call to a provider."""
 
     tenant: str
     id: str = ""
-    """Grows with time: of records stored in the same millisecond the smaller one is the earlier. Empty until the ledger
-    has it."""
+    """Id that grows with time, which orders records of the same millisecond. Empty until the ledger sets it."""
     conversation_id: str
-    """Empty for a request that passed unread."""
+    """Empty for a request whose body Steno did not read."""
     request_id: str
-    """Shared by all calls that one request of the client led to."""
+    """Same for all calls that Steno made for one request of the client."""
     turn: int
-    """User messages in the request's history."""
+    """Number of user messages in the request's history."""
     purpose: Purpose
     upstream: str
     model: str
     estimated: int | None = None
-    """Estimated tokens of what came; None for a summary."""
+    """Estimated tokens of the client's request; None for a summary."""
     forwarded: int | None = None
     saved: int = 0
     tokens: Tokens
     """Tokens as the provider reported them."""
     price: Price | None = None
-    """Price at the time of the call, of the table: also where the provider's own bill is the cost."""
+    """Price from the price table at the time of the call, also if the cost is the one that the provider billed."""
     cost: float | None = None
     status: int
     context_status: str | None = None
     """Context status of the request; None for a summary."""
     format: str | None = None
-    """The wire format's name; None in a record of an earlier release, as are `tier` and `price_source`."""
+    """Name of the wire format; None in a record of an earlier release, like `tier` and `price_source`."""
     tier: str | None = None
     searches: int = 0
-    """Web searches that the provider charges for."""
+    """Number of web searches that the provider charges for."""
     price_source: PriceSource | None = None
     priced_model: str | None = None
     values_kept: float | None = None
-    """Share of the exact values beside it that its text holds; None without any."""
+    """Share of the exact values of a summary's messages that its text contains; None if there are none."""
     decided: DecisionRecord | None = None
-    """Decision for the request; None for a summary, and in a record of an earlier release."""
+    """Decision for the request; None for a summary and in a record of an earlier release."""
     made: SummaryStats | None = None
     saved_cost: float | None = None
-    """Cost of the client's own request beyond this, in currency units; None where one of them is not known. For a
-    summary: its own cost, negative."""
+    """Cost that the client's unchanged request would have had, minus `cost`, in currency units; None if one of the two
+    is unknown. For a summary: minus its cost."""
 
     @property
     def is_too_large(self) -> bool:
-        """Whether it came larger than the model's window leaves room for, and was answered."""
+        """Whether the client's request was larger than the window's limit, Steno shortened it, and it was answered."""
         decided = self.decided
         return self.saved > 0 and decided is not None and (self.estimated or 0) > decided.limit
 
@@ -101,24 +100,24 @@ class StoredUsage(Struct, frozen=True):
 
 
 class UsageSum(Struct, frozen=True):
-    """Calls added up, with their counts, tokens and costs. What a provider did not say counts as nothing.
+    """Sums over calls: counts, tokens and costs. Values that the provider did not report count as 0.
 
-    A request is too large that came larger than the model's window leaves room for, and was answered.
+    `too_large`: requests larger than the window's limit that Steno shortened and the provider answered.
     """
 
     calls: int = 0
     failed: int = 0
-    """Calls that a provider did not answer with 200."""
+    """Calls with another status than 200."""
     unreported: int = 0
-    """Calls with status 200 of which the prompt's tokens are not known."""
+    """Calls with status 200 and an unknown number of prompt tokens."""
     unpriced: int = 0
-    """Calls with status 200 of which the cost is not known."""
+    """Calls with status 200 and unknown cost."""
     priced: int = 0
-    """Calls whose cost is known."""
+    """Calls with known cost."""
     list_priced: int = 0
-    """Calls whose cost is by the public list prices, in US dollars."""
+    """Calls with a cost from the public list prices, in US dollars."""
     billed: int = 0
-    """Calls whose cost is what their provider says it charged, also in US dollars."""
+    """Calls with the cost that the provider said it charged, also in US dollars."""
     prompt: int = 0
     completion: int = 0
     cached: int = 0
@@ -127,16 +126,16 @@ class UsageSum(Struct, frozen=True):
     saved: int = 0
     too_large: int = 0
     too_large_tokens: int = 0
-    """Tokens of these requests as they came."""
+    """Estimated tokens of the `too_large` requests, as the client sent them."""
     cost: float = 0.0
     saved_cost: float = 0.0
-    """Cost of the client's own requests beyond this, where both are known; negative where less."""
+    """Sum of `UsageRecord.saved_cost`; negative if the clients' own requests would have cost less."""
     too_large_saved_cost: float = 0.0
     compared: int = 0
-    """Calls of which the saved cost is known."""
+    """Calls with known saved cost."""
     too_large_compared: int = 0
     requests: int = 0
-    """Requests of the client that the calls belong to; 0 where they are not counted."""
+    """Number of client requests that led to the calls; 0 if not counted."""
 
 
 COSTS = ("cost", "saved_cost", "too_large_saved_cost")
@@ -144,21 +143,21 @@ SUMS = tuple(name for name in UsageSum.__struct_fields__ if name != "requests")
 
 
 class UsageSums(Struct, frozen=True):
-    """Sums of the calls for answers, and of all others, which are for summaries."""
+    """Sums of the calls for answers (purpose `message`) and of the calls for summaries (all others)."""
 
     messages: UsageSum = UsageSum()
     summaries: UsageSum = UsageSum()
 
     @property
     def saved_cost(self) -> float | None:
-        """Saved cost of answers and summaries; None where it is known of no call."""
+        """Saved cost of answers and summaries; None if it is unknown for all calls."""
         if not self.messages.compared + self.summaries.compared:
             return None
         return self.messages.saved_cost + self.summaries.saved_cost
 
 
 class UsagePage(Struct, frozen=True):
-    """A page of a conversation's records, and the sums of all its records."""
+    """A page of a conversation's records, and the sums over all its records."""
 
     page: Page[StoredUsage]
     sums: UsageSums
@@ -166,16 +165,16 @@ class UsagePage(Struct, frozen=True):
 
 class UsageGroup(Struct, frozen=True):
     key: str
-    """The model, or the day as it is in UTC: 2026-11-22."""
+    """Model, or day in UTC such as 2026-11-22."""
     sums: UsageSums
 
 
 class UsageReport(Struct, frozen=True):
-    """A tenant's calls in a period, without the number of requests they belong to."""
+    """Sums over a tenant's calls in a period. `UsageSum.requests` is 0."""
 
     sums: UsageSums
     groups: Sequence[UsageGroup]
-    """Models by the size of their prompts, the largest first; days in their order."""
+    """Models by prompt tokens, the most first; days in order of time."""
     has_more: bool
 
 
@@ -183,15 +182,15 @@ class PeriodUsage(Struct, frozen=True):
     start: datetime
     purpose: Purpose
     context_status: str | None
-    """None for summaries."""
+    """None for a summary."""
     sums: UsageSum
 
 
 class UsageOverview(Struct, frozen=True):
-    """A tenant's calls of the last days, for the inspector, and its models, the largest prompts first."""
+    """A tenant's calls in the last days, for the inspector, and its models, the most prompt tokens first."""
 
     periods: Sequence[PeriodUsage]
-    """Days, or the hours of one, in order, but for those in which nothing was called."""
+    """Days, or hours of one day, in order, without those that had no call."""
     models: Sequence[UsageGroup]
 
 
@@ -204,8 +203,8 @@ async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord
 
 
 async def read_records(connection: AsyncConnection, tenant: str, conversation_id: str, paging: Paging) -> UsagePage:
-    """A page of the conversation's records, with its sums; empty if the conversation is not known. Raises UnknownCursor
-    if `after` is none of its records."""
+    """Return a page of the conversation's records, and its sums; an empty page if the conversation is unknown. Raises
+    UnknownCursor if `after` is none of its records."""
     own = owned(usage_records, tenant, conversation_id=conversation_id)
     page = await read_page(connection, usage_records, select(usage_records).where(own), _stored, paging)
     found = await connection.execute(_sums_by_purpose(_REQUESTS).where(own).group_by(_FOR_ANSWERS))
@@ -221,7 +220,7 @@ async def read_report(
     model: str | None = None,
     by: Grouping | None = None,
 ) -> UsageReport:
-    """Add up the records from `since_ms` on and before `until_ms` (since 1970), of one model or of all."""
+    """Add up the records of one model or all, from `since_ms` until before `until_ms` (milliseconds since 1970)."""
     table = usage_records.c
     within = [table.tenant == tenant, table.created_at >= since_ms, table.created_at < until_ms]
     if model is not None:
@@ -238,7 +237,7 @@ async def read_report(
 
 
 async def read_overview(connection: AsyncConnection, tenant: str, days: int) -> UsageOverview:
-    """Usage of the tenant by day in UTC, in the last so many days with today; of one day by hour, in the last 24."""
+    """Return a tenant's usage of the last `days` UTC days, with today; if `days` is 1, of the last 24 hours by hour."""
     table, (number, size) = usage_records.c, (24, HOUR_MS) if days == 1 else (days, DAY_MS)
     current = read_once(now_ms() - now_ms() % size)
     within = [table.tenant == tenant, table.created_at >= current - (number - 1) * size]
@@ -259,7 +258,7 @@ async def _groups(
     prompts = func.sum(func.sum(usage_records.c.prompt_tokens)).over(partition_by=key)
     first = key if by == "day" else prompts.desc().nulls_last()
     grouped = _sums_by_purpose(_DAY_OF_RECORD if by == "day" else usage_records.c.model)
-    # A group has two rows at most.
+    # A group has at most two rows: answers and summaries.
     statement = grouped.where(*within).group_by(_FOR_ANSWERS, key).order_by(first, key).limit(2 * most)
     rows: dict[Any, list[Row[Any]]] = {}
     for row in await connection.execute(statement):
@@ -269,24 +268,23 @@ async def _groups(
 
 
 def _sums_by_purpose(*columns: ColumnElement[Any]) -> Select[Any]:
-    """Sums over records beside other columns, to be grouped by `_FOR_ANSWERS`."""
+    """Select sums and these columns; the caller groups by `_FOR_ANSWERS` and the columns."""
     return select((usage_records.c.purpose == "message").label("for_answers"), *_SUMS, *columns)
 
 
 def _sums_in(rows: Sequence[Row[Any]]) -> UsageSums:
-    """The sums in rows of `_sums_by_purpose`."""
     sums = {bool(row.for_answers): _sum_in(row) for row in rows}
     return UsageSums(sums.get(True, UsageSum()), sums.get(False, UsageSum()))
 
 
 def _sum_in(row: Row[Any]) -> UsageSum:
-    # PostgreSQL adds large numbers up as decimals.
+    # PostgreSQL returns sums of large numbers as decimals.
     sums: dict[str, Any] = {name: (float if name in COSTS else int)(getattr(row, name) or 0) for name in SUMS}
     return UsageSum(**sums, requests=getattr(row, "requests", 0))
 
 
 def add_sums(sums: Iterable[UsageSum]) -> UsageSum:
-    """The sum of sums, without the number of requests, which may belong to several of them."""
+    """Add up sums, without `requests`: one request may count in several of them."""
     parts = list(sums)
     return UsageSum(**{name: sum(getattr(part, name) for part in parts) for name in SUMS})
 
@@ -372,7 +370,7 @@ def _stored(row: Row[Any]) -> StoredUsage:
         tokens=Tokens(**{name: getattr(row, f"{name}_tokens") for name in _REPORTED}),
         searches=row.searches or 0,
         price=Price(**{name: getattr(row, f"{name}_rate") for name in _RATES}) if priced else None,
-        # Before there was a choice, all prices were the operator's.
+        # In earlier releases all prices came from the operator's settings.
         price_source=row.price_source or ("settings" if priced else None),
         decided=decided,
         made=made,

@@ -1,10 +1,10 @@
-"""The write-behind queue: what requests showed is stored after they were answered, and never holds one up.
+"""The write-behind queue: rows of a request are stored after its answer, so that no request waits for a write.
 
-Conversations (one entry each) and usage records are written every 0.2 s, histories at most every five seconds a
-conversation. What waits is visible to this process at once, and to the REST API, which flushes first. A process that is
-killed loses what waits: requests, heads and usage records of the last 0.2 s, histories of the last five, and all since
-the database went away. It loses no summary, mask or pin: those are stored before they are used. A shutdown flushes.
-Requests may be counted twice whose commit was not acknowledged, because the connection ended in that moment.
+Conversations (one entry each) and usage records are written every 0.2 s, a conversation's history at most every five
+seconds. This process's requests see the queued rows; the REST API flushes before it reads. A shutdown flushes, too. A
+killed process loses its queued rows: requests, heads and usage records of the last 0.2 s, histories of the last five
+seconds, and all rows since an outage of the database began. It loses no summary, mask or pin: these are stored before
+use. If the connection ends before a commit is acknowledged, its requests may be counted twice.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from app.store.usage import UsageRecord, write_usage
 log = structlog.get_logger("steno.store")
 
 SOON_SECONDS = 0.005
-"""Delay of recording, so that it runs at a moment in which no request waits for an answer."""
+"""Delay of recording after an answer, so that the client's next request need not wait for it."""
 MOST_SOON = 16
-"""Pieces of recording that wait; with one more all are done, so that no request has to wait for many."""
+"""Most recording functions that are delayed. One more runs all of them, so that they do not pile up."""
 PAUSE_SECONDS = 0.2
 RETRY_SECONDS = 1.0
 TRIAL_SECONDS = 5.0
-"""Time without anything to store after which it is tried whether something could be."""
+"""Time without rows to store after which a trial statement tests whether the database can be written."""
 FLUSH_SECONDS = 10.0
 MOST_ERASED = 10_000
-"""Erasures that are remembered. Of more during one request, nothing of it is stored."""
+"""Erasures that are remembered. If there are more during a request, no rows of the request are stored."""
 QUEUE_CONVERSATIONS = 10_000
 QUEUE_RECORDS = 20_000
-"""Usage records, about 1 kB each."""
+"""Most queued usage records, about 1 kB each."""
 QUEUE_BYTES = 64 << 20
-"""Bytes of the histories that wait."""
+"""Most bytes of the queued histories."""
 BATCH = 500
-"""Conversations, or records, that are stored in one transaction."""
+"""Most conversations, and most usage records, in one transaction."""
 BATCH_HISTORIES = 50
 BATCH_BYTES = 1 << 20
-"""Histories, and bytes of their messages, that are stored in one transaction; one is in any case. SQLite has one
-writer, for which the requests of others wait."""
+"""Most histories, and bytes of their messages, in one transaction (one history may be larger). Transactions are short
+because SQLite has one writer at a time."""
 HISTORY_SECONDS = 5.0
 """Shortest time between two writes of a conversation's history."""
 REMEDY = (
@@ -59,38 +59,38 @@ REMEDY = (
     "no standby. Meanwhile stored summaries are used and no new ones are made; what waits is stored once it can be."
 )
 _TRIALS = {
-    # A page of the file, so that a full disk is noticed, too.
+    # Writes a page of the file, to notice also a full disk.
     "file": text("UPDATE alembic_version SET version_num = version_num"),
-    # Changes nothing, and is refused where nothing may be changed. Not the table above: the role that serves may have
-    # no right to it, where another one migrates.
+    # Changes nothing, but fails if the database is read-only. Not the table above: if another role migrates, the
+    # server's role may have no right to it.
     "postgresql": text("DELETE FROM leases WHERE tenant = ''"),
 }
 
 T = TypeVar("T")
 Key = tuple[str, ...]
-"""Tenant, conversation and, of a usage record, its id."""
+"""Tenant, conversation and, for a usage record, its id."""
 
 
 class Queue(Generic[T]):
-    """Rows that wait to be stored, the earliest first."""
+    """Rows that are not stored yet, the earliest first."""
 
     def __init__(
         self, join: Callable[[T, T], T] = lambda _, later: later, count: Callable[[T], int] = lambda _: 1
     ) -> None:
-        """`join` makes one of two with the same key. `count`: requests of one, where it stands for several."""
+        """`join` merges two rows with the same key. `count` returns the number of requests in a row."""
         self._join = join
         self._count = count
         self.waiting: dict[Key, T] = {}
         self.in_flight: dict[Key, T] = {}
         self.dropped = 0
-        """Number that will not be in the store: the queue was full, or the database refused them."""
+        """Number of rows that are never stored, because the queue was full or the database refused them."""
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.in_flight)
 
     @property
     def number(self) -> int:
-        """How many are not stored yet."""
+        """Number of requests or rows that are not stored yet."""
         return sum(map(self._count, chain(self.in_flight.values(), self.waiting.values())))
 
     def add(self, key: Key, value: T) -> None:
@@ -101,7 +101,7 @@ class Queue(Generic[T]):
         self.in_flight = {key: self.waiting.pop(key) for key in keys if key in self.waiting}
 
     def put_back(self) -> None:
-        """Move what is in flight before what was recorded meanwhile."""
+        """Put the rows in flight back into the queue, before those that were added meanwhile."""
         if not self.in_flight:
             return
         newer, self.waiting, self.in_flight = self.waiting, self.in_flight, {}
@@ -114,7 +114,7 @@ class Queue(Generic[T]):
         self.in_flight = {}
 
     def erase(self, what: Erased) -> bool:
-        """Remove what was erased. Whether there was anything."""
+        """Remove the rows of the erased conversation or tenant. Return whether there were any."""
         erased = [key for key in self.waiting if what.covers(*key[:2])]
         for key in erased:
             del self.waiting[key]
@@ -133,13 +133,13 @@ class WriteBehind:
         self.usage: Queue[UsageRecord] = Queue()
         self.histories: Queue[LatestHistory] = Queue()
         self._written: dict[Key, float] = {}
-        """Times of the latest writes of histories, by the clock, for `HISTORY_SECONDS`."""
+        """Times of histories' latest writes by the monotonic clock; each is kept for `HISTORY_SECONDS`."""
         self.epoch = 0
-        """Number of erasures at this process. A request stores nothing of what was erased in a later epoch than its."""
+        """Number of erasures in this process. A request stores no rows of a conversation erased since its epoch."""
         self._erased: BoundedMap[Erased, int] = BoundedMap(MOST_ERASED, self._forget_erasure)
-        """Epochs of the latest erasures."""
+        """Epoch of each remembered erasure."""
         self._forgotten = 0
-        """Epoch of the latest erasure that is not remembered any more."""
+        """Epoch of the last erasure that is no longer remembered."""
         self._writing = asyncio.Lock()
         self._ready: asyncio.Event | None = None
         self._recorded = asyncio.Event()
@@ -147,11 +147,11 @@ class WriteBehind:
         self._throttle = LogThrottle()
         self._task: asyncio.Task[None] | None = None
         self.reason: str | None = None
-        """Why nothing can be written; None while it can be, as far as is known."""
+        """Why the last flush failed; None if it succeeded. A lock that was not free in time does not count."""
 
     def soon(self, work: Callable[[], None]) -> None:
-        """Queue a recording function for when there is time: an agent's next request comes at once, and is not to wait
-        for what its last one leaves behind. Before anything recorded is read it is done."""
+        """Run a recording function a little later: an agent's next request comes at once, and should not wait for the
+        recording of the last one. Methods that read the queues run it first."""
         self._soon.append(work)
         if len(self._soon) == 1:
             asyncio.get_running_loop().call_later(SOON_SECONDS, self.catch_up)
@@ -159,7 +159,7 @@ class WriteBehind:
             self.catch_up()
 
     def catch_up(self) -> None:
-        """Run what was queued by `soon`."""
+        """Run the functions that `soon` delayed."""
         waiting, self._soon = self._soon, []
         for work in waiting:
             try:
@@ -167,12 +167,12 @@ class WriteBehind:
             except Exception:
                 log.exception("nothing was recorded of a request")
 
-    # Each is dropped and counted where its queue is full.
+    # If the queue is full, the new row is dropped and counted.
 
     def record(self, seen: ConversationSeen) -> None:
-        """Queue what a request showed."""
+        """Queue the conversation's state after a request."""
         key, queue = (seen.tenant, seen.conversation_id), self.conversations
-        # What is in flight comes back if the database is away.
+        # Rows in flight return to the queue if the database is away.
         if len(queue) >= QUEUE_CONVERSATIONS and key not in queue.waiting and key not in queue.in_flight:
             queue.dropped += 1
             return
@@ -187,7 +187,7 @@ class WriteBehind:
         self._recorded.set()
 
     def record_history(self, history: LatestHistory) -> None:
-        """Queue a history in place of an earlier one of its conversation, also where it is dropped."""
+        """Queue a history in place of its conversation's earlier one, which goes even if the new one is dropped."""
         waiting = self.histories.waiting
         waiting.pop(history.key, None)
         if not history.messages:
@@ -206,12 +206,12 @@ class WriteBehind:
 
     @property
     def waiting(self) -> bool:
-        """Whether anything is not stored yet."""
+        """Whether any queue has rows that are not stored yet."""
         self.catch_up()
         return bool(self.conversations or self.usage or self.histories)
 
     def heads(self, tenant: str, digests: Iterable[bytes]) -> list[Head]:
-        """Heads that are not in the database yet; of one digest the newest comes last."""
+        """Return the queued heads with these digests. If a digest has several, the newest comes last."""
         self.catch_up()
         wanted, queue = set(digests), self.conversations
         return [
@@ -223,28 +223,28 @@ class WriteBehind:
         ]
 
     def start(self, ready: asyncio.Event) -> None:
-        """Flush in the background from when the tables are there."""
+        """Start a background task that flushes as soon as the database is ready."""
         self._ready = ready
         self._task = asyncio.ensure_future(self._run(ready))
 
     async def stop(self) -> None:
-        """Cancel a wait, never a statement: those are the guard's."""
+        """End the background task. A statement under way goes on: `Guard` abandons it."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
 
     async def flush_records(self) -> None:
-        """Write the requests and usage records that were recorded before the call. If the database cannot be reached,
-        it raises and keeps the rest."""
+        """Write the queued requests and usage records. If the database cannot be reached, raise, and keep the rows that
+        are not written."""
         self.catch_up()
         async with self._writing:
             await self._write_records()
 
     async def flush(self, *, everything: bool = False) -> None:
-        """Write these, and a batch of the histories that are due, or of all."""
+        """Write the queued requests, usage records, and one batch of due histories (`everything`: of all histories)."""
         self.catch_up()
-        # Chosen before the conversations are written, without which they are not taken. Compressed before others have
-        # to wait.
+        # Choose the histories before the conversations are written: a history needs its conversation's row. Compress
+        # them before the lock, so that no other task waits for that.
         batch = self._next_histories([*self.histories.waiting] if everything else self.due_histories())
         rows = await asyncio.to_thread(rows_of_histories, batch)
         async with self._writing:
@@ -252,20 +252,20 @@ class WriteBehind:
             await self._write_histories(dict(zip(batch, rows, strict=True)))
 
     async def flush_all(self) -> None:
-        """Flush until nothing waits any more."""
+        """Flush until the queues are empty."""
         await self.flush(everything=True)
         while self.histories:
             await self.flush(everything=True)
 
     def hasten(self, tenant: str, conversation_id: str) -> None:
-        """Have a conversation's history written by the next flush, however short the time since the last one."""
+        """Let the next flush write the conversation's history, even if `HISTORY_SECONDS` have not passed."""
         key, waiting = (tenant, conversation_id), self.histories.waiting
         self._written.pop(key, None)
         if (history := waiting.pop(key, None)) is not None:
             self.histories.waiting = {key: history, **waiting}
 
     async def erase(self, what: Erased, erase: Callable[[], Awaitable[bool]]) -> bool:
-        """Erase while no flush is in flight, and with it what waits. Whether there was anything."""
+        """Call `erase` while no flush runs, and remove queued rows, too. Return whether there were any rows."""
         async with self._writing:
             erased = await erase()
             self.catch_up()
@@ -276,7 +276,7 @@ class WriteBehind:
             return erased or any(waited)
 
     def is_erased(self, tenant: str, conversation_id: str, epoch: int) -> bool:
-        """True if a conversation was erased at this process after an epoch; also if that is too long ago to say."""
+        """True if this process erased the conversation after the epoch, or may have forgotten such an erasure."""
         own = self._erased.get(Erased(tenant, storable(conversation_id)), 0)
         return epoch < max(own, self._erased.get(Erased(tenant), 0), self._forgotten)
 
@@ -315,7 +315,7 @@ class WriteBehind:
                     log.warning("record not stored", reason=reason, times=times)
 
     async def _write_histories(self, rows: Mapping[LatestHistory, Mapping[str, Any]]) -> None:
-        """Store those that no later one has replaced meanwhile."""
+        """Store the histories that are still queued: a later one may have replaced one of them."""
         keys = [history.key for history in rows if self.histories.waiting.get(history.key) is history]
 
         async def write(connection: AsyncConnection) -> None:
@@ -330,10 +330,10 @@ class WriteBehind:
     async def _store(
         self, batch: Mapping[Queue[Any], Sequence[Key]], write: Callable[[AsyncConnection], Awaitable[None]]
     ) -> list[str]:
-        """Store these in one transaction; if the database refuses something among them, each in one of its own, and
-        drop what it refuses then. Returns its reasons. Raises if it is away, and keeps what is not stored.
+        """Store these rows in one transaction. If the database refuses it, store each row in its own transaction, and
+        drop refused rows. Return the reasons of the refusals. If the database is away, raise and keep the rows.
 
-        `write` stores what is in flight.
+        `write` stores the rows in flight.
         """
         for queue, keys in batch.items():
             queue.take(keys)
@@ -378,7 +378,7 @@ class WriteBehind:
                 if (times := self._throttle.count("flush")) is not None:
                     reason, waiting = error.reason, self.conversations.number
                     log.warning("database not written", reason=reason, waiting=waiting, remedy=REMEDY, times=times)
-            except Exception:  # Whatever it was, what waits must not wait for ever.
+            except Exception:  # The task must go on after any error, or no row is stored.
                 if (times := self._throttle.count("flush")) is not None:
                     log.exception("database not written", times=times)
             else:
@@ -392,7 +392,7 @@ class WriteBehind:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _try_out(self) -> None:
-        """Try a statement: a disk may be full, or a file read-only, long before there is something to store."""
+        """Run the trial statement, to notice a full disk or read-only file before there are rows to store."""
         if (trial := _TRIALS.get(self._database.address.kind)) is not None:
             async with self._writing, self._database.writing(patient=True) as connection:
                 await connection.execute(trial)
