@@ -1,1 +1,1 @@
-"""Proxy: a request's way from the router through endpoint, request, recovery and reply; the passthrough beside it."""
+"""Proxy: chat requests pass router, endpoint, request, recovery and reply; all other requests pass passthrough."""

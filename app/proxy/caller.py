@@ -1,13 +1,13 @@
-"""Callers: which tenant a request belongs to, and what its head says beside its body.
+"""Callers: the tenant of a request, and the values of its headers and path.
 
-A caller is known, in this order, by
+Steno identifies a caller by the first of these:
 
-1. the header in `clients.header`, from a peer in `server.trusted_proxies`: one tenant a value;
+1. the header in `clients.header`, from a peer in `server.trusted_proxies`: one tenant for each value;
 2. `clients.tenant`: one tenant for all other callers;
-3. the credentials: one tenant a set of keys, or `anonymous` without any, where that is allowed.
+3. the credentials: one tenant for each set of keys, or `anonymous` without keys, if that is allowed.
 
-Where an upstream has a key of the operator's, the header is required of every request; only without `clients.header`,
-which starts on loopback alone, requests of this machine do without it.
+If an upstream has a key of the operator's, every request needs the header. Without `clients.header`, Steno accepts
+requests from this machine only.
 """
 
 from __future__ import annotations
@@ -31,17 +31,16 @@ from app.http.upstream import Upstream
 
 SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 ANNOUNCED_TIMEOUTS = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeout", b"x-server-timeout"})
-"""Headers that say how long a client waits, in seconds: openai-python's, openai-node's, which is rounded down, and
-Google's."""
+"""Headers with a client's timeout in seconds, of openai-python, openai-node (rounded down) and Google's SDK."""
 SILENCE_SHARE = 1 / 3
-"""Share of the timeout a client announces for which a stream may be silent: one keep-alive may be late."""
+"""Maximum silence of a stream as a share of the client's timeout: one keep-alive may be late."""
 KEEP_ALIVE_SECONDS = 10.0
-"""Seconds between keep-alives for a client that announces no timeout: less than any proxy on the way waits."""
+"""Seconds between keep-alives, unless the client has a short timeout. Proxies on the way wait longer than this."""
 LEAST_SILENCE = 1.0
-"""Seconds for which a stream may be silent, whatever a client announces."""
+"""Seconds of silence that a stream may always have, however short the client's timeout is."""
 ANONYMOUS: Final = "anonymous"
 LONGEST_NAME = 500
-"""Bytes of the name that a proxy sends in `clients.header`."""
+"""Maximum bytes of the name in `clients.header`."""
 
 AuthMethod = Literal["header", "key", "anonymous"]
 
@@ -52,9 +51,9 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
     tenant: str
     headers: Headers
     format: WireFormat
-    """Format of the request, as its path says, and of its answer."""
+    """Format of the request and its answer, by the request's path."""
     conversation: str | None = None
-    """Id that the base URL gives the conversation: `/c/{id}/v1`."""
+    """Conversation id in the base URL: `/c/{id}/v1`."""
     upstream: str | None = None
     """Name of the upstream in the base URL: `/u/{name}/v1`."""
     target: bytes = b""
@@ -72,7 +71,7 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
         return self.format.window_asked(self.headers)
 
     def allows(self, name: bytes) -> bool:
-        """Read a header that switches something off. Raises `InvalidRequest` for a value that says neither."""
+        """Read an on/off header; without it, return True. Raises `InvalidRequest` for any other value."""
         given = (self.header(name) or "on").lower()
         if given not in SWITCHES:
             text = f"{name.decode()} must be one of {', '.join(SWITCHES)}; it is {given!r:.100}."
@@ -80,14 +79,14 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
         return SWITCHES[given]
 
     def patience(self) -> float:
-        """Return the shortest timeout in seconds that its headers announce; infinite if they announce none."""
+        """Return the shortest timeout in the client's headers, in seconds; infinite if there is none."""
         if not self.sent_any(ANNOUNCED_TIMEOUTS):
             return inf
         announced = (announced_seconds(self.header(name)) for name in ANNOUNCED_TIMEOUTS)
         return min((seconds for seconds in announced if seconds is not None), default=inf)
 
     def longest_silence(self) -> float:
-        """Return the seconds for which a stream to it may be silent: less than usual if it waits for less."""
+        """Return the longest silence of a stream to this client, in seconds; it depends on the client's timeout."""
         return min(KEEP_ALIVE_SECONDS, max(LEAST_SILENCE, SILENCE_SHARE * self.patience()))
 
     @lazy
@@ -95,7 +94,7 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
         return {}
 
     def head_at(self, upstream: Upstream) -> RequestHead:
-        """Head of a chat request at this upstream. Raises `UpstreamDisconnected`."""
+        """Return the head of a chat request for this upstream. Raises `UpstreamDisconnected`."""
         if (head := self._heads.get(upstream)) is None:
             self._heads[upstream] = head = upstream.head(b"POST", self.target, forwarded(self.headers, read_here=True))
         return head
@@ -109,7 +108,7 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
 
 
 def announced_seconds(text: str | None) -> float | None:
-    """Read a header's number of seconds; None if it holds none."""
+    """Read a number of seconds; None if the header is missing or not a valid number."""
     try:
         seconds = float(text or "")
     except ValueError:
@@ -118,8 +117,6 @@ def announced_seconds(text: str | None) -> float | None:
 
 
 class Identity(Struct, frozen=True):
-    """Identity of a caller."""
-
     tenant: str
     """Keyed digest of the header's value, of `clients.tenant` or of the keys; or `anonymous`."""
     method: AuthMethod
@@ -129,9 +126,8 @@ class Identity(Struct, frozen=True):
 class Authenticator:
     """Identifies callers.
 
-    A key is the same in whichever header it is sent. A request with several keys belongs to the tenant of all of them
-    together: one alone may be a placeholder that many callers send, such as the key that an SDK insists on beside the
-    gateway's own.
+    The header in which a key is sent makes no difference. Several keys together make one tenant, because one of them
+    may be a placeholder that many callers send, such as a key that an SDK requires although the gateway has its own.
     """
 
     digests: Digests
@@ -160,14 +156,14 @@ class Authenticator:
             return Identity(self.digests.person("single", self.tenant), method)
         if not keys:
             return Identity(ANONYMOUS, method)
-        # No header can hold a NUL; one in a query is not part of the caller's own key.
+        # NUL separates the keys. No header can hold one, so a NUL in a query's key is dropped.
         return Identity(self.digests.tenant(b"\0".join(key.replace(b"\0", b"") for key in keys)), method)
 
     def is_local(self, headers: Iterable[tuple[bytes, bytes]], peer: str) -> bool:
         return is_from_this_machine(headers, peer, self.trusted_proxies)
 
     def _name_in(self, headers: Headers, peer: str) -> str | None:
-        """Value of `clients.header`; None without the setting, or a letter or digit. Raises `InvalidCredentials`."""
+        """Return `clients.header`'s value; None if missing or without letter or digit. Raises `InvalidCredentials`."""
         values = [value.strip() for key, value in headers if key == self.header]
         if self.header is None or not values:
             return None
@@ -182,7 +178,7 @@ class Authenticator:
         return name if any(map(str.isalnum, name)) else None
 
     def _require_this_machine(self, headers: Headers, peer: str) -> None:
-        """Raises `MissingCredentials` for a request that may not spend the operator's key."""
+        """Raise `MissingCredentials` for a request that may not use the operator's key."""
         if self.header is not None:
             raise MissingCredentials(
                 f"The header {self.header.decode()} is missing, by which a proxy in server.trusted_proxies names the"
@@ -196,7 +192,7 @@ class Authenticator:
             )
 
     def _require_anonymous(self, headers: Headers, peer: str) -> None:
-        """Raises `MissingCredentials` where callers without a key are refused."""
+        """Raise `MissingCredentials` if a caller without a key is not allowed."""
         if self.allow_unauthenticated is False:
             raise MissingCredentials(
                 "No API key was sent. Send an Authorization header: server.allow_unauthenticated is false here."

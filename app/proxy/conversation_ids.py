@@ -1,6 +1,6 @@
-"""Conversation ids: the name a client gives, or the conversation that its history continues.
+"""Conversation ids: the client's own name for a conversation, or the id of the one that the history continues.
 
-A name is written as it is in JSON, and as percent-encoded UTF-8 in headers and paths.
+JSON holds a name unencoded; headers and paths hold it as percent-encoded UTF-8.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RULE = (
     " in headers and paths it is percent-encoded."
 )
 PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
-"""Characters that a header holds as they are: visible ASCII and spaces."""
+"""Characters that need no encoding in a header: visible ASCII and spaces, except the percent sign."""
 IN_PATH = "/c/{id}/v1"
 HEADERS = (
     CONVERSATION_ID,
@@ -55,20 +55,20 @@ HEADERS = (
     b"session-id",
     b"session_id",
 )
-"""Headers that name the conversation, the first choice first: Steno's own, and the session headers of known tools."""
+"""Headers that name the conversation, by precedence: Steno's own, then the session headers of known tools."""
 HEAD_BYTES = 200
-"""Bytes of a head with its digest."""
+"""Estimated memory of a cached head with its digest."""
 TIP_BYTES = 250
-"""Bytes of a tip with the names of its tenant and conversation."""
+"""Estimated memory of a cached tip with its tenant and conversation id."""
 _HEADER_SET = frozenset(HEADERS)
 _decode_name = msgspec.json.Decoder(str | None).decode
 
 
 def find_name(throttle: LogThrottle, wire: WireRequest, caller: Caller) -> str | None:
-    """Return the conversation's name from the first place of a request that has a usable one.
+    """Return the first valid conversation name in the headers, body or path.
 
-    Raises `InvalidRequest` for an unusable one in `x-context-conversation-id`. Clients fill the other places for other
-    purposes, too: an unusable name is ignored there, and logged once for each place.
+    Raises `InvalidRequest` for an invalid name in `x-context-conversation-id`. Clients also use the other headers and
+    members for other purposes: Steno ignores invalid names there, and logs them once for each header or member.
     """
     if not wire.names and caller.conversation is None and not caller.sent_any(_HEADER_SET):
         return None
@@ -94,12 +94,12 @@ def _name_readers(wire: WireRequest, caller: Caller) -> Iterator[Callable[[], st
 
 
 def name_in_header(header: str, value: str) -> str | None:
-    """Read the name in a header, None if it is empty. Raises `InvalidRequest`, which names the header."""
+    """Read a name from a header; None if it is empty. Raises `InvalidRequest`, which names the header."""
     return _checked(header, unquote_to_bytes(value.encode("latin-1")))
 
 
 def name_in_path(place: str, segment: bytes) -> str:
-    """Read the name in a path's segment. Raises `InvalidRequest`, also for an empty one."""
+    """Read a name from a path segment. Raises `InvalidRequest`, also for an empty segment."""
     name = _checked(place, unquote_to_bytes(segment))
     if name is None:
         raise _refusal(place, "it is empty")
@@ -107,7 +107,7 @@ def name_in_path(place: str, segment: bytes) -> str:
 
 
 def name_in_json(member: str, raw: bytes) -> str | None:
-    """Read the name in a member of the body, None if it is null or empty. Raises `InvalidRequest`, which names it."""
+    """Read a name from a member of the body; None if it is null or empty. Raises `InvalidRequest` with the member."""
     try:
         value = decoded(raw, _decode_name)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -116,8 +116,8 @@ def name_in_json(member: str, raw: bytes) -> str | None:
 
 
 def encoded_name(name: str) -> bytes:
-    """Encode the name for a header; `name_in_header` gives it back."""
-    # Nearly all names need no quoting, which takes longer than to see that.
+    """Encode a name for a header; the inverse of `name_in_header`."""
+    # Nearly all names need no quoting, and this check is faster than `quote`.
     is_plain = name.isascii() and name.replace("_", "").isalnum()
     return name.encode() if is_plain else quote(name, safe=PLAIN).encode()
 
@@ -136,21 +136,21 @@ def _refusal(place: str, why: str) -> InvalidRequest:
 
 
 class Conversations:
-    """Recognition with a memory, so that only the first request of a process asks the database."""
+    """Recognition of conversations, with caches that save most queries to the database."""
 
     def __init__(self, store: Store, identity: Identity, caches: Caches) -> None:
         self._store = store
         self._identity = identity
         self._heads: Cache[bytes, tuple[str, str, int]] = caches.cache("heads", lambda *_: HEAD_BYTES)
-        """Tenant and conversation of each head, and the turns begun there, by digest, which no two tenants share."""
+        """Tenant, conversation and turn number of each head, by its digest, which differs between tenants."""
         self._tips: Cache[tuple[str, str], int] = caches.cache("heads", lambda *_: TIP_BYTES)
-        """Turns begun at the deepest head of each tenant's conversations. None goes before all of its heads went."""
+        """Turn number of the deepest head, by tenant and conversation."""
 
     async def identify(
         self, tenant: str, name: str | None, conversation: Conversation, heads: Heads | None
     ) -> Recognition:
-        """Return the conversation of a request. `name`: the client's own for it; `heads`: those to remember it by from
-        here on, None for a dry run."""
+        """Return the conversation of a request. `name`: the client's name for it; `heads`: heads to remember it by,
+        None for a dry run."""
         if name is not None:
             found = Recognition(name, by_name=True)
         else:
@@ -164,11 +164,11 @@ class Conversations:
         return found
 
     async def knows(self, tenant: str, digests: Sequence[bytes]) -> bool:
-        """Return whether an earlier request of the tenant ended at one of these digests."""
+        """Return True if one of these digests is the end of an earlier request of the tenant."""
         return any(self._heads.get(digest) for digest in digests) or bool(await self._stored(tenant, digests))
 
     def forget(self, erased: Erased) -> None:
-        """Forget what was erased: the next request with its history starts anew."""
+        """Forget erased conversations: the next request with such a history starts a new conversation."""
         self._heads.drop(lambda _, head: erased.covers(*head[:2]))
         self._tips.drop(lambda key, _: erased.covers(*key))
 

@@ -1,4 +1,4 @@
-"""Endpoint of chat requests: identify, read, prepare, send, recover once, relay, record. Plain ASGI: the hot path."""
+"""Endpoint of chat requests: identify, read, prepare, send, recover, relay, record. Plain ASGI for speed."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ FAILED = Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
 
 
 class tolerated:  # noqa: N801 - a context manager, which as a generator would cost each request 2 % of its time
-    """Log a fault of Steno's own and go on after it: it fails no request that would work without Steno."""
+    """Log and suppress a fault of Steno's own, because no request may fail that would work without Steno."""
 
     def __init__(self, event: str, request: ChatRequest, *raised: type[Exception]) -> None:
-        """`raised`: errors that are no fault."""
+        """`raised`: expected errors, which are raised as usual."""
         self._event, self._request, self._raised = event, request, raised
 
     def __enter__(self) -> None:
@@ -75,7 +75,7 @@ class ChatEndpoint:
         record, client = scope[REQUEST], ClientAnswer(send, scope[SIGNATURE], scope.get(CONNECTION))
         exchange = None
         try:
-            caller = self._identify_caller(scope)  # Before a body is read of a client that may not be served.
+            caller = self._identify_caller(scope)  # First, so that no body is read of a client that is refused.
             exchange = Exchange(services, record, client, caller)
             with services.in_flight.counted() as count:
                 await self._read_body(exchange, receive, scope, count)
@@ -93,7 +93,7 @@ class ChatEndpoint:
             await client.error(error, exchange.headers if exchange else [], scope[ROUTE].format.editor.own_error(error))
 
     async def serve(self, exchange: Exchange) -> None:
-        """Serve a request whose body has arrived. It is recorded also if the client leaves."""
+        """Serve a request whose body has arrived, and record it, even if the client disconnects."""
         request = await self._read(exchange)
         if isinstance(request, Unread):
             await relay_unread(exchange, request)
@@ -117,11 +117,11 @@ class ChatEndpoint:
             self._record(exchange, request)
 
     def _identify_caller(self, scope: Scope) -> Caller:
-        """Identify the sender by the head. Raises `MissingCredentials` and `InvalidCredentials`."""
+        """Identify the sender by headers and path. Raises `MissingCredentials` and `InvalidCredentials`."""
         known: dict[str, Any] = scope.get(KNOWN, {})
         caller: Caller | None = known.get("caller")
         if caller is None:
-            # Requests with the same head differ in the length of their bodies.
+            # Requests with the same head may still differ in the length of their bodies.
             headers, route = [header for header in scope["headers"] if header[0] != b"content-length"], scope[ROUTE]
             tenant = self._services.authenticator.identify(headers, peer_of(scope), scope["query_string"]).tenant
             caller = Caller(tenant, headers, route.format, route.conversation, route.upstream, route.target)
@@ -134,7 +134,7 @@ class ChatEndpoint:
         """Read and decode the body. Raises `BodyTooLarge`, `RequestTimedOut` and `ClientDisconnected`."""
         services, caller, limits = self._services, exchange.caller, self._services.limits
         if services.tracer is not None:
-            # The request's span stands in place of the client's own: whatever is sent for it continues from there.
+            # Calls to providers get this span as their parent, in place of the client's.
             span = exchange.record.span = services.tracer.begins(caller.target, caller.headers)
             span.says("steno.request.id", exchange.record.request_id)
             caller = replace(caller, headers=span.parent_of(caller.headers))
@@ -159,7 +159,7 @@ class ChatEndpoint:
             return Unread(Reason(Code.INTERNAL_ERROR), body)
 
     async def _prepare(self, exchange: Exchange, request: ChatRequest) -> Attempt:
-        """Decide what is sent; the client's own bytes where that fails."""
+        """Decide on the payload. If that fails, the payload is the client's own bytes."""
         if request.is_left_alone and not request.thinking_from:
             decision, seconds = UNTOUCHED, 0.0
         else:
@@ -183,8 +183,8 @@ class ChatEndpoint:
         return FAILED
 
     async def _send(self, exchange: Exchange, attempt: Attempt) -> None:
-        """Send a payload until its answer is final. Once the client's stream has begun no SDK repeats a request: then
-        Steno does, as it would. Text too short to be counted before is counted meanwhile. Raises the upstream errors.
+        """Send a payload and wait for the answer. Once the client's stream has begun, its SDK cannot retry: Steno then
+        retries instead. Meanwhile, messages that were not counted yet are counted. Raises the upstream errors.
         """
         if exchange.stream is not None:
             exchange.stream.decide(attempt.decision)
@@ -226,7 +226,7 @@ class ChatEndpoint:
             exchange.record.refused(answering)
 
     async def _recover(self, exchange: Exchange, refused: Attempt) -> Attempt:
-        """Send other payloads in place of a refused one. Return the attempt whose answer is the client's."""
+        """Send other payloads in place of a refused one. Return the attempt whose answer the client gets."""
         attempt = exchange.attempt = await self._send_another(exchange, refused)
         if exchange.stream is not None:  # Which recovery may have begun, and then given up.
             exchange.stream.decide(attempt.decision)
@@ -254,7 +254,7 @@ class ChatEndpoint:
         return changed if is_taken else refused
 
     def _record(self, exchange: Exchange, request: ChatRequest) -> None:
-        """Learn from the answer, write behind what was sent, and make the next summary where one will be due."""
+        """Learn from the answer, queue the request's records, and start a background summary if one will be due."""
         services, attempt, editor = self._services, exchange.attempt, exchange.editor
         if attempt is None or services.store.writes.is_erased(request.tenant, request.conversation_id, request.epoch):
             return
@@ -276,7 +276,7 @@ class ChatEndpoint:
             services.background.consider(request, measure.rules.compaction.background, attempt.decision)
 
     def _write_behind(self, attempts: Sequence[Attempt], request: ChatRequest, decision: Decision) -> None:
-        """Keep what is left of a request that is over: the cost of its calls, and its context."""
+        """Record a finished request: the cost of its calls, its conversation and, if enabled, its messages."""
         store = self._services.store
         for attempt in attempts:
             with tolerated("an answer was not recorded", request):

@@ -1,6 +1,6 @@
-"""Exchanges: what was sent and observed for one request, its log lines included (docs/logs.md).
+"""Exchanges: the payloads, answers and log lines (docs/logs.md) of one request.
 
-The log has names, numbers and codes; never a message's text, never a key.
+The log holds names, numbers and codes, but no text of messages and no keys.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _NO_FAILURE = (
     because(Code.SUMMARY_IN_BACKGROUND),
     because(Code.PUT_OFF_FOR_COST),
 )
-"""Reasons that are no failure: the client asked for it, or it is on its way, or it waits until it pays."""
+"""Reasons for no compaction that are no failure: the client turned it off, or it was put off."""
 _ABOUT_PROVIDER = (UpstreamUnreachable, UpstreamTimedOut, UpstreamDisconnected)
 _OF_PROVIDER = (*_ABOUT_PROVIDER, UpstreamUnreadable)
 
@@ -68,29 +68,29 @@ class RequestRecord:
     """Log lines and metrics of one request, whichever route it takes."""
 
     request_id: str
-    """Id that Steno gave it, in log, ledger, REST and `x-context-request-id`; if the provider has none, in
-    `x-request-id`."""
+    """Steno's id of the request: in log, ledger, REST and `x-context-request-id`, and in `x-request-id` unless the
+    provider sets that."""
     method: str
     path: str
     throttle: LogThrottle
-    """Throttle of the lines about providers that fail."""
+    """Throttle of log lines about failing providers and refused WebSockets."""
     metrics: Metrics
     verbose: bool = False
-    """True if there is a line for what needed no decision, too."""
+    """True to log unchanged payloads, too, at level debug."""
     arrived: float = field(default_factory=monotonic)
-    """Time when its head came."""
+    """Arrival of the request's head, by the monotonic clock."""
     route: str = "refused"
-    """Route that the router chose, as the metrics have it."""
+    """Name of the route in the metrics."""
     status: int = 0
-    """Status of its answer; 0 before that has begun."""
+    """Status of the answer; 0 before the answer has begun."""
     sent: float = 0.0
-    """Time when the provider was sent it last, by the monotonic clock."""
+    """Time of the latest call to the provider, by the monotonic clock."""
     upstream: str | None = None
     model: str | None = None
     span: Span | None = None
-    """Span of its trace; None if no traces are wanted."""
+    """Trace span; None if tracing is off."""
     has_waited: bool = False
-    """True once it has waited for a summary: it is counted once."""
+    """True once the wait for a summary is in the metrics: a request is counted once."""
 
     def goes_to(self, provider: Provider, model: str | None = None) -> None:
         self.upstream, self.model, self.sent = provider.name, model and model[:LONGEST_MODEL], monotonic()
@@ -109,7 +109,7 @@ class RequestRecord:
             self.span.ends()
 
     def decided(self, request: ChatRequest, decision: Decision, *, seconds: float, waited: bool) -> None:
-        """Log a payload that was changed, or left as it is although something was due. `seconds`: it took so long."""
+        """Count and log a decision. `seconds`: time that the decision took."""
         self.metrics.payloads[decision.status].inc()
         if self.span is not None:
             _describe(self.span, request, decision)
@@ -151,7 +151,7 @@ class RequestRecord:
         )
 
     def answered(self, answering: UpstreamExchange, *, logs_refusal: bool = True) -> None:
-        """Note the provider's status. `logs_refusal`: if it is one, that is for the log at once."""
+        """Note the provider's status. `logs_refusal`: log an error status now; otherwise the caller may do so later."""
         self.metrics.upstream_first_byte.observe(monotonic() - self.sent)
         if (ended := self.throttle.end(self.upstream)) is not None:
             log.info("provider answers again", upstream=self.upstream, times=ended[0], seconds=ended[1])
@@ -175,8 +175,8 @@ class RequestRecord:
         )
 
     def failed(self, error: StenoError) -> None:
-        """Log an error of ours that the client gets. A provider that is away, and WebSockets that clients try, are
-        logged once, and then once a minute."""
+        """Log an error of Steno's own that the client gets. Unreachable providers and refused WebSockets are logged
+        once, and then once a minute."""
         if self.span is not None:
             self.span.failed(error.code)
         if isinstance(error, _OF_PROVIDER):
@@ -214,11 +214,11 @@ class RequestRecord:
 
 
 def _describe(span: Span, request: ChatRequest, decision: Decision) -> None:
-    """Attributes of a trace for a decision: names, numbers and codes, as in the log."""
+    """Add a decision to a trace span: names, numbers and codes, as in the log."""
     before, after = request.tokens(decision)
     span.says("gen_ai.conversation.id", request.conversation_id)
     span.says("gen_ai.request.stream", request.wire.answer.stream)
-    span.says("gen_ai.conversation.compacted", decision.status == "summarized" or None)  # Only where it is true.
+    span.says("gen_ai.conversation.compacted", decision.status == "summarized" or None)  # None omits the attribute.
     span.says("steno.context.status", decision.status)
     span.says("steno.context.actions", decision.actions or None)
     span.says("steno.context.reason", decision.reason)
@@ -227,7 +227,7 @@ def _describe(span: Span, request: ChatRequest, decision: Decision) -> None:
     span.says("steno.window", request.window.context)
 
 
-# Remedies for a provider's refusal, and for one that did not answer.
+# Remedies for a provider's refusal, and for a provider that did not answer.
 _STATUSES: Mapping[int, str] = {
     400: "The answer that the client got says what the provider did not accept.",
     401: "Check the key: the client's own, or that of the upstream in the settings.",
@@ -245,24 +245,24 @@ _AWAY: Mapping[type[StenoError], str] = {
 
 
 class Refusal(Struct, frozen=True):
-    """Reason of a provider not to take a payload."""
+    """Provider's reason to refuse a payload."""
 
     kind: Literal["usage", "thinking", "roles", "order", "size", "other"]
-    """Subject: the report of a stream's usage, signed thinking, two messages of one role in a row, another order of the
-    messages, the size, or another reason."""
+    """Refused part: usage in streams, signed thinking, two messages of one role in a row, another order of the
+    messages, the size, or something else."""
     status: int = 0
-    """Status of a refusal for another reason, or the one that an error in the beginning of a stream stands for."""
+    """Status of a refusal of kind `other`, also if the first frame of a stream names it; otherwise 0."""
     said: str = ""
-    """Words of the provider about the order, or the status of a refusal for another reason."""
+    """Provider's words about roles or order; the status in words for kind `other`."""
     overflow: Overflow | None = None
     limit_is_learnt: bool = False
-    """True if the limit of the overflow measures later requests."""
+    """True if later requests are measured by the overflow's limit."""
     view: View | None = None
-    """View without the refused thinking; None for the history as it came."""
+    """View without the refused thinking; None for the unchanged history."""
 
     @property
     def keeps_messages(self) -> bool:
-        """True if the same messages can be sent without what was refused beside them: the client never sees it."""
+        """True if the same messages can be sent without the refused part: the client never sees the refusal."""
         return self.kind in ("usage", "thinking")
 
 
@@ -280,18 +280,18 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """Payload for the provider, and what was observed of it."""
+    """Payload for the provider, and its answers."""
 
     request: ChatRequest
     decision: Decision
     asks_usage: bool = False
-    """True if Steno asks for the stream's usage and the client does not: without it a stream teaches nothing."""
+    """True if Steno asks for the stream's usage although the client does not: Steno learns token counts from it."""
     waited_seconds: float | None = None
-    """Seconds waited for a compaction; None if none was being made for it."""
+    """Seconds waited for a compaction; None if the request waited for none."""
     is_smaller: bool = False
-    """True for a payload made smaller in place of a refused one: an empty answer to it is no matter of the window."""
+    """True if the prompt was made smaller after a refusal. Steno learns no window from an empty answer to it."""
     answering: UpstreamExchange = field(init=False)
-    """Answer to it, once there is one."""
+    """Latest answer; not set before the first one."""
     refusal: Refusal | None = None
     size: int = 0
     """Bytes of the body that was sent."""
@@ -302,13 +302,13 @@ class Attempt:
         return self.request.forwarded(self.decision)
 
     def mark_refused(self) -> None:
-        """Note that a call with status 200 was as good as a refusal: another answer may go to the client."""
+        """Record a call with status 200 as refused: its answer was an error, or empty."""
         self.calls[-1].status = HTTPStatus.BAD_REQUEST
 
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """Payloads and observations of one request: the only part of it that changes."""
+    """Mutable state of one request: its attempts, answers and stream."""
 
     services: Services
     record: RequestRecord
@@ -317,29 +317,29 @@ class Exchange:
     body: bytes = b""
     """Body of the request, decoded."""
     encoded: tuple[Caller, bytes] | None = None
-    """Sender and body as they came, if the body was encoded: they go on so if it is not changed."""
+    """Original sender and body, if the body was encoded. An unchanged body is forwarded encoded."""
     headers: Headers = field(default_factory=list)
     """Headers about the context, for an error of Steno's own."""
     has_waited: bool = False
     """True once a summary is being made for the request."""
     stream: EarlyStream | None = None
-    """Stream to the client, once it has begun before the provider's answer."""
+    """Stream that began before the provider's answer."""
     attempts: list[Attempt] = field(default_factory=list)
     attempt: Attempt | None = None
-    """Attempt whose answer the client gets, as far as that is known."""
+    """Latest attempt, and in the end the one whose answer the client gets."""
     recovered_from: Refusal | None = None
-    """Refusal in whose place a changed payload was sent last."""
+    """Refusal that led to the latest changed payload."""
     editor: AnswerEditor | None = None
-    """Reader of the answer that was relayed, once all of it has come."""
+    """Reader of the relayed answer, set once the answer has ended."""
     answers: list[UpstreamExchange] = field(default_factory=list)
 
     def begin_attempt(self, request: ChatRequest, decision: Decision, waited_seconds: float | None = None) -> Attempt:
-        """Add an attempt to send what was decided, within the limits of the output."""
+        """Add an attempt to send the decided payload, with the output limits applied."""
         decision, wire = request.with_output_limits(decision), request.wire
         is_untouched = decision.view is None
         if is_untouched and wire.hands_off is not None and request.conversation.is_within(request.budget.limit):
             decision = replace(decision, why=(wire.hands_off,))
-        # Only where nothing was seen to come unasked: what comes then is what Steno asked for, and is taken out.
+        # Only for models that report no usage unasked: the reported usage is then Steno's, and is removed.
         may_ask = not is_untouched and self.services.events.body and wire.answer.stream and not wire.answer.wants_usage
         model = request.format.name, wire.model
         asks_usage = may_ask and (
@@ -352,7 +352,7 @@ class Exchange:
     async def call(
         self, provider: Provider, body: bytes, model: str | None = None, *, logs_refusal: bool = True
     ) -> UpstreamExchange:
-        """Call the provider. Its answer is closed with the exchange. Raises the upstream errors."""
+        """Call the provider. `close` closes the answer. Raises the upstream errors."""
         self.record.goes_to(provider, model)
         caller = self.caller
         if self.encoded is not None and body == self.body:
@@ -363,7 +363,7 @@ class Exchange:
         return answering
 
     async def close(self) -> None:
-        """Stop all that is still under way, because it was served or the client left."""
+        """Stop the stream and close all answers, at the end of the request or if the client disconnects."""
         if self.stream is not None:
             await self.stream.cancel()
         for answering in reversed(self.answers):

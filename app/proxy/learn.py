@@ -1,4 +1,4 @@
-"""Lessons of an answer about its model, and records of a request for the store and the ledger."""
+"""Learning from answers: limits, token counts and quirks of models. Also builds the records of a request."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from app.tokens.tokenizer import by_bytes
 from app.tokens.usage import UNBILLED, PromptEstimate, Tokens
 
 LONGEST_REASON = 1_000
-"""Characters of a reason in a header, and in the store."""
+"""Maximum characters of a reason in a header and in the store."""
 MISJUDGED = 4
-"""Greatest error of an estimate: what a refusal says about a prompt that much smaller is not about it."""
+"""Maximum error factor of an estimate. A larger number in a refusal is not about the prompt, and is not learnt."""
 
 
 def learn_status(attempt: Attempt, status: int) -> None:
-    """Record that a call was answered; its usage may still be reported."""
+    """Record an answered call. Its usage is added later, if the provider reports it."""
     attempt.calls.append(Call(status))
     request = attempt.request
     if status == HTTPStatus.OK:
@@ -39,12 +39,12 @@ def learn_status(attempt: Attempt, status: int) -> None:
         if request.binds_thinking:
             learn_refused_thinking(request, sent_again_from(request.conversation, attempt.decision.view))
         elif THINKING_OFF in attempt.decision.actions:
-            # The answer has no thinking, which its provider would demand in the turn's next request.
+            # This answer has no thinking, but its provider would demand it in the turn's next request.
             learn_refused_thinking(request, len(request.conversation.transcript))
 
 
 def learn_refused_thinking(request: ChatRequest, messages: int) -> None:
-    """Remember that the turn goes on without the thinking of so many messages; 0 is nothing to remember."""
+    """Remember to leave out the thinking of the first `messages` messages for the rest of the turn; 0 does nothing."""
     turns = turn_digests(request.conversation)
     if messages and turns:
         request.provider.learn_refused_thinking(request.tenant, request.format.name, request.model, turns[0], messages)
@@ -53,14 +53,13 @@ def learn_refused_thinking(request: ChatRequest, messages: int) -> None:
 def learn_overflow(
     request: ChatRequest, overflow: Overflow, output: int | None = None, *, is_measured: bool = False
 ) -> None:
-    """Learn a limit. `output`: the cap that its number may be about; `is_measured`: an answer showed that it holds."""
+    """Learn a limit. `output`: output cap that the limit may be about; `is_measured`: an answer confirmed the limit."""
     windows, asked = request.provider.windows, request.measure.asked
     windows.learn(request.tenant, request.wire.model, overflow, output, asked, is_measured=is_measured)
 
 
 def learn_cut(attempt: Attempt, editor: AnswerEditor) -> Overflow | None:
-    """Return the overflow that the end of an answer shows, and learn from it: there is no more room than prompt and
-    answer took."""
+    """Return the overflow if the answer ended for want of room, and learn the window: the sum of prompt and answer."""
     request, usage = attempt.request, editor.usage
     asked, budget = request.wire.answer, request.budget
     tokens, expected = usage.tokens if usage else Tokens(), budget.line.to_provider_tokens(attempt.tokens)
@@ -74,8 +73,8 @@ def learn_cut(attempt: Attempt, editor: AnswerEditor) -> Overflow | None:
 
 
 async def learn_limit(services: Services, attempt: Attempt, overflow: Overflow, body: bytes) -> bool:
-    """Learn the limit that a refusal names; False if requests may not be measured by it. Some errors quote the
-    client: a number that may be the request's own is not learnt, nor one that does not fit what was sent."""
+    """Learn the limit that a refusal names; return False if there is no credible one. A number that may be quoted from
+    the request, or that is far larger than the prompt, is not credible."""
     limit, request = overflow.limit, attempt.request
     if limit is None:
         return False
@@ -85,13 +84,13 @@ async def learn_limit(services: Services, attempt: Attempt, overflow: Overflow, 
     error = body[:LONGEST_REFUSAL].decode("utf-8", "replace")
     if await services.work.do(request.tenant, lambda: request.wire.echoed_in(error, limit)):
         return False
-    # A number that is no more than the output cap may be about that, where the prompt's is not told.
+    # If the refusal gives no size of the prompt, a limit up to the output cap may be about the output.
     learn_overflow(request, overflow, request.wire.answer.output if overflow.prompt is None else None)
     return True
 
 
 def learn_streamed_usage(request: ChatRequest, seen: StreamedUsage) -> None:
-    """Remember how the model's streams report usage. A model that refused to is not asked again for a day."""
+    """Remember how the model's streams report usage. After a refusal, Steno does not ask again for a day."""
     known, model = request.provider.streamed_usage, (request.format.name, request.wire.model)
     if known.own(request.tenant, model) is StreamedUsage.REFUSED and seen is StreamedUsage.WHEN_ASKED:
         return
@@ -99,10 +98,10 @@ def learn_streamed_usage(request: ChatRequest, seen: StreamedUsage) -> None:
 
 
 def learn_usage(attempt: Attempt, usage: Usage | None, *, streamed: bool) -> None:
-    """Learn from the usage that an answer reported, or did not. `streamed`: it came as a stream."""
+    """Learn from an answer's usage; None if it reported none. `streamed`: whether the answer was a stream."""
     request = attempt.request
     wire, conversation, provider, tenant = request.wire, request.conversation, request.provider, request.tenant
-    # A completion in one piece always reports it.
+    # An answer that is no stream always reports its usage.
     if streamed and not (attempt.asks_usage or wire.answer.says_whether_usage):
         learn_streamed_usage(request, StreamedUsage.UNASKED if usage else StreamedUsage.WHEN_ASKED)
     reported = usage.prompt if usage else None
@@ -114,11 +113,11 @@ def learn_usage(attempt: Attempt, usage: Usage | None, *, streamed: bool) -> Non
     learner = (pictures_of(formula), False) if holds_media else (formula, request.measure.tools)
     is_due = calibrations.is_due(tenant, wire.model, *learner)
     if not is_due or not wire.is_typical:
-        return  # What it cost is only guessed, or differs from provider to provider.
+        return  # No sample is due, or the request's parts cost differently at each provider.
     if not holds_media:
         calibrations.learn(tenant, wire.model, *learner, Sample(attempt.tokens, reported))
     elif attempt.decision.view is None and (shown := request.prompt.pictures()):
-        # Everything was sent, and all media are pictures of known size: what the text does not cost, they do.
+        # Everything was sent, and all media are pictures of known size: they cost the tokens that the text does not.
         plain, scaled = shown
         text = calibrations.of(tenant, wire.model, formula, request.measure.tools)
         sample = picture_sample(text, attempt.tokens - scaled, plain, reported)
@@ -127,7 +126,7 @@ def learn_usage(attempt: Attempt, usage: Usage | None, *, streamed: bool) -> Non
 
 
 def record_calls(services: Services, attempt: Attempt) -> None:
-    """Enter answered calls into the ledger. Not before the request is counted."""
+    """Enter answered calls into the ledger, once the request's tokens are counted."""
     request, decision, decided = attempt.request, attempt.decision, attempt.request.measure.decided
     estimated, sent = request.tokens(decision)
     if decision.actions or decision.why or attempt.waited_seconds is not None:
@@ -209,7 +208,7 @@ def conversation_seen(request: ChatRequest, decision: Decision) -> ConversationS
 
 
 def latest_history(request: ChatRequest) -> LatestHistory:
-    """The messages of a request, to be stored. An answer comes with the next request, which has it in its history."""
+    """Build the stored messages of a request. The next request's history brings the answer."""
     conversation, ratio = request.conversation, request.budget.line.ratio
     return LatestHistory(
         tenant=request.tenant,
@@ -224,7 +223,7 @@ def latest_history(request: ChatRequest) -> LatestHistory:
 
 
 def plan_of(request: ChatRequest, decision: Decision) -> dict[str, Any] | None:
-    """Explain how a payload came about, with numbers and the steps that were tried; None if nothing was due."""
+    """Explain the choice of a payload: its numbers and the steps tried. None if no compaction was due."""
     if decision.view is None and not decision.why:
         return None
     turn = len(request.conversation.transcript.turn_starts)

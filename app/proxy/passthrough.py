@@ -1,4 +1,4 @@
-"""Passthrough: requests to count tokens, and every other `/v1` path and method, relayed in both directions."""
+"""Passthrough: relays requests to count tokens, and all other paths and methods of providers, without changes."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from app.proxy.services import Services
 from app.settings import LimitSettings
 
 UPLOAD_BYTES = 1_000_000_000
-"""Most bytes of a body that passes through: it takes no memory, but a connection for as long as it lasts."""
+"""Maximum bytes of a relayed body: it takes no memory, but occupies a connection."""
 
 
 class CountingEndpoint(ChatEndpoint):
-    """Endpoint of requests to count tokens: they go as they came to the provider of their model, and leave no trace."""
+    """Endpoint of requests to count tokens: forwarded unchanged to the model's provider, and not recorded."""
 
     async def serve(self, exchange: Exchange) -> None:
         entry = uncompacted("POST", exchange.caller.target)
@@ -48,7 +48,7 @@ class CountingEndpoint(ChatEndpoint):
 
 
 class PassthroughEndpoint:
-    """Endpoint that streams the body and never holds it, so an upload costs no memory."""
+    """Endpoint that streams the body in pieces, so that an upload costs no memory."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -57,7 +57,7 @@ class PassthroughEndpoint:
         services, headers, route, record = self._services, list(scope["headers"]), scope[ROUTE], scope[REQUEST]
         client, own = ClientAnswer(send, scope[SIGNATURE], scope.get(CONNECTION)), []
         try:
-            # An open relay would lend the provider to every client that can reach it.
+            # Otherwise any client that reaches Steno could use the provider through it.
             tenant = services.authenticator.identify(headers, peer_of(scope), scope["query_string"]).tenant
             if (entry := uncompacted(scope["method"], route.target)) is not None:
                 own = bypass(services, record, entry.name, passing(entry, services.formats))
@@ -80,7 +80,7 @@ class PassthroughEndpoint:
 
 
 def _body(headers: Headers, receive: Receive, limits: LimitSettings) -> bytes | AsyncIterator[bytes]:
-    """Return the body as it arrives; none if the client announced none, or no bytes. Raises `BodyTooLarge`."""
+    """Return the body as it arrives, or no bytes if the headers announce no body. Raises `BodyTooLarge`."""
     length = int(value_of(headers, b"content-length") or 0)
     if not length and value_of(headers, b"transfer-encoding") is None:
         return b""
@@ -89,7 +89,7 @@ def _body(headers: Headers, receive: Receive, limits: LimitSettings) -> bytes | 
 
 
 async def _arriving(receive: Receive, limits: LimitSettings) -> AsyncIterator[bytes]:
-    """Yield pieces. Raises `BodyTooLarge`, `RequestTimedOut`, `ClientDisconnected`: the provider sees it break off."""
+    """Yield the body's pieces. Raises `BodyTooLarge`, `RequestTimedOut` and `ClientDisconnected`."""
     pieces, size = body_pieces(receive), 0
     while True:
         try:

@@ -1,20 +1,20 @@
-"""Recovery: the changed payload that may be sent in place of a refused one.
+"""Recovery: the changed payload that Steno may send after the provider refused one.
 
-The messages are changed once at most. Usage and thinking that are refused are left out before that. Two messages of one
-role in a row are merged before or after it, because that leaves nothing out.
+Steno changes the messages of a request at most once. Leaving out usage or thinking, and merging two messages of one
+role, do not count as such a change.
 
-| refused | what is sent instead | what is learnt |
+| refused | new payload | learnt |
 |---|---|---|
-| to report a stream's usage | the same, not asking for it | the model is not asked again for a day |
-| signed thinking | the same messages without it | the turn goes on without that thinking |
-| two messages of one role in a row | the same view with alternating roles | the model demands them |
-| another order of the messages | the view one step lower | if it is answered: views of the refused status are refused |
-| the size, with the output cap added | a lower output cap | if it is answered: the provider adds the cap |
-| the size | a smaller prompt | the limit that the refusal names, which holds if the prompt is answered |
-| nothing, but the answer is empty for want of room | a smaller prompt | the room that prompt and answer took |
+| usage in a stream | the same, without asking for usage | do not ask the model again for a day |
+| signed thinking | the same messages without it | leave out that thinking for the rest of the turn |
+| two messages of one role in a row | the same view with alternating roles | the model requires alternating roles |
+| another order of the messages | the next fallback view | if answered: views of the refused status are refused |
+| the size, with the output cap added | a lower output cap | if answered: the provider adds the cap |
+| the size | a smaller prompt | the limit in the refusal, confirmed if the smaller prompt is answered |
+| nothing, but the answer is empty for want of room | a smaller prompt | the window: the sum of prompt and answer |
 | a changed payload, for another reason (400, 422) | the client's own bytes, if they fit | as for another order |
 
-A refused view that cannot be changed stays refused. Unchanged repeats are `RetryBudget`'s.
+If there is no other payload, the client gets the refusal. `RetryBudget` governs retries of an unchanged payload.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ log = structlog.get_logger("steno.observe")
 
 UNKNOWN_FAULT_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 MESSAGES_CHANGED = ("order", "size", "other")
-"""Kinds of refusals after which messages were left out or shortened."""
+"""Kinds of refusals after which the messages are changed."""
 MOST_REPEATS = 2
-"""Maximum number of repetitions, as in OpenAI's SDKs, whose pauses these are, too."""
+"""Maximum number of retries. This number and the pauses below are those of OpenAI's SDKs."""
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 8.0
 JITTER = 0.25
 
 
 async def inspect_answer(exchange: Exchange, attempt: Attempt, answering: UpstreamExchange) -> None:
-    """Read a refusal, or as much of an answer with status 200 as shows whether it is one, and learn from it. Raises
-    the upstream errors."""
+    """Read a refusal and learn from it. An answer with status 200 is read until it is clear whether it is a refusal.
+    Raises the upstream errors."""
     attempt.answering, attempt.refusal = answering, None
     request, status = attempt.request, answering.status
     if status in OVERFLOW_STATUSES:
@@ -79,7 +79,7 @@ async def inspect_answer(exchange: Exchange, attempt: Attempt, answering: Upstre
         attempt.refusal = await _read_refusal(exchange, attempt, body)
     elif status in MISSING_PATH_STATUSES:
         body, _ = await answering.read_ahead(LONGEST_REFUSAL, raises=False)
-        # At another spelling of it, such as with a slash more, a server may miss what it has.
+        # A server that has the path may still refuse another spelling of it, such as with an additional slash.
         is_own = request.format.is_at(exchange.caller.target.partition(b"?")[0])
         if is_own and says_no_such_path(status, body):
             request.provider.lacks(request.format.name, request.tenant)
@@ -90,7 +90,7 @@ async def inspect_answer(exchange: Exchange, attempt: Attempt, answering: Upstre
 
 
 async def _inspect_beginning(exchange: Exchange, attempt: Attempt, answering: UpstreamExchange) -> None:
-    """Look whether an answer with status 200 is an overflow in truth: an error, or nothing for want of room."""
+    """Detect a refusal in an answer with status 200: an error, or no content because the window is full."""
     kind, format_ = media_type(answering.headers), attempt.request.format
     if kind == EVENT_STREAM:
         is_changed = attempt.decision.view is not None
@@ -111,7 +111,7 @@ async def _inspect_beginning(exchange: Exchange, attempt: Attempt, answering: Up
 
 
 def _cut_short(attempt: Attempt, editor: AnswerEditor) -> Refusal | None:
-    """Refusal by an answer that ended for want of room, before the client has got anything of it."""
+    """Return the refusal if an answer without content ended for want of room; None otherwise."""
     if not (editor.window_full or editor.at_length):
         return None
     attempt.calls[-1].usage = editor.usage
@@ -120,8 +120,8 @@ def _cut_short(attempt: Attempt, editor: AnswerEditor) -> Refusal | None:
 
 
 async def _read_refusal(exchange: Exchange, attempt: Attempt, body: bytes, *, first_frame: bool = False) -> Refusal:
-    """Read why a payload was refused. `first_frame`: by the first frame of a stream that began with status 200, or by
-    a whole answer with that status."""
+    """Read why a payload was refused. `first_frame`: the answer has status 200, and the error is in its body or in the
+    first frame of its stream."""
     request, view, services = attempt.request, attempt.decision.view, exchange.services
     status, headers, format_ = attempt.answering.status, attempt.answering.headers, request.format
     if exchange.recovered_from is None and not first_frame:
@@ -136,7 +136,7 @@ async def _read_refusal(exchange: Exchange, attempt: Attempt, body: bytes, *, fi
                 return Refusal("thinking", view=without)
     overflow = overflow_in(status, headers, body, first_frame=first_frame)
     if overflow is not None and overflow.needs_pressure and _smaller_limits(attempt, overflow) is None:
-        overflow = None  # A refusal without a reason, of a prompt far from the window.
+        overflow = None  # The refusal names no reason, and the prompt is far smaller than the window.
     if overflow is not None:
         refusal = Refusal("size", overflow=overflow)
     elif view is not None and (said := refused_shape(status, body, first_frame=first_frame)) is not None:
@@ -153,7 +153,7 @@ async def _read_refusal(exchange: Exchange, attempt: Attempt, body: bytes, *, fi
 
 
 async def choose_recovery(exchange: Exchange, refused: Attempt) -> Attempt | None:
-    """Choose what is sent in place of a refused payload; None if the refusal is the answer."""
+    """Choose the payload to send after a refusal; None if the client gets the refusal."""
     request, decision, refusal = refused.request, refused.decision, refused.refusal
     if refusal is None:
         return None
@@ -193,8 +193,8 @@ async def choose_recovery(exchange: Exchange, refused: Attempt) -> Attempt | Non
 
 
 def _as_it_came(exchange: Exchange, refused: Attempt, said: str) -> Attempt | None:
-    """The client's own bytes in place of a changed payload that was refused for an unknown reason; None where they
-    exceed the limit, or hold refused thinking."""
+    """Begin an attempt with the client's own bytes, after a changed payload was refused for an unknown reason. Return
+    None if they exceed the limit or hold refused thinking."""
     request, status = refused.request, refused.answering.status
     if refused.decision.view is None or status not in UNKNOWN_FAULT_STATUSES or request.thinking_from:
         return None
@@ -211,15 +211,14 @@ async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow
     began, cap = monotonic(), limits.output_cap or decision.output_cap
     changed = replace(decision, output_cap=None)
     if limits.budget is not None:
-        # The settings of summaries are then worked out anew: a learnt window is the summariser's, too, where it is the
-        # same model.
-        # What was thought in this turn would be bound to what is now made smaller, and this try is the last one.
+        # The summary settings are computed again, because the summariser may be the model whose window was learnt.
+        # The turn's thinking is left out: it is signed for messages that now change, and no other attempt follows.
         smaller = replace(request, budget=limits.budget, thinking_from=len(request.conversation.transcript))
         started = partial(announce, exchange, request)
         changed = await exchange.services.compaction.for_request(smaller, started).prepare_smaller()
         if changed.view is None or changed.view.tokens >= refused.tokens:
             return None
-        # Why there was no summary before is still why there is none.
+        # Without a new reason, the earlier reason for having no summary still holds.
         why = changed.why or (() if changed.status == "summarized" else decision.why)
         changed = replace(changed, why=why)
     if cap is not None:
@@ -248,7 +247,7 @@ def _smaller_limits(refused: Attempt, overflow: Overflow) -> SmallerLimits | Non
 
 
 def takes_place(refused: Attempt, changed: Attempt) -> bool:
-    """True if the answer to the changed payload is the client's. A refusal of the client's own bytes is in any case."""
+    """True if the client gets the answer to the changed payload. A refusal of its own bytes always goes to the client."""
     if refused.refusal is None or refused.refusal.keeps_messages:
         return True
     if changed.decision.view is None and refused.decision.view is not None:
@@ -257,13 +256,13 @@ def takes_place(refused: Attempt, changed: Attempt) -> bool:
 
 
 def learn_recovery(exchange: Exchange, refused: Attempt, changed: Attempt, *, is_taken: bool) -> None:
-    """Learn from the answer to a changed payload. `is_taken`: it is the client's."""
+    """Learn from the answer to a changed payload. `is_taken`: whether the client gets this answer."""
     request, refusal = changed.request, refused.refusal
     if refusal is None:
         return
     if refusal.kind in ("roles", "order", "other"):
-        # Only an answer shows that the refused view was at fault: what is wrong with the client's own messages is
-        # refused on every step.
+        # Only an answer shows that the refused view was at fault. A fault in the client's own messages is refused in
+        # every view.
         if not is_taken or changed.answering.status != HTTPStatus.OK or changed.refusal is not None:
             why = tuple(reason for reason in changed.decision.why if reason.code is not Code.PAYLOAD_REFUSED)
             changed.decision = replace(changed.decision, why=why)
@@ -276,24 +275,24 @@ def learn_recovery(exchange: Exchange, refused: Attempt, changed: Attempt, *, is
         if not changed.is_smaller:
             request.provider.adds_output.learn(request.tenant, (request.format.name, request.model), True)
         elif refusal.limit_is_learnt and refusal.overflow is not None:
-            # A smaller prompt was answered: the limit holds, however much less it is than the configured window.
+            # The smaller prompt was answered: this confirms the limit, even if the configured window is much larger.
             learn_overflow(request, refusal.overflow, is_measured=True)
 
 
 @dataclass(slots=True)
 class RetryBudget:
-    """Repetitions of one request as it is. Its time begins with the first refusal."""
+    """Retries of one unchanged payload. Its time begins with the first refusal."""
 
     seconds: float
-    """Seconds that may pass until the last repetition."""
+    """Maximum seconds from the first refusal to the last retry."""
     repeats: int = 0
     _deadline: float | None = None
 
     def pause(self, headers: Iterable[tuple[bytes, bytes]] = ()) -> float | None:
-        """Seconds after which to ask again, as the refusal's headers say; None if that is too late, or too often."""
+        """Return the seconds until the next retry, from the refusal's headers or a backoff; None for no retry."""
         if self._deadline is None:
             self._deadline = monotonic() + self.seconds
-        # Spread, so that clients who were refused together do not come back together.
+        # Jitter, so that clients that were refused together do not retry together.
         usual = min(FIRST_PAUSE_SECONDS * 2.0**self.repeats, LONGEST_PAUSE_SECONDS) * (1 - JITTER * random.random())
         pause = named_pause(headers, time()) or usual
         if self.repeats >= MOST_REPEATS or monotonic() + pause > self._deadline:

@@ -1,6 +1,6 @@
-"""Replies: what an answer says about the context, and how the provider's answer goes down to the client.
+"""Replies: relay the provider's answer to the client, with headers and members about the context.
 
-What `http/own_headers` names is said here, but for the request's id, which is a part of `http/asgi.Signature`.
+This module sets the headers that `http/own_headers` names, except the request's id, which `http/asgi.Signature` sets.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from app.proxy.services import Services
 log = structlog.get_logger("steno.bypass")
 
 FIRST_PIECE_SECONDS = 1.0
-"""Seconds for which the beginning of a stream is held back, until the model says something: it may be an error, or end
-without a word because the prompt fills the window. Behind a changed payload it is held back as long as a stream may be
-silent, while not many frames come."""
+"""Longest time in seconds that the start of a stream without content is held back: an error may follow, or an empty
+end because the prompt fills the window. For a changed payload this is the longest silence of a stream, while at most
+`MOST_EMPTY_FRAMES` arrive."""
 MOST_EMPTY_FRAMES = 10
-"""Frames that a beginning without content may have: in more of them the model says something in words unknown here."""
+"""Frames without content at the start of a stream; after more of them the content is probably in an unknown format."""
 FRAMES_AT_ONCE = 64
-"""Frames of a stream that are passed on before others have their turn: one read can bring thirty thousand."""
+"""Frames relayed before other tasks get their turn: one read can bring 30,000 frames."""
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 
 
@@ -53,12 +53,12 @@ class Tokens(msgspec.Struct, frozen=True):
     """Sizes of a request in the provider's tokens, all of them estimates."""
 
     estimated: int
-    """Tokens of the history as it came."""
+    """Tokens of the client's request."""
     forwarded: int
     """Tokens of the payload that was sent."""
     saved: int
     window: int
-    """The model's context window; 0 where that is not known."""
+    """The model's context window; 0 if unknown."""
 
     @classmethod
     def counted(cls, before: int, after: int, window: int) -> Self:
@@ -66,9 +66,9 @@ class Tokens(msgspec.Struct, frozen=True):
 
 
 class Context(msgspec.Struct, frozen=True):
-    """The `context` object, wherever one stands: in answers, streams, events and the routes that plan or compact.
+    """The `context` object in answers, streams, events, and the routes that plan or compact.
 
-    Nothing else writes it. `app/api/schema.py` describes each member; `make examples` renews what shows one.
+    `app/api/schema.py` describes each member; after a change, `make examples` updates the examples.
     """
 
     conversation_id: str
@@ -102,7 +102,7 @@ def status_member(decision: Decision) -> bytes:
 
 
 def context_members(request: ChatRequest, decision: Decision) -> ContextMembers:
-    """JSON members of an answer: the status alone, and the status with the context."""
+    """Build the JSON members for an answer: the status alone, and the status with the context."""
     status, context = status_member(decision), context_of(request, decision)
     return ContextMembers(status, status + b',"context":' + msgspec.json.encode(context))
 
@@ -124,14 +124,13 @@ def context_headers(request: ChatRequest, decision: Decision | None) -> Headers:
     if decision.actions:
         headers.append((own_headers.ACTIONS, ",".join(decision.actions).encode()))
     if (reason := decision.reason) is not None:
-        # It may quote the request, which may hold line ends.
+        # The reason may quote the request, including line ends.
         headers.append((own_headers.REASON, _UNPRINTABLE.sub("?", reason[:LONGEST_REASON]).encode()))
     return headers
 
 
 async def read_beginning(answering: UpstreamExchange, format_: WireFormat, seconds: float) -> AnswerEditor:
-    """Read a stream until the model says something, it ends, or so many seconds have passed. Raises the upstream
-    errors."""
+    """Read a stream until it has content, ends or fails, but for at most `seconds`. Raises the upstream errors."""
     began, frames, seen = monotonic(), 0, 0
     editor, splitter = format_.editor(), FrameSplitter()
     beginning = await answering.beginning(seconds)
@@ -151,10 +150,10 @@ async def read_beginning(answering: UpstreamExchange, format_: WireFormat, secon
 
 
 async def relay_answer(exchange: Exchange, attempt: Attempt) -> None:
-    """Send the provider's status first, then its bytes with what was done to the context."""
+    """Relay the provider's answer, and add headers and members about the context."""
     request, decision, answering = attempt.request, attempt.decision, attempt.answering
     if decision.view is None and are_of_steno(answering.headers):
-        await relay_as_sent(exchange, answering, [])  # Another Steno, which may have done more.
+        await relay_as_sent(exchange, answering, [])  # The provider is another Steno: its headers count.
         return
     own, reports = context_headers(request, decision), exchange.services.events.body
     kind = media_type(answering.headers) if answering.status == 200 and reports else ""
@@ -178,8 +177,8 @@ async def relay_answer(exchange: Exchange, attempt: Attempt) -> None:
 async def relay_as_sent(
     exchange: Exchange, answering: UpstreamExchange, own: Headers, reader: AnswerEditor | None = None
 ) -> None:
-    """Relay without adding to the body; but a stream that is cut still ends with an error. `reader`: the one that is
-    to read what a good answer says of itself, also where the client leaves."""
+    """Relay an answer with an unchanged body, except for the error frame after a broken stream. `reader`: an editor
+    that reads a successful answer, such as its usage."""
     kind = media_type(answering.headers) if answering.status == 200 else ""
     if kind == EVENT_STREAM:
         await start_stream(exchange, answering, own)
@@ -193,8 +192,8 @@ async def relay_as_sent(
 
 
 async def relay_raw(answering: UpstreamExchange, client: ClientAnswer, own: Headers, record: RequestRecord) -> None:
-    """Relay status, headers and bytes as the provider sent them. Raises `AbortedAnswer` if the answer broke off."""
-    # A 304 has the length of a body that does not come; uvicorn would wait for it.
+    """Relay an answer without reading its body. Raises `AbortedAnswer` if the provider's answer breaks off."""
+    # A 304 states the length of a body that it does not have; uvicorn would wait for that body.
     await client.start(answering.status, returned(answering.headers, own, body_changed=answering.status == 304))
     try:
         async for chunk in answering.chunks():
@@ -206,7 +205,7 @@ async def relay_raw(answering: UpstreamExchange, client: ClientAnswer, own: Head
 
 
 async def start_stream(exchange: Exchange, answering: UpstreamExchange, own: Headers) -> None:
-    """Send status and headers of a stream, together with its first frame where that has come."""
+    """Send status and headers of a stream, in one packet with its first frame if that has arrived."""
     if last_end(answering.first_part):
         exchange.client.hold_head()
     await exchange.client.start(answering.status, returned(answering.headers, own, body_changed=True))
@@ -215,8 +214,8 @@ async def start_stream(exchange: Exchange, answering: UpstreamExchange, own: Hea
 async def relay_stream(
     exchange: Exchange, chunks: AsyncIterator[bytes], editor: AnswerEditor, *, learns: bool = False
 ) -> None:
-    """Relay frames as they arrive. A stream that breaks off ends with an error frame, never cleanly. `learns`: it is
-    known what was sent for the answer, so that its usage teaches something."""
+    """Relay frames as they arrive. A broken stream ends with an error frame. `learns`: keep the editor, so that Steno
+    can learn from the answer's usage."""
     splitter, last, broken = FrameSplitter(), b"", None
     try:
         async for chunk in chunks:
@@ -231,13 +230,13 @@ async def relay_stream(
         return
     broken = broken or UpstreamDisconnected("The provider's stream ended in the middle of the answer.")
     exchange.record.cut(broken)
-    # What is left of a frame is dropped, and a part of it that was passed on is ended: the error must stand in a
-    # frame of its own.
+    # The rest of an incomplete frame is dropped. If a part of it was relayed, a blank line ends it, so that the error
+    # has its own frame.
     await exchange.client.end(last + (b"\n\n" if splitter.overran else b"") + editor.error_frame(broken))
 
 
 async def _relay_frames(exchange: Exchange, chunks: AsyncIterator[bytes], editor: AnswerEditor, frames: bytes) -> bytes:
-    """Relay complete frames. Returns the last ones, if it is known of them that they are."""
+    """Relay complete frames. Return the last ones instead of relaying them if the stream is known to have ended."""
     start, edited = 0, 0
     while start < len(frames):
         pieces = []
@@ -260,13 +259,13 @@ async def _relay_frames(exchange: Exchange, chunks: AsyncIterator[bytes], editor
 
 
 async def relay_unread(exchange: Exchange, unread: Unread, *, is_recorded: bool = True) -> None:
-    """Relay a body unread, for the provider to judge. `is_recorded`: the call is entered into the ledger, also where
-    the client leaves."""
+    """Forward a body unread, and relay the answer. `is_recorded`: enter the call into the ledger, even if the client
+    disconnects."""
     services, caller, reason, body = exchange.services, exchange.caller, unread.reason, exchange.body
     writes, epoch = services.store.writes, services.store.writes.epoch
     path = None if reason.code is Code.SUMMARY_CALL else path_of(caller.target).decode("latin-1")
     exchange.headers = own = bypass(services, exchange.record, path, reason)
-    reading = partial(caller.format.model_in, body, caller.target)  # It may be readable where the rest is not.
+    reading = partial(caller.format.model_in, body, caller.target)  # The model may be readable if the rest is not.
     model = await services.work.do(caller.tenant, reading) if len(body) > INLINE_BODY else reading()
     provider = services.providers.of(model, caller.format.name, caller.tenant, caller.upstream)
     answering = await exchange.call(provider, unread.body)
@@ -287,7 +286,7 @@ def passing(entry: Uncompacted, formats: Iterable[WireFormat]) -> Reason:
 
 
 def bypass(services: Services, record: RequestRecord, path: str | None, reason: Reason) -> Headers:
-    """Count a request that is forwarded unread, and log its path. Returns its headers."""
+    """Count a request that is forwarded unread, log its path, and return the headers about the context."""
     status = "full" if reason.code is Code.INTERNAL_ERROR else "bypassed"
     record.metrics.payloads[status].inc()
     if status == "bypassed" and path is not None and (count := services.throttle.count(path)) is not None:
@@ -296,5 +295,5 @@ def bypass(services: Services, record: RequestRecord, path: str | None, reason: 
 
 
 def unless_told(own: Headers, answered: Received) -> Headers:
-    """Return `own`, or no headers if the answer has those of another Steno."""
+    """Return `own`; no headers if the answer already has those of another Steno."""
     return [] if are_of_steno(answered) else own

@@ -1,7 +1,7 @@
-"""Chat requests on their way in: from the bytes of a body to the request that is decided upon.
+"""Reading of chat requests: from the bytes of a body to a `ChatRequest`.
 
-`plain_body` undoes encodings, `split_body` reads the members, `parse_request` does the rest: the provider and its
-limits, the digests of the messages, and the conversation that they continue.
+`plain_body` decodes the body, `split_body` reads its members, and `parse_request` finds the provider, its limits, the
+digests of the messages, and the conversation.
 """
 
 from __future__ import annotations
@@ -49,33 +49,33 @@ if TYPE_CHECKING:
 log = structlog.get_logger("steno.windows")
 
 MOST_RATIO = 100
-"""Bytes that may come of one when a body is decoded: ten times what the dullest histories have."""
+"""Maximum ratio of decoded to encoded bytes: ten times the ratio of the most repetitive histories."""
 SMALL_BYTES = 8 << 20
-"""Bytes that may come of any body: as a plain one it would be served, too."""
+"""Decoded size up to which the ratio does not matter."""
 INLINE_ENCODED = 262_144
-"""Bytes of a body up to which it is decoded in the event loop: less than a millisecond's work."""
+"""Maximum bytes of a body decoded in the event loop: less than a millisecond of work."""
 STEP_BYTES = 4 << 20
-"""Bytes decoded before they are counted, and others have their turn."""
+"""Bytes decoded in one step; after each step they are counted, and other tasks get their turn."""
 INLINE_BODY = 1 << 20
-"""Unread bytes of a body up to which it is read in the event loop: four milliseconds' work."""
+"""Maximum new bytes of a body parsed in the event loop: four milliseconds of work."""
 INLINE_BYTES = 32_768
-"""Bytes of unread text up to which it is digested and counted in the event loop: about a millisecond's work."""
+"""Maximum bytes of new text digested and counted in the event loop: about a millisecond of work."""
 PATIENCE_SHARE = 0.8
-"""Share of the timeout a client announces that a compaction may use."""
+"""Share of the client's timeout that a compaction may use."""
 MOST_GUESSED = 100
-"""Maximum number of models reported to have an unknown window: callers can make up any number of names."""
+"""Maximum number of models logged for an unknown window: callers can invent any number of names."""
 BODY_SHARE = 0.8
-"""Share of the largest body that a provider takes over which pictures give way."""
+"""Share of the provider's largest body above which Steno drops pictures."""
 _ALL_MESSAGES = BodyBounds(messages=BOUNDS.values)
-"""Bounds of a body before it is known how many of its messages are new."""
+"""Bounds of a body before the number of its new messages is known."""
 
 
 async def plain_body(
     body: bytes, headers: Headers, at_most: int, count: Callable[[int], None], work: Work, tenant: str
 ) -> bytes | None:
-    """Return the body without its encodings; the same if it has none, None if they cannot be undone.
+    """Return the decoded body; None if it cannot be decoded. Raises `BodyTooLarge`.
 
-    `count` is given the bytes that come of it, and may raise. Raises `BodyTooLarge`.
+    `count` is called with the number of decoded bytes, and may raise.
     """
     most = min(at_most, max(SMALL_BYTES, MOST_RATIO * len(body)))
     if (by := decoders(encodings_of(headers), most)) is None:
@@ -117,7 +117,7 @@ def _take(pieces: Iterator[bytes], most: int) -> bytes:
 
 
 class Unread(Struct, frozen=True):
-    """Request that is forwarded unread, or un-compacted."""
+    """Request that is forwarded without compaction, most often unread."""
 
     reason: Reason
     body: bytes
@@ -128,10 +128,10 @@ async def read_request(services: Services, caller: Caller, body: bytes, request_
     """Read a chat request whose body is decoded. Raises `UnknownUpstream` and `InvalidRequest`.
 
     A request for compaction by the client or provider is forwarded unread if it fits. If it would overflow, Steno
-    compacts it, or the client, which has seen only small prompts, could not go on. If it fits but has signed thinking,
-    which may be refused after earlier compactions, Steno reads it without compacting it.
+    compacts it, because otherwise the client could not continue. If it fits but has signed thinking, which the provider
+    may refuse after earlier compactions, Steno reads it but does not compact it.
     """
-    if SUMMARY_CALL in caller.headers:  # Of Steno itself, here or elsewhere.
+    if SUMMARY_CALL in caller.headers:  # From this Steno or another one.
         return Unread(Reason(Code.SUMMARY_CALL), body)
     try:
         if caller.header(b"content-encoding"):
@@ -165,7 +165,7 @@ async def split_body(services: Services, caller: Caller, body: bytes) -> WireReq
 
 
 async def _continues_known(services: Services, caller: Caller, raw_messages: Sequence[bytes]) -> bool:
-    """Return whether a request with too many messages continues one that was served and had half of them. Raises
+    """Return True if a request with too many messages continues a known one with at least half of them. Raises
     `Unreadable`."""
     reader, most = services.readers[caller.format.name], BOUNDS.messages
     finding = partial(_latest_ends, services.identity, reader, caller.tenant, raw_messages, most)
@@ -175,8 +175,8 @@ async def _continues_known(services: Services, caller: Caller, raw_messages: Seq
 def _latest_ends(
     identity: Identity, reader: MessageReader, tenant: str, raw_messages: Sequence[bytes], most: int
 ) -> list[bytes]:
-    """Return digests of the ends that an earlier request may have had: after at least half of this history, and with at
-    most `most` messages behind. No message is kept in memory, as the client is unknown."""
+    """Return the digests at which an earlier request may have ended: in the second half of this history, at most `most`
+    messages from its end. No message is cached, because the client is unknown."""
     said = [*dropwhile(lambda each: each[0] is Kind.INSTRUCTIONS, reader.digests(raw_messages))]
     chain = identity.chain(tenant, (digest for _, digest in said))
     latest = range(max(1, len(said) // 2, len(said) - most) - 1, len(said))
@@ -186,10 +186,10 @@ def _latest_ends(
 async def parse_request(
     services: Services, wire: WireRequest, caller: Caller, request_id: str, *, remember: bool = True
 ) -> ChatRequest:
-    """Collect what is known of a request. `request_id`: Steno's own, for log and ledger. `remember=False` is for a
-    dry run, which leaves no trace.
+    """Build the `ChatRequest`. `request_id`: Steno's own, for log and ledger. `remember=False`: a dry run, of which
+    nothing is recorded.
 
-    Raises `Unreadable` where an element of the history is no message, `UnknownUpstream`, and `InvalidRequest`.
+    Raises `UnknownUpstream`, `InvalidRequest`, and `Unreadable` if an element of the history is not a message.
     """
     tenant, format_, wishes, epoch = caller.tenant, caller.format, wire.wishes, services.store.writes.epoch
     measure = await services.model_limits.measure(wire, caller, remember=remember)
@@ -211,7 +211,7 @@ async def parse_request(
         )
         return Conversation(messages, services.identity, tenant, prompt.costs, prompt.bound), prompt
 
-    # Of many messages, all of which were read, another thread may still be working out what follows from them.
+    # Many messages go to a worker thread even if all are cached: another thread may still be working on them.
     is_short = len(wire.raw_messages) <= MANY_MESSAGES and (
         len(wire.body) <= INLINE_BYTES or reader.unread_bytes(wire.raw_messages) <= INLINE_BYTES
     )
@@ -225,10 +225,10 @@ async def parse_request(
     if provider.demands_alternation(format_.name, wire.model, tenant):
         policy = replace(policy, alternates=True)
     series: str = policy.strategy
-    if wishes.focus:  # Summaries with a focus are of no use with another one, or with none.
+    if wishes.focus:  # A summary is reused only with the same focus.
         focus = blake2b(wishes.focus.encode("utf-8", "surrogatepass"), digest_size=8, person=b"steno-focus")
         series = f"{series}:{focus.hexdigest()}"
-    wait = rules.compaction.wait_seconds  # Without keep-alives less than the client says it will wait.
+    wait = rules.compaction.wait_seconds  # Without keep-alives, it also depends on the client's timeout.
     wants_compaction = caller.allows(own_headers.COMPACTION) and wishes.options.get("compaction") is not False
     wants_recall = caller.allows(own_headers.RECALL) and wishes.options.get("recall") is not False
     skipped = len(conversation.instructions)
@@ -267,14 +267,14 @@ async def parse_request(
 
 
 def event_shape(wire: WireRequest, caller: Caller, usual: EventShape) -> EventShape:
-    """Shape in which a stream announces a compaction before the answer; `off`: not at all. Raises `InvalidRequest` for
-    a header that names none."""
+    """Return the shape of the events that announce a compaction before the answer; `off` for no events. Raises
+    `InvalidRequest` for an unknown shape in the header."""
     asked = caller.header(own_headers.EVENTS)
     shape = usual if asked is None else next((shape for shape in EVENT_SHAPES if shape == asked.lower()), None)
     if shape is None:
         name = own_headers.EVENTS.decode()
         raise InvalidRequest(f"{name} must be one of {', '.join(EVENT_SHAPES)}; it is {asked!r:.100}.", name)
-    # With several choices nothing may be sent early: a role chunk of ours would belong to one of them only.
+    # With several choices nothing may be sent early: Steno's role chunk would belong to only one of them.
     if not wire.answer.stream or wire.answer.choices != 1:
         return "off"
     if asked is None and wire.SPEC.early_is_content and wire.has_tools:
@@ -283,7 +283,7 @@ def event_shape(wire: WireRequest, caller: Caller, usual: EventShape) -> EventSh
 
 
 async def count_messages(services: Services, tenant: str, conversation: Conversation, prompt: Prompt) -> None:
-    """Count messages that were not counted yet; long text in a worker thread."""
+    """Count the uncounted messages; long text in a worker thread."""
     if prompt.uncounted > INLINE_BYTES or not prompt.count.is_ready:
         await services.work.do(tenant, conversation.count)
     else:
@@ -291,9 +291,9 @@ async def count_messages(services: Services, tenant: str, conversation: Conversa
 
 
 def count_meanwhile(services: Services, request: ChatRequest) -> asyncio.Task[None] | None:
-    """Count new messages beside something else: long text in a thread, short text when the loop is free.
+    """Start to count the new messages: long text in a worker thread, short text later in the event loop.
 
-    A task is to be waited for before the count is needed; short text is counted then, where the loop was never free.
+    The caller awaits the returned task before it needs the count; for short text there is no task.
     """
     conversation, prompt = request.conversation, request.prompt
     if not (uncounted := prompt.uncounted):
@@ -305,7 +305,7 @@ def count_meanwhile(services: Services, request: ChatRequest) -> asyncio.Task[No
 
 
 class ModelLimits:
-    """The provider of a request, and how large its prompt may be there."""
+    """Finds the provider of a request, and the limits of its prompt there."""
 
     def __init__(
         self, providers: Providers, policies: Policies, estimator: Estimator, base_model: Callable[[str], str]
@@ -317,10 +317,10 @@ class ModelLimits:
         self._guessed: set[tuple[str, str]] = set()
 
     async def measure(self, wire: WireRequest, caller: Caller, *, remember: bool) -> Measure:
-        """Measure a request. Waits a moment for the provider's windows if they are still asked for.
+        """Measure a request. If the provider's list of models is still being fetched, wait briefly for it.
 
-        `remember=False` is for a dry run, which has no provider asked. Raises `UnknownUpstream`, and `InvalidRequest`
-        for a preset that is none.
+        `remember=False`: a dry run, which does not call the provider. Raises `UnknownUpstream`, and `InvalidRequest`
+        for an unknown preset.
         """
         provider = self._providers.of(wire.model, caller.format.name, caller.tenant, caller.upstream)
         await provider.windows.wait_for_listing(wire.model, caller.tenant, caller.headers if remember else ())
@@ -352,7 +352,7 @@ class ModelLimits:
         return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, quiet, scale)
 
     def for_summaries(self, model: str, tenant: str, format_: WireFormat) -> tuple[Count, Budget]:
-        """Measure a model's summaries without a request. Raises `UnknownUpstream` and `FormatNotSpoken`."""
+        """Return a model's token counter and budget for summaries. Raises `UnknownUpstream` and `FormatNotSpoken`."""
         provider = self._providers.of(model, format_.name, tenant)
         counted_as = self._base_model(model)
         token_rules = format_.token_rules(counted_as, provider.host)
@@ -377,7 +377,7 @@ class ModelLimits:
 
 
 def read_preset(name: object, param: str = "context.preset") -> PresetName | None:
-    """Preset that a request names; None if it names none. Raises `InvalidRequest`, which says where (`param`)."""
+    """Return the preset with this name; None without a name. Raises `InvalidRequest` about `param` if it is unknown."""
     if name is None:
         return None
     for known in PRESET_NAMES:

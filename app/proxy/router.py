@@ -1,6 +1,6 @@
-"""Router: what every request passes first. Headers, hosts and pages, loops, and `/v1` with its prefixes. Pure ASGI.
+"""Router: checks headers, host, origin and loops of every request, and chooses its endpoint.
 
-Starlette's own function middleware would turn a broken answer into a clean end.
+It is plain ASGI, because Starlette's function middleware would end a broken answer cleanly.
 """
 
 from __future__ import annotations
@@ -36,49 +36,49 @@ from app.runtime.bounded import LogThrottle
 from app.telemetry.metrics import Metrics
 
 ROUTE = "steno.route"
-"""Scope key: the provider's path that a request is for. See `Route`."""
+"""Scope key: the request's `Route`; None for a path of Steno's own."""
 LISTENER = "steno.listener"
-"""Scope key: what came in by its own listener, where callers and the operator have one each. See `Listener`."""
+"""Scope key: the `Listener` that the request came by; missing if callers and the operator share one."""
 Listener = Literal["callers", "operator"]
 OPERATORS = frozenset({b"/metrics", b"/docs", b"/openapi.json"})
-"""Paths that callers do not find where the operator has a listener."""
+"""Paths that only the operator's listener serves, if there is one."""
 CALLERS = (b"/context", b"/mcp")
-"""Beginnings of the paths that the operator's listener does not have, as it has no provider's."""
+"""Prefixes of paths that the operator's listener does not serve; it serves no provider paths either."""
 PROVIDER_PATHS = re.compile(rb"/(?:upload/)?v1(?:alpha|beta\d*)?/|/openai/")
-"""Beginnings of the provider's paths: OpenAI's, Google's, and Azure's own, which pass un-compacted."""
+"""Prefixes of provider paths: OpenAI's, Google's, and Azure's own, which are not compacted."""
 NOT_RELAYED = ("TRACE", "TRACK", "CONNECT")
-"""Methods that are not relayed. The first two are answered with the request as it arrived: with the operator's key."""
+"""Methods that are not relayed. The answer to TRACE or TRACK would show the caller the operator's key."""
 USUAL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 FORMS = b"/ui/"
-"""Paths whose body may be a form's: the inspector's forms carry a token that no other page can read."""
+"""Prefix of paths that accept HTML forms: the inspector's forms hold a token that other pages cannot read."""
 _SLASHES = re.compile(rb"//+")
 _LEADING = re.compile(rb"\A//+")
 _DOUBLED = re.compile(rb"\A(/v1)+(?=/v1/)")
 
 
 class Route(Struct, frozen=True):
-    """Provider's path, and what the base URL names before it."""
+    """Provider path, with the conversation and upstream that the base URL names."""
 
     target: bytes
     """Raw path for the provider, with the query."""
     format: WireFormat | None
-    """Wire format of a request whose history is compacted, or whose tokens are counted."""
+    """Wire format of a chat request or a request to count tokens; None for other requests."""
     conversation: str | None
-    """Conversation id of a base URL `/c/{id}/v1`."""
+    """Conversation id in the base URL `/c/{id}/v1`."""
     upstream: str | None
-    """Name of the upstream in a base URL `/u/{name}/v1`."""
+    """Name of the upstream in the base URL `/u/{name}/v1`."""
 
 
 class Admitted(Struct, frozen=True):
-    """Request whose head may pass, and who serves it."""
+    """Request whose head passed all checks, with the application that serves it."""
 
     app: ASGIApp
     route: Route | None
     """None for a path of Steno's own."""
     page: bytes | None
-    """Origin of the page that sent it."""
+    """Origin of the web page that sent the request; None if a browser sent none."""
     shared: Headers
-    """Headers that let the page read the answer."""
+    """CORS headers that let the page read the answer."""
 
 
 class Router:
@@ -95,14 +95,14 @@ class Router:
         verbose: bool,
         listener: Listener | None = None,
     ) -> None:
-        """Route requests. `verbose`: the log has a line for each chat request. `listener`: who comes this way; None
-        where all do."""
+        """`verbose`: log a line for each chat request. `listener`: the listener of these requests; None if there is
+        only one."""
         self._own = app
         self._chat = chat
         self._counting = counting
         self._passthrough = passthrough
         self._names = {self._own: "own", chat: "chat"}
-        """Routes as the metrics have them."""
+        """Names of the routes in the metrics."""
         self._formats = {format_.name: format_ for format_ in formats}
         self._instance = instance
         self._hosts = hosts
@@ -113,7 +113,7 @@ class Router:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["raw_path"][:LONGEST_PATH].decode("latin-1"), scope["method"]
-        id_ = f"req_{token_hex(12)}"  # Of all calls that it leads to, too.
+        id_ = f"req_{token_hex(12)}"  # All calls for this request are recorded with this id, too.
         record = scope[REQUEST] = RequestRecord(id_, method, path, self._throttle, self._metrics, self._verbose)
         known: dict[str, Any] = scope.get(KNOWN, {})
         shared: Headers = []
@@ -137,7 +137,7 @@ class Router:
                 await answer.end()
                 return
             if admitted.route is None:
-                # Not decoded: a conversation's id may hold a slash. Routes decode what they take from it.
+                # Not decoded, because a conversation id may hold a slash: the routes decode their parameters.
                 scope["path"] = scope["raw_path"].decode("latin-1")
                 if method == "HEAD":  # The server leaves out the body.
                     scope = {**scope, "method": "GET"}
@@ -147,8 +147,8 @@ class Router:
             record.ends()
 
     def _admit(self, scope: Scope, shared: Headers) -> Admitted:
-        """Check a request's head. `shared` gets what lets a page read the answer, a refusal too. Raises the errors of
-        the checks."""
+        """Check a request's head. The CORS headers are added to `shared`, so that a page can read refusals, too. Raises
+        the errors of the checks."""
         headers: Headers = scope["headers"]
         check_headers(headers)
         host = self._hosts.check_host(headers, scope.get(AUTHORITY), scope["http_version"])
@@ -161,7 +161,7 @@ class Router:
     def _route(
         self, scope: Scope, path: bytes | None, conversation: str | None, upstream: str | None
     ) -> tuple[ASGIApp, Route | None]:
-        """Choose who serves a request. `path`: the provider's; None for one of Steno's own."""
+        """Choose the application for a request. `path`: the provider path; None for a path of Steno's own."""
         method, raw_path, headers = scope["method"], scope["raw_path"], scope["headers"]
         if self._listener is not None:
             is_callers = path is not None or raw_path.startswith(CALLERS)
@@ -187,11 +187,11 @@ class Router:
         return self._passthrough if counted is None else self._counting, route
 
     def _split(self, path: bytes) -> tuple[bytes | None, str | None, str | None]:
-        """Return the provider's path, None for one of Steno's own, and the conversation and the upstream that the base
-        URL names before it, each once, in any order.
+        """Split a path into the provider path (None for a path of Steno's own), the conversation id and the upstream.
+        The prefixes `/c/{id}` and `/u/{name}` may each occur once, in any order.
 
-        A base URL may bring a slash or a `/v1` too many, and a client may escape letters: what is read here is found
-        nevertheless. Raises `InvalidRequest` for a conversation's id that is none.
+        Repeated slashes, a repeated `/v1` and escaped letters are corrected in paths that Steno reads. Raises
+        `InvalidRequest` for an invalid conversation id.
         """
         names: dict[bytes, bytes] = {}
         while (prefix := (begun := _LEADING.sub(b"/", path))[:3]) in (b"/c/", b"/u/") and prefix not in names:
@@ -202,7 +202,7 @@ class Router:
         if b"//" in path or b"%" in path or path.startswith(b"/v1/v1/"):
             meant = _DOUBLED.sub(b"", _SLASHES.sub(b"/", unquote_to_bytes(path))).rstrip(b"/")
             if format_posted(meant) or format_counted(meant):
-                path = quote(meant, safe="/:@~!$'()*+,;=").encode()  # A model's name may hold what ends a request line.
+                path = quote(meant, safe="/:@~!$'()*+,;=").encode()  # A model name may hold spaces or line ends.
         if path != b"/v1" and not PROVIDER_PATHS.match(path):
             return None, None, None
         conversation, upstream = names.get(b"/c/"), names.get(b"/u/")

@@ -1,4 +1,4 @@
-"""Services that the routes work with, put together once by `main`."""
+"""Services: the objects that routes and endpoints share. `main` creates them once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Services:
     identity: Identity
     formats: tuple[WireFormat, ...]
     readers: Mapping[str, MessageReader]
-    """Readers by the names of their formats."""
+    """Readers by format name."""
     estimator: Estimator
     compaction: CompactionParts
     background: Background
@@ -48,30 +48,30 @@ class Services:
     limits: LimitSettings
     events: EventSettings
     base_model: Callable[[str], str]
-    """Function from a model to the one that it is counted and sized as."""
+    """Return the model whose token rules and limits apply to a given model."""
     keeps_messages: bool
     sampler: Sampler
     tracer: Tracer | None
-    """Tracer; None if no traces are wanted."""
+    """None if tracing is off."""
 
     async def erase(self, tenant: str) -> None:
         erased = Erased(tenant)
         self.conversations.forget(erased)
         await self.providers.forget(tenant)
         await self.store.erase_tenant(tenant)
-        # Not before: a request may have read them meanwhile.
+        # Last, because a request may load summaries again until they are deleted.
         self.compaction.forget(erased)
 
     async def delete(self, tenant: str, conversation_id: str) -> bool:
-        """Delete a conversation and the summaries it made. False if there was none."""
+        """Delete a conversation and the summaries it made. Return False if it did not exist."""
         erased = Erased(tenant, conversation_id)
         self.conversations.forget(erased)
         was_there = await self.store.delete_conversation(tenant, conversation_id)
-        # Not before, here too.
+        # Last, as in `erase`.
         self.compaction.forget(erased)
         return was_there
 
     @property
     def format(self) -> WireFormat:
-        """Format of a body that comes to no format's own path."""
+        """Default format, for bodies at a path without a format of its own."""
         return self.formats[0]

@@ -1,4 +1,4 @@
-"""Streams that begin before the provider answers, because a summary is being made: see `EarlyStream`."""
+"""Streams to a client that begin before the provider answers, while a summary is being made: see `EarlyStream`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from app.proxy.reply import (
 )
 
 MOST_OF_ANSWER = 256 << 20
-"""Bytes that may come of a compressed answer: several times what the longest stream has."""
+"""Maximum decoded bytes of a compressed answer: several times the longest stream."""
 HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -39,7 +39,7 @@ HEADERS: Headers = [
 
 
 def announce(exchange: Exchange, request: ChatRequest, started: CompactionStart) -> None:
-    """Note that a summary is being made for a request, and begin its stream with the news, if the client wants it."""
+    """Note that a summary is being made, and begin the client's stream with an event about it unless events are off."""
     exchange.has_waited = True
     if request.events != "off" and exchange.stream is None:
         exchange.stream = EarlyStream(exchange, request, started)
@@ -48,30 +48,30 @@ def announce(exchange: Exchange, request: ChatRequest, started: CompactionStart)
 class EarlyStream:
     """Stream to a client before the provider answers, in three states:
 
-    1. Announced: the head and `compaction_started` were sent. Keep-alives follow until it is known what is sent.
+    1. Announced: the head and `compaction_started` were sent. Keep-alives follow until Steno decides on the payload.
     2. Decided: `compaction_completed` or `compaction_failed` was sent. Keep-alives follow until the provider answers.
-    3. Answered: whatever the provider answers, and every error of Steno's own, becomes a part of this stream.
+    3. Answered: the provider's answer, or an error of Steno's own, is sent as a part of this stream.
     """
 
     def __init__(self, exchange: Exchange, request: ChatRequest, started: CompactionStart) -> None:
         self._exchange = exchange
         self._request = request
         self._reports = exchange.services.events.body
-        """True if the status stands in the chunks."""
+        """True if the chunks contain the status."""
         loop = asyncio.get_running_loop()
         self._decided: asyncio.Future[Decision] = loop.create_future()
         self._answered: asyncio.Future[None] = loop.create_future()
         self._events = request.format.editor.begin_early(request.wire, request.events, started.id)
         self._task = loop.create_task(self._write(started))
-        """Task that writes what stands before the answer."""
+        """Task that writes the events and keep-alives before the answer."""
 
     def decide(self, decision: Decision) -> None:
-        """Close the announced compaction with what is sent. Later decisions are not announced."""
+        """Announce the result of the compaction. Later decisions are not announced."""
         if not self._decided.done():
             self._decided.set_result(decision)
 
     async def relay(self, attempt: Attempt) -> None:
-        """Pass on an answer as a part of the stream. Raises the upstream errors if it is none."""
+        """Relay the provider's answer as a part of the stream. Raises the upstream errors."""
         await self._end_waiting()
         (headers, chunks), status, request = plain(attempt.answering), attempt.answering.status, attempt.request
         reports, events = self._reports and status == 200, self._events
@@ -79,7 +79,7 @@ class EarlyStream:
         editor = request.format.editor(context, request.wire, events, hides_usage=attempt.asks_usage)
         if status != 200:
             body = bytearray()
-            with suppress(StenoError):  # Its status is known: what came of the body has to do.
+            with suppress(StenoError):  # An incomplete body is enough, because the status is known.
                 await read_into(body, chunks, LONGEST_REFUSAL)
             await self._exchange.client.end(editor.refusal_frame(status, headers, bytes(body), time.time()))
             return
@@ -124,7 +124,7 @@ class EarlyStream:
 
 
 def plain(answering: UpstreamExchange) -> tuple[Received, AsyncIterator[bytes]]:
-    """Return headers and body of a provider's answer without the encodings that it was asked not to use."""
+    """Return headers and decoded body of an answer. A provider may encode it although Steno asks for no encoding."""
     encodings, chunks = encodings_of(answering.headers), answering.chunks()
     if encodings.strip().lower() in ("", "identity"):
         return answering.headers, chunks
@@ -132,7 +132,7 @@ def plain(answering: UpstreamExchange) -> tuple[Received, AsyncIterator[bytes]]:
 
 
 async def _decoded(chunks: AsyncIterator[bytes], encodings: str) -> AsyncIterator[bytes]:
-    """Yield decoded pieces. Raises `UpstreamUnreadable` if that fails."""
+    """Yield decoded pieces. Raises `UpstreamUnreadable`."""
     if (by := decoders(encodings, MOST_OF_ANSWER)) is None:
         raise UpstreamUnreadable(
             "The provider's answer is compressed, although it was asked not to be, in a way that Steno cannot undo:"
@@ -153,7 +153,7 @@ async def _decoded(chunks: AsyncIterator[bytes], encodings: str) -> AsyncIterato
 
 
 async def _in_turns(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield to the event loop between pieces, because a few bytes may decode to very many."""
+    """Yield pieces, and let other tasks run between them, because a few bytes may decode to very many."""
     for number, piece in enumerate(pieces):
         if number:
             await asyncio.sleep(0)
