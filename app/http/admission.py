@@ -1,10 +1,9 @@
-"""Admission: what a request is refused for before its body is read.
+"""Admission: checks of a request's head before the body is read.
 
-1. Its headers: too many, or with a name that some servers take for another.
-2. Its path, where it may leave its place.
-3. The host that it asks for and the page that asks (`HostPolicy`): a page whose name was made to lead here names that
-   name, and a page of another site is named by its browser as the origin.
-4. The Stenos that it went through.
+1. Headers: not too many, and none whose name some servers read as another header.
+2. Path: no `.` or `..` segments, however they are encoded.
+3. Host and origin (`HostPolicy`): the host check stops DNS rebinding, and the origin check stops other sites' pages.
+4. Hops: no loop through this Steno, and not too many other Stenos.
 """
 
 from __future__ import annotations
@@ -28,18 +27,16 @@ from app.errors import (
 from app.http.headers import Headers, hops_in, shadowed_by, shown, value_of
 
 HEADER_COUNT = 100
-"""Most headers of a request."""
 HEADER_BYTES = 32_768
-"""Largest sum of a request's headers, names and values."""
+"""Maximum bytes of all header names and values of a request."""
 MOST_DECODINGS = 5
 _SUSPECT = re.compile(rb"[^a-zA-Z0-9/_:-]")
-"""Bytes that a path must have to hide a dot, however the dot is written."""
+"""Bytes of which a path must have at least one to contain a dot segment, in any encoding."""
 _DOT = re.compile(rb"\xc0\xae|\xe0\x80\xae|\xef\xbc\x8e|%u002e|%uff0e", re.IGNORECASE)
 _SLASH = re.compile(rb"\\|\xc0\xaf|\xe0\x80\xaf|\xef\xbc\x8f|\xc1\x9c|%u002f|%u005c|%u2215|%uff0f", re.IGNORECASE)
 _AFTER_SEGMENT = re.compile(rb"[;\x00-\x20]")
 MOST_HOPS = 16
-"""Most hops of a request. Behind a balancer each replica is an instance: a circle through it would be run once for each
-of them."""
+"""Maximum hops of a request. Behind a load balancer, a loop passes each replica once before `check_hops` detects it."""
 
 ANY = "*"
 
@@ -51,13 +48,13 @@ NOT_IN_PUBLIC_DNS = (
     ".internal",  # reserved by ICANN for private use
     ".svc",  # Kubernetes' short form; if it were registered, every cluster would break
 )
-"""Domains in which no name can be registered. A server that answers for one is in the same network already."""
+"""Domains in which nobody can register a name, so that a rebinding page cannot use one."""
 
 APP_SCHEMES = frozenset({"app", "capacitor", "file", "tauri", "vscode-file", "vscode-webview"})
-"""Schemes of installed programs. A page from the web cannot have one: a browser calls a file it shows `null`."""
+"""Origin schemes of installed programs. Web pages cannot have them, and a browser sends `null` for a local file."""
 
 SIMPLE_TYPES = frozenset({"", "text/plain", "application/x-www-form-urlencoded"})
-"""Types of bodies that a page can send to any server without being asked who it is, but for uploads."""
+"""Types of bodies, except uploads, that a page can send to any server without a CORS preflight."""
 
 _AUTHORITY = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{0,5}))?")
 _ORIGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#@]*)/?", re.IGNORECASE)
@@ -65,7 +62,7 @@ _PORTS = {"http": "80", "https": "443"}
 
 
 def check_headers(headers: Headers) -> None:
-    """Raises `HeadersTooLarge`, or `InvalidRequest` for a name that some servers take for another."""
+    """Raise `HeadersTooLarge`, or `InvalidRequest` for a name that some servers read as another header."""
     if len(headers) > HEADER_COUNT:
         over = shown(headers[HEADER_COUNT][0])
         raise HeadersTooLarge(
@@ -92,8 +89,8 @@ def check_headers(headers: Headers) -> None:
 
 
 def leaves_its_place(path: bytes) -> bool:
-    r"""True if any server could find a `.` or `..` segment in the path, however it is written. Some decode twice,
-    take `\` for `/`, cut off what follows a `;` or a NUL, and read overlong UTF-8."""
+    r"""True if some server could find a `.` or `..` segment in the path. Some servers decode twice, read `\` as `/`,
+    cut a segment at `;` or NUL, or accept overlong UTF-8."""
     if _SUSPECT.search(path) is None:
         return False
     for _ in range(MOST_DECODINGS):
@@ -107,7 +104,7 @@ def leaves_its_place(path: bytes) -> bool:
 
 
 def check_hops(headers: Iterable[tuple[bytes, bytes]], instance: bytes) -> None:
-    """Raises `LoopDetected` for a request that passed this instance before, or too many others."""
+    """Raise `LoopDetected` for a request that passed this instance before, or too many other ones."""
     hops = hops_in(headers)
     if instance in hops:
         raise LoopDetected(
@@ -128,8 +125,8 @@ class BytesInFlight:
 
     @contextmanager
     def counted(self) -> Iterator[Callable[[int], None]]:
-        """Count the bytes of one request until it is over, by the function that is given. That raises
-        `TooManyBytesInFlight`; the bytes are counted anyway."""
+        """Yield a function that counts bytes of one request, until the block ends. It raises `TooManyBytesInFlight`
+        after it has counted them."""
         own = 0
 
         def count(size: int) -> None:
@@ -147,19 +144,19 @@ class BytesInFlight:
 
 @dataclass(frozen=True, slots=True)
 class HostPolicy:
-    """Rules about requests by the name that was asked for, and by the page that asks."""
+    """Allowed hosts and origins of requests."""
 
     bound: str
     """Address where Steno listens."""
     hosts: Sequence[str] = ()
-    """Names allowed by the settings; `.example.com` is that name and all below it, `*` any."""
+    """Hosts in the settings; `.example.com` includes all subdomains, `*` is any host."""
     origins: Sequence[str] = ()
-    """Pages allowed by the settings, in lower case; `*` is any."""
+    """Origins in the settings, in lower case; `*` is any origin."""
 
     def check_host(self, headers: Headers, target_authority: bytes | None, http_version: str) -> str | None:
-        """Check the host that was asked for, with its port. Raises `InvalidRequest` or `HostNotAllowed`.
+        """Check the requested host, and return it with its port. Raises `InvalidRequest` or `HostNotAllowed`.
 
-        No host is required where an old client names none: a browser always does.
+        Return None for an HTTP/1.0 request without a host, which no browser sends.
         """
         sent = [value for name, value in headers if name == b"host"]
         if len(sent) > 1:
@@ -173,15 +170,15 @@ class HostPolicy:
         return self._check_name(sent[0])
 
     def check_origin(self, headers: Headers, host: str | None, *, stored: bool) -> bytes | None:
-        """Check the page that asks, None if no browser names one. Raises `OriginNotAllowed`.
+        """Check and return the origin; None if the request has none. Raises `OriginNotAllowed`.
 
-        `stored`: it asks for what Steno keeps, of callers without a key, too. Then only Steno's own pages and
-        those that are listed are let in: any program of this machine may serve pages, and few are to read that.
+        `stored`: the path serves stored data, even without a key. Only Steno's own pages and the origins in the
+        settings may read it; other paths accept all pages of this machine.
         """
         sent = [value for name, value in headers if name == b"origin"]
         if not sent:
             is_cross_site = value_of(headers, b"sec-fetch-site") == "cross-site" and ANY not in self.origins
-            # Only a link that a user follows comes from another site without its page's name.
+            # Without an origin, a cross-site request is allowed only if the user follows a link.
             if is_cross_site and value_of(headers, b"sec-fetch-dest") != "document":
                 raise OriginNotAllowed(
                     "A page of another site may not have this loaded. If it is yours, let it fetch it, and add its"
@@ -212,7 +209,7 @@ class HostPolicy:
         return given
 
     def _is_listed(self, origin: str, host: str | None) -> bool:
-        """True if the page is one of those in the settings, or of Steno itself."""
+        """True if the origin is in the settings, or is Steno's own."""
         if ANY in self.origins or origin.lower() in self.origins:
             return True
         found = _ORIGIN.fullmatch(origin)
@@ -233,8 +230,8 @@ def _is_of_this_machine(origin: str) -> bool:
 
 
 def check_type(headers: Headers, *, json_only: bool) -> None:
-    """Check the body's type of a request without a key in its headers: a page may send it without asking first.
-    Raises `UnsupportedMediaType` for a type that needs no asking."""
+    """Raise `UnsupportedMediaType` for a body type that a page may send without a CORS preflight. `json_only`: accept
+    JSON types only. Requests with a key in a header need no such check."""
     if not any(
         name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in headers
     ):
@@ -256,7 +253,7 @@ def is_preflight(method: str, headers: Headers) -> bool:
 
 
 def preflight_headers(headers: Headers) -> Headers:
-    """Headers of the answer for a page that is let in: whatever it wants to send."""
+    """Build the answer to an allowed page's preflight: grant all requested methods and headers."""
     answer: Headers = [(b"access-control-max-age", b"600")]
     for asked, granted in (
         (b"access-control-request-method", b"access-control-allow-methods"),
@@ -268,7 +265,7 @@ def preflight_headers(headers: Headers) -> Headers:
 
 
 def shared_with(origin: bytes) -> Headers:
-    """Headers that let a page read an answer with all its headers. Never with cookies: there are none."""
+    """Build the CORS headers that let a page read an answer and its headers, without credentials."""
     return [
         (b"access-control-allow-origin", origin),
         (b"access-control-expose-headers", b"*"),
@@ -277,7 +274,7 @@ def shared_with(origin: bytes) -> Headers:
 
 
 def authority_of(target: bytes) -> bytes | None:
-    """Return the host in a target that is a whole URL; None for a path."""
+    """Return host and port of a request target that is an absolute URL; None for a path."""
     scheme, found, rest = target.partition(b"://")
     if target.startswith((b"/", b"*")) or not found or not scheme.isalpha():
         return None
@@ -285,12 +282,12 @@ def authority_of(target: bytes) -> bytes | None:
 
 
 def is_private(name: str) -> bool:
-    """True for a name that public DNS does not know, so that no owner can let it lead here."""
+    """True for a name that cannot be in public DNS, so that no attacker can point it to this address."""
     return "." not in name or fits_host(name, NOT_IN_PUBLIC_DNS)
 
 
 def is_loopback_name(name: str) -> bool:
-    """True if the name means this machine, whatever a name server says."""
+    """True for a loopback address, `localhost` or a name below it."""
     if fits_host(name, (".localhost",)):
         return True
     try:
@@ -300,7 +297,7 @@ def is_loopback_name(name: str) -> bool:
 
 
 def fits_host(name: str, allowed: Iterable[str]) -> bool:
-    """True if one of the entries is the name, or a domain (`.example.com`) that holds it."""
+    """True if one of the entries is the name, a domain (`.example.com`) that contains it, or `*`."""
     return any(
         entry == ANY or name == entry.lstrip(".") or (entry.startswith(".") and name.endswith(entry))
         for entry in allowed
@@ -312,7 +309,7 @@ def _plain(name: str) -> str:
 
 
 def _is_whole(name: str) -> bool:
-    """True if no label is empty; an address in brackets is one."""
+    """True if the name has no empty label, or is an IPv6 address in brackets."""
     if not name.startswith("["):
         return all(name.removesuffix(".").split("."))
     try:
@@ -322,7 +319,7 @@ def _is_whole(name: str) -> bool:
 
 
 def _is_address(name: str) -> bool:
-    """True for an IP address: the last label of a name is never a number."""
+    """True for an IP address; the last label of a host name is never a number."""
     return ":" in name or name.rpartition(".")[2].isdecimal()
 
 

@@ -1,4 +1,4 @@
-"""Steps of ASGI that the proxy routes share."""
+"""ASGI helpers of the proxy routes: read the client's body, and write its answer."""
 
 from __future__ import annotations
 
@@ -20,29 +20,28 @@ if TYPE_CHECKING:
     from app.http.cycle import Cycle
 
 CONNECTION = "steno.connection"
-"""Scope key: the server's side of the request, where the server is ours."""
+"""Scope key: the request's `Cycle`, if Steno's own protocol serves it."""
 
 KNOWN = "steno.known_head"
-"""Scope key: what was worked out of a head that a connection has sent before, and of nothing else. See `KnownHead`."""
+"""Scope key: values derived only from a request head that this connection has sent before. See `KnownHead`."""
 AUTHORITY = "steno.authority"
-"""Scope key: the host in a target that is a whole URL, None for a path. The server sets it."""
+"""Scope key: the host in a request target that is an absolute URL; None for a path. The server sets it."""
 HANDSHAKE = "steno.handshake"
-"""Scope key: true if the request asks for a WebSocket. Our server alone knows: it takes offers out of the headers."""
+"""Scope key: true if the request asks for a WebSocket. The server sets it, and removes the offer from the headers."""
 
 
 class ClientDisconnected(Exception):
-    """Raised when the client left before its request had arrived."""
+    """Raised when the client disconnects before its request has arrived."""
 
 
 class AbortedAnswer(Exception):
-    """The provider's answer broke off: ends the connection without the end of the message.
-
-    A clean end would be taken for a complete answer. The server closes the connection when an application raises.
+    """Raised when the provider's answer broke off. The server then closes the connection without ending the answer,
+    because the client would take a clean end for a complete answer.
     """
 
 
 def peer_of(scope: Scope) -> str:
-    """Address that the connection came from; empty if the server does not know it."""
+    """Return the address of the connection's other end; empty if the server does not know it."""
     return scope["client"][0] if scope.get("client") else ""
 
 
@@ -54,9 +53,9 @@ async def read_body(
     count: Callable[[int], None] = lambda _: None,
     connection: Cycle | None = None,
 ) -> bytes:
-    """Return the whole body, at once where the connection has it; `count` is given its bytes, and may raise.
+    """Return the whole body. `count` is called with the number of bytes, and may raise.
 
-    Raises `BodyTooLarge` (before the body is sent, where its length is announced), `RequestTimedOut` or
+    Raises `BodyTooLarge` (before the body is read, if the headers announce its length), `RequestTimedOut` or
     `ClientDisconnected`.
     """
     if connection is not None and (body := connection.whole_body()) is not None:
@@ -96,8 +95,8 @@ async def body_pieces(receive: Receive) -> AsyncIterator[bytes]:
 
 @contextmanager
 def until_disconnect(answer: ClientAnswer) -> Iterator[None]:
-    """Work until the client leaves: then the work is cancelled, and with it the call to the provider. Under another
-    server than ours it goes on."""
+    """Cancel the block, and with it the call to the provider, when the client disconnects. Under a server other than
+    Steno's own, nothing is cancelled."""
     connection = answer.connection
     if connection is None or (working := connection.task) is None:
         yield
@@ -106,7 +105,7 @@ def until_disconnect(answer: ClientAnswer) -> Iterator[None]:
 
     def leave() -> None:
         nonlocal has_left
-        if not answer.ended:  # To the server every client has left once an answer has ended.
+        if not answer.ended:  # The server also reports a disconnect after the answer has ended.
             has_left = True
             working.cancel()
 
@@ -114,12 +113,12 @@ def until_disconnect(answer: ClientAnswer) -> Iterator[None]:
     try:
         yield
     except asyncio.CancelledError:
-        if not has_left or working.cancelling() > others + 1:  # The server wants to end, too.
+        if not has_left or working.cancelling() > others + 1:  # The server cancelled the task, too.
             raise
     finally:
         connection.when_left(None)
         if has_left:
-            working.uncancel()  # Also where the work made something else of it.
+            working.uncancel()  # Also if the block replaced the CancelledError by another error.
 
 
 @lru_cache(1)
@@ -132,20 +131,20 @@ SIGNATURE = "steno.signature"
 
 
 class Signature:
-    """Headers of every answer beside its own: the request's id, the date, and which page may read it."""
+    """Headers that Steno adds to an answer: the request's id, the date, the server, and CORS headers."""
 
     def __init__(self, request_id: str, shared: Headers, began: Callable[[int], None]) -> None:
-        """Sign with `shared`, the headers that let a page read the answer; `began` is given its status."""
+        """`shared`: CORS headers for the page; `began`: called with the answer's status."""
         self.shared = shared
         self._request_id = request_id.encode()
         self._began = began
 
     def under(self, status: int, headers: Headers) -> Headers:
-        """Add the request's id, and `date`, `server` and `x-request-id` where an answer has none: the provider's
-        pass."""
+        """Add the request's id and the CORS headers. Add `date`, `server` and `x-request-id` unless the provider set
+        them."""
         self._began(status)
         names = {name for name, _ in headers}
-        if REQUEST_ID in names:  # Of another Steno.
+        if REQUEST_ID in names:  # Set by another Steno.
             headers = [header for header in headers if header[0] != REQUEST_ID]
         kept = [*headers, *self.shared, (REQUEST_ID, self._request_id)]
         if b"date" not in names:
@@ -212,6 +211,6 @@ class ClientAnswer:
             self.connection.answer(status, signed, body)
 
     async def error(self, error: StenoError, headers: Headers | None = None, body: bytes | None = None) -> None:
-        """Send an error. `body`: in the request's own format."""
+        """Send an error. `body`: the error in the request's format; None for OpenAI's."""
         body = error.envelope if body is None else body
         await self.whole(error.status, [*error.headers, *(headers or [])], body)

@@ -1,4 +1,4 @@
-"""A connection to the provider, and the exchange that has it: one request, and its answer as it arrives."""
+"""Connections to a provider, and exchanges on them: one request, and its answer as it arrives."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from app.http.http1 import AnswerReading, GarbledAnswer, WrittenHead, unsendable
 IDLE_SECONDS = 30.0
 """Time for which an idle connection is kept."""
 MOST_UNREAD = 128 << 10
-"""Bytes of an answer that wait for their reader. Beyond that no more are taken from the network."""
+"""Maximum bytes of an answer that wait for the reader; above that, reading from the network pauses."""
 AT_ONCE = 64 << 10
-"""Bytes that are read from the network, and handed over, together."""
+"""Maximum bytes of one read from the network, and of one chunk for the reader."""
 MOST_PARTS = 4_096
-"""Parts that wait: a part is a Python object, however short it is. One read can bring ten thousand of one byte each."""
+"""Maximum parts that wait: each part is a Python object, and one read can bring 10,000 parts of one byte each."""
 JOINED = 64 << 10
-"""A body up to this long is written together with its head: the copy costs less than a second write."""
+"""Maximum bytes of a body written together with its head: the copy costs less than a second write."""
 
 NEVER = math.inf
 _TICK = 0.001
-"""The loop's clock has milliseconds: a timer may fire so much early."""
+"""Seconds by which a timer may fire early, because the loop's clock has a resolution of 1 ms."""
 
 
 class Timeouts(Struct, frozen=True):
-    """Timeouts in seconds, each for one phase."""
+    """Timeouts of the phases of a call, in seconds."""
 
     connect: float
     first_byte: float
     between_bytes: float
-    """Longest wait for more of an answer, or for the provider to take a byte of a request."""
+    """Longest wait for more of an answer, or until the provider accepts more of a request."""
 
 
 class _Stalled(Exception):
-    """The other side sent or took nothing until the deadline."""
+    """Raised when the provider sent or accepted nothing until the deadline."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One connection. `freed` is called when it may be used again, `lost`, once or twice, when not any more.
+    """One connection. It calls `freed` when it can be reused, and `lost` (maybe twice) when it is closed.
 
-    `room` is where the network is read to. It is empty after each read, so a loop's connections can share it.
+    `room` is the read buffer. It is empty after each read, so all connections of a loop can share it.
     """
 
     def __init__(
@@ -52,21 +52,21 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.exchange: UpstreamExchange | None = None
-        """The exchange that has the connection; None while it is idle."""
+        """Exchange that uses the connection; None while it is idle."""
         self.deadline = NEVER
-        """End of the wait for the other side, by the loop's clock; `expire_at` sets an earlier one than NEVER."""
+        """End of the wait for the provider, by the loop's clock. Only `expire_at` may set an earlier time."""
         self.used = False
         """True if the connection carried an exchange before."""
         self.is_full = False
-        """Whether too much waits to be written."""
+        """True if the transport's write buffer is full."""
         self._room, self._freed, self._lost = room, freed, lost
-        self._transport: Any = None  # There once it is made.
+        self._transport: Any = None  # Set by `connection_made`.
         self._held = False
         self._fires_at = NEVER
         self._timer: asyncio.TimerHandle | None = None
 
     def write(self, *pieces: bytes) -> None:
-        if self._transport.is_closing():  # uvloop's would raise, and an exchange that came later has not heard of it.
+        if self._transport.is_closing():  # uvloop's transport would raise, and a new exchange must learn of the end.
             self._ended(ConnectionResetError("It was closed already."))
         elif len(pieces) == 1:
             self._transport.write(pieces[0])
@@ -84,8 +84,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def release(self, *, reusable: bool) -> None:
-        """Note that the connection's exchange is over. Bytes of a request that are still to be written would stand
-        before the next one."""
+        """End the connection's exchange. If unwritten bytes of its request remain, the connection is not reused,
+        because the provider would read them as the next request."""
         self.exchange = None
         if not reusable or self._transport.is_closing() or self._transport.get_write_buffer_size():
             self.abort()
@@ -102,8 +102,7 @@ class Connection(asyncio.BufferedProtocol):
         self._lost(self)
 
     def expire_at(self, when: float) -> None:
-        """Set when the wait for the other side is over. One timer stays as it is where it fires earlier: it looks
-        then."""
+        """Set the deadline, by the loop's clock. A timer that fires earlier stays: it checks the deadline then."""
         self.deadline = when
         if when < self._fires_at:
             self._set_timer(when)
@@ -124,7 +123,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self.abort()
 
-    # What the loop calls.
+    # Callbacks of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -136,7 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.exchange is not None:
             self.exchange.received(self._room[:nbytes])
         else:
-            self.abort()  # No request asked for it, and it would be taken for the answer to the next one.
+            self.abort()  # Bytes without a request would be read as the answer to the next one.
 
     def eof_received(self) -> None:
         self._ended(None)
@@ -163,32 +162,32 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class UpstreamExchange:
-    """One request and its answer. The connection is its own until the answer is complete, or given up."""
+    """One request and its answer. It uses the connection alone until the answer is complete or closed."""
 
     __slots__ = ("_connection", "_fault", "_reading", "_timeouts", "_waiter", "_written", "headers", "status")
 
     status: int
     headers: list[tuple[bytes, bytes]]
-    """Headers of the answer, there once it has begun."""
+    """Headers of the answer, set by `send`."""
 
     def __init__(self, connection: Connection, timeouts: Timeouts, *, to_head: bool) -> None:
         self._connection = connection
         self._timeouts = timeouts
         self._reading = AnswerReading(to_head=to_head)
         self._written = False
-        """Whether all of the request was handed to the connection."""
+        """True if the whole request was passed to the connection."""
         self._fault: Exception | None = None
-        """Reason why no more comes, other than the answer's end."""
+        """Error that ended the exchange."""
         self._waiter: asyncio.Future[None] | None = None
         connection.exchange = self
-        connection.deadline = NEVER  # It is idle no more.
+        connection.deadline = NEVER  # The connection is not idle any more.
 
     @property
     def is_silent(self) -> bool:
         return not self._reading.began
 
     async def send(self, written: WrittenHead, content: bytes | AsyncIterator[bytes]) -> None:
-        """Sends the request, and returns once the answer's headers are there. Raises the upstream errors."""
+        """Send the request, and return once the answer's headers have arrived. Raises the upstream errors."""
         connection, reading = self._connection, self._reading
         try:
             if isinstance(content, bytes):
@@ -208,8 +207,8 @@ class UpstreamExchange:
         self.status, self.headers = reading.status, reading.headers
 
     async def beginning(self, seconds: float, beyond: int = 0) -> bytes:
-        """The part of the body that is there and was not taken, after waiting so long for more of it than so many
-        bytes. Raises the upstream errors."""
+        """Return the unread part of the body, without taking it. Wait at most `seconds` until it is longer than
+        `beyond` bytes. Raises the upstream errors."""
         reading = self._reading
         if reading.unread <= beyond and not reading.complete:
             timer = self._connection.loop.call_later(seconds, self.wake)
@@ -221,7 +220,7 @@ class UpstreamExchange:
 
     @property
     def first_part(self) -> bytes:
-        """The part of the body that is there and will be taken next; empty where nothing is."""
+        """Return the next unread part of the body, without taking it; empty if there is none yet."""
         parts = self._reading.parts
         return parts[0] if parts else b""
 
@@ -230,8 +229,8 @@ class UpstreamExchange:
         return self._reading.complete and not self._reading.unread
 
     async def read_ahead(self, most: int, *, raises: bool = True) -> tuple[bytes, bool]:
-        """Wait for the body, up to so many bytes. Returns what came of it, which stays to be read, and whether it is
-        all. Raises the upstream errors; with `raises` false they are left to the next reader."""
+        """Wait for the body, up to `most` bytes. Return the bytes, which remain unread, and True if they are the whole
+        body. Raises the upstream errors; if `raises` is false, the next reader gets them."""
         reading, body = self._reading, bytearray()
         if reading.complete and reading.unread <= most:
             return b"".join(reading.parts), True
@@ -248,7 +247,7 @@ class UpstreamExchange:
         return bytes(body), reading.complete and len(body) <= most
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it arrives: what waits goes together. Raises the upstream errors."""
+        """Iterate over the body as it arrives. Raises the upstream errors."""
         return self
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -266,11 +265,11 @@ class UpstreamExchange:
         return taken
 
     async def close(self) -> None:
-        """Give the answer up: the provider sees the connection close, unless it has answered whole."""
+        """Close the connection, unless the answer is complete."""
         if self._connection.exchange is self:
             self._connection.abort()
 
-    # What the connection calls.
+    # Callbacks of the connection.
 
     def received(self, data: memoryview) -> None:
         reading = self._reading
@@ -286,7 +285,7 @@ class UpstreamExchange:
         self.wake()
 
     def ended(self, error: Exception | None) -> None:
-        """The connection is closed: for some answers that is their end."""
+        """Handle the closed connection; for some answers this is the regular end."""
         if error is None:
             try:
                 self._reading.end()
@@ -305,7 +304,7 @@ class UpstreamExchange:
             self._waiter.set_result(None)
 
     async def _send_arriving(self, written: WrittenHead, content: AsyncIterator[bytes]) -> None:
-        """A body of known or unknown length. A refusal ends it early, and then the connection is not used again."""
+        """Send a body in pieces, as they arrive. If the provider refuses early, stop: the connection is not reused."""
         head, length = written
         self._connection.write(head)
         try:
@@ -318,7 +317,7 @@ class UpstreamExchange:
         sent = 0
         async for piece in content:
             if not piece:
-                continue  # A chunk of no bytes would be the last one.
+                continue  # An empty chunk would end the body.
             sent += len(piece)
             if length is None:
                 self._connection.write(b"%x\r\n" % len(piece), piece, b"\r\n")
@@ -333,7 +332,7 @@ class UpstreamExchange:
         return True
 
     async def _is_refused(self) -> bool:
-        """Wait until more can be written; return True if that is useless, because the answer is there already."""
+        """Wait until more can be written. Return True if the provider has already answered, so that more is useless."""
         reading = self._reading
         while True:
             if reading.complete or (reading.arrived and (reading.status >= 400 or self._fault is not None)):
@@ -343,7 +342,7 @@ class UpstreamExchange:
             await self._something(self._timeouts.between_bytes)
 
     async def _something(self, seconds: float) -> None:
-        """Waits for anything to happen: bytes, room for more, the end. Raises the upstream errors."""
+        """Wait for any event: new bytes, space in the write buffer, or the end. Raises the upstream errors."""
         if self._fault is not None:
             raise self._error(self._fault) from self._fault
         connection = self._connection
@@ -354,7 +353,7 @@ class UpstreamExchange:
         finally:
             self._waiter = None
             if connection.exchange is self:
-                connection.deadline = NEVER  # The reader may take its time.
+                connection.deadline = NEVER  # The reader has no deadline.
 
     def _error(self, fault: Exception) -> StenoError:
         if isinstance(fault, _Stalled):

@@ -1,7 +1,7 @@
-"""Credentials: the keys that say who calls and who pays, and the headers of proxies that say where a request came from.
+"""Credentials: API keys in headers and queries, and proxy headers with the address of a client.
 
-Any client can write a proxy's headers. They are believed where the peer is a proxy that the settings name;
-from any other peer they only show that it is not itself the one who asks.
+Any client can send proxy headers. Steno trusts them only from the proxies in the settings. From any other peer they
+only show that the peer forwards the request for another client.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ KEYS = frozenset(
 )
 """Headers whose value only the caller knows."""
 ACCOUNTS = frozenset({b"openai-organization", b"openai-project", b"x-goog-user-project"})
-"""Headers that choose who pays, among those that the key may choose from."""
+"""Headers that choose the account to bill, among the accounts of the key."""
 CREDENTIALS = KEYS | ACCOUNTS
 
 QUERY_KEYS = frozenset({b"key", b"api_key", b"api-key", b"apikey", b"access_token", b"subscription-key"} | KEYS)
-"""Parameters of a query whose value only the caller knows: Gemini's, Azure API Management's, OAuth's, gateways'."""
+"""Query parameters with keys: those of Gemini, Azure API Management, OAuth and gateways."""
 
 _BEARER = re.compile(rb"\Abearer(\s+|\Z)", re.IGNORECASE)
 _SCHEMES = {b"basic": b"Basic", b"token": b"Token", b"apikey": b"ApiKey", b"api-key": b"Api-Key"}
-"""Schemes as they are usually written; any case means the same."""
+"""Usual spelling of authentication schemes, which are case-insensitive."""
 
 
 def keys_in(headers: Iterable[tuple[bytes, bytes]], query: bytes = b"") -> list[bytes]:
-    """Each key of a request once, in order of their bytes, without its `Bearer`. Names are in lower case.
+    """Return all distinct keys of a request, sorted, without `Bearer`. Header names must be in lower case.
 
-    Also those of a header or parameter that is repeated: a provider may read any of them.
+    Repeated headers and parameters all count, because a provider may read any of them.
     """
     sent = [value for name, value in headers if name in KEYS]
     if query:
@@ -50,7 +50,7 @@ def keys_in(headers: Iterable[tuple[bytes, bytes]], query: bytes = b"") -> list[
 
 
 def sends_key(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a header holds a key, which no page can have a browser send without asking first."""
+    """True if a header holds a key. A web page cannot send one without a CORS preflight."""
     return any(name in KEYS and without_scheme(value.strip()) for name, value in headers)
 
 
@@ -72,7 +72,7 @@ def decoded(text: bytes) -> bytes:
 
 
 def without_scheme(value: bytes) -> bytes:
-    """Value of a header without its `Bearer`; other schemes are written as usual."""
+    """Return a header's value without `Bearer`, and with the usual spelling of other schemes."""
     value = _BEARER.sub(b"", value)
     scheme, space, rest = value.partition(b" ")
     usual = _SCHEMES.get(scheme.lower()) if space else None
@@ -90,7 +90,7 @@ TOLD_BY_PROXIES = frozenset(
     b" cf-iplatitude cf-iplongitude cf-pseudo-ipv4 cf-ray cf-region cf-visitor cf-worker"
     b" fastly-client fastly-client-ip fastly-ff fastly-ssl fly-client-ip fly-region".split()
 )
-"""Headers that tell where a request came from, by which way, and who signed in on it."""
+"""Headers in which proxies name a request's client, its route and its signed-in user."""
 TOLD_BY_PROXIES_PREFIXES = (
     # Not all of cf-: cf-aig- is for Cloudflare's AI gateway as an upstream.
     *b"x-forwarded- x-original- x-envoy- x-appengine- x-azure- cf-access- cloudfront- x-auth-request- x-amzn-oidc-"
@@ -106,16 +106,16 @@ def is_told_by_proxies(name: bytes) -> bool:
 
 
 def is_trusted(peer: str, trusted: Sequence[Network]) -> bool:
-    """True if the peer is a trusted proxy; one without an address is not."""
+    """True if the peer is a trusted proxy; False if its address is unknown."""
     address = read_address(peer)
     return address is not None and _is_in(address, trusted)
 
 
 def is_from_this_machine(headers: Iterable[tuple[bytes, bytes]], peer: str, trusted: Sequence[Network]) -> bool:
-    """Whether the caller is on this machine; a doubt counts against it.
+    """True if the caller is certainly on this machine.
 
-    A trusted proxy's word counts, and it has to say it; the client is the last one on the way that is no such proxy.
-    Where it says so in two ways, both have to agree: it may add to one, and pass the other on as it came.
+    If the peer is a trusted proxy, its headers must name a loopback client: the last address that is not such a proxy.
+    If both headers are present, both must name one, because a proxy may set one and forward the other unchanged.
     """
     address, listed = read_address(peer), list(headers)
     if address is None:
@@ -127,9 +127,9 @@ def is_from_this_machine(headers: Iterable[tuple[bytes, bytes]], peer: str, trus
 
 
 def client_of(headers: Iterable[tuple[bytes, bytes]], peer: str, trusted: Sequence[Network]) -> str:
-    """The network that the caller is in: an IPv4 address, or the /64 of an IPv6 one, which is one caller's.
+    """Return the client's IPv4 address, or the /64 network of its IPv6 address; empty if unknown.
 
-    The peer's, unless that is a trusted proxy which says clearly whose request it is. Empty where it is not known.
+    It is the peer's, unless the peer is a trusted proxy whose headers name one client unambiguously.
     """
     address = read_address(peer)
     if address is not None and _is_in(address, trusted):
@@ -152,7 +152,7 @@ def read_address(named: str) -> Address | None:
 
 
 def _ways(headers: Iterable[tuple[bytes, bytes]]) -> list[list[str]]:
-    """The addresses that a request came by, as each of the two headers has them."""
+    """Return the chain of addresses in `x-forwarded-for` and the one in `forwarded`, if present."""
     listed, ways = list(headers), []
     if sent := [value for name, value in listed if name == b"x-forwarded-for"]:
         ways.append(b",".join(sent).decode("latin-1").split(","))
@@ -162,7 +162,7 @@ def _ways(headers: Iterable[tuple[bytes, bytes]]) -> list[list[str]]:
 
 
 def _client(way: Sequence[str], trusted: Sequence[Network]) -> Address | None:
-    """Last address that is no trusted proxy; the first one if all are."""
+    """Return the last address that is not a trusted proxy; the first address if all are, None if it is invalid."""
     address = None
     for named in reversed(way):
         address = read_address(named)
@@ -172,7 +172,7 @@ def _client(way: Sequence[str], trusted: Sequence[Network]) -> Address | None:
 
 
 def _forwarded_for(value: str) -> list[str]:
-    """Values of `for` in the elements of a Forwarded header; an element without one names no address."""
+    """Return the values of `for` in the elements of a Forwarded header; empty for an element without one."""
     return [found[1] if (found := _FOR.search(element)) else "" for element in value.split(",")]
 
 

@@ -1,8 +1,7 @@
-"""Cycles of the server: a request on a connection and its answer, and the heads that a connection has sent before.
+"""Cycles of the server (a request on a connection and its answer), and a cache of the connection's latest head.
 
-A client sends the same head with each request of a connection. A parser that waits for a request reads equal bytes as
-an equal request, so a head that it has read to the end once is read the next time by a comparison, with a gap for the
-digits of the body's length: they alone differ.
+A client usually sends the same head with each request of a connection, except for the digits of the body's length.
+The server compares a new head with the latest one, and parses it only if they differ.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from app.http.asgi import KNOWN
 from app.http.headers import FRAMING, Headers, written
 
 JOINED = 65_536
-"""Bytes of a body up to which it is written in one piece with its head: the copy costs less than a second piece."""
+"""Maximum bytes of a body written in one piece with its head: the copy costs less than a second write."""
 CLOSES = b"connection: close\r\n"
 END_OF_HEAD = b"\r\n\r\n"
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([1-9][0-9]{0,18})[ \t]*\r\n", re.IGNORECASE)
@@ -28,8 +27,8 @@ _ZERO = ord("0")
 
 
 class Cycle(RequestResponseCycle):
-    """Request and its answer. Unlike uvicorn's own it checks a head as a whole, makes nothing that most requests never
-    ask for, and can be asked without messages: for a body that is there, and to send what an answer consists of."""
+    """Request and its answer. Unlike uvicorn's cycle it checks all headers at once, creates its event only if needed,
+    and has methods that read the body and write the answer without ASGI messages."""
 
     logger = logging.getLogger("uvicorn.error")
     disconnected = False
@@ -43,10 +42,10 @@ class Cycle(RequestResponseCycle):
     _leave: Callable[[], None] | None = None
     _event: asyncio.Event | None = None
     _is_taken = False
-    """True once the whole body was taken."""
+    """True once `whole_body` has returned the body."""
     _holds_head = False
     _held = b""
-    """Head that goes with what comes next."""
+    """Head to be written together with the next piece of the body."""
     _is_bodiless = False
 
     def __init__(
@@ -62,11 +61,11 @@ class Cycle(RequestResponseCycle):
         self.flow = flow
         self.keep_alive = keep_alive
         self.on_response = on_response
-        self.body: bytes | bytearray = bytearray()  # type: ignore[assignment] # as a whole it may be either
+        self.body: bytes | bytearray = bytearray()  # type: ignore[assignment] # bytes if it arrived with its head
 
     @property
     def message_event(self) -> asyncio.Event:  # type: ignore[override] # an attribute there
-        """Event set while there is something to be received."""
+        """Event that is set while `receive` has a message to return."""
         if self._event is None:
             self._event = asyncio.Event()
             if not self._is_taken and (self.body or not self.more_body):
@@ -81,7 +80,7 @@ class Cycle(RequestResponseCycle):
         """Return the body, once, if all of it has arrived."""
         if self.more_body or self.disconnected or self.waiting_for_100_continue:
             return None
-        if self.flow.read_paused:  # As `receive` does: because of what was just taken.
+        if self.flow.read_paused:  # Taking the body makes room, as in `receive`.
             self.flow.resume_reading()
         if self._event is not None:
             self._event.clear()
@@ -89,29 +88,29 @@ class Cycle(RequestResponseCycle):
         return body
 
     def when_left(self, leave: Callable[[], None] | None) -> None:
-        """Set the callback for a client that leaves before its answer has ended; called at once if it has left."""
+        """Set the callback for a disconnect of the client; call it at once if the client has disconnected."""
         self._leave = leave
         if leave is not None and self.disconnected:
             leave()
 
     def left(self) -> None:
-        # uvicorn notifies the latest request alone, which may be one that waits behind this one.
+        # uvicorn notifies only the latest request, which may be waiting behind this one.
         self.disconnected = self.disconnected or not self.response_complete
         self.wake()
         if self._leave is not None:
             self._leave()
 
     def hold_head(self) -> None:
-        """Hold the answer's head for the piece that comes next, which is there already: one packet instead of two."""
+        """Hold the answer's head until the next piece of the body, to send one packet instead of two."""
         self._holds_head = True
 
     @property
     def is_stalled(self) -> bool:
-        """True if the client has not taken what was written before; an answer waits for that."""
+        """True if the client has not read earlier writes, so that further ones must wait."""
         return self.flow.write_paused
 
     def answer(self, status: int, headers: Headers, body: bytes) -> None:
-        """Send a whole answer, in one packet if it is short. `headers` have its length."""
+        """Send a whole answer, in one packet if it is short. `headers` must contain the length."""
         if self.response_started:
             raise RuntimeError("The answer has begun already.")
         if self.disconnected:
@@ -141,7 +140,7 @@ class Cycle(RequestResponseCycle):
             self.go_on(message.get("body", b""), ends=not message.get("more_body", False))
 
     def _head(self, status: int, headers: Headers) -> bytes:
-        """Begin the answer with headers whose names are lower case."""
+        """Begin the answer, and return its head. Names of headers must be in lower case."""
         lines, closes = written(headers), False
         self.response_started, self.waiting_for_100_continue = True, False
         self._is_bodiless = self.scope["method"] == "HEAD"
@@ -158,7 +157,7 @@ class Cycle(RequestResponseCycle):
         return b"%b%b\r\n" % (STATUS_LINE[status], lines)
 
     def _frame(self, name: bytes, value: bytes) -> bool:
-        """Note where the body ends, as a header says it. Returns whether the connection is to end with it."""
+        """Read how the body is framed from a header. Return True if the header asks to close the connection."""
         if name == b"content-length" and self.chunked_encoding is None:
             self.expected_content_length, self.chunked_encoding = int(value), False
         elif name == b"transfer-encoding" and value.lower() == b"chunked":
@@ -182,7 +181,7 @@ class Cycle(RequestResponseCycle):
             self.expected_content_length -= len(piece)
         if self._held:
             piece, self._held = self._held + piece, b""
-        if piece:  # Some transports never come to the end of an empty piece.
+        if piece:  # Some transports never finish writing an empty piece.
             self.transport.write(piece)
         if ends:
             if self.expected_content_length != 0:
@@ -202,7 +201,7 @@ class KnownHead:
     __slots__ = ("_after", "_before", "_gap", "_headers", "_known", "_place", "_scope", "size")
 
     def __init__(self, scope: Mapping[str, Any], place: int, before: bytes, gap: int, after: bytes) -> None:
-        """Remember a head. `place`: of the length, among the headers; `gap`: end of its digits, among the bytes."""
+        """Remember a head. `place`: index of `content-length` in the headers; `gap`: end of its digits in the bytes."""
         self._scope = scope
         self._headers: Headers = scope["headers"]
         self._place = place
@@ -214,7 +213,7 @@ class KnownHead:
 
     @classmethod
     def of(cls, head: bytes, scope: Mapping[str, Any]) -> KnownHead | None:
-        """Remember the bytes that were read as this scope; None if they do not announce a body in the usual way."""
+        """Remember the bytes of a head, and the scope parsed from them; None without a single plain content-length."""
         places = [place for place, (name, _) in enumerate(scope["headers"]) if name == b"content-length"]
         found = _LENGTH.search(head)
         if found is None or len(places) != 1 or scope["headers"][places[0]][1] != found[1]:
@@ -224,8 +223,8 @@ class KnownHead:
         return cls(own, places[0], head[:start], end, head[end:])
 
     def length_in(self, data: bytes) -> bytes | None:
-        """Return the digits of the length, if the data begins with this head; as many digits as the first time,
-        because all headers together are bounded."""
+        """Return the digits of the length if the data begins with this head; None otherwise. The number of digits must
+        be the same, so that the size of all headers stays the same."""
         if not data.startswith(self._before) or not data.startswith(self._after, self._gap):
             return None
         digits = data[len(self._before) : self._gap]
@@ -234,5 +233,5 @@ class KnownHead:
     def scope(self, length: bytes) -> dict[str, Any]:
         headers = self._headers.copy()
         headers[self._place] = (b"content-length", length)
-        # What one request changes of it is no other one's.
+        # Copies, so that a request's changes do not reach other requests.
         return {**self._scope, "headers": headers, "state": self._scope["state"].copy(), KNOWN: self._known}

@@ -1,7 +1,7 @@
-"""Encodings: what HTTP calls `content-encoding`, undone piece by piece. Pure, and never without a bound.
+"""Encodings: decodes `content-encoding` piece by piece, without input or output.
 
-A few bytes may stand for any number, so nothing is decoded further than the caller asks, which says how
-much there may be. zstd may look back over 8 MiB, as RFC 9659 has it: a frame that wants more memory is not decoded.
+A few bytes may decode to very many, so pieces are decoded on demand, up to the caller's maximum. The window of zstd is
+at most 8 MiB (RFC 9659): frames that need more memory are not decoded.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ else:
     from backports import zstd
 
 PIECE_BYTES = 65_536
-"""Decoded at once, at most."""
+"""Maximum decoded bytes of one piece."""
 MOST_LAYERS = 3
-"""Encodings that lie over each other."""
+"""Maximum number of encodings applied to one body."""
 MOST_MEMBERS = 1_000
-"""Members of gzip, or frames of zstd, that one body may be made of: each may hold nothing."""
+"""Maximum gzip members or zstd frames of one body; the size limits do not count empty ones."""
 _WINDOW_LOG = 23
 _GZIP, _ZLIB, _RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
 
 
 class UndecodableBody(Exception):
-    """Raised for a body in an encoding that is not known here, in another one than it says, or cut off."""
+    """Raised for a body that is cut off, or is not in the encoding that its headers name."""
 
 
 class DecodedTooLarge(Exception):
-    """Raised when more bytes would come of a body than are allowed."""
+    """Raised when a body decodes to more than the allowed bytes."""
 
 
 class _Inflater:
-    """zlib's, with the interface of zstd's. What begins like no zlib stream is raw, as some clients send it."""
+    """zlib's decompressor with the interface of zstd's. It also decodes raw deflate, which some clients send."""
 
     def __init__(self, bits: int) -> None:
         self._bits = bits
@@ -77,24 +77,23 @@ _KINDS: dict[str, Callable[[], Decompressor]] = {
 
 
 class Decoder:
-    """One encoding, undone as its bytes arrive."""
+    """Decoder of one encoding, fed as its bytes arrive."""
 
     def __init__(self, make: Callable[[], Decompressor], at_most: int) -> None:
-        """Bound the decoded bytes to `at_most`."""
+        """`at_most`: maximum decoded bytes."""
         self._make = make
         self._left = at_most
         self._members = 0
         self._inner: Decompressor | None = None
 
     def fed(self, data: bytes) -> Iterator[bytes]:
-        """The decoded pieces of further bytes, each when it is asked for. Raises `UndecodableBody`,
-        `DecodedTooLarge`."""
-        # In slices: what is not needed yet is copied with each piece.
+        """Decode further bytes, and yield the pieces on demand. Raises `UndecodableBody` and `DecodedTooLarge`."""
+        # In slices, because the decompressor copies its unused input with each piece.
         for start in range(0, len(data), PIECE_BYTES):
             yield from self._fed(data[start : start + PIECE_BYTES])
 
     def ended(self) -> Iterator[bytes]:
-        """Return the rest, after all bytes were fed. Raises `UndecodableBody` if the body is cut off."""
+        """Yield the remaining pieces after all bytes were fed. Raises `UndecodableBody` if the body is cut off."""
         inner = self._inner
         while inner is not None and not inner.eof and (piece := self._decompressed(inner, b"")):
             yield piece
@@ -137,8 +136,8 @@ def encodings_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 def decoders(encodings: str, at_most: int) -> list[Decoder] | None:
-    """Decoders that undo a header's encodings, in their order; None where one is not known here. `at_most`: bytes that
-    may come of each."""
+    """Return the decoders for a header's encodings, in the order of decoding; None if there are too many or unknown
+    ones. `at_most`: maximum decoded bytes of each."""
     names = [name for part in encodings.lower().split(",") if (name := part.strip()) not in ("", "identity")]
     if len(names) > MOST_LAYERS or not _KINDS.keys() >= set(names):
         return None
@@ -146,12 +145,12 @@ def decoders(encodings: str, at_most: int) -> list[Decoder] | None:
 
 
 def decoded(data: bytes, by: Sequence[Decoder]) -> Iterator[bytes]:
-    """The pieces of a decoded body, each when it is asked for. Raises `UndecodableBody` and `DecodedTooLarge`."""
+    """Decode a whole body, and yield the pieces on demand. Raises `UndecodableBody` and `DecodedTooLarge`."""
     return chain(fed(by, data), ended(by))
 
 
 def fed(by: Sequence[Decoder], data: bytes) -> Iterator[bytes]:
-    """The decoded pieces of further bytes of a body, as in `Decoder.fed`."""
+    """Decode further bytes of a body through all decoders; see `Decoder.fed`."""
     pieces: Iterator[bytes] = iter((data,))
     for decoder in by:
         pieces = chain.from_iterable(map(decoder.fed, pieces))
@@ -159,7 +158,7 @@ def fed(by: Sequence[Decoder], data: bytes) -> Iterator[bytes]:
 
 
 def ended(by: Sequence[Decoder]) -> Iterator[bytes]:
-    """The rest of a body, after all its bytes, as in `Decoder.ended`."""
+    """Yield the remaining pieces of a body through all decoders; see `Decoder.ended`."""
     for number, decoder in enumerate(by):
         for piece in decoder.ended():
             yield from fed(by[number + 1 :], piece)

@@ -1,7 +1,7 @@
-"""Headers: what goes up, what comes down, and what Steno adds. Names are lower case, pairs keep order and repeats.
+"""Headers of requests to providers and of their answers. Names are in lower case; order and repeats are kept.
 
-Every request that goes up names this instance in `steno-hops` after those it came through, so that one that comes back
-is refused (`admission.check_hops`). Nothing is trusted: a client that makes hops up is refused itself.
+Every request to a provider lists in `steno-hops` the instances that it passed, this one last. A request that comes back
+is refused (`admission.check_hops`). Hops need no trust: a client that invents them only has its own request refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Headers = list[tuple[bytes, bytes]]
 
 EVENT_STREAM = "text/event-stream"
 HOPS = b"steno-hops"
-"""Header with the hops: not one of the `x-context-` headers, which releases before this one take out on the way."""
+"""Header with the hops. It has no prefix `x-context-`, because earlier releases do not forward those headers."""
 _INSTANCE = re.compile(rb"[0-9a-f]{16}")
 _REQUEST = re.compile(rb"req_[0-9a-f]{24}")
 
@@ -28,7 +28,7 @@ HOP_BY_HOP = frozenset(
 NOT_FORWARDED = HOP_BY_HOP | TOLD_BY_PROXIES | {b"host", b"cookie", b"expect"}
 NOT_FORWARDED_PREFIXES = (*TOLD_BY_PROXIES_PREFIXES, PREFIX)
 NOT_FORWARDED_READ = NOT_FORWARDED | {b"accept-encoding", b"content-length"}
-"""Headers that are not forwarded where the answer is to be read here."""
+"""Headers that are not forwarded if Steno is to read the answer."""
 SUMMARY_CALL = (CALL, b"summary")
 FOR_OTHER_PROVIDERS = {CALL, HOPS} | frozenset(
     b"accept accept-encoding content-encoding content-length content-type user-agent range"
@@ -37,30 +37,30 @@ FOR_OTHER_PROVIDERS = {CALL, HOPS} | frozenset(
     b" idempotency-key traceparent tracestate x-client-request-id".split()
 )
 FOR_OTHER_PROVIDERS_PREFIX = b"x-stainless-"
-"""Beginning of the headers in which OpenAI's SDKs tell of themselves."""
+"""Prefix of the headers in which OpenAI's SDKs describe themselves."""
 
 NOT_RETURNED = HOP_BY_HOP | frozenset(
     b"accept-ch alt-svc clear-site-data critical-ch expect-ct nel origin-agent-cluster public-key-pins refresh"
     b" report-to reporting-endpoints service-worker-allowed strict-transport-security"
-    # Orders to the server before Steno, which would answer with a file or an address of its own.
+    # Instructions to a server in front of Steno to answer with one of its files or another address.
     b" x-accel-redirect x-litespeed-location x-lighttpd-send-file x-lighttpd-send-tempfile x-reproxy-url"
     b" x-sendfile x-sendfile2".split()
 )
-"""Headers by which a server speaks for its whole host, and here the host is Steno's.
+"""Headers of providers that would affect all of Steno's host.
 
-Not by `set-cookie`: no cookie goes up, so that what a client keeps reaches no provider.
+`set-cookie` is returned: it does no harm, because cookies are not forwarded to providers.
 """
 NOT_RETURNED_CHANGED = NOT_RETURNED | {b"content-length"}
-"""Headers that are not returned where the body is not the provider's any more."""
+"""Headers that are not returned if Steno changes the body."""
 NOT_RETURNED_PREFIXES = (b"access-control-",)
-"""Steno says itself which pages may read an answer."""
+"""Prefixes of headers that are not returned: Steno sends its own CORS headers."""
 
 NOT_FOR_SUMMARIES = frozenset(
     b"content-length content-type content-encoding accept accept-encoding idempotency-key".split()
 )
 
 FRAMING = frozenset((b"content-length", b"transfer-encoding", b"connection"))
-"""Headers that say where an answer ends, or that the connection ends with it."""
+"""Headers that determine where an answer ends, and whether the connection is closed after it."""
 _IN_NAMES = bytes(set(range(0x100)) - {*range(0x21), 0x7F, *b'()<>@,;:[]={}\\"'})
 _IN_VALUES = bytes(set(range(0x100)) - {*range(0x20), 0x7F} | {0x09})
 
@@ -78,10 +78,10 @@ FAMILIES = (*NOT_FORWARDED_PREFIXES, *b"accept- access-control- content- if- pro
 
 
 def shadowed_by(name: bytes) -> bytes | None:
-    """The header that servers which take underscores for hyphens would read in it.
+    """Return the header that some servers would read, because they treat underscores as hyphens.
 
-    None where neither Steno nor HTTP gives that one a meaning, so that nothing passes in disguise that was taken out,
-    replaced or decided by on the way.
+    Return None if that header has no meaning to Steno or HTTP. Otherwise a client could use underscores to get a
+    header past Steno's rules.
     """
     hyphenated = name.replace(b"_", b"-")
     known = hyphenated in WITH_A_MEANING or hyphenated.startswith(FAMILIES)
@@ -97,7 +97,7 @@ def value_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
 
 
 def forwarded(headers: Headers, read_here: bool) -> Headers:
-    """The client's headers for the provider; `read_here` asks for an answer that Steno can read (not compressed)."""
+    """Return the client's headers for the provider. `read_here`: ask for an uncompressed answer, which Steno reads."""
     dropped = NOT_FORWARDED_READ if read_here else NOT_FORWARDED
     if named := _named_by_connection(headers):
         dropped |= named
@@ -112,9 +112,9 @@ def forwarded(headers: Headers, read_here: bool) -> Headers:
 
 
 def for_summary(headers: Headers) -> Headers:
-    """The caller's headers for a summary call: credentials and routing, nothing about the caller's own request.
+    """Return the caller's headers for a summary call: credentials and routing, without headers about the request.
 
-    Nor its hops: a call of our own begins here.
+    The hops are left out, because the call begins at this Steno.
     """
     kept = [
         (name, value)
@@ -138,8 +138,8 @@ def with_missing(headers: Headers, needed: Iterable[tuple[bytes, bytes]]) -> Hea
 def returned(
     headers: Iterable[tuple[bytes, bytes]], own: Sequence[tuple[bytes, bytes]] = (), *, body_changed: bool = False
 ) -> Headers:
-    """The provider's headers for the client; a length that no longer holds is left out, and so is what only Steno says,
-    unless another Steno said it and there is nothing of our `own`."""
+    """Return the provider's headers for the client, followed by `own`. `x-context-*` headers of the provider are left
+    out, unless it is another Steno and `own` is empty. `body_changed`: leave out the length, too."""
     listed = list(headers)
     prefixes = NOT_RETURNED_PREFIXES if not own and are_of_steno(listed) else (*NOT_RETURNED_PREFIXES, PREFIX)
     dropped = NOT_RETURNED_CHANGED if body_changed else NOT_RETURNED
@@ -151,7 +151,7 @@ def returned(
 
 
 def are_of_steno(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """True if another Steno behind this one answered with these headers: it may have done more."""
+    """True if these headers are the answer of another Steno."""
     for name, value in headers:
         if name == REQUEST_ID:
             return _REQUEST.fullmatch(value) is not None
@@ -159,7 +159,7 @@ def are_of_steno(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def media_type(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Media type of a body, without parameters; nothing for an encoded one, which Steno does not read."""
+    """Return the media type of a body, without parameters; empty for an encoded body, which Steno cannot read."""
     encoding = kind = None
     for name, value in headers:
         if name == b"content-type" and kind is None:
@@ -180,8 +180,7 @@ def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[by
 
 
 def written(headers: Headers) -> bytes:
-    """Lines of headers, of which nothing may begin another one. Raises `RuntimeError` for bytes that end a line or a
-    word."""
+    """Return the headers as lines of HTTP/1.1. Raises `RuntimeError` for bytes that could begin another header."""
     lines = b"\r\n".join([*map(b": ".join, headers), b""])
     names = b"".join([name for name, _ in headers])
     if lines.translate(None, _IN_VALUES) != b"\r\n" * len(headers) or names.translate(None, _IN_NAMES):
@@ -190,15 +189,15 @@ def written(headers: Headers) -> bytes:
 
 
 def for_other_providers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Headers for a provider that the caller did not choose, or does not pay. Names are in lower case.
+    """Return the headers that may go to a provider with the operator's key. Names must be in lower case.
 
-    A list of what may pass, not of what may not: a caller's headers may hold any secret under any name.
+    All others are left out, because a caller's headers may hold a secret under any name.
     """
     return [(n, v) for n, v in headers if n in FOR_OTHER_PROVIDERS or n.startswith(FOR_OTHER_PROVIDERS_PREFIX)]
 
 
 def new_instance() -> bytes:
-    """Make a name for one running Steno: random, so that it reveals nothing about it."""
+    """Return a random name for this running Steno."""
     return secrets.token_hex(8).encode()
 
 

@@ -1,9 +1,8 @@
-"""HTTP/1.1 messages of the client: heads of requests as they are written, and answers as they are read. No input or
-output.
+"""HTTP/1.1 towards providers: writes heads of requests and reads answers. It does no input or output.
 
-The parser is llhttp, by httptools, at its strictest: no bare line feeds, folded headers or spaces in a chunk's size,
-one length, and never a length beside an encoding. What it leaves open is decided here. A length that is said more than
-once, and is the same each time, is made one before it reads on.
+The parser is llhttp in its strictest mode, by httptools. It refuses bare line feeds, folded headers, spaces in a
+chunk's size, several lengths, and a length with a transfer encoding. This module adds limits and checks. Repeated
+lengths that are equal are merged into one before parsing continues.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ _TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqr
 _VISIBLE = bytes(range(0x21, 0x7F))
 _IN_VALUES = bytes(set(range(0x100)) - {*b"\0\n\v\f\r"})
 _SAYS_ITS_LENGTH = frozenset({b"POST", b"PUT", b"PATCH", b"QUERY"})
-"""Methods whose requests say that they have no body."""
+"""Methods whose requests have a content-length even if the body is empty."""
 _SAFE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 """Methods that change nothing, so that a request may be sent twice (RFC 9110, section 9.2)."""
 LONGEST_HEAD = 100 << 10
-"""Bytes of headers, and of all else without a byte of the body: interim answers, trailers, extensions."""
+"""Maximum bytes of headers, and of bytes in a row without any of the body: interim answers, trailers, extensions."""
 MOST_INTERIM = 32
-"""Interim answers, such as 103, before the one that counts."""
+"""Maximum number of interim answers, such as 103, before the final one."""
 _END_OF_HEAD = b"\r\n\r\n"
 _LENGTHS = re.compile(rb"\r\ncontent-length:([0-9, \t]*+)(?=\r\n)", re.IGNORECASE)
 
 
 WrittenHead = tuple[bytes, int | None]
-"""Request line and headers with the blank line after them, and the bytes of the body; None if it goes in chunks."""
+"""Request line and headers with the blank line after them, and the body's length in bytes; None if it is chunked."""
 
 
 class RequestHead:
-    """A request line and headers, checked and written once, for any number of bodies."""
+    """Request line and headers, checked and serialised once, for any number of requests."""
 
     __slots__ = ("_given", "_line", "_rest", "_says_its_length", "asks_head_alone", "is_safe")
 
@@ -46,7 +45,7 @@ class RequestHead:
         host: bytes,
         headers: Sequence[tuple[bytes, bytes]],
     ) -> None:
-        """`host` comes first. Raises `UpstreamDisconnected` for what would be read as something else."""
+        """`host` becomes the first header. Raises `UpstreamDisconnected` for bytes that would change the message."""
         _check(method, target, headers)
         self._line = b"%b %b HTTP/1.1\r\nHost: %b\r\n" % (method, target, host)
         self._rest = b"".join([b"%b: %b\r\n" % header for header in headers])
@@ -56,8 +55,8 @@ class RequestHead:
         self.is_safe = method in _SAFE
 
     def before(self, content: bytes | AsyncIterator[bytes]) -> WrittenHead:
-        """The head with a length or an encoding at the end, where none was given. Raises `UpstreamDisconnected` for a
-        length that is not the body's."""
+        """Return the head for this body, with a length or transfer encoding if the headers have no length. Raises
+        `UpstreamDisconnected` if they have a wrong one."""
         line, rest, length = self._line, self._rest, _length(self._given, content)
         if self._given:
             pass
@@ -71,8 +70,8 @@ class RequestHead:
 
 
 def _check(method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
-    """Check all names at once, and all values: what is left without the bytes that may stand there has to be
-    nothing."""
+    """Check all names at once, and all values: without the allowed bytes, nothing may remain. Raises
+    `UpstreamDisconnected`."""
     names = [method]
     names += [name for name, _ in headers]
     values = b"".join([value for _, value in headers])
@@ -85,7 +84,7 @@ def _check(method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes]])
     ):
         raise unsendable("It holds bytes that end a line or a word.")
     for name in names:
-        # These two are ours: a second one could be read differently behind the provider's balancer.
+        # Steno sets these two. A second one could be read differently behind the provider's load balancer.
         if len(name) in (4, 17) and name.lower() in (b"host", b"transfer-encoding"):
             raise unsendable("It names a host or an encoding of its own.")
 
@@ -103,51 +102,51 @@ def _length(given: list[bytes], content: bytes | AsyncIterator[bytes]) -> int | 
 
 
 def unsendable(why: str) -> UpstreamDisconnected:
-    """The error for what no client may have written: for the client it looks as if the provider had refused to read
-    it."""
+    """Build the error for a malformed request. The client sees the same error as for a provider that closes the
+    connection."""
     error = UpstreamDisconnected("The provider closed the connection before it answered.")
     error.__cause__ = ValueError(why)
     return error
 
 
 class GarbledAnswer(Exception):
-    """The bytes that came are no answer, or not one to rely on."""
+    """Raised for bytes that are not a valid answer."""
 
 
 class AnswerReading:
-    """One answer. It ends where it says so, and what comes behind it spoils the connection, not the answer."""
+    """Parser of one answer. Bytes after the end of the answer only make the connection unusable."""
 
     status = 0
     began = False
-    """Whether a byte came."""
+    """True once a byte has arrived."""
     arrived = False
-    """Whether the status and all headers came."""
+    """True once the status and all headers have arrived."""
     complete = False
     reusable = False
-    """Whether another request may be sent over the connection, once the answer is complete."""
+    """True if the connection can be used again once the answer is complete."""
     unread = 0
-    """Bytes of the body that have not been taken yet."""
+    """Bytes of the body that were not taken yet."""
     _interim = 0
     _bare = 0
-    """Bytes since the last one of the body."""
+    """Bytes since the last byte of the body."""
 
     def __init__(self, *, to_head: bool = False) -> None:
-        """`to_head`: whether it answers HEAD, and so has no body whatever its headers say."""
+        """`to_head`: the request is HEAD, so that the answer has no body."""
         self.headers: list[tuple[bytes, bytes]] = []
-        """Names in lower case, in the provider's order, with its repeats."""
+        """Headers in the provider's order, with repeats. Names are in lower case."""
         self.parts: list[bytes] = []
         self._fields: list[tuple[bytes, bytes]] = []
         self._to_head = to_head
-        # One read can bring hundreds of parts: each costs a call of Python's own less so. With HEAD there is none.
+        # A built-in as callback saves a Python call for each of maybe hundreds of parts. HEAD ignores all parts.
         self.on_body: Callable[[bytes], object] = len if to_head else self.parts.append
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
         self._head = bytearray()
-        """Bytes that came before the headers were complete."""
+        """Bytes received before the headers were complete."""
         self._doubt: HttpParserError | None = None
-        """The fault of a length in the head, whose end is waited for."""
+        """Parser error about a length in the head, kept until the whole head has arrived."""
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Feed bytes. Raises `GarbledAnswer`; the parts before the garbled bytes remain."""
+        """Parse bytes. Raises `GarbledAnswer`; the parts before the invalid bytes remain."""
         if self._parser is None:
             self.reusable = False
             return
@@ -177,7 +176,7 @@ class AnswerReading:
             try:
                 parser.feed_data(data)
             except HttpParserError as error:
-                # Behind an interim answer it is not known where the head began.
+                # After an interim answer the beginning of the head is unknown.
                 if self.arrived or self._interim or "Content-Length" not in str(error):
                     raise
                 self._doubt = error
@@ -193,7 +192,7 @@ class AnswerReading:
             self._parser.feed_data(folded + behind)
 
     def end(self) -> None:
-        """The connection ended. Raises `GarbledAnswer` for an answer that does not end so."""
+        """Handle the end of the connection. Raises `GarbledAnswer` if it is not the end of the answer."""
         self.stop()
         if self.complete:
             return
@@ -202,7 +201,7 @@ class AnswerReading:
         self.complete = True
 
     def take(self, most: int) -> bytes:
-        """The parts of the body that wait, together; at least one, and no further one once they are so many bytes."""
+        """Return waiting parts of the body, joined: at least one part, and no further one after `most` bytes."""
         parts = self.parts
         if len(parts) == 1 or self.unread <= most:
             taken = parts[0] if len(parts) == 1 else b"".join(parts)
@@ -224,10 +223,10 @@ class AnswerReading:
             self.unread += len(taken)
 
     def stop(self) -> None:
-        """Let the parser go: the two refer to each other, and would wait for the garbage collector."""
+        """Drop the parser, because the reference cycle would otherwise wait for the garbage collector."""
         self._parser = None
 
-    # What the parser calls.
+    # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
         if self.complete:
@@ -235,7 +234,7 @@ class AnswerReading:
         self._fields = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self.arrived:  # A trailer otherwise, which is dropped.
+        if not self.arrived:  # Trailers are dropped.
             self._fields.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
@@ -258,7 +257,7 @@ class AnswerReading:
             raise GarbledAnswer(f"The headers are longer than {LONGEST_HEAD} bytes.")
         self.status, self.headers, self.arrived = status, fields, True
         if self._to_head:
-            self.complete = True  # The parser would take what comes next for a body: the connection is not used again.
+            self.complete = True  # The connection is not reused: the parser would read the next answer as a body.
         else:
             self.reusable = parser.should_keep_alive()
 
@@ -267,9 +266,9 @@ class AnswerReading:
 
 
 def with_one_length(head: bytes) -> bytes | None:
-    """A head whose lengths are equal, with one of them (RFC 9110, section 8.6). None where they differ.
+    """Merge equal content-lengths into one (RFC 9110, section 8.6). Return None if they differ.
 
-    `head` ends with the line end of its last header.
+    `head` must end with the line end of its last header.
     """
     said = {length.strip(b" \t") for lengths in _LENGTHS.findall(head) for length in lengths.split(b",")}
     if len(said) != 1:

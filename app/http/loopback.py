@@ -1,4 +1,4 @@
-"""Server for an ASGI application on loopback: a real uvicorn in a thread."""
+"""Server for an ASGI application on loopback: uvicorn in a thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ START_SECONDS = 30.0
 
 
 class RunningServer:
-    """A server that accepts connections, until it is stopped."""
+    """Server in a thread, from `start` until `stop`."""
 
     def __init__(self, server: uvicorn.Server, listener: socket.socket) -> None:
         self._server = server
@@ -38,7 +38,7 @@ class RunningServer:
             time.sleep(0.002)
 
     def stop(self, timeout: float = 10.0) -> None:
-        """Shut down as on SIGTERM: no new connections, running requests get the grace period, then lifespan ends."""
+        """Shut down as on SIGTERM: accept no connections, give requests the grace period, then end the lifespan."""
         self._server.should_exit = True
         self._thread.join(timeout)
         if self._thread.is_alive():
@@ -71,9 +71,9 @@ def serve(
     lifespan: Literal["on", "off"] = "on",
     grace_seconds: int = 1,
 ) -> RunningServer:
-    """Start the application and return once it accepts connections. `port` 0: any free one.
+    """Start the application, and return once it accepts connections. `port` 0: any free port.
 
-    `listener`: in place of host and port, a socket that is bound. `own_headers`: uvicorn's `date` and `server`.
+    `listener`: a bound socket, used instead of host and port. `own_headers`: let uvicorn add `date` and `server`.
     """
     listener = listener or socket.create_server((host, port), backlog=2048)
     config = uvicorn.Config(

@@ -1,16 +1,16 @@
-"""Headers of Steno's own, `x-context-*`: the one place where their names stand. None goes to a provider but `CALL`."""
+"""Names of Steno's own headers, `x-context-*`. Only `CALL` is sent to providers."""
 
 PREFIX = b"x-context-"
 
-# What a client asks for.
+# Headers of requests.
 CONVERSATION_ID = b"x-context-conversation-id"
-"""Name of the conversation, percent-encoded. Answers have it, too."""
+"""Header with the conversation's name, percent-encoded; also in answers."""
 COMPACTION = b"x-context-compaction"
 PRESET = b"x-context-preset"
 RECALL = b"x-context-recall"
 EVENTS = b"x-context-events"
 
-# What an answer says.
+# Headers of answers.
 STATUS = b"x-context-status"
 ACTIONS = b"x-context-actions"
 REQUEST_ID = b"x-context-request-id"
@@ -19,6 +19,6 @@ TOKENS_AFTER = b"x-context-tokens-after"
 WINDOW = b"x-context-window"
 REASON = b"x-context-reason"
 
-# What one Steno tells another.
+# Header between Stenos.
 CALL = b"x-context-call"
-"""Marks a call of Steno's own, so that another Steno behind this one leaves it alone."""
+"""Header that marks a summary call, so that another Steno does not compact it."""

@@ -1,7 +1,7 @@
-"""HTTP protocol of uvicorn with what it lacks.
+"""uvicorn's HTTP protocol with additional checks and limits.
 
-Two deadlines, bodies that survive an offer to upgrade, no trailers among the headers, a bound for connections, for
-requests that wait on one, and for what is read before anything comes of it, and refusals that say what is wrong.
+It adds deadlines for headers and for clients that do not read; limits for connections, for requests that wait on a
+connection, and for bytes without an event of the parser; bodies after an offer to upgrade; and errors with a reason.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from app.http.cycle import END_OF_HEAD, Cycle, KnownHead
 from app.http.headers import shown
 
 TARGET_BYTES = 65_536
-"""Bytes that the request line may take beside the headers."""
+"""Maximum bytes of the request line."""
 MOST_WAITING = 16
-"""Requests that wait on one connection for those before them. Hardly any client sends a second one early."""
+"""Maximum number of pipelined requests on a connection. Hardly any client uses pipelining."""
 SPARE_CONNECTIONS = 100
 """Connections beyond the limit that get a 503; further ones are closed without an answer."""
 PIECE_BYTES = 8_192
-"""Bytes fed at once, at most."""
+"""Maximum bytes fed to the parser at once."""
 MOST_STEPS = 400
-"""Events of the parser in so many bytes, before others have their turn: a packet can hold 40,000 chunks."""
+"""Maximum parser events of one piece before other tasks get their turn: a packet can hold 40,000 chunks."""
 TICK_SECONDS = 0.2
-"""Seconds that a connection stays idle at most beyond its time."""
+"""Interval of the check for idle connections, and so the longest delay of closing one."""
 TELLING_SECONDS = 1.0
-"""Seconds that a refused connection stays open: a client that is still sending would not read the answer otherwise."""
+"""Seconds that a refused connection stays open, so that a client that is still sending can read the answer."""
 
 
 class HeldFlow(FlowControl):
-    """Flow control that reads nothing from a client while what was read is held back."""
+    """Flow control that can also pause reading until received bytes are parsed."""
 
     held = False
 
@@ -65,14 +65,14 @@ class HeldFlow(FlowControl):
 
 
 class Idle:
-    """Connections without a request, the one that has had none for longest first, and how long each may stay so.
+    """Connections without a request, the longest idle one first, with their deadlines.
 
-    One timer for all of them: to set one for each, and take it back, costs more than all else about a connection.
+    All share one timer, because a timer for each would cost more than all other work for a connection.
     """
 
     def __init__(self) -> None:
         self._until: dict[StrictProtocol, float] = {}
-        """End of each connection's time, by the loop's clock."""
+        """Deadline of each connection, by the loop's clock."""
         self._timer: asyncio.TimerHandle | None = None
 
     def __bool__(self) -> bool:
@@ -104,52 +104,52 @@ class Idle:
 
 
 class StrictProtocol(HttpToolsProtocol):
-    """Protocol that gives up a client that owes a request's headers, or takes nothing of an answer, for too long.
+    """Protocol with deadlines and limits: see the module.
 
-    No other protocol is spoken here, so a request that offers one is an ordinary request. The parser takes what follows
-    its headers for that other protocol: its body would be read as further requests.
+    A request that offers another protocol is served as an ordinary request. The parser stops after its headers, so the
+    request is parsed again without the offer; otherwise its body would be read as further requests.
     """
 
     header_seconds: ClassVar[float]
     stall_seconds: ClassVar[float]
     head_bytes: ClassVar[int]
-    """Bytes that a request line and its headers may take, before anything is known of them."""
+    """Maximum bytes without an event of the parser, such as an unfinished request line and headers."""
     most_connections: ClassVar[int]
     idle: ClassVar[Idle]
     _rests = False
-    """True if nothing came since the last answer."""
+    """True if no bytes arrived since the last answer."""
     _telling: asyncio.TimerHandle | None = None
     _stalling: asyncio.TimerHandle | None = None
     _in_head = False
     """True between the beginning of a request and the end of its headers."""
     _in_body = False
-    """True between the end of a request's headers and its own end."""
+    """True between the end of a request's headers and the end of its body."""
     _unfed = b""
-    """Bytes that were received, and wait for their turn."""
+    """Received bytes that are not parsed yet."""
     _steps = 0
-    """Events of the bytes that were fed last: a request's beginning, its headers, pieces of its body, its end."""
+    """Parser events of the latest piece: beginning, headers, pieces of the body and end of requests."""
     _unaccounted = 0
-    """Bytes that came since the last event: of headers, trailers, or what may stand beside a chunk."""
+    """Bytes since the latest parser event: headers, trailers or chunk extensions."""
     cycle: Cycle
     _flow: HeldFlow
     _known: KnownHead | None = None
-    """Latest head, if it came in one piece."""
+    """Latest head, if it arrived in one piece."""
     _owed = 0
-    """Bytes of the body still to come that the parser does not see, because the head was recognised."""
+    """Missing bytes of a body that bypasses the parser, because its head was recognised."""
     _offers = False
-    """True if the headers that were read last offer another protocol."""
+    """True if the latest headers offer another protocol."""
     _shakes_hands = False
-    """True if the offer is a WebSocket, which only a GET can begin."""
+    """True if the latest headers offer a WebSocket; only a GET can."""
     _served: Cycle | None = None
     """Request that is being answered, or was answered last."""
     _refusal: StenoError | None = None
-    """Reason why nothing more is read. It is answered in its turn."""
+    """Error of an unreadable request, sent after the answers to earlier requests. Nothing more is read."""
     _closing = False
-    """True once nothing more is read, and nothing more is said."""
+    """True once nothing more is read or written."""
 
     def data_received(self, data: bytes) -> None:
         rests, self._rests = self._rests, False
-        # The parser waits for a request, and has seen whatever was received before.
+        # True if these bytes begin a request: the parser has read all earlier bytes, and waits for a request.
         is_next = (rests or self.cycle is None) and not (
             self._in_head or self._in_body or self._unaccounted or self._flow.held or self.transport.is_closing()
         )
@@ -167,7 +167,7 @@ class StrictProtocol(HttpToolsProtocol):
             self._feed_in_pieces()
 
     def _begin_again(self, head: KnownHead, length: bytes, data: bytes) -> None:
-        """Begin the request whose head was recognised at the beginning of the data. The parser does not see it."""
+        """Begin a request with a recognised head, without the parser."""
         self.idle.leave(self)
         cycle = self.cycle = Cycle(
             head.scope(length), self.transport, self.flow, self.on_response_complete, keep_alive=True
@@ -184,18 +184,18 @@ class StrictProtocol(HttpToolsProtocol):
             self._feed_in_pieces()
 
     def _feed_head(self, data: bytes) -> bytes:
-        """Feed a head by itself, if it is here, to recognise it the next time. Returns the bytes behind it."""
+        """Parse a complete head by itself, so that it is recognised the next time. Return the bytes after it."""
         end = data.find(END_OF_HEAD, 0, PIECE_BYTES) + len(END_OF_HEAD)
         if end < len(END_OF_HEAD):
             return data
         self._feed_piece(data[:end])
-        # It began and its headers ended, and of its body nothing came: so this is all of the head, and nothing else.
+        # Two events, the beginning and the end of the headers: the data is exactly one head.
         if self._steps == 2 and self._in_body and self.cycle.keep_alive and not self.cycle.waiting_for_100_continue:
             self._known = KnownHead.of(data[:end], {**self.cycle.scope, CONNECTION: None})
         return data[end:]
 
     def _feed_owed(self, data: bytes) -> bytes:
-        """Take the body from the data. Returns the bytes behind it."""
+        """Take the missing part of the body from the data. Return the bytes after it."""
         body = data[: self._owed]
         self._owed -= len(body)
         self.on_body(body)
@@ -204,8 +204,8 @@ class StrictProtocol(HttpToolsProtocol):
         return data[len(body) :]
 
     def _feed_in_pieces(self) -> None:
-        """Feed pieces while little comes of them. Those that become much, such as tiny chunks, wait for the next
-        turn."""
+        """Parse pieces. After one with many events, such as tiny chunks, the rest waits for the next turn of the
+        loop."""
         unfed, self._unfed = self._unfed, b""
         for start in range(0, len(unfed), PIECE_BYTES):
             if self._refusal is not None or self._closing or self.transport.is_closing():
@@ -248,7 +248,7 @@ class StrictProtocol(HttpToolsProtocol):
                 return
 
     def _head_without_offer(self) -> bytes:
-        """Build the request's head without the offer; what follows is then framed as for any other request."""
+        """Build the request's head without the offer, so that the parser frames the body as usual."""
         lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
         for name, value in self.headers:
             kept = value
@@ -269,9 +269,9 @@ class StrictProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # After the body they are trailers, which must not replace a header that was checked.
+        # Trailers are dropped, because they must not replace a checked header.
         if self._in_head:
-            super().on_header(name, value.rstrip(b" \t"))  # Space at the end belongs to the line.
+            super().on_header(name, value.rstrip(b" \t"))  # The parser keeps trailing space.
 
     def on_body(self, body: bytes) -> None:
         self._steps += 1
@@ -322,7 +322,7 @@ class StrictProtocol(HttpToolsProtocol):
         self._begin_cycle()
 
     def _begin_cycle(self) -> None:
-        """Begin a request, in place of uvicorn's method, which makes a cycle of its own."""
+        """Begin a request. This replaces uvicorn's code, because uvicorn creates its own cycle."""
         version, scope = self.parser.get_http_version(), cast("dict[str, Any]", self.scope)
         target = httptools.parse_url(self.url)
         path = target.path.decode("ascii")
@@ -347,10 +347,10 @@ class StrictProtocol(HttpToolsProtocol):
             self.pipeline.appendleft((cycle, self.app))
 
     def on_response_complete(self) -> None:
-        """Go on after an answer. uvicorn's method would set a timer for each connection that waits for a request."""
+        """Continue after an answer. uvicorn's method would set a timer for each idle connection."""
         self.server_state.total_requests += 1
-        if self._served is not None:  # The request and its scope would hold each other until the collector comes by.
-            self._served.scope.pop(CONNECTION, None)  # type: ignore[misc] # ours, beside ASGI's
+        if self._served is not None:  # Breaks the reference cycle of request and scope.
+            self._served.scope.pop(CONNECTION, None)  # type: ignore[misc] # Steno's own key
         if self.transport.is_closing():
             return
         if self.flow.read_paused:
@@ -366,7 +366,7 @@ class StrictProtocol(HttpToolsProtocol):
             self.idle.join(self, self.timeout_keep_alive)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse bytes that the parser cannot read, which says more than uvicorn's message."""
+        """Refuse bytes that the parser cannot read, with more detail than uvicorn's message."""
         if isinstance(ours := getattr(sys.exception(), "__context__", None), StenoError):
             self._refuse(ours)
             return
@@ -374,8 +374,8 @@ class StrictProtocol(HttpToolsProtocol):
         self._refuse(InvalidRequest(f"This is no HTTP request that can be read: {sys.exception() or msg}{after}."))
 
     def _start(self, cycle: Cycle) -> None:
-        """Start the request's task and keep it, in place of uvicorn's method."""
-        self._served = cycle.scope[CONNECTION] = cycle  # type: ignore[literal-required] # ours, beside ASGI's
+        """Start the request's task. Unlike uvicorn's method, this keeps the task in the cycle."""
+        self._served = cycle.scope[CONNECTION] = cycle  # type: ignore[literal-required] # Steno's own key
         cycle.task = self.loop.create_task(cycle.run_asgi(self.app))
         cycle.task.add_done_callback(self.tasks.discard)
         self.tasks.add(cycle.task)
@@ -385,15 +385,15 @@ class StrictProtocol(HttpToolsProtocol):
         return self._served is not None and not self._served.response_complete
 
     def _refuse(self, error: StenoError) -> None:
-        """Refuse a request in its turn: each has one answer, in their order, also the one that cannot be read."""
+        """Answer the unreadable request with an error, after the answers to earlier requests."""
         if self._in_body and self.pipeline:
-            self.pipeline.popleft()  # It was to be served after the others, and has no end now.
+            self.pipeline.popleft()  # The unreadable request was waiting behind others.
         elif self._in_body and self.cycle.response_started:
             self._closing = True
-            self.transport.close()  # It is answered already, or a part of the answer is on its way.
+            self.transport.close()  # An error cannot follow an answer that has begun.
             return
         elif self._in_body:
-            self._say(error)  # It is being served, and waits for its body.
+            self._say(error)  # The request is being served, and waits for its body.
             return
         if self._busy:
             self._refusal = error
@@ -408,7 +408,7 @@ class StrictProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        # Not closed, because that would wait until the client takes what was written.
+        # Aborted, because closing would wait until the client has read all written bytes.
         self._stalling = self.loop.call_later(self.stall_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:

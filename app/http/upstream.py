@@ -1,6 +1,6 @@
-"""The upstream: the provider behind Steno, as three calls, over a pool of connections.
+"""The HTTP client for a provider: `Upstream` with its calls, and a `Pool` of reusable connections.
 
-Connections that are idle are used again. A host may have several addresses, some of which lead nowhere.
+A host may have several addresses, and some of them may not answer.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from app.http.http1 import RequestHead
 Headers = Sequence[tuple[bytes, bytes]]
 
 CONNECT_SECONDS = 5.0
-"""Time to make a connection to a provider."""
+"""Timeout to connect to a provider."""
 LARGEST_OWN_ANSWER = 4 << 20
-"""Bytes of an answer to a call of Steno's own."""
+"""Maximum bytes of an answer to `Upstream.ask`."""
 LONGEST_REFUSAL = 64 << 10
-"""Bytes of a refusal that are read: more than any takes that is meant to be."""
+"""Maximum bytes read of a refusal: more than any genuine one has."""
 MOST_IDLE = 100
-"""Idle connections that are kept. There may be any number that are not idle."""
+"""Maximum number of idle connections. The number of connections in use has no limit."""
 SURPLUS_SECONDS = 1.0
-"""Time for which further ones are kept: four hundred answers may end in one turn of the loop, and as many begin."""
+"""Seconds until a surplus idle connection is closed: under load it is used again sooner."""
 STALE_SECONDS = 1.0
-"""A pooled connection that was closed while idle fails at once; later the provider may have worked on the request."""
+"""Time after which a failed request on a reused connection is not repeated: the provider may have processed it."""
 HEAD_START = 0.25
-"""Seconds that an address is tried alone, as RFC 8305 has it."""
+"""Seconds until the next address is tried in parallel (RFC 8305)."""
 
 Address = tuple[Any, ...]
 """An address as `getaddrinfo` returns it: family, type, protocol, name and socket address."""
@@ -54,9 +54,9 @@ class WholeAnswer(Struct, frozen=True):
 
 
 async def read_into(body: bytearray, chunks: AsyncIterator[bytes], most: int) -> bool:
-    """Whether that was all: once the body is longer than so many bytes, the chunks that follow are not read.
+    """Append chunks to `body`. Return False if it exceeds `most` bytes; the remaining chunks are then not read.
 
-    Raises the upstream errors; what came before them is in the body.
+    Raises the upstream errors; `body` then holds the bytes received before.
     """
     async for chunk in chunks:
         body += chunk
@@ -69,12 +69,12 @@ _VERSION = re.compile(rb"/v1(?:alpha|beta\d*)?(?:/openai)?$")
 
 
 class Upstream:
-    """The provider over HTTP/1.1: no proxies of the environment, no redirects, and no HTTP/2, where the end of one
-    stream may be that of all on the connection.
+    """Client of a provider over HTTP/1.1. It uses no proxy settings of the environment, no redirects, and no HTTP/2,
+    where a closed connection would end many streams.
 
-    With a `key` of ours, written as headers for a target, a caller's headers go there by a list only. Every request
-    says to the provider that it came through this `instance`. The header `withheld` is sent to no provider.
-    `keeps_version`: whether the version in a target's path is not the base URL's.
+    `key`: builds the headers with the operator's key for a target; only listed headers of the caller are then sent.
+    `instance`: name of this Steno, sent as a hop. `withheld`: header that is never sent. `keeps_version`: True for
+    targets whose path keeps its own version in place of the base URL's.
     """
 
     def __init__(
@@ -98,25 +98,25 @@ class Upstream:
         self._pool = Pool(self._base, self._timeouts)
 
     def head(self, method: bytes, target: bytes, headers: Headers) -> RequestHead:
-        """Head of the requests that are relayed there. `target` is the client's raw path and query; the base URL's path
-        replaces `/v1`. Raises `UpstreamDisconnected` for what cannot be written."""
+        """Build the head of a request. `target`: the client's raw path and query; the base URL's path replaces `/v1`.
+        Raises `UpstreamDisconnected` for bytes that are not valid in a head."""
         sent, at = self._with_key(with_hop(headers, self._instance), target), self._at_provider(target)
         return RequestHead(method, at, self._base.netloc, sent)
 
     def relay(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> Awaitable[UpstreamExchange]:
-        """Send a request as it is."""
+        """Send a request, and return its exchange once the answer's headers have arrived."""
         return self._pool.exchange(head, content)
 
     @asynccontextmanager
     async def call(
         self, target: bytes, body: bytes, headers: Headers, seconds: float, method: bytes = b"POST"
     ) -> AsyncIterator[UpstreamExchange]:
-        """A call of our own, to be read as it arrives, within so many seconds from its start to its end.
+        """Make a call of Steno's own, and yield its exchange. `seconds`: timeout for the whole block.
 
-        Raises the upstream errors, also where the block that reads it takes too long.
+        Raises the upstream errors, also if the block takes too long to read the answer.
         """
         try:
-            async with asyncio.timeout(seconds):  # In all: a drip would never trip the timeouts of each phase.
+            async with asyncio.timeout(seconds):  # A slow stream of single bytes would not reach the other timeouts.
                 answer = await self.relay(self.head(method, target, headers), body)
                 try:
                     yield answer
@@ -126,7 +126,7 @@ class Upstream:
             raise UpstreamTimedOut(f"The provider did not answer within {seconds:g} seconds.") from error
 
     async def ask(self, target: bytes, headers: Headers, seconds: float, body: bytes = b"") -> WholeAnswer:
-        """A question of our own about the provider, within so many seconds: GET, or POST with a body."""
+        """Send a GET, or a POST if there is a body, and return the whole answer. Raises the upstream errors."""
         whole = bytearray()
         async with self.call(target, body, headers, seconds, b"POST" if body else b"GET") as answer:
             if not await read_into(whole, answer.chunks(), LARGEST_OWN_ANSWER):
@@ -142,8 +142,8 @@ class Upstream:
         return kept if self._key is None else [*for_other_providers(kept), *self._key(target)]
 
     def _at_provider(self, target: bytes) -> bytes:
-        """`/v1` becomes the path of the base URL; Google's paths stand behind it, but for a version at its end; Azure's
-        own paths are the same there."""
+        """Return the target at the provider. The base URL's path replaces `/v1`. If the target keeps its version, it
+        follows the base URL's path without that path's version. Other paths stay the same."""
         path, question_mark, query = target.partition(b"?")
         if self._keeps_version(target):
             path = _VERSION.sub(b"", self._path) + path
@@ -155,7 +155,7 @@ class Upstream:
 
 
 class Pool:
-    """Connections to the provider at one address, each for one exchange at a time."""
+    """Connections to one provider, each for one exchange at a time."""
 
     def __init__(self, base: httpx.URL, timeouts: Timeouts) -> None:
         shown, port = host_and_port(base)
@@ -168,15 +168,15 @@ class Pool:
         self._is_closed = False
 
     async def exchange(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> UpstreamExchange:
-        """Sends a request; the answer's headers are there. Raises the upstream errors.
+        """Send a request, and return once the answer's headers have arrived. Raises the upstream errors.
 
-        One replay where an idle connection turned out closed, with 0 bytes of an answer received. A request that is
-        safe changes nothing at the provider: it is replayed whenever its connection is closed so.
+        If the connection closes before any byte of the answer, a request without a streamed body is sent once more, if
+        a reused connection closed within `STALE_SECONDS`, or if the method is safe (GET, HEAD, OPTIONS).
         """
         written, to_head = head.before(content), head.asks_head_alone
         replayable = isinstance(content, bytes)
         if not replayable:
-            for _ in range(2):  # After a turn of the loop it has noticed which idle connections were closed.
+            for _ in range(2):  # Lets the loop notice which idle connections the provider has closed.
                 await asyncio.sleep(0)
         connection = self._idle.pop() if self._idle else await self._connected()
         began, is_old = connection.loop.time(), connection.used
@@ -192,7 +192,7 @@ class Pool:
         return exchange
 
     async def close(self) -> None:
-        """Close all connections, idle or not."""
+        """Close all connections, also those in use."""
         self._is_closed = True
         for connection in [*self._all]:
             connection.abort()
@@ -214,7 +214,7 @@ class Pool:
                 raise
             if self._is_closed:
                 raise ConnectionAbortedError("The pool is closed.")
-        except (OSError, UnicodeError) as error:  # Also of TLS and time; a name that is none.
+        except (OSError, UnicodeError) as error:  # Includes TLS errors, timeouts and invalid names.
             connection.abort()
             raise UpstreamUnreachable(self._shown_address) from error
         except BaseException:
@@ -235,24 +235,24 @@ class Pool:
 
 @cache
 def trust() -> ssl.SSLContext:
-    """TLS context that trusts the system's authorities, whatever the environment says. Made once: it takes 20 ms."""
+    """Return a TLS context that ignores the environment's settings. It is cached, because creating it takes 20 ms."""
     context = httpx.create_ssl_context(trust_env=False)
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
 def host_and_port(base: httpx.URL) -> tuple[str, int]:
-    """`api.example`, 443; `[::1]`, 8080."""
+    """Return host and port, such as `api.example`, 443 or `[::1]`, 8080."""
     host = f"[{base.host}]" if ":" in base.host else base.host
     return host, base.port or (443 if base.scheme == "https" else 80)
 
 
 async def dial(host: str, port: int) -> socket.socket:
-    """Connect a socket to the first address that answers. Raises `OSError`."""
+    """Return a socket connected to the first address of the host that answers. Raises `OSError`."""
     families: dict[int, list[Address]] = {}
     for address in await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM):
         families.setdefault(address[0], []).append(address)
-    # One family after the other, beginning with the one that the system prefers.
+    # Alternate the address families, beginning with the family that the system prefers.
     in_turn = [address for address in chain(*zip_longest(*families.values())) if address is not None]
     if len(in_turn) == 1:
         return await _connected(in_turn[0])

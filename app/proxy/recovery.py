@@ -247,7 +247,7 @@ def _smaller_limits(refused: Attempt, overflow: Overflow) -> SmallerLimits | Non
 
 
 def takes_place(refused: Attempt, changed: Attempt) -> bool:
-    """True if the client gets the answer to the changed payload. A refusal of its own bytes always goes to the client."""
+    """True if the client gets the answer to the changed payload. It always gets a refusal of its own bytes."""
     if refused.refusal is None or refused.refusal.keeps_messages:
         return True
     if changed.decision.view is None and refused.decision.view is not None:
