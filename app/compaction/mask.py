@@ -2,17 +2,16 @@
 
 A boundary is a position in the history. A tool result is masked if, before the boundary, one of these followed it:
 
-- text of the assistant, so the model has read the result;
+- text of the assistant, which shows that the model has read the result;
 - an assistant message without text, and then ten more results;
 - a result that makes it outdated (see `agent_progress`): the same file was read again, the same command run again.
 
-If a result became outdated before ten later ones came, its mask names the newer result. Messages after the boundary
-change no mask until it moves, so until then a message has the same bytes in every payload.
+If a result became outdated before ten later ones came, its mask names the newer result. New messages change no mask
+until the boundary moves, so each message keeps the same bytes in every payload.
 
-If a request has more bytes than its provider takes, pictures, sounds and files are masked, too (`drop_media`). The
-oldest go first: those of finished turns, and of results after which the assistant has gone on. Messages are read from
-the first one on until the view is under the target. Nothing is stored; a growing view keeps its bytes until more media
-have to go.
+If a request has more bytes than its provider accepts, `drop_media` masks images, audio and files, too, the oldest
+first: those of finished turns, and of tool results that an assistant message follows. It stores nothing. A growing view
+keeps its bytes until more media have to be masked.
 """
 
 from __future__ import annotations
@@ -37,41 +36,41 @@ from app.conversation.quoting import word
 from app.tokens.estimate import Cost
 
 BYTES_OF_BASE64 = 0.75
-"""Bytes that a character of base64 stands for."""
+"""Bytes for each base64 character."""
 MEDIA_TARGET_SHARE = 0.6
-"""Share of the bound that messages are brought under: each time the provider's prompt cache breaks."""
+"""Share of the byte limit to mask media down to; it is low because each masking breaks the prompt cache."""
 LONGEST_ADDRESS = 1_000
-"""Characters of what only says where a picture is."""
+"""Characters of a media part that may be a URL alone; a longer one holds the data."""
 MASKED_MEDIA = frozenset({"image", "audio", "file"})
 _SENT = frozenset({Kind.USER, Kind.RESULT})
 CUT_ARGUMENTS = "_shortened"
-"""The one member of arguments that were cut: they must stay a JSON object, providers refuse anything else."""
+"""Only member of shortened arguments, which stay a JSON object because providers refuse anything else."""
 
 MINIMUM_GAIN = 0.10
-"""A boundary moves only where that frees this share of the view: each move breaks the provider's prompt cache."""
+"""Least share of the view that a boundary has to free to move: each move breaks the provider's prompt cache."""
 SHAPES_VERSION = 3
-"""Version of what a shape leaves: with another one, boundaries that were stored are not used."""
+"""Version of the output of `tool_output`. Boundaries stored with another version are not used."""
 
 
 class MaskPolicy(Struct, frozen=True):
     characters: int = 300
-    """Characters that are left of a text, beside the notice of its size."""
+    """Characters of a masked text, without the notice of its size."""
     shapes: bool = True
-    """Leave what the shape of a text says; otherwise 70 % head, 30 % tail."""
+    """Whether `tool_output.shaped` shortens a text; otherwise 70 % head and 30 % tail are left."""
     deny: tuple[str, ...] = ()
-    """Tools whose results are never masked, as globs."""
+    """Glob patterns of the tools whose results are never masked."""
 
     pressure: float | None = None
-    """Share of the limit, taken by messages alone, from which on all that can be masked is. None: only where masks make
-    a summary unnecessary."""
+    """Share of the limit that messages without instructions have to reach before every maskable result is masked. None:
+    mask only where that makes a summary unnecessary."""
     later: int | None = 10
-    """Results after which one is used up without a word. None: text alone uses results up, and nothing makes them
-    old."""
+    """Number of later results that make a result maskable without text of the assistant. None: only text does, and no
+    result is outdated."""
 
     @property
     def key(self) -> str:
-        """Key of the settings: a boundary is valid for one key."""
-        # The empty one keeps the keys of stored boundaries.
+        """Key of the settings; a boundary is valid for one key only."""
+        # The empty tuple keeps the keys of stored boundaries valid.
         how: tuple[object, ...] = (self.characters, (), self.deny)
         how += () if self.later is None else (self.later,)
         how += (SHAPES_VERSION, "shapes") if self.shapes else ()
@@ -86,32 +85,32 @@ def is_allowed(tool: str, deny: Sequence[str]) -> bool:
 class MaskBoundary(Struct, frozen=True, order=True):
     position: int
     start: int
-    """How many messages summaries stood for when it was set: with fewer it is not used, or a summary that was made
-    would give way to masks again, and the prefix break."""
+    """Number of messages that summaries covered when the boundary was set. Views whose summaries cover fewer do not use
+    it: masks would replace a summary there, and the prompt's prefix would change."""
 
 
 class _Used(Struct, frozen=True):
-    """When a result is used up, as lengths of the history."""
+    """Lengths of the history at which a result is masked, and its masks."""
 
     at: int
     mask: Altered
     old_at: int
-    """When a newer result makes it outdated; above any length if none does."""
+    """Length at which a newer result makes it outdated; above any length if none does."""
     old: Altered
-    """Remainder from then on."""
+    """Mask from `old_at` on."""
 
 
 class Masks:
     def __init__(
         self, transcript: Transcript, settings: MaskPolicy, cost: Cost, untouchable: Collection[int] = ()
     ) -> None:
-        """`untouchable`: positions of pinned results, which are not masked."""
+        """Do not mask the pinned results at the positions `untouchable`."""
         self._transcript = transcript
         self._untouchable = untouchable
         self._settings = settings
         self._cost = cost
         self._saved: dict[int, tuple[int, ...]] = {}
-        """Saved tokens by start, for each boundary."""
+        """Saved tokens for each boundary, by `start`."""
 
     def between(self, start: int, boundary: int) -> Iterator[tuple[int, Altered]]:
         for index in range(start, boundary):
@@ -119,8 +118,8 @@ class Masks:
                 yield index, used.old if used.old_at <= boundary else used.mask
 
     def in_words(self, index: int) -> tuple[int, Altered] | None:
-        """The length of the history from which a message may go without its media (see `drop_media`), and its remainder
-        then; None where it has none, or they stay."""
+        """Return the length of the history from which `drop_media` may mask a message's media, and its mask; None if
+        the message has no media or keeps them."""
         mask = self._masks.get(index)
         if mask is None or not mask.media:
             return None
@@ -146,8 +145,8 @@ class Masks:
         never = len(messages) + 1
         newer = {} if later is None else newer_results(messages)
         said = never
-        results: list[int] = []  # Positions of the results behind a message, from the last one on.
-        behind = 0  # Of those, the ones behind the assistant's next message.
+        results: list[int] = []  # Positions of the results after a message, the last one first.
+        behind = 0  # Number of these that follow the assistant's next message.
         for index in reversed(range(len(messages))):
             message = messages[index]
             if message.kind is Kind.ASSISTANT:
@@ -159,7 +158,7 @@ class Masks:
                 old_at = old.known if old is not None and old.known <= aged else never
                 at = min(said, aged, old_at)
                 if mask.media:
-                    # Pictures stay whole until the user goes on: the turn that they stand in may speak of them again.
+                    # Media stay until the next turn begins: the current one may refer to them again.
                     at, old_at = max(said, self._next_turn(index)), never
                 if at < never:
                     found[index] = _Used(at, mask, old_at, self._mask(index, old) if old and old_at < never else mask)
@@ -191,7 +190,7 @@ class Masks:
         texts = tuple(
             self._left(text, call, newer) if place in places else text for place, text in enumerate(message.texts)
         )
-        # As the result of a single call; one of several parallel calls costs a few tokens less.
+        # Counted as the result of a single call; a result of parallel calls costs a few tokens less.
         name = tool_name(self._transcript.messages, index) if message.kind is Kind.RESULT else message.name
         media = tuple(map(in_words, message.media)) if self._settings.shapes and _may_lose_media(message) else ()
         left = replace(message, texts=(*texts, *media), media=() if media else message.media, name=name)
@@ -213,13 +212,13 @@ def cut_arguments(arguments: str, longest: int) -> str:
 
 
 def _may_lose_media(message: Message) -> bool:
-    """Whether all that is no text in it are pictures, sounds and files that the user sent or a tool returned."""
+    """Whether the user sent or a tool returned the message, and all its media are images, audio or files."""
     replaceable = (media.kind in MASKED_MEDIA and not media.bound for media in message.media)
     return bool(message.media) and message.kind in _SENT and all(replaceable)
 
 
 def in_words(media: Media) -> str:
-    """Line in place of a picture, a sound or a file: its kind, its size, and what else is known of it."""
+    """Return the line in place of a media part: its kind, size and other known properties."""
     known = [f"{int(media.size * BYTES_OF_BASE64):,} bytes"] if media.size > LONGEST_ADDRESS else []
     if media.width and media.height:
         known.append(f"{media.width} x {media.height}")
@@ -232,24 +231,24 @@ def in_words(media: Media) -> str:
 
 
 class Masking(Struct, frozen=True):
-    """Effect of masks on a conversation, and the boundaries there are, ascending."""
+    """Effect of masks on a conversation, and the known boundaries, ascending."""
 
     masks: Masks
     boundaries: tuple[MaskBoundary, ...] = ()
 
     def usable(self, covered: int) -> list[int]:
-        """The positions of the boundaries for views in which summaries cover so many messages."""
+        """Return the positions of the boundaries for views whose summaries cover the first `covered` messages."""
         return [boundary.position for boundary in self.boundaries if boundary.position > covered >= boundary.start]
 
 
 def plan_mask(
     conversation: Conversation, covered: int, unmasked: int, budget: Budget, masking: Masking, settings: MaskPolicy
 ) -> MaskBoundary | None:
-    """The boundary that makes a summary after the first `covered` messages unnecessary for now; None without one.
-    `unmasked`: tokens of the view over that path without masks.
+    """Return a boundary that makes a summary after the first `covered` messages unnecessary for now, or None.
 
-    It is moved only as far as the target needs: as many of the latest results stay whole as there is room for. Where
-    pressure decides about masks, it is moved from that on, and everything before the last unit is masked.
+    `unmasked`: tokens of the same view without masks. The boundary moves only as far as the target needs, so that the
+    latest results stay whole. With a `pressure` setting it moves once the messages reach that pressure, and then
+    everything before the last unit is masked.
     """
     ahead, masked = moves(conversation, covered, unmasked, masking)
     if not ahead:
@@ -270,7 +269,7 @@ def plan_mask(
 def moves(
     conversation: Conversation, covered: int, unmasked: int, masking: Masking
 ) -> tuple[Sequence[int], Callable[[int], int]]:
-    """Positions that the boundary may move to, and how many tokens the view has with a boundary."""
+    """Return the positions that the boundary may move to, and a function from a boundary to the tokens of the view."""
     cuts, masks = conversation.transcript.cuts, masking.masks
     last = max(masking.usable(covered), default=covered)
     ahead = cuts[bisect_right(cuts, last) :]
@@ -278,15 +277,16 @@ def moves(
 
 
 def exceeds(conversation: Conversation, settings: MaskPolicy, most: int) -> bool:
-    """Whether media have to be masked because the messages have more than `most` bytes."""
+    """Return whether media have to be masked: the messages have more than `most` bytes. With `most` 0 there is no
+    limit."""
     return bool(most) and settings.shapes and conversation.history.holds_media and conversation.message_bytes > most
 
 
 def drop_media(conversation: Conversation, view: View, masks: Masks, most: int) -> View:
-    """Mask media of a view with more than `most` bytes until it has `MEDIA_TARGET_SHARE` of that."""
+    """Mask media of a view with more than `most` bytes until it has `MEDIA_TARGET_SHARE` of them."""
     messages = conversation.transcript.messages
     size = sum(len(message.raw) for message in conversation.instructions)
-    # Messages whose media may go: bytes of the media, length of the history from which they may, the message without.
+    # For each message with maskable media: their bytes, the history length from which they may go, the mask.
     waiting: list[tuple[int, int, Altered]] = []
     gone: dict[int, Altered] = {}
     for index, part in standing(view):

@@ -1,5 +1,5 @@
-"""Memory of a process: the chunks of each conversation, for when the store is away; what recall has read of it; and the
-models, histories and compactions that failed or did not help, which are left alone for a while, never for ever."""
+"""In-memory state: cached chunks of each conversation for times without the store, recall indexes, and circuit breakers
+for models, histories and compactions. The breakers pause after failures, never for good."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from app.runtime.tasks import Work
 from app.runtime.tenant_facts import TenantFacts
 
 CHUNK_BYTES = 2_000
-"""Bytes of a chunk beside its texts."""
+"""Estimated bytes of a chunk without its texts."""
 SECONDS = 900.0
-"""Seconds after the store's answer for which its chunks are used: another process may have erased them meanwhile."""
+"""Seconds for which the store's answer may be used: another process may erase these chunks meanwhile."""
 _Key = tuple[ConversationKey, str]
 
 
 class _Remembered(Struct, frozen=True):
     chunks: tuple[SummaryChunk, ...]
     until: float
-    """End of their use, by the clock."""
+    """Expiry, by the clock."""
 
 
 class ChunkMemory:
-    """Chunks by conversation and series. Each answer of the store takes the place of the one before, so that what was
-    edited or erased is not used once the store has been asked again."""
+    """Cached chunks by conversation and series. Each answer of the store replaces the previous one, so that edited or
+    erased chunks disappear with the next read."""
 
     def __init__(self, caches: Caches, clock: Callable[[], float] = monotonic) -> None:
         self._chunks: Cache[_Key, _Remembered] = caches.cache("summaries", _held_bytes)
         self._clock = clock
 
     def keep(self, key: ConversationKey, series: str, chunks: Sequence[SummaryChunk]) -> None:
-        """Keep the store's answer in place of an earlier one."""
+        """Replace the cached chunks by the store's answer."""
         if chunks:
             self._chunks.keep((key, series), _Remembered(tuple(chunks), self._clock() + SECONDS))
         else:
@@ -62,7 +62,7 @@ class ChunkMemory:
         return [chunk for chunk in held.chunks if {chunk.from_digest, chunk.through_digest} <= digests]
 
     def forget(self, erased: Erased) -> None:
-        """Forget an erased conversation, and what others have of its chunks."""
+        """Forget an erased conversation, and all conversations that use chunks of it."""
 
         def is_gone(key: _Key, held: _Remembered) -> bool:
             tenant, conversation_id = key[0]
@@ -72,7 +72,7 @@ class ChunkMemory:
         self._chunks.drop(is_gone)
 
     def forget_chunks(self, tenant: str, ids: Collection[str]) -> None:
-        """Forget all conversations of the tenant in which any of these chunks stands: the store is asked again."""
+        """Forget all conversations of the tenant that use one of these chunks, so that the store is read again."""
         gone = set(ids)
         self._chunks.drop(lambda key, held: key[0][0] == tenant and not gone.isdisjoint(c.id for c in held.chunks))
 
@@ -86,20 +86,21 @@ def _held_bytes(_: _Key, held: _Remembered) -> int:
 class _Held(Struct, frozen=True):
     recollection: Recollection
     size: int = 0
-    """Size when it was last looked through. It is not counted outside the lock: it may just be read on."""
+    """Estimated size after the last search. Computed under the lock, because another thread may be extending the
+    index."""
     lock: Lock = field(default_factory=Lock)
-    """Lock for several requests of one conversation that are looked through at once."""
+    """Lock for concurrent requests of one conversation."""
 
 
 class RecallIndexCache:
     def __init__(self, work: Work, caches: Caches) -> None:
         self._work = work
         self._held: Cache[tuple[ConversationKey, str], _Held] = caches.cache("recall", lambda _, held: held.size)
-        """Indexes by conversation and model: notes have other sizes for each. One that is pushed out is read anew:
-        some seconds of work for a million tokens."""
+        """Indexes by conversation and model, as token counts differ by model. An evicted index is rebuilt, which takes
+        seconds for a million tokens."""
 
     async def recalled(self, request: ChatRequest, view: View, policy: RecallPolicy) -> View:
-        """Add quotations of what the current message is about, from messages that the view leaves out."""
+        """Add quotations that match the current message, from messages that the view omits."""
         key = request.conversation_key, request.model
         known = self._held.use(key)
         found, held = await self._work.do(request.tenant, lambda: _look(request, view, policy, known))
@@ -123,43 +124,42 @@ def _look(request: ChatRequest, view: View, policy: RecallPolicy, known: _Held |
 FAILURES = 3
 OPEN_SECONDS = 30.0
 LEAST_GAIN = 0.10
-"""Share of the request that an effective pass frees."""
+"""Least share of the request that an effective compaction frees."""
 VAIN_PASSES = 2
 LEAST_GROWTH = 0.10
-"""Share of the room by which a history grows between two compactions: with less they come too often."""
+"""Share of the room by which a history has to grow between two compactions; with less they are too frequent."""
 CLOSE_PASSES = 3
 RESTING_GROWTH = 0.20
-"""Share of the room that has to change before a history is compacted again."""
+"""Share of the room by which a blocked history has to change before it is compacted again."""
 
 
 class _Failing(Struct, frozen=True):
-    """Failures of a model that did not answer a tenant the last time."""
+    """Consecutive failures of a model for one tenant."""
 
     failures: int = 0
-    """Failures in a row."""
     undertakings: frozenset[Hashable] = frozenset()
-    """Undertakings that failed, as long as they matter."""
+    """Failed undertakings, recorded until the circuit opens."""
     until: float = 0.0
-    """End of the pause, if the failures are too many."""
+    """End of the pause, if there were too many failures."""
     why: Reasons = ()
 
 
 class ModelBreaker:
-    """Circuit breaker of models: after three failures in a row a tenant does not call one for 30 seconds, then one call
-    probes it.
+    """Circuit breaker for models: after three consecutive failures a tenant does not call the model for 30 seconds,
+    then one call probes it.
 
-    The calls of one undertaking count once: many are made side by side, and fail for one reason.
+    Calls of one undertaking count once: many run in parallel and fail for the same reason.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._failing: BoundedMap[tuple[Hashable, str], _Failing] = BoundedMap(MOST_REMEMBERED)
-        # A key that was made up is refused, and that is no failure: every tenant counts.
+        # Every tenant counts: an invented key is only refused, and a refusal is no failure.
         self._paused: TenantFacts[Hashable, Reasons] = TenantFacts(OPEN_SECONDS, clock, agrees=lambda *_: True)
 
     def admits(self, model: Hashable, tenant: str) -> bool:
-        """True if the model may be asked now. The first one after a pause is the probe: the others wait for its
-        result."""
+        """Return whether the model may be called now. The first call after a pause is the probe; other calls wait for
+        its result."""
         failing = self._failing.get((model, tenant)) or _Failing()
         if failing.failures < FAILURES:
             return not self._paused.confirmed(model)
@@ -176,12 +176,12 @@ class ModelBreaker:
         )
 
     def why(self, model: Hashable, tenant: str) -> Reasons | None:
-        """Return the reason of the latest failure, if the model did not answer since."""
+        """Return the reason of the latest failure, or None if the model has answered since."""
         failing = self._failing.get((model, tenant))
         return failing.why if failing else next(iter(self._paused.confirmed(model)), None)
 
     def failed(self, model: Hashable, tenant: str, why: Reasons, undertaking: Hashable = None) -> None:
-        """Record a failed call. `undertaking`: the purpose of the call; None for one by itself."""
+        """Record a failed call. `undertaking`: purpose that several calls share; None for a single call."""
         before = self._failing.get((model, tenant)) or _Failing()
         known = before.undertakings
         if undertaking is None or undertaking not in known:
@@ -207,10 +207,10 @@ class _Passes(Struct, frozen=True):
 
 
 class HistoryBreaker:
-    """Histories that compaction does not help, or that would be compacted again and again.
+    """Circuit breaker for histories that compaction does not help, or that would be compacted again and again.
 
-    Growth counts, never time: it is measured on the client's own history, which no compaction makes smaller. A history
-    that shrank by as much is another one, and starts anew.
+    It measures growth of the client's own history, not time, as no compaction makes that history smaller. A history
+    that shrank by `RESTING_GROWTH` is taken for another one and is no longer blocked.
     """
 
     def __init__(self) -> None:
@@ -225,9 +225,9 @@ class HistoryBreaker:
         return Code.COMPACTION_TOO_FREQUENT if passes.close >= CLOSE_PASSES else None
 
     def finished(self, history: HistoryKey, tokens: int, before: int, after: int, room: int) -> None:
-        """Record a compaction with all its parts and folds, which made a request of `before` tokens one of `after`.
+        """Record a compaction, with all its parts and folds, that changed a request from `before` to `after` tokens.
 
-        `tokens` is the size of the client's own history: `before` may already hold summaries.
+        `tokens`: size of the client's own history; `before` may already include summaries.
         """
         last = self._passes.find(history)
         vain = before - after < LEAST_GAIN * before
@@ -243,7 +243,7 @@ class HistoryBreaker:
 
 
 TOLERATED = 1
-"""Failures in a row that are retried without a pause. Rejected answers are not: they were paid for, and were retried
+"""Consecutive failures that are retried without a pause. Rejected summaries are not: they cost money and were retried
 once already."""
 FIRST_PAUSE_SECONDS = 30.0
 LONGEST_PAUSE_SECONDS = 300.0
@@ -257,27 +257,27 @@ class _Setback(Struct, frozen=True):
 
 
 class CompactionBackoff:
-    """Pauses by compaction: after two failures in a row, or after one if answers were refused. Each further failure
-    doubles the pause, up to five minutes."""
+    """Backoff for each compaction: a pause after two consecutive failures, or after one if a summary was rejected. Each
+    further failure doubles the pause, up to five minutes."""
 
     def __init__(self, clock: Callable[[], float] = monotonic, tolerated: int = TOLERATED) -> None:
-        """Forgive `tolerated` failures in a row without a pause."""
+        """Allow `tolerated` consecutive failures without a pause."""
         self._clock = clock
         self._tolerated = tolerated
         self._latest: HistoryMap[_Setback] = HistoryMap()
 
     def pauses(self, what: HistoryKey) -> Reasons | None:
-        """Return the reason of the last failure, if the compaction failed too often recently to be tried now."""
+        """Return the reason of the last failure while the compaction pauses; otherwise None."""
         latest = self._latest.find(what)
         return latest.why if latest is not None and self._clock() < latest.until else None
 
     def failed_last(self, what: HistoryKey) -> bool:
-        """True if it failed, and did not succeed since."""
+        """Return whether the last attempt failed."""
         return self._latest.find(what) is not None
 
     def learn(self, what: HistoryKey, compaction: Compaction) -> None:
-        """Learn from a compaction. It has failed if one part failed: without that part, the others may be of no use. A
-        lost lease or a missing database counts neither way."""
+        """Record the outcome. A compaction has failed if one part failed, because the other parts may be useless
+        without it. A lost lease or a missing database does not count."""
         if compaction.outcome is Outcome.MADE:
             self._latest.forget(what)
         elif compaction.outcome is Outcome.FAILED:

@@ -1,5 +1,5 @@
-"""Planning: which messages a due compaction summarises, in how many parts, where the verbatim tail begins, and what the
-compaction is worth."""
+"""Planning of a due compaction: which messages it summarises, in how many parts, where the verbatim tail begins, and
+whether it is worth its cost."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from app.tokens.estimate import is_answer
 from app.tokens.usage import Change, Price, Rates, is_worth
 
 QUOTE_TOKENS = 6
-"""Tokens that quoting a message in a transcript costs beyond what the message costs in a prompt: its heading."""
+"""Tokens that the heading of a quoted message adds to its cost in a prompt."""
 
 SMALLEST_PART = 100
-"""Fewer tokens leave no room between the shortest summary and one that is clearly smaller than what it replaces."""
+"""Least tokens of a part: a smaller one could not become a summary that is clearly shorter."""
 
 FOLD_MINIMUM = 2
-"""Folding fewer chunks than this makes nothing smaller."""
+"""Least number of chunks to fold: a fold of fewer frees nothing."""
 AIMED_SHARE = 0.5
-"""A summary is asked to take at most this share of what it replaces, so that the gate does not find it too large."""
+"""Length asked of a summary, as a share of the replaced messages; well below the share at which it is rejected."""
 MOST_PARTS = 64
-"""Summaries that one compaction makes: of a history that takes more, the rest is for the compactions after it."""
+"""Most summaries in one compaction; later compactions summarise the rest."""
 MINIMUM_GAIN = 0.10
-"""A compaction that frees less of the request is no progress: it would be due again a turn later."""
+"""Least share of the request that a compaction has to free; otherwise it would be due again a turn later."""
 CHARACTERS_A_TOKEN = 4
-"""Characters a token in a prompt for summaries; it stands in a call twice."""
+"""Characters for each token of a summary prompt, which is in a call twice."""
 
 
 class Span(Struct, frozen=True):
-    """The messages from `start` up to `stop`, to be summarised as one chunk."""
+    """The messages from `start` up to `stop`, for one chunk."""
 
     start: int
     stop: int
@@ -48,14 +48,13 @@ class Span(Struct, frozen=True):
 def split_span(
     transcript: Transcript, span: Span, options: SummaryOptions, made: Sequence[Span] = ()
 ) -> tuple[Span, ...]:
-    """The span in as few parts as the summariser can read and a summary may stand for, of about one size.
+    """Split the span into the fewest parts of similar size that the summariser can read and a summary may replace.
 
-    Cut between turns where one begins near, else between units. A single unit larger than a part stays whole: it is
-    shown to the summariser shortened. What is left before or after one may be too little for a summary of its own, and
-    goes with its neighbour.
+    Cuts are between turns if possible, otherwise between units. A unit larger than a part stays whole and is shortened
+    for the summariser. A remainder that is too small for a summary is joined to its neighbour.
 
-    Cut around the parts that are `made` already. What has come since goes with the last of them where one call reads
-    both: else each time a little more would be a part of its own.
+    Parts in `made` have a chunk and stay unchanged. New messages are joined to the last of them if one call reads both;
+    otherwise every few new messages would become a part.
     """
     fits_one_call = quoted_tokens(transcript, span.start, span.stop) <= options.input_tokens
     at_most = options.input_tokens if fits_one_call else options.part_tokens
@@ -72,9 +71,9 @@ def split_span(
 
 
 def _cut(transcript: Transcript, span: Span, at_most: int) -> list[Span]:
-    """Parts of about one size; none of nothing."""
+    """Return parts of similar size; none for an empty span."""
     inside = [cut for cut in transcript.cuts if span.start < cut < span.stop]
-    turns = sorted({*transcript.turn_starts} & {*inside})  # A user's message may hold results: then it ends a unit.
+    turns = sorted({*transcript.turn_starts} & {*inside})  # A user message with results is inside a unit.
     parts: list[Span] = []
     start = span.start
     while (left := quoted_tokens(transcript, start, span.stop)) > at_most:
@@ -93,7 +92,7 @@ def _cut(transcript: Transcript, span: Span, at_most: int) -> list[Span]:
 
 
 def _nearest(transcript: Transcript, start: int, cuts: Sequence[int], size: float, at_most: int) -> int | None:
-    """Cut that makes a part of about that size, and none larger than `at_most`. The cuts ascend."""
+    """Return the cut that makes a part closest to `size` and at most `at_most`, or None. `cuts` ascend."""
 
     def quoted(cut: int) -> int:
         return quoted_tokens(transcript, start, cut)
@@ -107,7 +106,7 @@ def _nearest(transcript: Transcript, start: int, cuts: Sequence[int], size: floa
 def _with_neighbours(transcript: Transcript, parts: Sequence[Span], options: SummaryOptions) -> tuple[Span, ...]:
     joined: list[Span] = []
     for part in parts:
-        # A summary of everything so far is made part by part, and each carries what the end of its part splits.
+        # A cumulative summary is made part by part, and each part carries the messages of the turn that its end splits.
         neighbours = ((each, each.stop if options.cumulative else parts[-1].stop) for each in (*joined[-1:], part))
         smaller = min(replaced_tokens(transcript, each, end) for each, end in neighbours)
         if joined and smaller < SMALLEST_PART:
@@ -118,8 +117,7 @@ def _with_neighbours(transcript: Transcript, parts: Sequence[Span], options: Sum
 
 
 def replaced_tokens(transcript: Transcript, span: Span, end: int) -> int:
-    """Tokens that a summary of the range stands for, in a compaction up to `end`: its messages but those that are
-    carried."""
+    """Return the tokens of the span's messages without those that a compaction up to `end` carries."""
     return transcript.tokens(span.start, span.stop) - transcript.carried_tokens(span.start, span.stop, end)
 
 
@@ -128,7 +126,7 @@ def quoted_tokens(transcript: Transcript, start: int, stop: int) -> int:
 
 
 def longest_within(lengths: Iterable[int], room: int) -> int:
-    """The length to which the longest of these are cut so that all together are within `room`."""
+    """Return the length to which longer texts are cut so that the sum of these lengths is within `room`."""
     ascending = sorted(lengths)
     for place, length in enumerate(ascending):
         if length * (left := len(ascending) - place) > room:
@@ -138,7 +136,7 @@ def longest_within(lengths: Iterable[int], room: int) -> int:
 
 
 def halves(transcript: Transcript, span: Span) -> tuple[Span, ...]:
-    """The span in two parts of about equal size, or as it is where it cannot be cut."""
+    """Split the span into two parts of similar size; return it alone if it has no cut."""
     cuts = transcript.cuts
     inside = cuts[bisect_right(cuts, span.start) : bisect_left(cuts, span.stop)]
     if not inside:
@@ -149,13 +147,13 @@ def halves(transcript: Transcript, span: Span) -> tuple[Span, ...]:
 
 
 def fold_weight(chunks: Iterable[SummaryChunk]) -> int:
-    """Tokens of summaries, by which a fold is due: the user's words, which it does not make fewer, count half."""
+    """Return the tokens that make a fold due. The user's words count half, because a fold does not shorten them."""
     return sum(chunk.tokens - chunk.user_words_tokens // 2 for chunk in chunks)
 
 
 def released_by(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> list[int]:
-    """Positions of the messages that chunks carry and a fold of them does not: what the user said in an agent's turns,
-    each split by some cut, would pile up in the payload."""
+    """Return the positions of messages that these chunks carry and a fold would not: the user messages of turns that
+    were split, which would accumulate in the payload."""
     if not chunks:
         return []
     held = (chunk.first_index + offset for chunk in chunks for offset in chunk.carried)
@@ -163,21 +161,22 @@ def released_by(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> list[
 
 
 def released_tokens(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> int:
-    """Tokens of these. A fold is due where they take half of what summaries may."""
+    """Return the tokens of the `released_by` messages. A fold is due if they take half of the budget for summaries."""
     return sum(map(transcript.tokens_of, released_by(transcript, chunks)))
 
 
 def choose_cut(conversation: Conversation, base: Path, budget: Budget, options: SummaryOptions) -> int | None:
-    """Start of the verbatim tail: as early as its share allows, later until the view meets the target.
+    """Return the start of the verbatim tail: as early as the tail's share allows, later until the view meets the
+    target.
 
-    First between turns, then inside the last one, between units, its user message kept; None if nothing is left to
-    summarise before the last unit.
+    Cuts between turns come first, then cuts between units of the last turn, whose user message stays. None if there is
+    nothing to summarise before the last unit.
     """
     transcript = conversation.transcript
     cuts = [cut for cut in transcript.cuts if cut > base.covered]
     if not cuts:
         return None
-    # A summary of everything stands for what the base's chunks stand for too.
+    # A cumulative summary replaces the chunks of the base, too.
     kept = Path() if options.cumulative else base
     asked = {transcript.last_turn, transcript.last_user} - {-1}
     always = next(iter(transcript.turn_starts[-1 - budget.tail_turns :]), 0)
@@ -185,7 +184,7 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget, options: 
         tail = transcript.tokens(cut) + sum(transcript.tokens_of(index) for index in asked if index < cut)
         parts = _parts(quoted_tokens(transcript, base.covered, cut), options)
         expected = sum(expected_view(conversation, kept, cut, parts, budget, options))
-        # Of more turns than must stay, and inside a turn, at most half of what may follow a summary is left, or the
+        # A tail longer than required, or inside a turn, may take half of the room after a summary. Otherwise the
         # next turn, or an agent's next step, would fire the trigger again.
         since = (1 + (cut > transcript.last_turn or cut < always)) * transcript.tokens(cut)
         if tail <= budget.tail and expected <= budget.target and not budget.trigger.fires(expected, since):
@@ -194,12 +193,12 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget, options: 
 
 
 def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) -> list[int]:
-    """Places where the tail may begin, the largest tail first: at `always`, or earlier while it has at most `fill`
+    """Return possible starts of the tail, the largest first: `always`, or earlier while the tail has at most `fill`
     tokens.
 
-    A turn that leaves most of the fill unused because it is too long for it is cut between its units: what an agent has
-    just done is what it goes on from. Of the last turn no more than the fill is left, if there is one, or its last
-    unit: each token more would be read anew now, and with every step until the next compaction, which comes sooner.
+    A turn that is too long for the fill and would leave most of it unused is cut between its units, because an agent
+    goes on from its latest steps. Of the last turn at most the fill is kept, or its last unit: every further token
+    would be read uncached.
     """
     turns = transcript.turn_starts
     fitting = bisect_left(cuts, -fill, key=lambda cut: -transcript.tokens(cut))
@@ -216,7 +215,7 @@ def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) 
 def words_room(
     conversation: Conversation, base: Path, spans: Sequence[Span], budget: Budget, options: SummaryOptions
 ) -> int:
-    """Most tokens of the user's words in all chunks after a compaction: more while the view is under its target."""
+    """Return the room for the user's words in all chunks, in tokens; it is wider while the view is under its target."""
     kept, cut = Path() if options.cumulative else base, spans[-1].stop if spans else base.covered
     others, _ = expected_view(conversation, kept, cut, len(spans), budget, options)
     return max(int(SHARE * budget.room), min(int(WIDE_SHARE * budget.room), budget.target - others))
@@ -225,8 +224,8 @@ def words_room(
 def expected_view(
     conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget, options: SummaryOptions
 ) -> tuple[int, int]:
-    """Tokens of the view after a compaction up to `cut`, without the user's words, and of these: summaries as large as
-    they may be, folded where they will be."""
+    """Estimate the view after a compaction up to `cut`: its tokens without the user's words, and the tokens of these
+    words. Summaries count with their largest allowed size, and folded if a fold is due."""
     transcript = conversation.transcript
     words = held_tokens(base.chunks)
     held, new = sum(chunk.tokens for chunk in base.chunks) - words, _new_tokens(conversation, base, cut, parts, budget)
@@ -242,14 +241,14 @@ def expected_view(
 
 
 def will_fold(conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget) -> bool:
-    """Whether the summaries grow too many with a compaction up to `cut`."""
+    """Return whether a compaction up to `cut` makes a fold due."""
     held = fold_weight(base.chunks) + _new_tokens(conversation, base, cut, parts, budget)
     released = released_tokens(conversation.transcript, base.chunks)
     return max(held, 2 * released) > budget.fold and len(base.chunks) + parts > FOLD_MINIMUM
 
 
 def _new_words(conversation: Conversation, start: int, stop: int, parts: int, budget: Budget) -> int:
-    """Most tokens of the user's words in the summaries of a range."""
+    """Return the most tokens of the user's words in the summaries of a range."""
     transcript, most = conversation.transcript, min(parts * chunk_room(budget), int(SHARE * budget.room))
     users, tokens = transcript.messages.user_places, 0
     for index in users[bisect_left(users, start) : bisect_left(users, stop)]:
@@ -271,24 +270,24 @@ def _parts(tokens: int, options: SummaryOptions) -> int:
 
 
 class Plan(Struct, frozen=True):
-    """A due compaction: it extends `base` by one chunk for each of `spans`, and folds where they grow too many.
+    """A due compaction: it adds one chunk to `base` for each of `spans`, and folds where there are too many chunks.
 
-    The chunks are used together: a view that ends with one of them ends with the last that applies to it. Without
-    spans it only folds.
+    The chunks are used together: a view that ends with one of them ends with the last that applies. Without spans the
+    compaction only folds.
     """
 
     base: Path
     spans: tuple[Span, ...]
     range: ChunkRange
-    """Range that it will cover: the key of its lease."""
+    """Range that the compaction will cover; also the key of its lease."""
     asked: bool = False
-    """Requested by a client; it is made whatever it frees."""
+    """True if the client requested it: it is made however little it frees."""
     masked: bool = False
-    """True if its summariser reads the conversation with the masks it has: without them it does not fit one call."""
+    """True if the summariser reads the masked conversation, because it does not fit one call without masks."""
     goes_on: bool = False
-    """True if the history takes more summaries than one compaction makes: the next one goes on behind it."""
+    """True if the history needs more summaries than one compaction makes; the next compaction goes on from there."""
     made: tuple[SummaryChunk, ...] = ()
-    """Chunks of some of the spans, behind one that an earlier compaction failed at: they are not made again."""
+    """Existing chunks for some of the spans, which an earlier, partly failed compaction made."""
 
     @property
     def missing(self) -> tuple[Span, ...]:
@@ -297,7 +296,7 @@ class Plan(Struct, frozen=True):
 
     @property
     def messages(self) -> int:
-        """How many messages its summaries will stand for; 0 if chunks are only folded."""
+        """Number of messages that the new summaries will replace; 0 if the compaction only folds."""
         return sum(span.stop - span.start for span in self.spans)
 
 
@@ -310,10 +309,10 @@ def plan_compaction(
     masked_before: Callable[[int], int] = lambda _: 0,
     known: Iterable[SummaryChunk] = (),
 ) -> Plan | None:
-    """The compaction that is due after `base`, or None if no summary can make the conversation enough smaller.
+    """Plan the compaction that is due after `base`. Return None if no summary frees enough.
 
-    `masked_before` tells how many tokens masks take away between the base and a position. Of the `known` chunks those
-    behind the base are taken for their part, unless the parts around them would be too many to make it smaller.
+    `masked_before`: tokens that masks free between the base and a position. `known` chunks after the base are reused
+    for their part, unless the parts around them would become too many.
     """
     if options.cumulative:
         return _plan_cumulative(conversation, base, budget, options, series)
@@ -340,7 +339,7 @@ def plan_compaction(
 
 
 def folds_in(conversation: Conversation, plan: Plan, budget: Budget, options: SummaryOptions) -> bool:
-    """Whether one call makes the plan's summary and the fold that it makes due: a chunk over everything so far."""
+    """Return whether one call makes the plan's summary and the fold that it makes due, as one chunk."""
     if not options.folds_in or len(plan.spans) != 1:
         return False
     (span,), chunks = plan.spans, plan.base.chunks
@@ -351,8 +350,7 @@ def folds_in(conversation: Conversation, plan: Plan, budget: Budget, options: Su
 
 
 def cut_at(conversation: Conversation, chunks: Iterable[SummaryChunk], position: int) -> int:
-    """Position at which a compaction can end that was asked for up to a position: there, or at the nearest cut before
-    it; 0 for nowhere. Not between summaries that are used together."""
+    """Return the last cut up to `position` that is not between summaries used together; 0 without one."""
     positions = conversation.chain.positions
     inside = {positions.get(chunk.through_digest) for chunk in chunks if chunk.continued}
     return max((cut for cut in conversation.transcript.cuts if cut <= position and cut not in inside), default=0)
@@ -366,8 +364,7 @@ def plan_asked(
     cut: int,
     known: Iterable[SummaryChunk] = (),
 ) -> Plan | None:
-    """The compaction of everything before a cut, or as much of it as one makes; None where
-    nothing is left."""
+    """Plan the compaction of everything before `cut`, or as much as one can summarise; None if nothing is left."""
     if cut <= base.covered:
         return None
     start = 0 if options.strategy == "full" else base.covered
@@ -383,14 +380,15 @@ def plan_asked(
 def _plan_cumulative(
     conversation: Conversation, base: Path, budget: Budget, options: SummaryOptions, series: str
 ) -> Plan | None:
-    """One summary over everything before the tail; what is read for it is everything, or what the last one lacks."""
+    """Plan one summary of everything before the tail. The summariser reads the whole history (strategy `full`), or the
+    messages since the last summary."""
     empty = Path()
     cut = choose_cut(conversation, base, budget, options)
     if cut is None:
         return None
     start = 0 if options.strategy == "full" else base.covered
     spans, _ = _spans(conversation, base if start else empty, Span(start, cut), options)
-    if len(spans) > MOST_PARTS and start < base.covered:  # Too long to be read anew each time.
+    if len(spans) > MOST_PARTS and start < base.covered:  # Too long to be read completely each time.
         start = base.covered
         spans, _ = _spans(conversation, base, Span(start, cut), options)
     is_last = len(spans) <= MOST_PARTS
@@ -408,8 +406,8 @@ def _plan_cumulative(
 def _spans(
     conversation: Conversation, base: Path, span: Span, options: SummaryOptions, known: Iterable[SummaryChunk] = ()
 ) -> tuple[tuple[Span, ...], tuple[SummaryChunk, ...]]:
-    """The span whole, where the summariser is shown the conversation up to its end; else as it can read it, and the
-    known chunks of some of these parts."""
+    """Return the span whole if the summariser reads the conversation itself up to its end; otherwise the parts that it
+    can read, and the known chunks of some of them."""
     if is_shown(conversation, base, span, options):
         return (span,), ()
     made = _behind(conversation, span, () if options.cumulative else known)
@@ -418,8 +416,8 @@ def _spans(
 
 
 def _behind(conversation: Conversation, span: Span, known: Iterable[SummaryChunk]) -> dict[Span, SummaryChunk]:
-    """Known chunks of messages of the span that do not overlap. None of its first ones, which the base would have; and
-    none at its end that is only used with another one behind it."""
+    """Return known chunks inside the span that do not overlap, except at its start, and except a last one that is only
+    used with a later chunk."""
     found: dict[Span, SummaryChunk] = {}
     free = span.start + 1
     for start, stop, chunk in sorted(usable(conversation, known), key=lambda edge: (edge[0], -edge[1])):
@@ -430,11 +428,8 @@ def _behind(conversation: Conversation, span: Span, known: Iterable[SummaryChunk
 
 
 def is_shown(conversation: Conversation, base: Path, span: Span, options: SummaryOptions, masked: int = 0) -> bool:
-    """Whether the summariser is to read the conversation itself up to the span's end, and can. `masked`: tokens that
-    masks take away from it.
-
-    Not where instructions stand in the middle of it: it would follow them. In a transcript they are quoted.
-    """
+    """Return whether the summariser reads the conversation itself up to the span's end. `masked`: tokens that masks
+    free. Instructions before that end prevent it: the summariser would follow them, while a transcript quotes them."""
     if options.style != "prefix" or conversation.transcript.messages.first_instruction < span.stop:
         return False
     if not may_continue(conversation, span, options):
@@ -443,12 +438,12 @@ def is_shown(conversation: Conversation, base: Path, span: Span, options: Summar
 
 
 def may_continue(conversation: Conversation, span: Span, options: SummaryOptions) -> bool:
-    """Whether a user's message may follow the span: for some summarisers only behind an answer."""
+    """Whether a user message may follow the span: some summarisers accept one only after an assistant message."""
     return not options.alternates or is_answer(conversation.transcript.messages[span.stop - 1])
 
 
 def shown_size(conversation: Conversation, base: Path, span: Span) -> int:
-    """Tokens of the conversation up to the span's end: the base's summaries, and the span as the client wrote it."""
+    """Return the tokens of a view over `base` up to the span's end."""
     return build_view(conversation, base).tokens - conversation.transcript.tokens(span.stop)
 
 
@@ -461,10 +456,8 @@ def _worth_it(
     *,
     is_last: bool,
 ) -> bool:
-    """Whether the compaction frees a tenth of the request and brings it under the trigger.
-
-    Over the limit, or where others have to follow it, whether it frees anything.
-    """
+    """Return whether the compaction frees a tenth of the request and brings it under the trigger. Over the limit, or if
+    more compactions have to follow, it only has to free something."""
     cut = spans[-1].stop
     if any(replaced_tokens(conversation.transcript, span, cut) < SMALLEST_PART for span in spans):
         return False
@@ -476,15 +469,15 @@ def _worth_it(
 def _frees_enough(
     conversation: Conversation, view: int, expected: int, cut: int, budget: Budget, *, is_last: bool
 ) -> bool:
-    if view > budget.limit or not is_last:  # Over the limit the choice is between less and nothing.
+    if view > budget.limit or not is_last:  # Over the limit, any reduction helps.
         return expected < view
     tail = conversation.transcript.tokens(cut)
     return view - expected >= MINIMUM_GAIN * view and not budget.trigger.fires(expected, tail)
 
 
 def change_of_plan(state: PlanningState, plan: Plan, options: SummaryOptions) -> Change:
-    """Change by a compaction, in the provider's tokens. What stands before it stays as it is: the instructions, and the
-    summaries that it extends."""
+    """Return the change by a compaction, in the provider's tokens. Instructions and extended summaries stay
+    unchanged."""
     conversation, budget = state.conversation, state.budget
     kept = Path() if options.cumulative else plan.base
     cut = conversation.chain.positions[plan.range.through_digest]
@@ -494,7 +487,8 @@ def change_of_plan(state: PlanningState, plan: Plan, options: SummaryOptions) ->
 
 
 def change_of_mask(state: PlanningState, masking: Masking, boundary: MaskBoundary) -> Change:
-    """Change by a mask, likewise: everything after the first result that it masks is read anew."""
+    """Return the change by a mask, in the provider's tokens: everything after the first newly masked result is read
+    uncached."""
     transcript = state.conversation.transcript
     covered = state.widest_path.covered
     held = max(masking.usable(covered), default=covered)
@@ -507,10 +501,10 @@ def change_of_mask(state: PlanningState, masking: Masking, boundary: MaskBoundar
 def calls_of_plan(
     conversation: Conversation, plan: Plan, budget: Budget, options: SummaryOptions, price: Price, shown: Rates | None
 ) -> float:
-    """Cost of the calls for a plan's summaries, in tokens times the price of a million.
+    """Return the cost of the calls for a plan's summaries, in tokens times the price of a million.
 
-    `shown` is what a token of the conversation itself costs the summariser where that is what it reads: None where it
-    is another model, whose provider has nothing of it. What a model thinks before it writes, and folds, are left out.
+    `shown`: the summariser's rates for tokens of the conversation itself, which its provider has cached; None for
+    another model, which has none of it cached. The model's reasoning and folds are not included.
     """
     rules = 2 * len(options.prompt) // CHARACTERS_A_TOKEN
     read = written = 0.0
@@ -528,14 +522,14 @@ def calls_of_plan(
 
 class Prices(Struct, frozen=True):
     rates: Rates | None = None
-    """Rates of the request's own model; None if they are not known."""
+    """Rates of the request's own model; None if unknown."""
     summariser: Price | None = None
     reads_warm: bool = False
-    """True if the summariser is the conversation's own model, whose provider has just read it."""
+    """True if the summariser is the conversation's own model, whose provider has just cached it."""
 
 
 def plan_costs_too_much(state: PlanningState, plan: Plan, options: SummaryOptions, prices: Prices) -> bool:
-    """Whether a compaction is to wait for its price. One that only folds costs little, and is due for its size."""
+    """Return whether a compaction is too expensive now. One that only folds is never: it costs little."""
     gate, rates, price, most = state.policy.cost_gate, prices.rates, prices.summariser, state.budget.cost_gate_limit
     if gate is None or rates is None or price is None or not plan.spans or state.widest_view.tokens > most:
         return False
@@ -551,7 +545,8 @@ def mask_costs_too_much(state: PlanningState, boundary: MaskBoundary, rates: Rat
 
 
 def _change(state: PlanningState, freed: int, rewritten: int) -> Change:
-    """Change in the provider's tokens. Each of the assistant's messages answered a request."""
+    """Return the change in the provider's tokens. Growth is estimated for each request, one for each assistant
+    message."""
     conversation, ratio = state.conversation, state.budget.line.ratio
     answered = sum(message.kind is Kind.ASSISTANT for message in conversation.transcript.messages)
     growth = conversation.transcript.tokens(0) / max(1, answered)

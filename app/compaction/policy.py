@@ -1,4 +1,4 @@
-"""Policies: which stages a conversation goes through, and how. A preset is one of them, by name."""
+"""Policies: which stages a conversation goes through, and with which settings. A preset is a named policy."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from app.compaction.view import Conversation
 from app.tokens.usage import CostGate
 
 Strategy = Literal["additive", "full", "checkpoint", "rolling", "window", "none"]
-"""How summaries are made: a chunk for each range; one over everything, from the originals; one since the last, and the
-last one with it (checkpoint, rolling); or none at all."""
+"""How summaries are made. additive: a chunk for each range; full: one of the whole history; checkpoint, rolling: one of
+the last summary and the messages since; window, none: no summaries."""
 
 CUMULATIVE: frozenset[Strategy] = frozenset({"full", "checkpoint", "rolling"})
-"""Strategies whose summary stands for the whole history before the tail."""
+"""Strategies with a single summary that replaces the whole history before the tail."""
 SUMMARISING: frozenset[Strategy] = CUMULATIVE | {"additive"}
 
 
@@ -27,40 +27,39 @@ class Policy(Struct, frozen=True):
     mask: MaskPolicy | None = field(default_factory=MaskPolicy)
     session_pruning: SessionPruning | None = None
     window_turns: int | None = None
-    """Whole turns before the current one that are sent; None for all that fit."""
+    """Number of complete turns sent before the current one; None for as many as fit."""
     fade: bool = False
     fit: bool = True
     prune: bool = True
     stub: bool = True
-    """Whether a note stands where messages are left out."""
+    """Whether a note replaces omitted messages."""
     emergency: bool = True
     cost_gate: CostGate | None = field(default_factory=CostGate)
     recall: RecallPolicy | None = field(default_factory=RecallPolicy)
     user_words: bool = True
-    """Whether the user's words stay when their messages are left out."""
+    """Whether the user's words are quoted when their messages are summarised or omitted."""
     folds_in: bool = True
-    """Whether a fold is part of the summary that makes it due, not a call of its own."""
+    """Whether a due fold is made in the same call as the new summary."""
     failed_results: int = 0
-    """Latest failed tool calls that are appended to a summary as they are."""
+    """Number of failed tool calls, the latest, that are appended to a summary verbatim."""
     alternates: bool = False
-    """Whether the provider refuses two messages of the user, or of the assistant, in a row."""
+    """Whether the provider refuses two consecutive user messages or assistant messages."""
 
     @property
     def summarises(self) -> bool:
         return self.strategy in SUMMARISING
 
     def leaves_alone(self, conversation: Conversation, budget: Budget) -> bool:
-        """Whether no stage would change the conversation; counts tokens only if necessary."""
+        """Return whether no stage would change the conversation. Count tokens only if necessary."""
         return self._is_quiet(conversation, budget) and conversation.is_within(self.quiet_tokens(budget))
 
     def surely_leaves_alone(self, conversation: Conversation, budget: Budget, quiet_tokens: int) -> bool:
-        """Whether `leaves_alone` is known to be true without counting tokens. `quiet_tokens`: result of the method for
-        this budget."""
+        """Return whether `leaves_alone` is certainly true, without counting. `quiet_tokens`: result of that method."""
         bound = conversation.bound
         return bound is not None and bound <= quiet_tokens and self._is_quiet(conversation, budget)
 
     def _is_quiet(self, conversation: Conversation, budget: Budget) -> bool:
-        """Whether masks, pruning and the turn window, which count no tokens, leave it alone."""
+        """Return whether the stages that count no tokens change nothing: media masks, session pruning, turn window."""
         if self.mask and exceeds(conversation, self.mask, budget.body_bytes):
             return False
         if self.session_pruning and not is_quiet(conversation, self.session_pruning, budget.window):
@@ -69,7 +68,7 @@ class Policy(Struct, frozen=True):
         return most is None or len(conversation.transcript.turn_starts) <= most + 1
 
     def quiet_tokens(self, budget: Budget) -> int:
-        """Largest history, in tokens, that stays within all thresholds."""
+        """Return the largest history, in tokens, that is within all thresholds."""
         pressures = [FADE_AT] if self.fade else []
         if self.mask and self.mask.pressure is not None:
             pressures.append(self.mask.pressure)
@@ -78,38 +77,39 @@ class Policy(Struct, frozen=True):
 
 
 class SummaryOptions(Struct, frozen=True):
-    """How chunks are made, and what the summariser can read, in tokens."""
+    """How chunks are made, and how much the summariser can read, in tokens."""
 
     model: str
     prompt: str
     input_tokens: int
-    """Most tokens of a transcript that one call reads."""
+    """Most tokens of a transcript in one call."""
     part_tokens: int
-    """Most tokens of a part: what exceeds one call is read in parts."""
+    """Most tokens of a part; a transcript that is too long for one call is split into parts."""
     source_tokens: int | None = None
-    """Most tokens that one summary stands for, one of everything aside: a larger range becomes several. None: no
+    """Most tokens that one summary may replace, unless it is cumulative; a larger range gets several. None: no
     bound."""
     update_prompt: str = ""
-    """Prompt where there is a summary to go on from; the same prompt if empty."""
+    """Prompt for updating an earlier summary; empty for the same prompt."""
     focus: str = ""
-    """Subject that this conversation's summaries are to look after, in the client's words."""
+    """Subject that the client wants summaries to emphasise, in its own words."""
     ratio: float = 1.0
-    """The summariser's own tokens for each one we estimate: its answers are capped in those."""
+    """Tokens of the summariser for each estimated token; the caps of its answers are in its tokens."""
     strategy: Strategy = "additive"
     folds_in: bool = True
-    """Whether a summary that makes a fold due is made in one call with it."""
+    """Whether a due fold is made in the same call as the new summary."""
     style: Literal["transcript", "prefix"] = "transcript"
-    """Whether the summariser is shown quoted text, or the conversation itself, which its provider has in its cache."""
+    """Whether the summariser reads a quoted transcript or the conversation itself, which its provider may have
+    cached."""
     shown_tokens: int = 0
-    """The conversation itself is shown up to this size, in one call: it is what was sent a turn ago, and fitted."""
+    """Most tokens of the conversation when the summariser reads it directly, in one call."""
     alternates: bool = False
-    """Whether the summariser refuses two messages of one role in a row."""
+    """Whether the summariser refuses two consecutive messages of one role."""
     values_share: float = 0.0
-    """Exact values take at most this share of what a chunk may have."""
+    """Most of a chunk that exact values may take, as a share."""
     user_words: bool = False
-    """Whether the user's words stand beside a summary."""
+    """Whether the user's words are quoted after a summary."""
     failed_results: int = 0
-    """Failed tool calls that are appended to a summary as they are, because models leave them out; at most so many."""
+    """Most failed tool calls that are appended to a summary verbatim, because models omit them."""
 
     @property
     def cumulative(self) -> bool:

@@ -1,18 +1,17 @@
-"""Recall index: which passages of a history hold which words, and how well they match a question.
+"""Recall index: full-text search over the passages of a history.
 
-1. A passage is a piece of a text that is found and quoted letter by letter: 480 characters at most, and of a long
-   answer of the assistant, which says something of everything, a sentence or two.
-2. Words are reduced to their stem where the language is known; in scripts without spaces each pair of characters is a
-   word. What names a thing (an id, a path, an amount) counts as a whole and in its parts.
+1. A passage is a piece of text that is found and quoted verbatim: at most 480 characters, or a sentence or two of a
+   long answer of the assistant, which mentions many things.
+2. Words are stemmed if the language is known. In scripts without spaces each pair of characters is a word. Names (ids,
+   paths, amounts) count as a whole and by their parts.
 3. Scores are BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) with two changes. A passage
-   also counts the words of the passages around it, half for the next ones and a quarter for those behind them, as the
-   remark before or after the answer often names what is asked about. A word's weight is the square of its rarity: two
-   common words must not outweigh a name.
-4. A passage that ends in a question passes a part of its score to the next one, which may have the answer.
-5. What the user says weighs more than a long answer to it.
+   also counts the words of its neighbours, half for adjacent ones and a quarter for the next, because a neighbour often
+   names the subject. A word's weight is the square of its rarity, so that two common words do not outweigh a name.
+4. A passage that ends in a question gives part of its score to the next one, which may hold the answer.
+5. User messages weigh more than long answers.
 
-The index only grows, as histories do. It is asked about the first so many passages, so the same question to the same
-history has the same result on every replica, whatever else was read.
+The index only grows, like its history. A search covers a given number of first passages, so the same question about the
+same history has the same result on every replica, whatever was indexed later.
 """
 
 from __future__ import annotations
@@ -31,37 +30,37 @@ from msgspec import Struct
 from app.conversation.messages import History, Kind, Message
 
 LONGEST_PASSAGE = 480
-"""Characters: some sentences, or a dozen lines of code."""
+"""Characters of a passage: some sentences, or a dozen lines of code."""
 LEAST_SENTENCE = 120
-"""Characters of a long answer's passage, unless the answer ends: shorter sentences go together."""
+"""Least characters of a passage of a long answer, except at its end; shorter sentences are joined."""
 QUESTION_MARKS = "?\uff1f\u061f\u037e"
-"""Ends of a question in Latin and most other scripts, Chinese and Japanese, Arabic, and Greek."""
+"""Question marks: Latin and most scripts, Chinese and Japanese, Arabic, Greek."""
 ASKING_SHARE, ANSWERING_SHARE = 0.6, 0.3
-"""Shares of the score of a passage that ends in a question: what it keeps, and what the next one gets. A long answer
-gets nothing."""
+"""Shares of the score of a passage that ends in a question: the share it keeps, and the share added to the next
+passage, unless that is a long answer."""
 ADVICE_WEIGHT = 0.4
-"""Factor for the score of a passage of a long answer, measured: long chats find 53 % without it, 93 % from 0.4 down to
-0.2."""
+"""Factor for the score of a passage of a long answer. Measured on long chats: 53 % found without it, 93 % with 0.2 to
+0.4."""
 
 SATURATION, LENGTH = 1.2, 0.75
-"""BM25's k1 and b: how much a repeated word adds, and how much a long passage counts for less."""
+"""BM25's k1 and b: effect of repeated words, and of the length of a passage."""
 NEIGHBOURS = (0.5, 0.25)
-"""Shares of a word's weight for the passages next to the one that holds it, and for those next to them."""
+"""Shares of a word's count for passages one and two places away."""
 RARITY_POWER = 2
 COMMON_SHARE, FEW_PASSAGES = 0.25, 100
-"""A word in a larger share of the passages, and in more than these, distinguishes nothing and takes long to look at."""
+"""A word in a larger share of the passages, and in more than these, is ignored: it distinguishes nothing and is
+slow."""
 MOST_NEAR = 2_000
-"""Passages that are scored for one question, about."""
+"""Approximate number of passages scored for one question."""
 
 LONGEST_WORD, LONGEST_NAME = 64, 120
-"""Characters. Of a longer word only the beginning counts, and the parts of a longer name, such as encoded bytes, mean
-nothing."""
+"""Characters of a word that count, and of the longest name whose parts are indexed; longer ones are encoded bytes."""
 LANGUAGE_SHARE, LEAST_COMMON_WORDS = 0.12, 5
-"""Least share and number of a text's words that are among the commonest of its language."""
+"""Least share and number of common words of a language in a text of that language."""
 BYTES_A_WORD, BYTES_A_PASSAGE = 400, 200
 
 _BREAKS = ("\n\n", "\n", "}, ", ". ", "? ", "! ", "\u3002", "; ", ", ", ",", " ")
-"""Signs behind which a passage may end, the best first."""
+"""Separators after which a passage may end, the best first."""
 _SENTENCE_END = re.compile(r"[.!?\u3002\uff01\uff1f][\"')*\u201d]*\s+|\n\s*")
 _LETTERS = re.compile(r"\w")
 _TOKEN = re.compile(r"\w+(?:[-./:@#+'\u2019]\w+|,\d+)*")
@@ -71,7 +70,7 @@ _UNSPACED = re.compile(
     "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\uff66-\uff9d\U00020000-\U0003ffff]+)"
 )
-"""Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
+"""Scripts without spaces: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
 _COMMONEST = {
     "english": "the and to of is that it for you with this have what are was not can but please how my your be from",
     "german": "der die und das ist nicht ich es mit sie ein den von auf zu für eine bitte wie wir auch dem kann im",
@@ -94,8 +93,8 @@ _COMMON_WORDS = {language: frozenset(words.split()) for language, words in _COMM
 
 
 def language_of(texts: Iterable[str]) -> str:
-    """Name of the language that most words are in, as Snowball has it; empty where that is not clear."""
-    # Names are in no language: a message full of paths and ids is in that of its few other words.
+    """Return Snowball's name of the language of most words; empty if that is unclear."""
+    # Names have no language: in a message full of paths and ids, only the other words count.
     tokens = (token for text in texts for token in _TOKEN.findall(text.lower()))
     words = [word for token in tokens if not _is_name(token) for word in _PARTS.findall(token)]
     if not words:
@@ -112,12 +111,11 @@ def _is_name(word: str) -> bool:
 
 class Passage(Struct, frozen=True, order=True):
     message: int
-    """Position after the leading instructions."""
     source: int
-    """Number of the source among the message's texts, and then its calls' arguments."""
+    """Index of the source: the message's texts, then its calls' arguments."""
     start: int
     stop: int
-    """End of the passage, in characters of its source."""
+    """End, in characters of the source."""
 
 
 def sources(message: Message) -> Sequence[str]:
@@ -134,12 +132,13 @@ def text_of(message: Message, passage: Passage) -> str:
 
 
 def is_advice(message: Message) -> bool:
-    """Whether a message is a long answer of the assistant."""
+    """Return whether a message is a long answer of the assistant."""
     return message.kind is Kind.ASSISTANT and sum(map(len, message.texts)) > LONGEST_PASSAGE
 
 
 def passages_in(message: Message, index: int) -> Iterator[Passage]:
-    """A message's passages, in order; none of sealed messages, which only their provider may read, nor of thoughts."""
+    """Yield a message's passages, in order; none of sealed messages, which only their provider may read, nor of
+    thoughts."""
     if message.sealed:
         return
     is_answer = message.kind is Kind.ASSISTANT
@@ -171,26 +170,25 @@ def _pieces(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 Postings = tuple["array[int]", "array[int]"]
-"""Numbers of the passages that hold a word, ascending, and how often each does."""
+"""Numbers of the passages that contain a word, ascending, and its count in each."""
 NO_POSTINGS: Postings = array("I"), array("H")
 Weights = Mapping[str, float]
-"""Weights of a question's words."""
 Scores = Mapping[int, float]
-"""Scores of passages by their number; those that hold no word of the question are missing."""
+"""Scores by passage number; passages without a word of the question are missing."""
 
 
 class Index:
-    """Index of one history. Not to be used by two threads at a time."""
+    """Index of one history. Not thread-safe."""
 
     def __init__(self, language: str) -> None:
         self._stemmer = snowballstemmer.stemmer(language) if language else None
         self._stems: dict[str, str] = {}
         self.passages: list[Passage] = []
         self._weights = array("f")
-        """Factor of each passage's score, by its speaker."""
+        """Factor for each passage's score."""
         self._is_question = bytearray()
         self._first_passages: list[int] = []
-        """Number of each message's first passage."""
+        """Number of the first passage of each message."""
         self._words_before = array("q", [0])
         self._postings: dict[str, Postings] = {}
         self._entries = 0
@@ -220,7 +218,7 @@ class Index:
                 self._entries += len(words)
 
     def words_in(self, text: str) -> Iterator[str]:
-        """The words of a text, in order; of a name the whole before its parts."""
+        """Yield the words of a text, in order; a name comes before its parts."""
         for token in _TOKEN.findall(text):
             if token.isascii() and token.isalpha() and (token.islower() or token.istitle()):
                 yield self._stem(token.lower())
@@ -251,7 +249,7 @@ class Index:
         return Counter(self.words_in(text))
 
     def words_of(self, number: int, history: History) -> Counter[str]:
-        """The words of a passage, read again: to keep them would take as much memory as the rest."""
+        """Count the words of a passage again; storing them would double the memory."""
         passage = self.passages[number]
         return self._count(history[passage.message], passage)
 
@@ -259,16 +257,17 @@ class Index:
         return self._first_passages[message] if message < len(self) else len(self.passages)
 
     def rarity(self, word: str, among: int) -> float:
-        """How much a word distinguishes among the first so many passages; most for one that none of them holds."""
+        """Return the rarity of a word among the first `among` passages; highest for a word that none of them
+        contains."""
         holding = len(self._postings_among(word, among)[0])
         return float(log(1 + (among - holding + 0.5) / (holding + 0.5)) ** RARITY_POWER)
 
     def scores(self, asked: Weights, among: int) -> Scores:
-        """Score those of the first so many passages that are near one of the rarest words."""
+        """Score those of the first `among` passages that are near one of the rarest words."""
         postings = {word: self._postings_among(word, among) for word in asked}
         words = [word for word in asked if 0 < len(postings[word][0]) <= max(COMMON_SHARE * among, FEW_PASSAGES)]
         words.sort(key=lambda word: len(postings[word][0]))
-        near = set[int]()  # The passages that hold the first, rarest words, and those around them.
+        near = set[int]()  # Passages with one of the rarest words, and their neighbours.
         reach = range(-len(NEIGHBOURS), len(NEIGHBOURS) + 1)
         for numbers in (postings[word][0] for word in words):
             if near and len(near) + len(reach) * len(numbers) > MOST_NEAR:
@@ -310,7 +309,7 @@ class Index:
 
 
 def _with_neighbours(postings: Postings, near: set[int]) -> Mapping[int, float]:
-    """How often a word stands in each passage that is `near`, its neighbours counted in."""
+    """Return the count of a word for each passage in `near`, including the shares from its neighbours."""
     often: dict[int, float] = {}
     for number, times in zip(*postings, strict=True):
         if number in near:

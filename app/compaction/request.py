@@ -1,4 +1,4 @@
-"""Chat request as it is served: what is decided by, and everything that came with it. None of it changes afterwards."""
+"""Chat request: the conversation with its settings and limits, and the client's request. Immutable."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ ConversationKey = tuple[str, str]
 """(tenant, conversation id)."""
 MANY_MESSAGES = 500
 MANY_BYTES = 1 << 18
-"""Bytes of a history above which working something out takes more than some 10 ms."""
+"""Bytes of a history above which a computation may take more than about 10 ms."""
 
 
 class Measure(Struct, frozen=True, dict=True):
-    """Provider of a request, and the limits of its prompt there."""
+    """Provider of a request, and the prompt limits there."""
 
     provider: Provider
     counted_as: str
-    """Model whose rules of counting hold for it."""
+    """Model whose token counting rules apply."""
     formula: str
     tools: bool
-    """True if the model is shown tools."""
     window: Window
     asked: int | None
-    """Window that the request's headers ask for; None if they do not."""
+    """Window that the request's headers ask for; None without one."""
     rules: AppliedPolicy
     budget: Budget
     quiet_tokens: int
-    """Tokens of a history up to which it is over no threshold of the rules."""
+    """Largest history, in tokens, that is within all thresholds."""
     picture_scale: float
-    """Factor for the tokens of pictures."""
+    """Factor for the tokens of images."""
 
     @lazy
     def least_counted(self) -> int:
-        """Tokens of a history up to which its requests need not be counted: no summary is due for it soon."""
+        """Return the size of a history, in tokens, up to which its requests need no exact count, as no summary is due
+        soon."""
         return least_counted(self.budget)
 
     @lazy
     def decided(self) -> DecisionRecord:
-        """Basis of a decision, for the ledger: all there is to say of a request that goes as it came."""
+        """Return the limits for the ledger; nothing more is recorded for an unchanged request."""
         budget, reported = self.budget, self.budget.line.to_provider_tokens
         trigger = reported(min(budget.trigger.quiet_tokens, budget.limit))
         return DecisionRecord(window=self.window.context, limit=reported(budget.limit), trigger=trigger)
@@ -71,52 +71,46 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
     tenant: str
     conversation_id: str
     named: bool
-    """True if the client gave that id; otherwise the history was recognised, or is a new one."""
+    """True if the client gave the id; otherwise the history was recognised or is new."""
     conversation: Conversation
     policy: Policy
-    """Stages that its history goes through."""
     budget: Budget
     model: str
     series: str
-    """Series of the summaries that it reads: those made alike, with the same focus."""
+    """Series of usable summaries: those made with the same settings and focus."""
     count: Count
-    """Function that counts the tokens of a text."""
     cost: Cost
-    """Function that counts the tokens of a message by itself."""
+    """Function that counts the tokens of a single message."""
     compaction: bool = True
-    """True if the caller and the operator allow a compaction."""
+    """True if the client and the operator allow a compaction."""
     recalls: bool = True
-    """True if the caller allows that quotations are added."""
+    """True if the client allows quotations."""
     pins: tuple[int, ...] = ()
-    """Messages that this request pins, counted after the leading instructions."""
+    """Positions of pinned messages, counted after the leading instructions."""
     thinking_from: int = 0
-    """Position from which on the thinking of the turn under way is sent: what stands before was refused."""
+    """Position from which the current turn's thinking is sent; the provider refused earlier thinking."""
     binds_thinking: bool = False
-    """True if the model was seen to refuse thinking behind another prefix."""
+    """True if the model has refused thinking after a changed prefix."""
 
     request_id: str
-    """Id for the ledger and the log."""
     format: WireFormat
     wire: WireRequest
-    """Body, as the format reads it."""
+    """Body, parsed by the format."""
     measure: Measure
     prompt: Prompt
-    """Prompt that the conversation is counted by."""
+    """Prompt whose tokens are counted."""
     headers: Headers
-    """Headers of the caller."""
     target: bytes
-    """Path and query of the caller, with its keys."""
+    """Path and query of the client, which may hold its keys."""
     is_left_alone: bool
-    """True if nothing is to be done about it, as far as that is known before anything is counted."""
+    """True if no stage applies, as far as is known before counting."""
     recognised: Recognition
     heads: Heads
     events: EventShape
     wait_seconds: float
-    """Seconds that a compaction may hold the request."""
     purpose: Purpose = "summary"
-    """Purpose of its summaries."""
     epoch: int = 0
-    """Epoch of the erasures when it was read."""
+    """Epoch of erasures when the request was read."""
 
     @property
     def conversation_key(self) -> ConversationKey:
@@ -124,17 +118,16 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
 
     @lazy
     def is_long(self) -> bool:
-        """True if work on its history is done beside the event loop."""
+        """Return whether work on the history has to run outside the event loop."""
         messages = self.conversation.transcript.messages
         return len(messages) > MANY_MESSAGES or sum(len(message.raw) for message in messages) > MANY_BYTES
 
     @lazy
     def size(self) -> int:
-        """Bytes of its history."""
         return sum(len(message.raw) for message in self.conversation.history)
 
     async def beside(self, thread: Callable[[str, Callable[[], T]], Awaitable[T]], step: Callable[[], T]) -> T:
-        """Work something out about the request: by `thread`, for its tenant, if its history is long."""
+        """Run `step`; through `thread` if the history is long."""
         return await thread(self.tenant, step) if self.is_long else step()
 
     @property
@@ -147,28 +140,30 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
 
     @property
     def turn(self) -> int:
-        """Number of turns that have begun."""
+        """Return the number of turns begun."""
         return len(self.conversation.transcript.turn_starts)
 
     def history_key(self, *scope: Hashable) -> HistoryKey:
-        """Key of the history: a name may stand for many. Its digests tell whose it is. With the begin of a plan's
-        range as its scope, the key by which failures of that compaction are remembered; the end moves with every turn.
+        """Return the key of the history: its digests, as one conversation id may have several histories.
+
+        With the start of a plan's range as `scope`, it is the key for failures of that compaction; the range's end
+        changes with every turn.
         """
         return HistoryKey((self.series, *scope), self.conversation.cut_digests[1:])
 
     def forwarded(self, decision: Decision) -> int:
-        """Estimate of what is sent, in our tokens."""
+        """Return the estimated tokens of the payload."""
         return decision.view.tokens if decision.view else self.conversation.tokens
 
     def tokens(self, decision: Decision) -> tuple[int, int]:
-        """Tokens of the prompt that came and of the one that is sent, as the provider counts them."""
+        """Return the tokens of the client's prompt and of the sent one, as the provider counts them."""
         reported = self.budget.line.to_provider_tokens
         before = reported(self.conversation.tokens)
         return before, reported(self.forwarded(decision)) if decision.view else before
 
     def with_output_limits(self, decision: Decision) -> Decision:
-        """Fit the limits of the answer to what is sent: the output cap where the provider adds it to the prompt and the
-        window does not hold both, and the task budget, of which the provider no longer sees the omitted tokens."""
+        """Adapt the output cap and the task budget to the payload. The cap changes if the provider adds it to the
+        prompt and both exceed the window; the task budget, because the provider does not see the omitted tokens."""
         if self._lowered_task_budget(decision) is not None and TASK_BUDGET_LOWERED not in decision.actions:
             decision = replace(decision, actions=(*decision.actions, TASK_BUDGET_LOWERED))
         if self._turns_thinking_off(decision) and THINKING_OFF not in decision.actions:
@@ -182,13 +177,13 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         return decision if cap is None else capped(decision, cap)
 
     def _turns_thinking_off(self, decision: Decision) -> bool:
-        """True if the turn under way goes without thinking that its provider would demand."""
+        """Return whether the current turn lacks thinking that its provider demands."""
         conversation, view = self.conversation, decision.view
         goes_without = self.thinking_from > current_turn(conversation) + 1 or lacks_current_thinking(conversation, view)
         return goes_without and self.wire.thinking == "enabled"
 
     def _lowered_task_budget(self, decision: Decision) -> int | None:
-        """Task budget in place of the client's, less the omitted tokens; None where it stays."""
+        """Return the client's task budget less the omitted tokens; None if it does not change."""
         if decision.view is None or (said := self.wire.task_budget) is None:
             return None
         before, after = self.tokens(decision)
@@ -196,11 +191,12 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
 
     @property
     def adds_output(self) -> bool:
-        """True if the provider is known to refuse a prompt that exceeds the window together with its output cap."""
+        """Return whether the provider is known to refuse a prompt that exceeds the window together with its output
+        cap."""
         return bool(self.provider.adds_output.find(self.tenant, (self.format.name, self.model)))
 
     def recalled(self, notes: Iterable[Note | Recalled]) -> int:
-        """Tokens of everything that is brought back, as the provider counts them."""
+        """Return the tokens of recalled text, as the provider counts them."""
         return round(self.budget.line.ratio * sum(note.tokens for note in notes))
 
     def covered(self, decision: Decision) -> int:
@@ -211,7 +207,8 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         return self._with_breakpoint(payload, view) or payload if view.marks_cache else payload
 
     def can_mark_cache(self, view: View) -> bool:
-        """Whether a view's payload may get one more cache breakpoint, before what is quoted for the last message."""
+        """Return whether a view's payload may get another cache breakpoint before the quotations for the last
+        message."""
         may_be_set = self.format.breakpoints.may_be_set(self.wire.source)
         return may_be_set and self._with_breakpoint(self.rendered(view), view) is not None
 
@@ -222,7 +219,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         return self.format.breakpoints.added(self.wire.source, payload, quotation.text)
 
     def payload(self, decision: Decision, *, ask_usage: bool = False) -> bytes:
-        """Bytes for the provider: the client's own if nothing was changed."""
+        """Return the bytes for the provider: the client's own if nothing was changed."""
         if decision.view is None:
             body = self.wire.untouched
         else:
