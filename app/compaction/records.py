@@ -1,17 +1,16 @@
-"""Records: what is known of each thing, one line a thing.
+"""Records: the known values of each thing, such as a reservation or a budget, one line each.
 
     reservation VA5SGQ: user raj_brown_5782; flights HAT035, HAT102 (2024-05-17); status paid (before turn 41: open)
     budget: $500 (before turn 41: $800)
 
-Chunks store these lines. They are read back where records of several chunks are merged: a thing that is met again is
-one record, brought up to date.
+Chunks store these lines. They are parsed again where records of several chunks are merged: two records of one thing
+become one, with the newer values.
 
-Where they are extracted from messages, the structure of JSON, in results and in the arguments of calls, says what a
-value is and what it belongs to; in prose the words of its clause do. A value is worth the sum of its uses. Each message
-that holds it is one use and counts by its place (an argument of a call 4, the user's own words 3, the assistant's 2,
-else 1), and half as much at the start of the messages as at their end. The sum is scaled by the kind of value
-(`_WORTH`). Records that are worth most for their size come first. What is read is bounded in characters, depth and
-values, whatever a message holds.
+Records are extracted from messages: from the structure of JSON in results and call arguments, and from the clauses of
+prose. A value's worth is the sum of its uses. Each message that contains it is one use, weighted by place (argument of
+a call 4, the user's own words 3, the assistant's 2, otherwise 1) and by position: a use in the first message counts
+half of one in the last. The sum is multiplied by a factor for the kind of value (`_WORTH`). Records with the most worth
+for their size come first. Characters, depth and values read are bounded for any message.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from app.conversation.quoting import word
 from app.conversation.wordings import read_wordings
 
 MOST_REPLACED = 2
-"""Replaced values that a field names."""
+"""Most replaced values named by a field."""
 
 _ITEM = re.compile(r"(.+?)(?: \(([^()]*)\))?(?:, |$)")
 _NOTE = re.compile(r"(?:(.*), )?before(?: turn (\d+))?: (.*)")
@@ -52,20 +51,19 @@ _STATEMENT = re.compile(r"([^\W\d]\w*): (.+?)(?: \(([^()]*)\))?")
 _IDENTIFIER = re.compile(r"(?=\S*\d)(?=\S*[^\W\d_])\S{3,}|\S*[^\W\d_]\S*[/@]\S+|[/~.]\S+|[A-Z]{5,}|\d{6,}")
 
 MOST_CHARACTERS, MOST_FIELDS = 1 << 18, 4_000
-"""Characters that are read of all messages, and fields and different values that are ranked, the newest first."""
+"""Most characters read of all messages, and most fields and different values that are ranked, the newest first."""
 MOST_PARTS = 256
-"""Parts of records that are returned."""
+"""Most parts of records that are returned."""
 DEEPEST = 6
-"""Levels of JSON that are read."""
 LONGEST_LABEL, LABEL_WORDS, LABEL_REACH = 40, 3, 60
-"""Characters and words of a label, and characters before a value in which the word for it is looked for."""
+"""Most characters and words of a label, and characters before a value that are searched for one."""
 
 _WORTH, _LEAST_WORTH = {"identifier": 1.0, "path": 1.0, "link": 1.0, "date": 0.6, "version": 0.5}, 0.05
 _ARGUMENT, _USER, _ASSISTANT, _ELSEWHERE = 4.0, 3.0, 2.0, 1.0
 _NAMING = frozenset({"identifier", "path", "link"})
-"""Kinds of values that a thing is known by."""
+"""Kinds of values that identify a thing."""
 _REPEATED, _DESCRIBED = 0.03, 0.02
-"""Share of its worth that a value has in a second part, and worth of a part without a value, such as a state."""
+"""Share of its worth that a value keeps in a second part, and worth of a part without a value, such as a state."""
 
 _MEMBER_WORD = r"(?:^|_|[a-z](?=[A-Z]))"
 _IDS = ("id", "_id", "uuid", "key", "sha", "hash", "number", "code")
@@ -86,38 +84,36 @@ _WORDINGS = read_wordings(__package__, "records.toml")
 _FUNCTION_WORD = re.compile(_WORDINGS["function_words"], re.IGNORECASE)
 _STATED = re.compile(_WORDINGS["stated"], re.IGNORECASE | re.VERBOSE)
 _PIECE = re.compile(r"[^\W\d_]{1,8}|\d{1,3}|[^\w\s]|_")
-"""About one token."""
+"""Text of about one token."""
 
 
 class Field(Struct, frozen=True):
     label: str
-    """One word; empty where the record's name is the label."""
     value: str
     note: str = ""
-    """Text that belongs to the value, such as its date."""
+    """Remark on the value, such as its date."""
     replaced: tuple[str, ...] = ()
-    """Values that this one replaced."""
     turn: int = 0
-    """Turn in which the value was said; 0 if unknown."""
+    """Turn of the value; 0 if unknown."""
 
     @property
     def remark(self) -> str:
-        """Text in parentheses behind the value."""
+        """Return the text in parentheses after the value."""
         before = f"before turn {self.turn}" if self.turn else "before"
         replaced = f"{before}: {', '.join(self.replaced)}" if self.replaced else ""
         return ", ".join(filter(None, (self.note, replaced)))
 
 
 class Record(Struct, frozen=True):
-    """One thing, or a part of what is known of it. Records with the same `key` are about the same thing."""
+    """One thing, or some of its fields. Records with the same `key` are about the same thing."""
 
     name: str
-    """Kind and identifier: `reservation VA5SGQ`."""
+    """Kind and identifier, such as `reservation VA5SGQ`."""
     fields: tuple[Field, ...] = ()
 
     @property
     def key(self) -> str:
-        """Identifier without its kind; the name of a thing without identifier."""
+        """Return the identifier without its kind; the name of a thing without identifier."""
         last = self.name.rpartition(" ")[2]
         return last if _IDENTIFIER.fullmatch(last) and not last.endswith(")") else self.name
 
@@ -134,10 +130,10 @@ class Record(Struct, frozen=True):
         return replace(self, fields=self.fields + part.fields)
 
     def updated(self, newer: Record, *, lists: bool = False) -> Record:
-        """The record with the newer one's values.
+        """Return the record with the newer one's values.
 
-        A single value of a label replaces the single one there. Of several only those go that the newer record names as
-        replaced; with `lists` all that it does not hold.
+        A single value of a label replaces a single one. Of several values only those are removed that the newer record
+        names as replaced; with `lists`, all that it does not contain.
         """
         labels = _by_label(self.fields)
         for label, said in sorted(_by_label(newer.fields).items()):
@@ -164,7 +160,8 @@ def _by_label(fields: Iterable[Field]) -> dict[str, list[Field]]:
 
 
 def _written(fields: Sequence[Field]) -> str:
-    """Values of one label. Those with a remark come first, as a remark counts for all values since the last one."""
+    """Return the values of one label. Those with a remark come first, as it applies to all values since the previous
+    remark."""
     values: dict[str, list[str]] = {}
     for field in sorted(fields, key=lambda field: not field.remark):
         values.setdefault(field.remark, []).append(field.value)
@@ -172,7 +169,7 @@ def _written(fields: Sequence[Field]) -> str:
 
 
 def parse_record(line: str) -> Record:
-    """Inverse of `Record.line`; a record without fields for any other line."""
+    """Parse the output of `Record.line`; return a record without fields for any other line."""
     if (found := _STATEMENT.fullmatch(line)) and exact_values(found[2]) == [found[2]]:
         return Record(found[1], (_field("", found[2], found[3] or ""),))
     name, _, rest = line.partition(": ")
@@ -196,7 +193,7 @@ def _field(label: str, value: str, remark: str) -> Field:
 def merge_records(
     records: Iterable[Record], merge: Callable[[Record, Record], Record] = Record.updated
 ) -> dict[str, Record]:
-    """Merge records by key, the oldest first; `Record.joined` is for parts that are valid at the same time."""
+    """Merge records by key, the oldest first. Pass `Record.joined` for parts that are valid at the same time."""
     things: dict[str, Record] = {}
     for record in records:
         things[record.key] = merge(things[record.key], record) if record.key in things else record
@@ -205,7 +202,7 @@ def merge_records(
 
 def merge_ranked(lists: Sequence[Sequence[Record]]) -> list[Record]:
     """Merge ranked lists, the oldest first, by reciprocal rank fusion. The score of a part is the sum of 1 / (1 + rank)
-    over the lists that hold it. Of equal scores, the part of the newest list comes first."""
+    over the lists that contain it. For equal scores, parts of newer lists come first."""
     things = merge_records(record for records in lists for record in merge_records(records, Record.joined).values())
     worth: dict[tuple[str, str], float] = {}
     for records in reversed(lists):
@@ -221,7 +218,7 @@ def _address(part: Record) -> tuple[str, str]:
 
 
 def fit_records(parts: Iterable[Record], room: int, count: Callable[[str], int]) -> tuple[str, ...]:
-    """Lines of as many of these parts as fit into `room` tokens, with a line end each."""
+    """Return the lines of as many parts as fit into `room` tokens, each counted with its line end."""
     kept: dict[str, tuple[Record, int]] = {}
     for part in parts:
         before, size = kept.get(part.key, (None, 0))
@@ -236,16 +233,16 @@ def fit_records(parts: Iterable[Record], room: int, count: Callable[[str], int])
 class _Extracted(Struct, frozen=True):
     record: Record
     lists: bool = False
-    """Whether its lists are complete, as a result's are."""
+    """Whether its lists are complete, as in a tool result."""
     is_prose: bool = False
-    """Whether it only adds to what structure says."""
+    """Whether it comes from prose, which only adds to records from structure."""
 
 
 def extract_records(
     messages: Sequence[Message], known: Mapping[str, Record] | None = None, turns: Sequence[int] = ()
 ) -> list[Record]:
-    """Parts of the records of these messages, at most `MOST_PARTS`, the worthiest first; of a thing in `known` (by key)
-    only what is new. `turns`: the turn of each message."""
+    """Return at most `MOST_PARTS` parts of the records of these messages, the most valuable first. Things in `known`
+    (by key) only get new fields. `turns`: the turn of each message."""
     extracted, worth = _read(messages, turns)
     things: dict[str, Record] = {}
     for each in sorted(extracted, key=lambda each: each.is_prose):
@@ -277,11 +274,11 @@ def _words(text: str) -> list[str]:
 
 
 def rank(things: Iterable[Record], worth: Mapping[str, float]) -> list[Record]:
-    """Parts of these things by what each adds to those before it, for the tokens that it adds."""
+    """Rank the parts of these things by the worth that each adds to the previous parts, for the tokens that it adds."""
     parts = [part for thing in things for part in thing.parts]
     values, sizes = list[Sequence[str]](), list[int]()
     heads: list[dict[tuple[str, str], int]] = []
-    """Tokens of the name and the label, which are written once for several parts."""
+    """Tokens of the name and the label, which several parts share."""
     sharing: dict[tuple[str, str], list[int]] = {}
     for place, part in enumerate(parts):
         texts = [text for field in part.fields for text in (field.value, field.remark)]
@@ -347,13 +344,12 @@ class _MessageReader:
     def __init__(self) -> None:
         self.left = MOST_CHARACTERS
         self.failed = set[int]()
-        """`id` of each call that failed."""
         self.turn = 0
         self.uses: dict[str, float] = {}
         self.extracted: list[_Extracted] = []
 
     def read(self, message: Message, calls: Sequence[ToolCall | None], own: Iterable[str]) -> None:
-        """`calls`: those that returned its results; `own`: what the user wrote of the message."""
+        """Read one message. `calls`: the calls of its results; `own`: texts that the user wrote in it."""
         self._place = _ARGUMENT
         for call in (*message.calls, *message.settled):
             self._call(call)
@@ -371,11 +367,11 @@ class _MessageReader:
             self.left -= len(text)
 
     def _parsed(self, text: str) -> Any:
-        """Object or list of a text that is JSON; None of any other, and of one that is too long."""
+        """Return the object or list of a JSON text; None for other and too long texts."""
         return parsed_json(text) if len(text) <= self.left and _JSON.match(text) else None
 
     def _name_of_call(self, call: ToolCall) -> str:
-        """The thing that a call's arguments identify, or the call itself."""
+        """Return the thing that a call's arguments identify, or the call itself."""
         arguments = self._parsed(call.arguments)
         if not isinstance(arguments, dict):
             return word(call.name)
@@ -397,7 +393,7 @@ class _MessageReader:
         self.extracted.append(_Extracted(Record(name, tuple(fields)), lists, is_prose))
 
     def _content(self, content: Any, owner: str) -> None:
-        """Add records of JSON: of each thing in it that has an identifier, or of its owner."""
+        """Add records of JSON content: of each thing with an identifier, or of its owner."""
         if isinstance(content, dict):
             name = _name(content) or owner
             fields = [*self._fields(content, name, 0)]
@@ -425,11 +421,11 @@ class _MessageReader:
                 yield from (field for field in self._member(key, _label(key), value, depth) if field.value not in own)
 
     def _member(self, key: str, label: str, value: Any, depth: int, owner: str = "") -> Iterator[Field]:
-        """Properties by one member; of an object in it by its identifier or name, with a note."""
+        """Yield the fields of one member; of an object its identifier or name, with a note."""
         if depth > DEEPEST:
             return
         if isinstance(value, dict) and value and all(_identifier(k) and isinstance(v, dict) for k, v in value.items()):
-            value = [{"id": each, **value[each]} for each in value]  # Objects by their identifiers.
+            value = [{"id": each, **value[each]} for each in value]  # An object with identifiers as keys.
         if isinstance(value, list):
             for each in value:
                 yield from self._member(key, label, each, depth + 1, owner)
@@ -482,9 +478,9 @@ class _MessageReader:
         return value
 
     def _prose(self, text: str, owner: str) -> None:
-        """Add records of a text: the values of a clause belong to its first identifier, or to that of an earlier clause
-        of the paragraph, or to `owner`. Without one, what the user states under a label replaces what he stated
-        before."""
+        """Add records of prose: the values of a clause belong to its first identifier, or to that of an earlier clause
+        of the paragraph, or to `owner`. Without one, a labelled statement of the user replaces earlier ones with that
+        label."""
         text, given, end = readable_part(text, min(self.left, LONGEST_TEXT)), owner, 0
         for clause in _clauses(text):
             for each in clause:
@@ -499,18 +495,18 @@ class _MessageReader:
                 self._add(owner, fields, is_prose=True)
             for each in () if owner else clause:
                 if each.is_stated and self._place == _USER:
-                    self._use("identifier", each.text)  # It is needed as much.
+                    self._use("identifier", each.text)  # As important as an identifier.
                     self._add(each.label.lower(), [self._field("", each.text)])
                 else:
                     self._add(f"{each.label} {each.text}", is_prose=True)
 
 
 class _Mention(ExactValue, frozen=True):
-    """A value in a text with its label: the last word before it in its clause that says anything, or else its kind."""
+    """A value in a text with its label: the last meaningful word before it in its clause, or its kind."""
 
     label: str
     is_stated: bool
-    """Whether it stands behind its label as in `the budget is $500` or `budget: $500`."""
+    """Whether it follows its label as in `the budget is $500` or `budget: $500`."""
 
 
 def _clauses(text: str) -> Iterator[list[_Mention]]:
@@ -522,7 +518,7 @@ def _clauses(text: str) -> Iterator[list[_Mention]]:
             clause = []
         before = _CLAUSE_END.split(text[max(end, value.start - LABEL_REACH) : value.start])[-1]
         words = (_lowered(found)[:LONGEST_LABEL] for found in reversed(_WORD.findall(before)))
-        # What looks like a value or a name from code may be a slice of base64.
+        # Words that look like a value or a name in code may be parts of base64.
         tells = (
             each for each in words if not (_FUNCTION_WORD.fullmatch(each) or _CAMEL.search(each) or classify(each))
         )
@@ -535,14 +531,14 @@ def _clauses(text: str) -> Iterator[list[_Mention]]:
 
 
 def _note(fields: Sequence[Field], owner: str) -> str:
-    """Note on an object: an identifier or date of it that its owner's name does not hold, or else a name or a state."""
+    """Return a note on an object: an identifier or date that is not in its owner's name, or a name or a state."""
     exact = (f.value for f in fields if (found := classify(f.value)) and found[0] in {*_NAMING, "date"})
     texts = (field.value for field in fields if _TEXT_MEMBER.search(field.label))
     return next((value for value in (*exact, *texts) if "(" not in value and value not in owner), "")
 
 
 def _name(content: Mapping[str, Any]) -> str:
-    """Name of an object's record, its kind and identifier; empty without identifier."""
+    """Return the name of an object's record, its kind and identifier; empty without identifier."""
     members = [key for key, value in content.items() if _ID_MEMBER.search(key) and isinstance(value, str)]
     for key in (*_IDS, *members):
         if key in content and not NAMES_SECRET.search(key) and (value := _identifier(content[key])):
@@ -551,7 +547,7 @@ def _name(content: Mapping[str, Any]) -> str:
 
 
 def _identifier(value: Any) -> str:
-    """An identifier as it is written; empty for what is none."""
+    """Return the identifier as text; empty if the value is none."""
     if type(value) is int:
         return "" if is_card_number(str(value)) else str(value)
     if not isinstance(value, str) or not _is_word(value) or is_secret(value) or "," in value:
@@ -574,5 +570,5 @@ def _label_words(name: str) -> str:
 
 
 def _lowered(found: str) -> str:
-    """A word that does not look like an identifier in capitals."""
+    """Return the word in lower case if it begins with two capitals."""
     return found.lower() if found[:2].isupper() else found

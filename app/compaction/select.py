@@ -1,21 +1,19 @@
-"""Select: what is known of a request's history, and the view over the chunks and masks there are.
+"""Selection of a view: the state of a request's history, and the best view with the existing chunks and masks.
 
-Rule: the least that fits. Of all sequences of chunks that begin at the root, join end to start and leave at least the
-last unit verbatim, the view takes the one that covers the fewest messages and does not fire the trigger. Neither clocks
-nor the order of insertion play a part, so every replica sees the same view; and what was made ahead, by a branch or by
-another replica, waits until it is needed, so between two compactions each payload extends the previous one. (A chunk
-that was used as soon as it is there would break the prompt's prefix for nothing.) Where nothing fits a compaction is
-due: it extends the sequence that covers most.
+Rule: the smallest change that fits. A sequence of chunks begins at the root, joins end to start, and leaves at least
+the last unit verbatim. Of these, the view takes the sequence that covers the fewest messages and does not fire the
+trigger. Clocks and the order of insertion have no influence, so every replica selects the same view. A chunk made in
+advance, by a branch or by another replica, is not used until it is needed; otherwise it would break the prompt's prefix
+for nothing. Where nothing fits, a compaction is due: it extends the sequence that covers the most messages.
 
-A `PlanningState` does not change: what is found or made on the way makes another one, so what was worked out of this
-one, each thing once, stays true of it.
+A `PlanningState` is immutable: a new chunk or mask makes a new state, and computed values stay valid for the old one.
 
-A client that writes, say, the time into its first message shows another history each turn. Two of its summaries are a
-habit, and a third one is not worth its price (`changes_every_turn`). Conversations that go on alike after different
-beginnings look the same at a glance: those of a template, of an evaluation, of a gateway with one key. What
-distinguishes them is time: a conversation only grows, so its forms follow one another, each a few messages longer and
-seen no more once the next one is there; conversations of a template stand side by side. In doubt a history is not
-taken for a changing one: that costs a summary, and the contrary leaves a conversation without.
+A client that writes, say, the time into its first message sends a different history each turn. After two summaries of
+such a history, a third is not worth its price (`changes_every_turn`). Separate conversations with the same messages
+after different beginnings look similar: templates, evaluations, a gateway with one key. Time distinguishes them. A
+changing history only grows: each form is a few messages longer than the previous one, which does not come again.
+Conversations of a template exist side by side. In doubt a history is not called changing: that costs one summary, while
+the opposite error leaves a conversation without any.
 """
 
 from __future__ import annotations
@@ -51,22 +49,22 @@ from app.tokens.estimate import Cost
 
 
 class Path(Struct, frozen=True):
-    """Chunks that join end to start from the root, and what they cost in a view."""
+    """Chunks that join end to start from the root, and their cost in a view."""
 
     chunks: tuple[SummaryChunk, ...] = ()
     covered: int = 0
-    """How many messages they stand for."""
+    """Number of messages that the chunks replace."""
     tokens: int = 0
-    """Their summaries and carried messages."""
+    """Tokens of the summaries and the carried messages."""
 
     @property
     def rank(self) -> tuple[int, int, tuple[str, ...]]:
-        """Ties between equal coverage: fewest chunks, fewest tokens, smallest id."""
+        """Return the order of paths with equal coverage: fewest chunks, fewest tokens, smallest id."""
         return len(self.chunks), self.tokens, tuple(chunk.id for chunk in self.chunks)
 
 
 def build_view(conversation: Conversation, path: Path, masks: Masks | None = None, boundary: int = 0) -> View:
-    """The view over a path; with `masks` tool results that were answered before the boundary are masked."""
+    """Build the view over a path; with `masks`, tool results that were used before the boundary are masked."""
     transcript = conversation.transcript
     parts: list[Part] = [*_context_note(conversation, path)]
     for chunk in path.chunks:
@@ -94,10 +92,10 @@ def least_view(
     masking: Masking | None = None,
     masked_at_most: int | None = None,
 ) -> View | None:
-    """View over one of these paths that covers the fewest messages and does not fire the trigger, or None.
+    """Return the view over one of these paths that covers the fewest messages and does not fire the trigger, or None.
 
-    For each coverage first without masks, then with the earliest boundary that suffices. `masked_at_most`: a view of
-    more tokens has as much masked as can be, even where it does not fire the trigger.
+    For each coverage, it tries no masks first, then the earliest sufficient boundary. A view of more than
+    `masked_at_most` tokens is masked as far as possible, even if it does not fire the trigger.
     """
     fitting: list[tuple[int, int, tuple[int, int, tuple[str, ...]], Path]] = []
     for path in found:
@@ -118,12 +116,13 @@ def least_view(
 
 
 def widest_path(found: Iterable[Path]) -> Path:
-    """The path that covers most: what a compaction extends."""
+    """Return the path that covers the most messages, which a compaction extends."""
     return min(found, key=lambda path: (-path.covered, path.rank))
 
 
 def paths(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[Path]:
-    """Every path a view may use, best first for each coverage and number of chunks; the empty one is among them."""
+    """Return every path that a view may use, including the empty one: for each coverage, the best of each number of
+    chunks."""
     reached: dict[int, dict[_Reached, Path]] = {0: {_Reached(0): Path()}}
     found = usable(conversation, chunks)
     beginnings = {(start, chunk.level > 0) for start, _, chunk in found}
@@ -137,10 +136,10 @@ def paths(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[Pa
             longer = Path((*path.chunks, chunk), stop, path.tokens + chunk.tokens + carried)
             arrived = reached.setdefault(stop, {})
             now = _Reached(before.length + 1, is_fold, companion)
-            # One path for each number of chunks: what another of that length could serve, the best one serves too.
+            # One path for each number of chunks: the best one can replace any other of that length.
             if now not in arrived or longer.rank < arrived[now].rank:
                 arrived[now] = longer
-    # A fold stands before newer chunks only: at the end it would replace what was read in detail a turn ago.
+    # A fold is only used before newer chunks: at the end it would replace the details sent a turn ago.
     return [
         path
         for arrived in reached.values()
@@ -150,16 +149,17 @@ def paths(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[Pa
 
 
 class _Reached(Struct, frozen=True):
-    """State that decides how a path may go on, beside its position."""
+    """State that decides how a path may continue, besides its position."""
 
     length: int
     in_fold: bool = False
     companion: bool | None = None
-    """Whether a fold has to follow, as it was made together with the last chunk, or none. None: anything may."""
+    """Whether the next chunk has to be a fold (True) or not (False), because it was made together with the last one;
+    None if either is allowed."""
 
 
 def usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[tuple[int, int, SummaryChunk]]:
-    """The chunks that apply to this history with the positions they join, in order of their start."""
+    """Return the chunks that apply to this history with their start and stop positions, in order of their start."""
     transcript = conversation.transcript
     positions = conversation.chain.positions
     cuts = frozenset(transcript.cuts)
@@ -169,7 +169,7 @@ def usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[t
         if start is None or stop is None or start >= stop or stop not in cuts:
             continue
         if not conversation.superseded.isdisjoint(start + offset for offset in chunk.carried):
-            continue  # It was made before these repeated so often.
+            continue  # The chunk was made before its carried instructions were superseded.
         if start <= transcript.last_user < stop and transcript.last_user - start not in chunk.carried:
             continue  # The last user message must stay verbatim.
         found.append((start, stop, chunk))
@@ -177,7 +177,7 @@ def usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[t
 
 
 def unmasked_tokens(conversation: Conversation, path: Path) -> int:
-    """Tokens of the view over a path without masks, at most."""
+    """Return the most tokens of the view over a path without masks."""
     beside = pinned_tokens(conversation, path.covered) + sum(part.tokens for part in _context_note(conversation, path))
     return conversation.instruction_tokens + path.tokens + beside + conversation.transcript.tokens(path.covered)
 
@@ -189,14 +189,14 @@ def _before_rest(conversation: Conversation, path: Path) -> int:
 
 
 def pinned_tokens(conversation: Conversation, covered: int) -> int:
-    """Tokens that pins add at most to a view in which summaries stand for so many messages."""
+    """Return the most tokens that pins add to a view whose summaries cover `covered` messages."""
     if not covered:
         return 0
     return sum(conversation.transcript.tokens(*unit) for unit in conversation.kept.units if unit[0] < covered)
 
 
 def _context_note(conversation: Conversation, path: Path) -> list[Note]:
-    """The note that repeats the client context of the messages that the path's summaries replace."""
+    """Return the note that repeats the client context of the messages that the path's summaries replace, if any."""
     if not path.chunks:
         return []
     positions = conversation.chain.positions
@@ -206,7 +206,7 @@ def _context_note(conversation: Conversation, path: Path) -> list[Note]:
 
 
 def _pinned(conversation: Conversation, path: Path) -> list[Pinned]:
-    """Copies of the pinned units that the path's summaries stand for."""
+    """Return copies of the pinned units that the path's summaries replace."""
     if not path.chunks:
         return []
     positions = conversation.chain.positions
@@ -221,22 +221,22 @@ def _pinned(conversation: Conversation, path: Path) -> list[Pinned]:
 
 
 CONTEXT_SHARE = 0.10
-"""Share of the limit that the note of client context may take."""
+"""Share of the limit for the note of client context."""
 
 
 class PlanningState(Struct, frozen=True, eq=False, dict=True):
     conversation: Conversation
-    """Conversation with its pins: views over it never change."""
+    """Conversation with its pins."""
     policy: Policy
     budget: Budget
     cost: Cost
     chunks: Collection[SummaryChunk] = ()
     masking: Masking | None = None
     words: OmittedWords | None = None
-    """The user's words for stubs; None where none are kept."""
+    """The user's words to quote after stubs; None to quote none."""
 
     def with_pins(self, pins: tuple[int, ...]) -> PlanningState:
-        """A copy with these pins in place of its own: what is pinned is not masked."""
+        """Return the state with these pins instead of its own; pinned messages are not masked."""
         if pins == self.conversation.kept.pins:
             return self
         conversation = self.conversation.with_pins(pins)
@@ -245,13 +245,13 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
         return replace(self, conversation=conversation, masking=masking)
 
     def with_chunks(self, found: Iterable[SummaryChunk]) -> PlanningState:
-        """A copy that knows these chunks too; self if it already does."""
+        """Return the state with these chunks added; self if it has them all."""
         known = {chunk.id: chunk for chunk in self.chunks}
         all_ = known | {chunk.id: chunk for chunk in found}
         return self if all_ == known else replace(self, chunks=tuple(all_.values()))
 
     def with_boundaries(self, found: Iterable[MaskBoundary]) -> PlanningState:
-        """A copy that knows these boundaries too; self if it already does."""
+        """Return the state with these boundaries added; self if it has them all."""
         if self.masking is None:
             return self
         boundaries = tuple(sorted({*self.masking.boundaries, *found}))
@@ -260,7 +260,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
         return replace(self, masking=replace(self.masking, boundaries=boundaries))
 
     def without_memories(self) -> PlanningState:
-        """The state as it was before any chunk or mask was found."""
+        """Return the state without chunks and boundaries."""
         if not self.chunks and not self.boundaries:
             return self
         return replace(self, chunks=(), masking=self.masking and replace(self.masking, boundaries=()))
@@ -282,7 +282,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
 
     @lazy
     def least_view(self) -> View | None:
-        """The view that does not fire the trigger and changes least, or None if a compaction is due."""
+        """Return the view that changes least without firing the trigger; None if a compaction is due."""
         mask, at_most = self.policy.mask, None
         if mask is not None and mask.pressure is not None:
             at_most = self.conversation.instruction_tokens + int(mask.pressure * self.budget.limit) - 1
@@ -291,7 +291,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
 
     @lazy
     def widest_view(self) -> View:
-        """The view with every chunk and mask in use."""
+        """Return the view with every chunk and mask in use."""
         path = self.widest_path
         if self.masking is None:
             return build_view(self.conversation, path)
@@ -299,7 +299,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
         return self._without_large_media(build_view(self.conversation, path, self.masking.masks, boundary))
 
     def masked_before(self, position: int) -> int:
-        """Tokens that masks in use take away from the messages between the widest path and a position."""
+        """Return the tokens that masks free between the widest path and a position."""
         if self.masking is None:
             return 0
         covered, saved = self.widest_path.covered, self.masking.masks.saved
@@ -308,15 +308,15 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def bare_view(self) -> View:
-        """The view with every mask in use, and without a chunk."""
+        """Return the view with every mask and no chunk."""
         if self.masking is None:
             return build_view(self.conversation, Path())
-        # Also by one that was set behind a summary: it takes the place of that.
+        # Boundaries set after a summary count, too: the masks replace that summary.
         boundary = max((boundary.position for boundary in self.boundaries), default=0)
         return self._without_large_media(build_view(self.conversation, Path(), self.masking.masks, boundary))
 
     def _without_large_media(self, view: View) -> View:
-        """The view without the pictures that are too many bytes."""
+        """Return the view with media masked if it has too many bytes."""
         masking, settings, most = self.masking, self.policy.mask, self.budget.body_bytes
         if masking is None or settings is None or not exceeds(self.conversation, settings, most):
             return view
@@ -324,22 +324,22 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
 
     @lazy
     def fitted_view(self) -> View:
-        """The widest view with its large texts shortened, which may still be over the limit."""
+        """Return the widest view with its large texts shortened; it may still be over the limit."""
         return fit(self.conversation, self.widest_view, self.budget.limit, self.cost)
 
     @lazy
     def is_settled(self) -> bool:
-        """Whether no new summary is needed, or none could help."""
+        """Return whether no new summary is needed or could help."""
         return not self.policy.summarises or self.least_view is not None or self.fits_shortened
 
     def worked_out(self) -> PlanningState:
-        """Itself, once the paths and views are worked out by which it is settled or not."""
+        """Return self after computing the paths and views that `is_settled` needs."""
         _ = self.is_settled
         return self
 
     @lazy
     def can_do_without_summary(self) -> bool:
-        """Whether something under the limit can be sent without a new summary and without leaving anything out."""
+        """Return whether the request fits into the limit without a new summary and without omitting messages."""
         view = self.widest_view
         if view.tokens > self.budget.limit and self.policy.fit:
             view = self.fitted_view
@@ -347,7 +347,8 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
 
     @lazy
     def fits_shortened(self) -> bool:
-        """Whether shortening single messages is enough where the last unit alone is too large for a summary to help."""
+        """Return whether the last unit alone is too large for a summary to help, and shortening single messages is
+        enough."""
         if not self.policy.fit or self.conversation.whole_floor < self.budget.limit:
             return False
         return self.fitted_view.tokens <= self.budget.trigger.quiet_tokens
@@ -389,14 +390,12 @@ def due_mask(state: PlanningState) -> MaskBoundary | None:
 
 
 def without_summary(state: PlanningState, at_most: int, *, shortens: bool) -> PlanningState | None:
-    """The state by which the request goes on while the summary that is due for it is made, in a view of at most so many
-    tokens, or None where it has to wait.
+    """Return the state with which the request continues while its summary is made, in a view of at most `at_most`
+    tokens; None if it has to wait.
 
-    As it is, where it fits well. Else tool results that the assistant has answered are masked, by a boundary that
-    stays: the requests that follow begin alike until the summary is used. Where that is not enough, single large texts
-    are cut as well (`fit`), for this request only. Nothing is left out: a request that would need that waits.
-
-    `shortens`: whether anything may be done to the view there is.
+    The state stays the same if it fits. Otherwise used tool results are masked, by a boundary that is kept so that
+    later requests begin alike until the summary is used. If that is not enough, large texts are also cut (`fit`), for
+    this request only. A request that would need to omit messages waits. `shortens`: whether the view may be changed.
     """
     if state.widest_view.tokens <= at_most:
         return state
@@ -409,8 +408,8 @@ def without_summary(state: PlanningState, at_most: int, *, shortens: bool) -> Pl
 
 
 def mask_for_now(state: PlanningState) -> MaskBoundary | None:
-    """The boundary with which a request goes on for which a summary is due: no further than the trigger needs, but as
-    far as there is something to mask where that is not enough. None where it frees nothing."""
+    """Return the mask boundary for a request that continues without its due summary: no further than the trigger needs;
+    the last possible one if none is enough; None if it frees nothing."""
     masking = state.masking
     if masking is None:
         return None
@@ -425,27 +424,27 @@ def mask_for_now(state: PlanningState) -> MaskBoundary | None:
 
 
 TELLING_TOKENS = 20
-"""A message of this size hardly stands at the same place of two unrelated conversations."""
+"""Tokens of a message that is unlikely to be at the same place in two unrelated conversations."""
 SHORT_LIVED_TURNS = 3
-"""A form of a history that lasts longer is worth a summary."""
+"""Most turns for which a changing form exists; a form that lasts longer is worth a summary."""
 MOST_COMPARED = 100
-"""Summaries, the latest; there are messages that thousands of histories hold at the same place."""
+"""Latest summaries that are compared; thousands of histories may share a message at the same place."""
 
 
 class Succession(Struct, frozen=True):
-    """Two summarised forms of a history that may be earlier ones of this history, the second after the first."""
+    """Two summarised forms, one after the other, that may be earlier forms of this history."""
 
     known_beyond: int
-    """A form seen with more messages than this differs from the second one."""
+    """Number of messages after which a form differs from the second one."""
     length: int
-    """Messages of the second one."""
+    """Number of messages of the second form."""
     lasted: int
-    """Number of messages by which the history grew before the first one was gone."""
+    """Number of messages by which the history grew while the first form existed."""
 
     def is_refuted(self, length: int, seen: Collection[int]) -> bool:
-        """Whether this history, of `length` messages, is none of theirs, or does not change as often any more.
+        """Return whether this history, of `length` messages, is not a later form, or no longer changes as often.
 
-        `seen`: the lengths it was seen with before, in the form it has now.
+        `seen`: earlier lengths of the history in its current form.
         """
         since = min((each for each in seen if each > self.known_beyond), default=length)
         return since <= self.length or length - since > self.lasted
@@ -454,10 +453,10 @@ class Succession(Struct, frozen=True):
 def successions(
     conversation: Conversation, recent: Iterable[FirstChunk], conversation_id: str, *, named: bool
 ) -> list[Succession]:
-    """Evidence for a history that keeps changing, among the chunks made recently.
+    """Return evidence that the history keeps changing, from recently made chunks.
 
-    `named`: the client said which conversation it is. Otherwise a changed history is a new conversation for us, and
-    what comes from a single other one is its own growth.
+    `named`: whether the client named the conversation. Otherwise a changed history counts as a new conversation, and
+    chunks that come from a single other one show only that one's growth.
     """
     transcript, positions = conversation.transcript, conversation.chain.positions
     messages = transcript.messages
@@ -482,17 +481,17 @@ def successions(
 
 
 def changes_every_turn(conversation: Conversation, found: Iterable[Succession], heads: Iterable[bytes]) -> bool:
-    """Whether one of the successions holds. `heads`: what earlier requests with this very history left behind."""
+    """Return whether one of the successions holds. `heads`: digests left by earlier requests with this same history."""
     positions, length = conversation.chain.positions, len(conversation.transcript)
     seen = _lengths(conversation.transcript, [place for head in heads if (place := positions[head]) < length])
     return any(not each.is_refuted(length, seen) for each in found)
 
 
 def _lengths(transcript: Transcript, heads: Collection[int]) -> list[int]:
-    """How many messages those requests had.
+    """Return the lengths of the requests that left these heads.
 
-    What stands before a turn shows only that a request had more, and counts as the turn's first message. It is needed
-    where the end is not found: some clients add to the last message what they leave out of it a turn later.
+    A head before a turn shows only that a request was longer; it counts as the turn's first message. It is used where
+    the end is not found, because some clients add text to the last message and omit it a turn later.
     """
     messages = transcript.messages
     ends = {place: transcript.turn_at(place) for place in heads if messages[place - 1].kind is not Kind.ASSISTANT}

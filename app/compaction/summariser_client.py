@@ -1,7 +1,7 @@
-"""The summariser's call: which models a request asks, with what prompt; streamed, retried once where that may help,
-then made to the next model of the list.
+"""Calls to summarisers: the models and prompts of a request, streaming, one retry where it may help, then the next
+model.
 
-`SummaryRouting` runs in the event loop alone: windows and calibrations are the loop's own.
+`SummaryRouting` is used in the event loop only, like the windows and calibrations that it reads.
 """
 
 from __future__ import annotations
@@ -50,78 +50,77 @@ from app.tokens.estimator import Estimator
 
 log = structlog.get_logger("steno.summariser")
 PAUSED = Reason(Code.SUMMARISER_PAUSED)
-"""Reason why no call is made: no model that may be asked has worked recently."""
+"""Reason for making no call: no allowed model has worked recently."""
 LONGEST_WAIT_SECONDS = 5.0
-"""Longest pause asked by a provider that is waited for, in seconds: the client is waiting too."""
+"""Longest Retry-After pause that a call waits for, in seconds: the client waits, too."""
 LONGEST_SUMMARY = 250_000
-"""Characters of the longest summary; sixty thousand tokens have so many."""
+"""Most characters of a summary, about sixty thousand tokens."""
 REASONING_ALLOWANCE = 8_192
-"""Tokens that a reasoning model may think before it writes a summary, on top of the summary's own. A cap, not a cost:
-such models are asked for little effort."""
+"""Tokens of reasoning allowed before a summary, on top of its own cap. Rarely used: such models are asked for low
+effort."""
 RETRY_PAUSE_SECONDS = 0.25
-"""Seconds before a call that failed by accident is repeated."""
+"""Seconds before a call is repeated after an accidental failure."""
 TAUGHT_SECONDS = 24 * 3600.0
-"""Seconds for which it is remembered how a model wants to be asked."""
+"""Seconds for which a model's request quirks are remembered."""
 _Asked = tuple[Upstream, bytes, str]
-"""Model behind an upstream, and the path at which it is asked."""
+"""Upstream, request path and model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Way to a summariser: a model, and how it is reached."""
+    """Route to a summariser."""
 
     model: str
     upstream: Upstream
     dialect: SummaryDialect
     headers: Headers
-    """Headers, complete for the call: the caller's own, or with the operator's key."""
+    """Complete headers for the call: the client's own, or with the operator's key."""
     name: str = ""
     """Name of the upstream in the settings."""
     host: str = ""
     window: int = 0
-    """Tokens of the model's window; 0 if it is not known."""
+    """Tokens of the model's window; 0 if unknown."""
     is_own: bool = False
-    """True if the conversation itself goes there, too, and in the same format."""
+    """True if the conversation itself is sent to the same provider and in the same format."""
     continues: bool = True
-    """True if it is asked in the conversation's format, so that a call may continue the conversation itself."""
+    """True if the route uses the conversation's format, so that a call may continue the conversation itself."""
     missing: Callable[[], None] = lambda: None
-    """Called if the path of its format turns out not to be there."""
+    """Called if the provider does not have the format's path."""
     alternates: Callable[[], None] = lambda: None
-    """Called if it refuses two messages of one role in a row."""
+    """Called if the provider refuses two consecutive messages of one role."""
     target: bytes = field(default=b"", repr=False)
-    """Path and query, with the caller's keys that stand there and not in a header: for the provider alone, neither for
-    the log nor for a trace. Empty: the path of the format."""
+    """Path and query, which may hold the client's keys: never logged or traced. Empty for the format's path."""
 
 
 class Prefix(Struct, frozen=True):
-    """The conversation itself, in place of a transcript, so that the provider's prompt cache is hit."""
+    """The conversation itself, sent instead of a transcript so that the provider's prompt cache is hit."""
 
     messages: tuple[bytes, ...]
     declared: Mapping[str, bytes]
-    """Members that have to be the same for a hit."""
+    """Request members that have to be equal for a cache hit."""
     tokens: int = 0
-    """Estimate of its size, as the provider counts."""
+    """Estimated tokens, as the provider counts them."""
     routing: Mapping[str, bytes] = field(default_factory=dict)
-    """Members by which the conversation's own provider finds the machine that has it in its cache."""
+    """Request members by which the conversation's own provider finds the machine with the cache."""
 
 
 class _Setback(Struct, frozen=True):
-    """Call that brought no answer."""
+    """Failed call."""
 
     failure: Failure
     pause: float | None = None
-    """Seconds after which the same call may succeed; None: no use in repeating it."""
+    """Seconds after which the same call may succeed; None if a retry is useless."""
     model_fails: bool | None = False
-    """True if it would fail for every caller, and not for this request or this account alone; None if unknown."""
+    """True if the model fails for every tenant, False if only this request or account fails, None if unknown."""
     refusal: bytes = b""
-    """Provider's words about a request that it does not take as it is."""
+    """Body of a refusal that may name an unsupported request member."""
     shape: str | None = None
-    """Provider's words about the order of the messages."""
+    """Refusal of the order of the messages."""
 
 
 @dataclass(slots=True)
 class _Call:
-    """Request to one route, and the chances that it has left."""
+    """Request to one route, and its remaining attempts."""
 
     route: Route
     request: SummaryRequest
@@ -131,7 +130,7 @@ class _Call:
     undertaking: Hashable
     key: _Asked
     lessons: int
-    """Number of times that it may be refused for a member and asked otherwise: once for each, and for the cap."""
+    """Remaining retries after a refused request member: one for each member, and one for the cap."""
     retries: int = 1
 
     def body(self, options: Mapping[str, Any]) -> bytes:
@@ -139,12 +138,12 @@ class _Call:
         if prefix is None:
             return dialect.quoting(request, model, options)
         declared = {**prefix.declared, **prefix.routing} if self.route.is_own else prefix.declared
-        # What the conversation's own provider takes in a chat, another one may refuse, and the call with it.
+        # Another provider than the conversation's own may refuse its routing members.
         return replaced(dialect.continuing(prefix.messages, declared, request.closing, model, options))
 
 
 class Summariser:
-    """Asks for summaries, and remembers how each model wants to be asked and which do not work."""
+    """Client for summarisers, which remembers each model's request quirks and failures."""
 
     def __init__(
         self,
@@ -153,7 +152,7 @@ class Summariser:
         clock: Callable[[], float] = monotonic,
         tracer: Tracer | None = None,
     ) -> None:
-        """Add `parameters` to each call, such as a temperature."""
+        """Add `parameters`, such as a temperature, to each call."""
         self._tracer = tracer
         self.timeout_seconds = timeout_seconds
         """Timeout of one call; `ask` may make several."""
@@ -162,12 +161,12 @@ class Summariser:
         self._breaker = ModelBreaker(clock)
         self._throttle = LogThrottle(clock)
         self._answered: BoundedMap[str, None] = BoundedMap(MOST_REMEMBERED)
-        """Tenants whom any model answered: their sightings may confirm those of others."""
+        """Tenants that any model has answered; only they may confirm facts for other tenants."""
         among = self._answered.__contains__
         self._caps: TenantFacts[_Asked, str] = TenantFacts(TAUGHT_SECONDS, clock, counts=among)
-        """Name that each model wants for its cap."""
+        """Each model's name for the output cap."""
         self._refused: TenantFacts[tuple[_Asked, str], bool] = TenantFacts(TAUGHT_SECONDS, clock, counts=among)
-        """Members that each model does not take."""
+        """Request members that each model refuses."""
 
     @property
     def paused(self) -> int:
@@ -182,12 +181,10 @@ class Summariser:
         tenant: str,
         undertaking: Hashable = None,
     ) -> SummaryAnswer | Failure:
-        """Ask for one summary for a tenant, from the first route that gives one by the deadline (of the clock, in
-        seconds).
+        """Ask for one summary, from the first route that gives one by the deadline (in seconds of the clock).
 
-        Calls of one `undertaking` that fail tell no more of a model than a single one; None for a call by itself.
-        Whatever goes wrong is a reply, never an exception. An overflow ends it at once: not another model is what the
-        request needs, but to become smaller, which its caller sees to.
+        Failed calls of one `undertaking` count once for the circuit breaker; None for a single call. Errors are
+        returned, never raised. An overflow ends the call at once: the caller has to make the request smaller.
         """
         failure: Failure | None = None
         for route in routes:
@@ -221,7 +218,7 @@ class Summariser:
         return failure or Failure((PAUSED,))
 
     def _manners(self, call: _Call) -> Manners:
-        """How the model wants to be asked, as far as its refusals taught the tenant, or two others."""
+        """Return the model's request quirks, learned from refusals to this tenant or to two others."""
         dialect = call.route.dialect
         names = (*dialect.spec.summary.optional, *self._parameters)
         without = frozenset(name for name in names if self._refused.find(call.tenant, (call.key, name)))
@@ -230,11 +227,11 @@ class Summariser:
     def _retry_pause(
         self, call: _Call, setback: _Setback, manners: Manners, options: Mapping[str, Any]
     ) -> float | None:
-        """Change a call that brought no answer so that it may bring one. Return the seconds to wait before it is made
-        again; None if it is given up, which is told to the breaker."""
+        """Adapt a failed call for a retry. Return the seconds to wait before it; None to give up, which the circuit
+        breaker records."""
         route = call.route
         if call.prefix is not None and setback.shape is not None:
-            # The provider does not take the request behind the conversation itself.
+            # The provider refuses a call that continues the conversation itself.
             log.info("the summariser is quoted what it does not continue", model=route.model, reason=setback.shape)
             if demands_alternation(setback.shape):
                 route.alternates()
@@ -276,7 +273,7 @@ class Summariser:
             )
 
     def _works(self, call: _Call) -> None:
-        """Record that the model answers, if only to refuse this request."""
+        """Record that the model answers, even if it refused this request."""
         self._breaker.answered(call.key, call.tenant)
         if (ended := self._throttle.end((call.key, call.tenant))) is not None:
             log.info(
@@ -289,7 +286,8 @@ class Summariser:
 
     @contextmanager
     def _traced(self, call: _Call) -> Iterator[tuple[Headers, Callable[[SummaryAnswer | _Setback], None]]]:
-        """A call in the trace of the request it is made for: the headers that name it, and a function for its reply."""
+        """Trace a call under its request: yield the headers with the trace context, and a function that records the
+        reply."""
         headers = call.route.headers
         if self._tracer is None:
             yield headers, lambda _: None
@@ -313,8 +311,8 @@ class Summariser:
         seconds = min(self.timeout_seconds, self._left(call))
         route, dialect, prefix = call.route, call.route.dialect, call.prefix
         target = route.target or dialect.target(route.model)
-        # It may be refused for its size without a word of that: a transcript is made to be smaller than half of the
-        # window, the conversation itself is not.
+        # A refusal that does not mention the size may still be about it: a transcript has less than half of the
+        # window, but the conversation itself may fill it.
         pressed = prefix is not None and prefix.tokens >= PRESSURE * route.window
         reader = dialect.reader()
         try:
@@ -340,7 +338,7 @@ class Summariser:
             setback = _Setback(Failure(because(code)), RETRY_PAUSE_SECONDS, model_fails=True)
         else:
             setback = _setback(reader, pressed=pressed)
-        # What came after the end of the answer is not missed.
+        # An error after the end of the answer does not matter.
         return setback if _too_large(reader) else reader.answer or setback
 
     def _left(self, call: _Call) -> float:
@@ -364,7 +362,7 @@ def _refused(answering: UpstreamExchange, body: bytes, *, pressed: bool) -> _Set
 
 
 def _setback(reader: SummaryReader, *, pressed: bool) -> _Setback:
-    """Return the reason why an answer with status 200 is none."""
+    """Return why a response with status 200 is no summary."""
     if reader.error is not None:
         overflow = reader.error_is_first and _is_overflow(200, reader.error, pressed=pressed)
         failure = Failure(because(Code.SUMMARISER_ERROR_FRAME), overflow)
@@ -379,14 +377,14 @@ def _setback(reader: SummaryReader, *, pressed: bool) -> _Setback:
 
 
 def _is_overflow(status: int, body: object, *, pressed: bool) -> bool:
-    """True if a smaller request may succeed. A refusal without a reason counts only where the request may have been
-    that large, which is `pressed`."""
+    """Return whether a smaller request may succeed. A refusal without a reason counts only if the request was nearly as
+    large as the window (`pressed`)."""
     found = classify(status, body, first_frame=status == 200)
     return found is not None and (pressed or not found.needs_pressure)
 
 
 def _pause(status: int, headers: Headers) -> float | None:
-    """Seconds after which the same call may succeed."""
+    """Return the seconds after which the same call may succeed; None if a retry is useless."""
     if status != 429 and status < 500:
         return None
     said = named_pause(headers, time())
@@ -396,10 +394,10 @@ def _pause(status: int, headers: Headers) -> float | None:
 
 
 INPUT_SHARE = 0.85
-"""Share of the summariser's room that one call may read: the rest is for wrong estimates."""
+"""Share of the summariser's room that one call may use; the rest allows for wrong estimates."""
 PART_SHARE = 0.50
 VALUES_SHARE = 0.4
-"""Share of a summary that exact values, which code copies after it, may take."""
+"""Share of a summary that the exact values appended by code may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,10 +405,11 @@ class SummaryRouting:
     providers: Providers
     estimator: Estimator
     base_model: Callable[[str], str]
-    """Function from a model to the one that it is counted as."""
+    """Function that returns the model whose token counting applies to a model."""
 
     def options(self, request: ChatRequest, *, warm: bool) -> SummaryOptions:
-        """`warm`: whether the conversation's provider has what was sent last in its cache."""
+        """Return the summary options. `warm`: whether the conversation's provider has the latest request in its
+        cache."""
         rules, wire, budget = request.measure.rules, request.wire, request.budget
         summary = rules.summary
         summariser, provider = summary.model or request.model, self._at(request, summary.upstream)
@@ -422,9 +421,9 @@ class SummaryRouting:
         prompt, style, source_tokens = summary.prompt, rules.preset.style, rules.preset.source_tokens
         alternates = provider.demands_alternation(format_.name, summariser, request.tenant)
         if alternates and not request.policy.alternates:
-            style = "transcript"  # The conversation is written for its own provider.
+            style = "transcript"  # The conversation itself may have consecutive messages of one role.
         if style == "auto":
-            # Signed thinking may be refused where the prompt ends otherwise.
+            # A prompt with another ending may be refused for its signed thinking.
             is_signed = request.wire.thinking or request.conversation.history.holds_signed_thinking
             reads_it = warm and self.is_by_own_model(request) and not is_signed
             style = "prefix" if reads_it else "transcript"
@@ -432,7 +431,7 @@ class SummaryRouting:
             model=summariser,
             prompt=prompt,
             update_prompt=rules.update_prompt,
-            # The prompt stands in a call twice: at four characters a token, half its length.
+            # The prompt is in a call twice; at four characters a token it takes half its length.
             input_tokens=max(0, int(INPUT_SHARE * room) - len(prompt + wire.wishes.focus) // 2),
             shown_tokens=max(0, room - len(prompt + wire.wishes.focus) // 2),
             part_tokens=int(PART_SHARE * min(window.context, room)),
@@ -440,7 +439,7 @@ class SummaryRouting:
             focus=wire.wishes.focus,
             ratio=line.ratio,
             strategy=rules.policy.strategy,
-            # What is shown as it came can be read in its own format alone.
+            # The conversation itself can only be sent in its own format.
             style=style if format_ is request.format else "transcript",
             alternates=alternates,
             values_share=VALUES_SHARE,
@@ -450,7 +449,7 @@ class SummaryRouting:
         )
 
     def routes(self, request: ChatRequest) -> tuple[Route, ...]:
-        """Summarisers to ask, the first choice first. An upstream with a key of its own adds that itself."""
+        """Return the summarisers to ask, the first choice first. An upstream with its own key adds that key itself."""
         summary, headers = request.measure.rules.summary, for_summary(request.headers)
         asked = ((summary.model, summary.upstream), *((other.model, other.upstream) for other in summary.fallbacks))
         return tuple(
@@ -464,7 +463,8 @@ class SummaryRouting:
         return Prefix(tuple(request.rendered(view)), request.wire.cached, tokens, routing)
 
     def is_by_own_model(self, request: ChatRequest) -> bool:
-        """True if the conversation's own model is asked first, whose provider has just read it."""
+        """Return whether the first route is the conversation's own model, whose provider has just read the
+        conversation."""
         summary = request.measure.rules.summary
         return summary.model in (None, request.model) and self._at(request, summary.upstream) is request.provider
 
@@ -472,7 +472,7 @@ class SummaryRouting:
         format_, is_own = provider.format_for(request.format, request.tenant), provider is request.provider
         shown = (
             headers if is_own else for_other_providers(headers)
-        )  # A key is for the conversation's own provider alone.
+        )  # Only the conversation's own provider gets the client's key.
         asked, _, query = request.target.partition(b"?") if is_own else (b"", b"", b"")
         return Route(
             model,

@@ -1,9 +1,9 @@
-"""Shortening of tool results by what they look like: diffs, source code, searches, listings, pages, tables, JSON, and
-output of commands.
+"""Shortening of tool results by their kind: diffs, source code, searches, listings, pages, tables, JSON, command
+output.
 
-What is left is a function of the result and of its call, so the same in every payload and every process. Each line of
-it is of the result: nothing is put into other words. Each shape is a function that returns the ranked lines of a text
-or None; of those the best are taken until the room is full.
+The result depends only on the tool result and its call, so it is the same in every payload and every process. Each line
+is a line of the original; nothing is rephrased. A shape is a function that returns the ranked lines of a text, or None;
+the best lines are taken until the room is full.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ from math import log, sqrt
 from typing import Any, NamedTuple
 
 MOST_HEAD, MOST_TAIL = 150_000, 50_000
-"""Characters at a text's beginning and end that are read."""
+"""Characters read at a text's beginning and end."""
 MOST_LINES = 8_000
 LONGEST_LINE, LONGEST_PIECE = 400, 120
-"""Characters of a line that are read, and that are shown."""
+"""Characters of a line that are read, and that are kept."""
 LONGEST_WORD = 40
-"""Characters of a word that count."""
 LEAST_ROOM = 4
 
 KEY, GOOD, FAIR, FILL = range(4)
-"""Ranks: what makes the shape, what says most beside it, what else is telling, and all the rest."""
+"""Ranks: lines that define the shape, the most informative other lines, less informative lines, all the rest."""
 
 CLOSING = re.compile(r"\s*|</\w+>\s*")
-"""Line that only ends what a tool put around its output."""
+"""Blank line, or a closing tag that a tool put around its output."""
 _WORD = re.compile(r"\w[\w./@+-]*+")
 _PLAIN = re.compile(r"[A-Za-z]?[a-z]*\.?|\d")
 
@@ -42,7 +41,7 @@ class Piece(NamedTuple):
 
 
 Found = tuple[str, list[Piece]]
-"""Count for the notice, such as "12 paths", and the ranked lines."""
+"""Size for the notice, such as "12 paths", and the ranked lines."""
 
 
 def parsed_json(text: str) -> Any:
@@ -60,13 +59,13 @@ def lines_of(text: str) -> list[str]:
 
 
 def _identifiers(text: str) -> list[str]:
-    """Words that are more than a plain word: paths, symbols, ids, numbers."""
+    """Return words such as paths, symbols, ids and numbers, without plain words."""
     return [word for word in _WORD.findall(text) if not _PLAIN.fullmatch(word)]
 
 
 def _filled(pieces: Sequence[Piece], room: int) -> str:
-    """The best pieces for which there is room, in their order, a line each; equal ones once. Those that only fill the
-    room are taken by the identifiers that they add for their length: names that a text has often count more."""
+    """Return the best pieces that fit, in their original order, one a line, without duplicates. `FILL` pieces are
+    ranked by the identifiers that they add for their length; frequent identifiers count more."""
     lines = [piece.text.strip() for piece in pieces]
     lines = [line if len(line) <= LONGEST_PIECE else f"{line[: LONGEST_PIECE - 1]}…" for line in lines]
     ranks = _ranks(pieces, lines)
@@ -100,15 +99,14 @@ def _ranks(pieces: Sequence[Piece], lines: Sequence[str]) -> list[float]:
 MOST_LEAVES = 1_000
 DEEPEST_VALUE = 12
 LONGEST_VALUE, LONGEST_NAME = 100, 40
-"""Characters of a value that are shown, and of one that is no prose."""
+"""Most characters of a shown value, and of a value that is not prose."""
 IDENTIFIES, TELLS, IS_SHORT, IS_PROSE = 0.0, 0.2, 1.0, 2.0
-"""Ranks of a value: by its key, by a digit in it, and by its length. Further elements of an array come after the first
-one's."""
+"""Ranks of a value: by its key, by a digit in it, and by its length. `EACH` is added for each earlier array element."""
 EACH, MOST_EACH = 0.02, 1.0
 
 _Path = tuple[str | int, ...]
 _Leaf = tuple[float, _Path, str]
-"""Rank, place and text of a value."""
+"""Rank, path and text of a value."""
 _TELLING_KEY = re.compile(
     r"(?:^|_|-)(?:id|number|name|key|code|email|path|url|uri|sha|ref|title|status|state|date|type|error|message)s?$"
     r"|[a-z]I[dD]s?$",
@@ -118,7 +116,7 @@ _DIGIT = re.compile(r"\d")
 
 
 def _json(text: str) -> tuple[Any, list[_Leaf]] | None:
-    """A JSON text's value, and the ranked values in it."""
+    """Parse a JSON text: return its value and the ranked values in it."""
     if text.lstrip()[:1] not in ("{", "[") or len(text) > MOST_HEAD:
         return None
     value = parsed_json(text)
@@ -127,7 +125,7 @@ def _json(text: str) -> tuple[Any, list[_Leaf]] | None:
 
 
 def _leaves(value: Any, key: str, place: _Path, nth: int) -> Iterator[_Leaf]:
-    """`nth`: number of elements before it, of all arrays around it."""
+    """Yield the ranked values. `nth`: number of earlier elements, summed over all enclosing arrays."""
     if len(place) > DEEPEST_VALUE:
         return
     if isinstance(value, dict):
@@ -150,7 +148,7 @@ def _value_rank(key: str, value: Any, text: str) -> float:
 
 
 def _fitting(value: Any, leaves: Sequence[_Leaf], room: int) -> str:
-    """Show the best values where they belong, as many as fit."""
+    """Return the best values that fit, within the structure of the JSON."""
     ranked = sorted(leaves, key=lambda leaf: leaf[0])[:room]
     best, low, high = "", 0, len(ranked)
     while low < high:
@@ -183,7 +181,7 @@ def _shown(value: Any, tree: Any) -> str:
 
 
 def _elements(keys: tuple[str, ...], group: Iterator[tuple[Any, Any]]) -> str:
-    """Elements one after another; objects with the same keys as a table."""
+    """Return the elements in a row; objects with the same keys as a table."""
     elements = list(group)
     if not keys or len(elements) == 1:
         return "; ".join(_inside(*element) for element in elements)
@@ -192,12 +190,12 @@ def _elements(keys: tuple[str, ...], group: Iterator[tuple[Any, Any]]) -> str:
 
 def _member(name: str, value: Any, tree: Any) -> str:
     if isinstance(tree, dict) and [*tree.values()] == [name]:
-        return name  # An object that has its own key as its id.
+        return name  # An object whose only value is its own key.
     return f"{name}{f'[{len(value)}]' if isinstance(value, list) else ''}: {_inside(value, tree)}"
 
 
 def _keys(tree: Any) -> tuple[str, ...]:
-    """Keys of an object of plain values, which make it a row of a table; none of any other value."""
+    """Return the keys of an object with plain values, a row of a table; none for any other value."""
     return tuple(tree) if isinstance(tree, dict) and all(isinstance(inner, str) for inner in tree.values()) else ()
 
 
@@ -206,7 +204,7 @@ def _inside(value: Any, tree: Any) -> str:
 
 
 MOST_NUMBERS, MOST_FOLDERS = 12, 4
-"""Numbers of lines that are told of one path, and folders that are told of a listing."""
+"""Most line numbers listed for a path, and most folders listed with their counts."""
 _HIT = re.compile(r"([\w.@+~/-]{1,300}?)[:-](\d{1,7})[:-](.*)|([\w.@+~/-]{1,300}+):(.*)")
 _LINE_HIT = re.compile(r"(\d{1,7})[:-](.*)")
 _LISTED_PATH = re.compile(r"[\w.@+~/\[\]-]{1,300}+[*@]?")
@@ -215,7 +213,7 @@ _FOLDER = re.compile(r"([\w.@+~/-]{1,300}+):")
 
 
 def _search_hits(lines: Sequence[str], _: str) -> Found | None:
-    """A line for each path, with the numbers of its lines, then what stands in these; for a single file the lines."""
+    """Match search hits: first each path with its line numbers, then the lines; for a single file only the lines."""
     by_path: dict[str, list[tuple[str, str]]] = {}
     written = [line for line in lines if line.strip() and line != "--"]
     for line in written:
@@ -243,7 +241,7 @@ def _hit(path: str, number: str, text: str) -> str:
 
 
 def _listed_paths(lines: Sequence[str], _: str) -> Found | None:
-    """Folders that have most, with their numbers, then paths."""
+    """Match a listing: first the folders with the most paths and their counts, then paths."""
     folder, paths, written = "", list[str](), 0
     for line in map(str.rstrip, lines):
         if not line or line.startswith("total "):
@@ -266,9 +264,10 @@ def _listed_paths(lines: Sequence[str], _: str) -> Found | None:
 
 
 _NumberedLines = Sequence[tuple[str, str]]
-"""Lines with their numbers, which are empty where they are not known."""
+"""Lines with their numbers; empty numbers if unknown."""
 DEEPER, DEEPEST_SIGNATURE = 0.01, 40
-"""Share of a rank that each blank before it puts a signature behind the outer ones, and blanks that count."""
+"""Rank added to a signature for each column of indentation, so that outer ones come first; and most columns that
+count."""
 _NUMBERED = re.compile(r"\s{0,8}(\d{1,7})(?:(?:\t|→|: ?| ?\| ?| {1,2}(?=\S))(.*)|\s*)")
 _SOURCE_FILE = (
     r"\.(?:pyi?|[cm]?jsx?|tsx?|vue|java|kts?|scala|go|rs|cc|[ch]pp|[ch]|cs|rb|php|swift|sh|lua|pl|exs?"
@@ -303,7 +302,7 @@ _ASIDE = re.compile(r'\s*+(?:#|//|\*|"""|\'\'\'|<!--|--|[\W_]*$)')
 
 
 def _outline(lines: Sequence[str], call: str) -> Found | None:
-    """Signatures first, the outer ones before the inner, then constants."""
+    """Match source code: first signatures, the outer ones before the inner, then constants."""
     call = _command(call)
     numbered = _numbered(lines)
     signatures = sum(_SIGNATURE.match(line) is not None for line in lines)
@@ -346,7 +345,7 @@ def _command(call: str) -> str:
 
 
 def _counted(lines: Sequence[str], call: str) -> _NumberedLines:
-    """The lines with their numbers, if the call says where they begin."""
+    """Return the lines with their numbers, if the call shows where they begin."""
     begins = _READS_FROM.fullmatch(call)
     if begins is None and not _READS_WHOLE.fullmatch(call):
         return [("", line) for line in lines]
@@ -354,7 +353,7 @@ def _counted(lines: Sequence[str], call: str) -> _NumberedLines:
 
 
 LAST_LINES, LINES_OF_ENDING = 2, 5
-"""Lines of the end that are kept in any case, and that say whether tests failed."""
+"""Last lines that are always kept, and last lines that show whether tests failed."""
 _STATUS = re.compile(
     r"\s*+(?:<(?:returncode|exit_?code)>-?[1-9]|\[?(?:process )?exit(?:ed)?(?: with)?(?: (?:code|status))?:? ?-?\d"
     r"|=+ [^=]{0,100}\b(?:passed|failed|error)|ran \d+ tests?|FAILED \(|tests?:? +\d+ |test result:"
@@ -376,7 +375,7 @@ _RUNS = re.compile(r'<(?:returncode|exit_?code)>|"(?:command|cmd|script)"|```(?:
 
 
 def _command_output(lines: Sequence[str], call: str) -> Found | None:
-    """Status, failures, frames with the innermost first, and the last lines."""
+    """Match command output: status, failures, stack frames (the innermost first), last lines."""
     ranks = [_output_rank(line, (len(lines) - number) / len(lines)) for number, line in enumerate(lines)]
     if min(ranks, default=FILL) >= FILL and not _RUNS.search(f"{lines[0] if lines else ''}{call}"):
         return None
@@ -387,12 +386,12 @@ def _command_output(lines: Sequence[str], call: str) -> Found | None:
 
 
 def _output_rank(line: str, early: float) -> float:
-    """`early`: 1 for the first line, and nearly 0 for the last."""
+    """Return a line's rank. `early`: 1 for the first line, nearly 0 for the last."""
     if _STATUS.match(line):
         return KEY + early / 2
     if _FAILED_TEST.match(line):
         return GOOD
-    if _WARNING.match(line):  # It comes before what went wrong, and often in numbers.
+    if _WARNING.match(line):  # Warnings are frequent and come before the failure.
         return FAIR + (2 - early) / 2
     if _FAILURE.match(line):
         return GOOD + (2 - early) / 2
@@ -407,7 +406,7 @@ _SIGNS = "\t,;|"
 
 
 def _diff(lines: Sequence[str], _: str) -> Found | None:
-    """Files and heads of hunks, then what changed."""
+    """Match a diff: first files and hunk headers, then changed lines."""
     pieces = []
     for line in lines:
         if line.startswith(_DIFF_FILE):
@@ -421,13 +420,13 @@ def _diff(lines: Sequence[str], _: str) -> Found | None:
 
 
 def _page(lines: Sequence[str], _: str) -> Found | None:
-    """Title and headings, then the rest."""
+    """Match a page: first title and headings, then the rest."""
     pieces = [Piece(KEY if _HEADING.match(line) else FILL, line) for line in lines]
     return (f"{len(lines)} lines", pieces) if any(map(_PAGE.match, lines)) else None
 
 
 def _table(lines: Sequence[str], _: str) -> Found | None:
-    """The header, then the first rows: all have about as many columns, and at least three."""
+    """Match a table, whose rows have about as many columns, at least three: first the header, then the first rows."""
     written = [line for line in lines if line.strip()]
     columns = [[line.count(sign) for line in written] for sign in _SIGNS]
     if len(written) < 4 or not any(c[0] >= 2 and c.count(c[0]) >= 0.9 * len(c) for c in columns):
@@ -444,22 +443,22 @@ _SHAPES: Mapping[str, Callable[[Sequence[str], str], Found | None]] = {
     "table": _table,
     "output": _command_output,
 }
-"""Shapes in order: a text may look like several."""
+"""Shapes in order of precedence, as a text may match several."""
 
 LONGEST_CALL = 4_000
 """Characters of a call that are read."""
 ENOUGH = 0.75
-"""Share of the identifiers in head and tail that a shape has to have."""
+"""Least identifiers in the output of a shape, as a share of those in head and tail."""
 LEAST_LINES = 3
-"""Lines of a text that has a shape: of fewer, head and tail say more."""
+"""Least lines of a text with a shape; of a shorter text, head and tail are more informative."""
 MOST_OPENING = 12
 REMEMBERED = 8_192
-"""Results of which this process keeps what is left, at about 600 bytes each: they come again with every request."""
+"""Number of shortened results in the cache, about 600 bytes each, as they come again with every request."""
 _OPENING = re.compile(r"<(?:output|output_head|stdout|result)>\s*")
 
 
 def shorten(text: str, longest: int) -> str:
-    """Head (70 %) and tail of a text, with a notice of the original size in characters; itself if it is no longer."""
+    """Return head (70 %) and tail of a text, with a notice of its size in characters; a short text unchanged."""
     if len(text) <= longest:
         return text
     head = longest * 7 // 10
@@ -467,8 +466,8 @@ def shorten(text: str, longest: int) -> str:
 
 
 def shaped(text: str, call: str, longest: int) -> str:
-    """Text that the shape of a result leaves, under a notice of the original size; head and tail where that does not
-    say enough. It takes no more room than `shorten`, and less than the text."""
+    """Shorten a result by its shape, under a notice of its size; by head and tail if the shape keeps too few
+    identifiers. The output is no longer than that of `shorten`, and shorter than the text."""
     if len(text) <= longest:
         return text
     call = call[:LONGEST_CALL]
@@ -481,14 +480,14 @@ def shaped(text: str, call: str, longest: int) -> str:
 
 @lru_cache(REMEMBERED)
 def _kept(_: bytes) -> list[str]:
-    """List that holds the remainder of the result with this digest, once that is worked out."""
+    """Return the cached list for a result's digest: empty, or with the shortened text."""
     return []
 
 
 def shape_of(text: str, call: str, longest: int) -> tuple[str, str]:
-    """Name of a result's shape, and what that leaves of it."""
+    """Return the name of a result's shape, and the shortened text."""
     plain = shorten(text, longest)
-    least = ENOUGH * (len(set(_identifiers(plain))) - 1)  # The notice has one.
+    least = ENOUGH * (len(set(_identifiers(plain))) - 1)  # Minus one for the notice.
     for name, size, fitting in _shapes_of(text, call):
         notice = f"[... {len(text)} characters in all, shortened: {name}, {size} ...]"
         left = fitting(min(len(plain), len(text) - 1) - len(notice) - 1)
@@ -498,7 +497,8 @@ def shape_of(text: str, call: str, longest: int) -> tuple[str, str]:
 
 
 def _shapes_of(text: str, call: str) -> Iterator[tuple[str, str, Callable[[int], str]]]:
-    """Name and count of each shape that a text may have, and what returns the best of it in so many characters."""
+    """Yield the name and the size of each matching shape, and a function that returns its best lines within a
+    length."""
     if data := _json(text):
         value, leaves = data
         yield "JSON", f"{len(leaves)} values", partial(_fitting, value, leaves)
@@ -510,11 +510,11 @@ def _shapes_of(text: str, call: str) -> Iterator[tuple[str, str, Callable[[int],
     head, body = lines[: max(0, start - 1)], lines[start:]
     if len(body) < LEAST_LINES:
         return
-    # What ends with tests that failed is an output, whatever code and paths they show.
+    # A text that ends with failed tests is command output, even if it shows code and paths.
     has_failed = any(_TESTS_FAILED.match(line.lstrip()) for line in body[-LINES_OF_ENDING:])
     shapes = {"output": _command_output} if has_failed else _SHAPES
     for name, find in shapes.items():
-        # What stands before the output of a command tells how that ended.
+        # The lines before a command's output show its exit status.
         if found := find([*head, *body] if find is _command_output else body, call):
             size, pieces = found
             yield name, size, partial(_filled, pieces)
