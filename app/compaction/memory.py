@@ -1,5 +1,5 @@
-"""In-memory state: cached chunks of each conversation for times without the store, recall indexes, and circuit breakers
-for models, histories and compactions. The breakers pause after failures, never for good."""
+"""Cached state of a process: chunks of each conversation for times without the store, recall indexes, and circuit
+breakers for models, histories and compactions, which pause after failures but never for good."""
 
 from __future__ import annotations
 

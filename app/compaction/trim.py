@@ -1,13 +1,13 @@
-"""Trimming: views whose single messages are shortened, or whose oldest units are left out, for this request only.
+"""Trimming: views with shortened messages or without their oldest units, for one request only.
 
-- `fit`: large tool results, call arguments and pasted documents are cut head and tail, where the payload would not fit;
-  `truncations`: all of them, in an emergency.
-- `fade`: the fuller the window, the less is left of tool results, the oldest first.
-- `prune_session`: old tool results are trimmed or cleared, as OpenClaw does it.
-- `prune`: whole units are left out, the oldest first. The answer names them, a stub may stand in their place.
+- `fit`: if the payload is too large, cut large tool results, call arguments and pasted documents to head and tail;
+  `truncations`: cut all of them, as a last resort.
+- `fade`: the fuller the window, the shorter the tool results, the oldest first.
+- `prune_session`: trim or clear old tool results, as OpenClaw does.
+- `prune`: omit whole units, the oldest first. The answer lists them, and a stub may replace them.
 
-Nothing of this is stored, so a later, smaller request has the whole messages again. The instructions and the last user
-message are never touched, and texts of the assistant are never shortened.
+None of this is stored, so a later, smaller request has the whole messages again. The instructions and the last user
+message are never changed, and texts of the assistant are never shortened.
 """
 
 from __future__ import annotations
@@ -45,31 +45,31 @@ from app.conversation.quoting import word
 from app.tokens.estimate import Cost
 
 SHORTEST = 200
-"""Characters that are left of a text in any case."""
+"""Least characters that are left of a text."""
 OLDEST_WEIGHT = 0.20
 Change = Callable[[int, Message], Message | None]
-"""Function that returns what is left of the message at that position, or None to leave it as it is."""
+"""Function from a position and its message to the shortened message, or None to leave it unchanged."""
 CHARACTERS_PER_TOKEN = 4
-"""Measure of shares of the room, and OpenClaw's measure of fill; everything else in Steno uses the estimate."""
+"""Characters for each token in shares of the room, and in OpenClaw's fill; everything else uses the estimate."""
 RESULT_SHARE = 0.30
-"""One tool result, or one pasted document, may take this share of the room, the newest; the oldest a fifth of that."""
+"""Share of the room for the newest tool result or pasted document; the oldest gets a fifth of it."""
 LONGEST_RESULT = 400_000
 ARGUMENTS_SHARE = 0.15
 LONGEST_ARGUMENTS = 200_000
 BANDS = ((0.99, 0.05), (0.90, 0.2), (0.85, 0.5), (0.80, 1.0))
-"""Pairs of a pressure and the share of the room that counts from it on: light, clear, heavy, near placeholders."""
+"""Pressures, and the share of the room that is used from each on: light, clear, heavy, almost placeholders."""
 LEAST_ROOM = 1_024
 FADE_AT = BANDS[-1][0]
 STUB_TOKENS = 100
-"""Room that is kept for a stub."""
+"""Tokens reserved for a stub."""
 MOST_NAMES = 8
-"""Tools that a stub names."""
+"""Most tools named by a stub."""
 
 
 def alter(
     conversation: Conversation, view: View, by: Alteration, cost: Cost, change: Change, *, may_grow: bool = False
 ) -> View:
-    """The view with its messages changed, but for those that no stage may touch and those that would only grow."""
+    """Return the view with changed messages, except for those that no stage may change and those that would grow."""
     messages = conversation.transcript.messages
 
     def altered(index: int, part: Part) -> Part:
@@ -77,7 +77,7 @@ def alter(
         changed = change(index, message) if _may_change(conversation, index) else None
         if changed is None or changed == message:
             return part
-        # A mask in place of its media stays.
+        # Masked media stay masked.
         media = part.media if isinstance(part, Altered) else ()
         tokens = cost(replace(changed, texts=(*changed.texts, *media), media=()) if media else changed)
         calls = None
@@ -100,7 +100,7 @@ def _may_change(conversation: Conversation, index: int) -> bool:
 
 
 def weights(positions: list[int]) -> dict[int, float]:
-    """Recency: 0.20 for the oldest, growing linearly to 1.00 for the newest."""
+    """Return the recency of each position: 0.20 for the oldest, growing linearly to 1.00 for the newest."""
     last = len(positions) - 1
     return {
         position: OLDEST_WEIGHT + (1 - OLDEST_WEIGHT) * rank / last if last else 1.0
@@ -109,8 +109,8 @@ def weights(positions: list[int]) -> dict[int, float]:
 
 
 def shortened_texts(original: Message, message: Message, longest: int, places: Container[int]) -> Message:
-    """Head and tail of its texts at these places, at most so many characters each, cut out of the original: a notice
-    inside a notice would tell a size that nothing ever had."""
+    """Cut the texts at these places to head and tail of `longest` characters, from the original: a notice inside
+    another notice would name a wrong size."""
     pairs = zip(original.texts, message.texts, strict=True)
     return replace(
         message,
@@ -122,7 +122,7 @@ def shortened_texts(original: Message, message: Message, longest: int, places: C
 
 
 def shortened_arguments(original: Message, message: Message, longest: int) -> Message:
-    """The message with arguments of at most about so many characters, as JSON objects; cut out of the original, too."""
+    """Cut the arguments of calls to about `longest` characters each, as JSON objects, from the original."""
     calls = tuple(
         replace(now, arguments=cut_arguments(was.arguments, longest)) if len(now.arguments) > longest else now
         for was, now in zip(original.calls, message.calls, strict=True)
@@ -131,19 +131,19 @@ def shortened_arguments(original: Message, message: Message, longest: int) -> Me
 
 
 def fit(conversation: Conversation, view: View, at_most: int, cost: Cost) -> View:
-    """The view with its large tool results, call arguments and pasted documents cut, the older the shorter.
+    """Return the view with large tool results, call arguments and pasted documents cut, the older the shorter.
 
-    `at_most` is the limit in tokens; whether the result meets it is for the caller to check. Formula (LibreChat
-    agents): a result keeps min(0.30 x room x 4, 400,000) characters times its recency, at least 200; arguments keep
-    min(0.15 x room x 4, 200,000).
+    `at_most` is the limit in tokens; the caller checks whether the result meets it. Formula (LibreChat agents): a
+    result keeps min(0.30 x room x 4, 400,000) characters times its recency, at least 200; arguments keep min(0.15 x
+    room x 4, 200,000).
     """
     room = room_of(conversation, view, at_most)
     return cut_to_shares(conversation, view, room, "shortened", cost, documents=True)
 
 
 def truncations(conversation: Conversation, view: View, at_most: int, cost: Cost) -> Iterator[View]:
-    """The last resort: max(200, 4 x room / messages) characters of every result and every call's arguments; then half
-    of that, and so on, as one message may hold many calls."""
+    """Yield the last resorts: max(200, 4 x room / messages) characters of every result and every call's arguments, then
+    half of that, and so on, as one message may hold many calls."""
     messages = max(1, len(conversation.transcript))
     longest = CHARACTERS_PER_TOKEN * (room_of(conversation, view, at_most) // messages)
     while longest > SHORTEST:
@@ -164,7 +164,7 @@ def _truncated(conversation: Conversation, view: View, longest: int, cost: Cost)
 
 
 def room_of(conversation: Conversation, view: View, at_most: int) -> int:
-    """Tokens that the limit leaves for messages that no summary stands for."""
+    """Return the tokens that instructions and summaries leave for messages."""
     summaries = sum(part.chunk.tokens for part in view.parts if isinstance(part, Summary))
     return max(0, at_most - conversation.instruction_tokens - summaries)
 
@@ -172,7 +172,8 @@ def room_of(conversation: Conversation, view: View, at_most: int) -> int:
 def cut_to_shares(
     conversation: Conversation, view: View, room: int, by: Alteration, cost: Cost, *, documents: bool
 ) -> View:
-    """Every tool result within its share of the room, and every call's arguments; `documents`: older user messages."""
+    """Cut every tool result and every call's arguments to its share of the room; with `documents`, older user messages,
+    too."""
     longest = min(int(RESULT_SHARE * room) * CHARACTERS_PER_TOKEN, LONGEST_RESULT)
     longest_arguments = max(SHORTEST, min(int(ARGUMENTS_SHARE * room) * CHARACTERS_PER_TOKEN, LONGEST_ARGUMENTS))
     originals, last = conversation.transcript.messages, conversation.transcript.last_user
@@ -187,7 +188,7 @@ def cut_to_shares(
             left = shortened_texts(original, left, most, original.result_places)
         if weight := document_weights.get(index):
             most = max(SHORTEST, int(longest * weight))
-            # No results, and no instructions of the client.
+            # Except results and instructions of the client.
             spared = {*conversation.client_context.places.get(index, ()), *original.result_places}
             left = shortened_texts(original, left, most, set(range(len(original.texts))) - spared)
         return shortened_arguments(original, left, longest_arguments)
@@ -196,8 +197,8 @@ def cut_to_shares(
 
 
 def fade(conversation: Conversation, view: View, limit: int, cost: Cost) -> View:
-    """The view as the band leaves it that its messages have reached, without instructions and tools. Formula (LibreChat
-    agents): as `fit` does, with a room of max(1,024, effective x factor)."""
+    """Return the view faded by the band that its messages have reached, without instructions and tools. Formula
+    (LibreChat agents): as for `fit`, with a room of max(1,024, effective x factor)."""
     reached = (view.tokens - conversation.instruction_tokens) / limit if limit else 1.0
     factor = next((factor for band, factor in BANDS if reached >= band), None)
     if factor is None:
@@ -212,7 +213,7 @@ TRIM_RATIO, CLEAR_RATIO = 0.3, 0.5
 LONGEST_UNTRIMMED = 4_000
 TRIMMED_HEAD = TRIMMED_TAIL = 1_500
 LEAST_CLEARED = 50_000
-"""A sum over all results."""
+"""Characters of all results together."""
 CLEARED = "[Old tool result content cleared]"
 
 
@@ -222,7 +223,7 @@ class SessionPruning(Struct, frozen=True):
 
 
 def is_quiet(conversation: Conversation, settings: SessionPruning, window: int) -> bool:
-    """Whether it surely changes nothing, decided without counting tokens."""
+    """Return whether session pruning certainly changes nothing, without counting tokens."""
     messages = conversation.transcript.messages
     if settings.mode == "aggressive":
         return not any(message.kind is Kind.RESULT or message.answers for message in messages)
@@ -230,8 +231,8 @@ def is_quiet(conversation: Conversation, settings: SessionPruning, window: int) 
 
 
 def prune_session(conversation: Conversation, view: View, settings: SessionPruning, window: int, cost: Cost) -> View:
-    """The view with old results trimmed and, where that is not enough, cleared, before the assistant's third-last
-    message. `window` in the provider's tokens."""
+    """Return the view with results before the assistant's third-last message trimmed and, if that is not enough,
+    cleared. `window` is in the provider's tokens."""
     eligible = _eligible(conversation, view, settings)
     gone: Container[int] = eligible
     if settings.mode == "adaptive":
@@ -255,7 +256,7 @@ def _results_in(message: Message) -> list[str]:
 
 
 def _with_result(message: Message, text: str) -> Message:
-    """The message with this text in place of its first result; the others are left empty."""
+    """Return the message with `text` as its first result and the other results empty."""
     first, *others = message.result_places
     instead = {first: text} | dict.fromkeys(others, "")
     return replace(message, texts=tuple(instead.get(place, now) for place, now in enumerate(message.texts)))
@@ -270,7 +271,7 @@ def _trimmed(message: Message) -> Message:
 
 
 def _too_many(sizes: Mapping[int, int], total: int, window: int) -> set[int]:
-    """The oldest results of these sizes, as many as have to go; what is shorter than what would stand for it stays."""
+    """Return the oldest results, as many as have to be cleared; results shorter than the placeholder stay."""
     found: set[int] = set()
     for index, size in sizes.items() if sum(sizes.values()) >= LEAST_CLEARED else ():
         gain = size - len(CLEARED)
@@ -294,7 +295,7 @@ def _fill(characters: int, window: int) -> float:
 
 
 def _eligible(conversation: Conversation, view: View, settings: SessionPruning) -> dict[int, Message]:
-    """Results of allowed tools, without images, before the assistant's latest messages; oldest first."""
+    """Return the results of allowed tools, without images, before the assistant's latest messages; oldest first."""
     messages = conversation.transcript.messages
     spoken = [index for index, message in enumerate(messages) if message.kind is Kind.ASSISTANT]
     if len(spoken) < KEPT_ASSISTANTS:
@@ -327,17 +328,17 @@ def prune(
     most_turns: int | None = None,
     words: OmittedWords | None = None,
 ) -> View:
-    """The view without its oldest units, so that it has at most so many tokens, or as few as can be.
+    """Return the view without its oldest units, with at most `at_most` tokens, or as few as possible.
 
-    Instructions, the last user message, pinned messages and the last unit stay, with the calls of its results. Where
-    units must go, as many go as bring the view to `target`, and they are the same in the requests that follow: which
-    go is found by living through the history from its beginning. `most_turns` also leaves out everything before so
-    many whole turns and the current one. Room is kept for the `words` of what goes: see `with_words`.
+    Instructions, the last user message, pinned messages and the last unit stay, with the calls of its results. If units
+    are omitted, as many are as bring the view to `target`. Later requests omit the same ones, because the history is
+    replayed from its beginning. `most_turns` also omits everything before so many whole turns and the current one. Room
+    is reserved for the `words` of omitted messages: see `with_words`.
     """
     units = _units(conversation, view)
     out = {index for unit in units if unit.droppable for index in unit.indexes}
     note = carried_context(conversation, view.parts).tokens
-    grows = max(0, most_carried_tokens(conversation, view.parts, out) - note)  # Whichever units go.
+    grows = max(0, most_carried_tokens(conversation, view.parts, out) - note)  # For any omitted units.
     fixed = view.tokens - sum(unit.tokens for unit in units) + grows + (STUB_TOKENS if stub else 0)
     gone = _gone(units, fixed, at_most, target, words) if view.tokens > at_most else 0
     starts = conversation.transcript.turn_starts
@@ -356,8 +357,8 @@ def prune(
 
 
 def with_words(view: View, words: OmittedWords, limit: int, cost: Cost) -> View:
-    """The view with the user's words of what is left out behind the stub, as far as there is room under the limit;
-    itself where there are none. Done last: then no payload is too large for want of the room that they take."""
+    """Return the view with the user's words of omitted messages after the stub, as far as the limit allows; unchanged
+    without any. Call it last, so that the words never make a payload too large."""
     stub = next((part for part in view.parts if isinstance(part, Note) and part.kind == "stub"), None)
     pruned = (part for part in view.parts if isinstance(part, Pruned) and part.by == "pruned")
     out = frozenset(index for part in pruned for index in range(part.start, part.stop))
@@ -371,9 +372,8 @@ def with_words(view: View, words: OmittedWords, limit: int, cost: Cost) -> View:
 
 
 def _units(conversation: Conversation, view: View) -> list[_Unit]:
-    """Units of the history that are left, oldest first; the last one is not to be dropped. Only what directly follows
-    a call belongs to it: the repair takes out a result that comes later, and a unit over half of the history could not
-    be dropped at all."""
+    """Return the remaining units, oldest first; the last one is not droppable. Only results directly after a call
+    belong to its unit: `repair` removes later ones, and a unit over half of the history could not be dropped."""
     transcript = conversation.transcript
     units: list[_Unit] = []
     was_bound = False
@@ -403,7 +403,7 @@ def _units(conversation: Conversation, view: View) -> list[_Unit]:
 
 
 def _gone(units: list[_Unit], fixed: int, at_most: int, target: int, words: OmittedWords | None) -> int:
-    """Number of the first unit that must be kept, if each unit in turn was the end of a request."""
+    """Return the number of the first kept unit, as if each unit in turn had ended a request."""
     gone, tokens = 0, fixed
     said = held = 0
     for number, unit in enumerate(units):
@@ -420,7 +420,7 @@ def _gone(units: list[_Unit], fixed: int, at_most: int, target: int, words: Omit
 
 
 def _stub(conversation: Conversation, out: Iterable[int], cost: Cost) -> Note:
-    """Note in place of messages that are left out: how many, whose, and which tools were used. Never a summary."""
+    """Return a note on omitted messages: their number and roles, and the tools used. It is never a summary."""
     messages = [conversation.transcript.messages[index] for index in sorted(out)]
     roles = Counter("other" if message.kind is Kind.OTHER else message.role for message in messages)
     calls = (call for message in messages for call in (*message.calls, *message.settled))

@@ -1,12 +1,12 @@
-"""The user's words: what the user wrote in messages that are summarised or left out, letter by letter.
+"""The user's words: verbatim quotations of the user from summarised or omitted messages.
 
-All of it is kept while it fits. Where it does not, whole sentences are kept by rank: those of the conversation's first
-message, then those that look like instructions, preferences, limits, decisions or facts, the newest first. The rank is
-a function of the text and its position alone, so a fold keeps what its chunks kept. Example of an entry:
+Everything is kept while it fits. Otherwise whole sentences are kept by rank: the conversation's first message, then
+sentences that look like instructions, preferences, limits, decisions or facts, the newest first. The rank depends only
+on the text and its position, so a fold keeps the same sentences as its chunks. Example of an entry:
 
     turn 12: My budget is $800. (replaced in turn 41) [...] Reply in French only.
 
-The words in `user_words.toml` rank sentences, and tell which statement replaces an older one; no sentence has to match.
+The words in `user_words.toml` raise a sentence's rank, and tell which statement replaces an older one.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ from app.conversation.wordings import read_wordings
 from app.tokens.estimate import Count
 
 CHUNK_SHARE, CHUNK_TOKENS = 0.06, 4_096
-"""Share of the limit, and tokens, that the user's words take in one chunk at most."""
+"""Most of the limit, as a share and in tokens, for the user's words in one chunk."""
 SHARE, WIDE_SHARE = 0.12, 0.20
-"""Share of the limit that they take in all chunks, and while the view is under its target."""
+"""Share of the limit for the user's words in all chunks; the wider one while the view is under its target."""
 LEAST_ROOM, GAP_TOKENS = 6, 3
-"""Tokens: no sentence takes less, and the sign of an omission or a line end takes no more."""
+"""Least tokens of a sentence, and most tokens of an omission mark or a line end."""
 FIRST_RANK, REPLACED_RANK, WORTH = 40, 6, 4
 LABEL_WORDS = 3
 MESSAGE_SHARE = 0.25
-"""Share of the room that one message takes while others have something of rank."""
+"""Share of the room for one message while ranked sentences of other messages remain."""
 FIRST_CHARACTERS = 600
-"""Beginning of the conversation's first message that is kept before anything else."""
+"""Characters at the start of the conversation's first message that rank first."""
 
 HEADING = (
     "[The user said, quoted letter by letter behind the number of the turn; later statements hold over earlier ones:]"
 )
 CUT = "[...]"
-"""Sign in place of omitted words."""
+"""Mark for omitted words."""
 
 _LONGEST_LIST, _LONGEST_SENTENCE, _LONGEST_VALUE = 500, 600, 60
-"""Characters of a list that is kept with its heading, of a sentence (a longer one ranks below), and of a value."""
+"""Characters of the longest list kept with its heading, of a sentence (a longer one ranks lower), and of a value."""
 _MARK = r" \((?:replaced (?:in turn \d+|later)|in place of (?:turn \d+|an earlier one))\)"
 _IS_MARKED = re.compile(rf"{_MARK}$")
 _IS_REPLACED = re.compile(r" \(replaced (?:in turn \d+|later)\)$")
 _ITEM = r"[ \t]*(?:[-*•–]|\d{1,2}[.)])[ \t]+"
 _LIST = re.compile(rf"^[^\n]{{1,240}}[:：][ \t]*\n(?:[ \t]*\n)?{_ITEM}[^\n]+(?:\n{_ITEM}[^\n]+)*", re.MULTILINE)
 _LINE = re.compile(r"(?:[^\n]{55,}(?<![.!?:;。！？…])\n(?=[a-zß-öø-ÿ]))*[^\n]+")
-"""A line, and long ones before it whose sentence it goes on with."""
+"""A line, with the long lines before it that it continues."""
 _END = re.compile(
     rf"[.!?…。！？](?:(?<=[。！？])[。！？]*[”」』）]*(?:{_MARK})?|(?<=[.!?…])(?<!\s\d\d\.)(?<![\s(.]\w\.)(?<!\b[A-Z]\w\.)"
     r"(?<!\b(?:Nr|No|vs|ca|zB|eg|ie)\.)(?<!\b(?:Mrs|bzw|etc|Sra|Inc|Ltd)\.)"
     rf"[.!?…]*[\"”»')\]*_]*(?:{_MARK})?(?=\s|$)(?!\s+[a-zß-öø-ÿ]))"
 )
-"""End of a sentence. No dot behind a short number, a letter or an abbreviation, and none before a small letter. Its set
-of signs comes first, as `re` looks for one fast."""
+"""End of a sentence: no dot after a short number, a letter or an abbreviation, or before a small letter. The set of
+signs comes first for speed."""
 
 _LABEL = re.compile(r"\W{0,6}([^\W\d_][\w'’/& -]{1,40})[:：](?![/\d])\s*(?=\S)")
 _AMOUNT = re.compile(
@@ -77,7 +77,7 @@ _NAME = re.compile(r"[A-ZÀ-Ý](?<=[a-zß-öø-ÿ,;] .)[a-zß-öø-ÿ]+")
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
 _FIRST = re.compile(r"(?:^|[,;:.–—] )\W*(?:(?:please|bitte|por favor|per favore|veuillez)\W+)?([^\W_]+)")
 _DENSE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
-"""Letters of languages that write few blanks or none between words."""
+"""Letters of languages with few or no spaces between words."""
 
 _SUBJECT = re.compile(
     r"((?:[^\W\d_][\w'-]*[,:]?\s+){1,6}?)(?:is|are|was|equals|should be|must be|will be|ist|sind|beträgt|liegt bei"
@@ -92,7 +92,7 @@ _VALUE = re.compile(
 )
 
 AROUND, TURN_TOKENS = 60, 6
-"""Tokens around all words, and of a turn's number before what was said in it."""
+"""Tokens of the heading and marks, and of the turn's number before an entry."""
 
 
 class _Unit(Struct, frozen=True):
@@ -105,7 +105,7 @@ class _Unit(Struct, frozen=True):
 
 
 class _Place(Struct, frozen=True):
-    """Place of a statement: number of its entry, -1 for one in an earlier chunk, and where its sentence ends."""
+    """Place of a statement: number of its entry (negative in an earlier chunk), and end of its sentence."""
 
     entry: int
     stop: int
@@ -126,7 +126,7 @@ def _has(name: str, words: AbstractSet[str], text: str) -> bool:
 
 
 def own_entries(transcript: Transcript, start: int, stop: int) -> list[tuple[int, UserWords]]:
-    """The user's words in the messages from `start` up to `stop`, with the positions of the messages."""
+    """Return the user's words in the messages from `start` up to `stop`, with the positions of the messages."""
     entries = []
     for index, pieces in authored_text(transcript.messages, start, stop):
         text = f" {CUT} ".join(piece.strip() for piece in pieces if piece.strip(GAP).strip())
@@ -149,7 +149,7 @@ def quote_user_words(entries: Iterable[UserWords], fence: str) -> str:
 
 
 def line_of(entry: UserWords) -> str:
-    """The entry as it is quoted, of which only the first line begins where lines begin."""
+    """Return the quoted entry, with all lines but the first indented."""
     text = indented(entry.text)
     return text if entry.turn is None else f"turn {entry.turn}: {text}"
 
@@ -157,13 +157,13 @@ def line_of(entry: UserWords) -> str:
 def fitting_words(
     entries: Sequence[UserWords], room: int, wide: int, count: Count, before: Sequence[UserWords] = ()
 ) -> tuple[UserWords, ...]:
-    """The entries within `room` tokens, in order, with replaced statements marked; sentences of rank take up to `wide`.
+    """Return the entries within `room` tokens, with marks on replaced statements; ranked ones may take up to `wide`.
 
-    An entry that is said again counts as new. `before`: entries of earlier chunks, whose statements these may replace.
+    Only the last of repeated entries counts. `before`: entries of earlier chunks, whose statements these may replace.
     """
     newest = dict.fromkeys(reversed([entry.text for entry in entries]))
     unique = [entry for entry in reversed(entries) if newest.pop(entry.text, entry) is None][::-1]
-    # Twice the room, so that what is replaced may give way to what is not.
+    # Twice the room: replaced statements may be dropped in favour of others.
     marked_entries = _with_marks(_selected(unique, 2 * room, 2 * wide, count), before)
     return _selected(marked_entries, room, wide, count)
 
@@ -220,7 +220,7 @@ def _units(place: int, entry: UserWords) -> Iterator[_Unit]:
 
 
 def _spans(text: str) -> Iterator[tuple[int, int]]:
-    """Places of the sentences and lists, without the signs of what was cut out before."""
+    """Yield the places of sentences and lists, without earlier omission marks."""
     begin = 0
     for part in text.split(CUT):
         place, end = begin, begin + len(part)
@@ -244,8 +244,7 @@ def _sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _rank(text: str) -> int:
-    """The worth of a sentence: that of an instruction, a limit or a decision before that of a fact, and that before
-    talk."""
+    """Return the rank of a sentence: instructions, limits and decisions first, then facts, then other talk."""
     plain = text.replace("’", "'")
     lower = plain.lower()
     words = frozenset(_WORD.findall(lower))
@@ -266,7 +265,7 @@ def _rank(text: str) -> int:
 
 
 def _with_marks(entries: Sequence[UserWords], before: Sequence[UserWords]) -> list[UserWords]:
-    """The entries with a mark behind each statement that a later one replaces: the same thing with another value."""
+    """Mark each statement that a later one replaces: the same subject with another value."""
     latest: dict[tuple[frozenset[str], str], _Place] = {}
     marks = [dict[int, str]() for _ in entries]
     for place, entry in enumerate((*before, *entries), -len(before)):
@@ -279,7 +278,7 @@ def _with_marks(entries: Sequence[UserWords], before: Sequence[UserWords]) -> li
                 if older.entry >= 0:
                     when = "later" if entry.turn is None else f"in turn {entry.turn}"
                     marks[older.entry][older.stop] = f" (replaced {when})"
-                else:  # What stands in an earlier chunk does not change.
+                else:  # Earlier chunks do not change.
                     what = "an earlier one" if older.turn is None else f"turn {older.turn}"
                     marks[place][stop] = f" (in place of {what})"
     return [replace(entry, text=_marked(entry.text, own)) for entry, own in zip(entries, marks, strict=True)]
@@ -295,7 +294,7 @@ def _marked(text: str, marks: Mapping[int, str]) -> str:
 def _statements(
     sentence: str, known: Collection[tuple[frozenset[str], str]]
 ) -> Iterator[tuple[frozenset[str], str, str]]:
-    """Yield subject, kind of value and value of each statement, also about `known` subjects that it changes."""
+    """Yield subject, kind of value and value of each statement, and of changes to `known` subjects."""
     lower = _IS_MARKED.sub("", sentence).replace("’", "'").lower()
     if lower.endswith(("?", "？")):
         return
@@ -316,7 +315,7 @@ def _statements(
 
 
 def _key(text: str) -> frozenset[str]:
-    """The words that name a thing, without articles; none of a label such as "Company rule"."""
+    """Return the words that name a thing, without articles; none for a label such as "Company rule"."""
     words = frozenset(_WORD.findall(text))
     if not words.isdisjoint(_words_of("labels")[0]):
         return frozenset()
@@ -324,7 +323,7 @@ def _key(text: str) -> frozenset[str]:
 
 
 class OmittedWords:
-    """The user's words in messages that are left out with a stub in their place."""
+    """The user's words in omitted messages, for the note after the stub."""
 
     def __init__(self, conversation: Conversation, room: int, count: Count) -> None:
         self._conversation = conversation
@@ -338,7 +337,7 @@ class OmittedWords:
         return AROUND + min(tokens, self._room) if tokens else 0
 
     def text(self, out: AbstractSet[int], room: int) -> str:
-        """Text with what the user said in these messages, as far as it fits into the room; empty for none."""
+        """Return the user's words in the messages `out`, as far as they fit into `room` tokens; empty without any."""
         said = [self._entries[index] for index in sorted(out) if index in self._entries]
         most = min(self._room, room - AROUND)
         kept = fitting_words(said, most, most, self._count)

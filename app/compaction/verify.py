@@ -1,11 +1,11 @@
-"""Verify that a view accounts for every message. A changed payload that fails is not sent.
+"""Verification: a view has to account for every message. A changed payload that fails is not sent.
 
-The order that formats demand is checked, too, as far as a view can break it. Single messages are not checked: they are
-as the client sent them.
+The message order that formats demand is also checked, as far as a view can break it. Single messages are not checked:
+the client sent them.
 
-`repair` is the last step before the check. Providers refuse a call without its result, and a result without its call:
-it removes both. Some also refuse two assistant messages in a row: a note then separates them. `coverage_of` returns the
-account as data.
+`repair` is the last step before the check. Providers refuse a call without its result and a result without its call:
+`repair` removes both. Some also refuse consecutive assistant messages: `separated` puts a note between them.
+`coverage_of` reports how each message is sent.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from app.tokens.calibration import ONE_TO_ONE, Line
 from app.tokens.estimate import Cost
 
 Order = Sequence[int | None]
-"""Indexes of the messages in the order sent; None for Steno's own."""
+"""Indexes of the sent messages, in order; None for Steno's own."""
 
 
 def problems(conversation: Conversation, view: View, limit: int, *, alternates: bool = False) -> list[Code]:
-    """Problems of a view: empty if every message is covered exactly once and a provider would take it.
+    """Return the problems of a view; empty if every message is covered exactly once and a provider would accept it.
 
-    `alternates`: it refuses two messages of the assistant in a row, and one that begins. Those of the user become one.
+    `alternates`: the provider refuses consecutive assistant messages, and one at the start.
     """
     transcript, messages = conversation.transcript, conversation.transcript.messages
     order = list(order_of(view))
@@ -68,12 +68,12 @@ def problems(conversation: Conversation, view: View, limit: int, *, alternates: 
             quoted.update(part.messages)
     kept_calls = kept_calls_of(view)
     ends_with_thoughts = any(
-        # Its calls were taken out from behind them.
+        # The calls after its thoughts were removed.
         messages[index].signed_thinking and not calls and index not in view.without_thinking
         for index, calls in kept_calls.items()
     )
     calls = _calls_sent(messages, sent, kept_calls)
-    # A call without any of its results, or a result without its call; not those that the client itself sent alone.
+    # A call without any result, or a result without its call, unless the client sent it alone.
     is_pair_split = any((call in calls) is sent.isdisjoint(results) for call, results in messages.results.items())
     checks = (
         (sorted(covered) != list(range(len(transcript))), Code.NOT_COVERED_ONCE),
@@ -101,7 +101,7 @@ def _order_in(part: Part) -> Order:
 
 
 def kept_calls_of(view: View) -> Mapping[int, Collection[int]]:
-    """Kept calls of each message whose calls were removed or cut."""
+    """Return the kept calls of each message whose calls were removed or shortened."""
     altered = (part for part in view.parts if isinstance(part, Altered))
     return {part.index: {place for place, _ in part.calls} for part in altered if part.calls is not None}
 
@@ -109,14 +109,14 @@ def kept_calls_of(view: View) -> Mapping[int, Collection[int]]:
 def _calls_sent(
     messages: Sequence[Message], sent: Iterable[int], kept_calls: Mapping[int, Collection[int]]
 ) -> set[CallPosition]:
-    """The calls in the `sent` messages. `kept_calls`: result of `kept_calls_of`."""
+    """Return the calls in the `sent` messages. `kept_calls`: result of `kept_calls_of`."""
     kept = ((index, kept_calls.get(index, range(len(messages[index].calls)))) for index in sent)
     return {CallPosition(index, place) for index, places in kept for place in places}
 
 
 def gaps_in(messages: Sequence[Message], order: Order) -> list[int]:
-    """Places in the order where a user message is missing: an assistant message comes first or follows another one, but
-    does not in the client's history."""
+    """Return the places in the order where a user message is missing: where an assistant message comes first or follows
+    another one, but does not in the client's history."""
     found: list[int] = []
     last: int | None = -1
     for place, index in enumerate(order):
@@ -130,7 +130,7 @@ def gaps_in(messages: Sequence[Message], order: Order) -> list[int]:
 
 
 def _are_results_apart(messages: Sequence[Message], order: Order) -> bool:
-    """Whether a result precedes its call, or the two are separated although the client's history has them together."""
+    """Return whether a result precedes its call, or is separated from it only in the view."""
     placed = {index: place for place, index in enumerate(order) if index is not None}
     for result, place in placed.items():
         for call in (result - caller.distance for caller in messages[result].callers if caller):
@@ -144,7 +144,7 @@ def _are_results_apart(messages: Sequence[Message], order: Order) -> bool:
 
 
 def _is_parted(messages: Sequence[Message], order: Order) -> bool:
-    """Whether a bound message is sent without the next one, or with something between them."""
+    """Return whether a bound message is not directly followed by the next one."""
     return any(
         index is not None and messages[index].bound and index + 1 not in (then, len(messages))
         for index, then in pairwise((*order, None))
@@ -152,13 +152,13 @@ def _is_parted(messages: Sequence[Message], order: Order) -> bool:
 
 
 def _keeps_own_words(message: Message, part: Altered) -> bool:
-    """Whether only the results inside the message were changed."""
+    """Return whether only results inside the message were changed."""
     places, pairs = message.result_places, zip(part.texts, message.texts, strict=True)
     return bool(places) and all(now == was for place, (now, was) in enumerate(pairs) if place not in places)
 
 
 def _lacks_client_context(conversation: Conversation, view: View) -> bool:
-    """Whether client context that the view has to repeat is in none of its notes."""
+    """Return whether a note is missing that repeats client context."""
     noted = [part.text for part in view.parts if isinstance(part, Note)]
     carried = carried_context(conversation, view.parts)
     return not all(any(block.text in text for text in noted) for block in carried.blocks)
@@ -168,10 +168,10 @@ GAP = "[Messages of this conversation are left out here.]"
 
 
 def repair(conversation: Conversation, view: View, cost: Cost, *, orphans: bool = True) -> View:
-    """The view without calls whose results it lacks, and results whose calls it lacks; itself where there are none.
+    """Return the view without calls whose results are omitted, and without results whose calls are omitted.
 
-    `orphans`: calls and results that the client itself sent alone go, too. Those at the end of the history stay: the
-    client has just sent them.
+    `orphans`: also remove calls and results that the client itself sent alone, except at the end of the history, as the
+    client has just sent these.
     """
     messages = conversation.transcript.messages
     end = _begin_of_end(messages) if orphans else 0
@@ -184,7 +184,7 @@ def repair(conversation: Conversation, view: View, cost: Cost, *, orphans: bool 
         if len(calls) == len(messages[index].calls):
             continue
         left[index], message = calls, message_of(conversation, index, part)
-        # It says nothing else, or may only be sent as it is.
+        # It has nothing else, or must not be changed.
         if message.sealed or not (calls or any(text.strip() for text in message.texts)):
             lost.add(index)
     kept = _calls_sent(messages, sent - lost, {**kept_calls_of(view), **left})
@@ -206,8 +206,8 @@ def repair(conversation: Conversation, view: View, cost: Cost, *, orphans: bool 
 
 
 def separated(conversation: Conversation, view: View, cost: Cost) -> View:
-    """The view with a note before each assistant message that comes first or follows another one only in the view;
-    unchanged if there is none."""
+    """Return the view with a note before each assistant message that comes first or follows another one only in the
+    view."""
     gaps = frozenset(gaps_in(conversation.transcript.messages, list(order_of(view))))
     if not gaps:
         return view
@@ -222,7 +222,7 @@ def separated(conversation: Conversation, view: View, cost: Cost) -> View:
 
 
 def _begin_of_end(messages: Sequence[Message]) -> int:
-    """Index of the first message that the client has just sent: the results at the end with the calls before them."""
+    """Return the index of the first message that the client has just sent: results at the end, and their calls."""
     start = len(messages)
     while start and messages[start - 1].answers:
         start -= 1
@@ -232,8 +232,8 @@ def _begin_of_end(messages: Sequence[Message]) -> int:
 
 
 def _calls_left(messages: History, index: int, sent: set[int], end: int) -> list[int]:
-    """Positions of the calls that stay: those with a sent result. Calls without any result stay from `end` on, or if
-    they have no id."""
+    """Return the positions of the kept calls: those with a sent result. Calls without any result stay from `end` on, or
+    without an id."""
     return [
         place
         for place, call in enumerate(messages[index].calls)
@@ -246,8 +246,8 @@ def _calls_left(messages: History, index: int, sent: set[int], end: int) -> list
 
 
 def _loses_calls(messages: History, index: int, kept: Collection[CallPosition], end: int) -> bool:
-    """Whether a message of results is left out: none of its calls is kept. Before `end`, also if none is in the
-    history, unless it is a user message."""
+    """Return whether a message of results is omitted: none of its calls is kept. Before `end`, also if the history has
+    none of them, unless it is a user message."""
     message = messages[index]
     if made := [CallPosition(index - caller.distance, caller.call) for caller in message.callers if caller]:
         return not any(call in kept for call in made)
@@ -255,8 +255,8 @@ def _loses_calls(messages: History, index: int, kept: Collection[CallPosition], 
 
 
 def _with_calls(conversation: Conversation, index: int, part: Part, left: Sequence[int], cost: Cost) -> Altered:
-    """The assistant's message with only the calls in `left`. If that is empty, its signed thoughts go, too: they may
-    not come last."""
+    """Return the assistant message with only the calls in `left`. Without any, its signed thoughts are removed, too,
+    because they must not come last."""
     message, calls = message_of(conversation, index, part), conversation.transcript.messages[index].calls
     arguments = dict(part.calls) if isinstance(part, Altered) and part.calls is not None else {}
     kept = tuple(replace(calls[place], arguments=arguments.get(place, calls[place].arguments)) for place in left)
@@ -270,11 +270,11 @@ def _with_calls(conversation: Conversation, index: int, part: Part, left: Sequen
 def coverage_of(
     conversation: Conversation, view: View | None, line: Line = ONE_TO_ONE, cost: Cost | None = None
 ) -> list[dict[str, Any]]:
-    """The payload in order; None is the history as it came. Indexes count the messages after the leading instructions,
-    from 0, both ends inclusive. `cost` counts a message; a view without some of the history's thinking needs it.
+    """Return the parts of the payload in order; of the history if `view` is None. Indexes count from 0 after the
+    leading instructions, both ends inclusive. `cost` counts a message; a view without some thinking needs it.
 
-    Tokens are the provider's, and add up to the whole: the instructions bear what stands in no message, which is tools,
-    response format, the reply's priming, and what the provider adds. `tools_tokens` of them are no instructions.
+    Tokens are the provider's and add up to the total: the entry of the instructions includes tools, response format,
+    the reply's priming, and the provider's additions; `tools_tokens` is the tools' part of it.
     """
     view, messages = view or whole(conversation), conversation.transcript.messages
     spared = {i: cost(messages[i]) - cost(replace(messages[i], thoughts=())) for i in view.without_thinking if cost}

@@ -1,21 +1,20 @@
-"""The view: what is sent instead of the history.
+"""The view: the messages that are sent instead of the history.
 
-Rule: the client's history is never edited. For each request a view of it is worked out anew, in the conversation's
-order: the instructions, always whole; for each chunk its summary and the messages it carries; copies of what is pinned;
-then the rest, byte for byte but for what a stage took away. Which chunks and masks it uses follows from the history and
-from what is stored, and from nothing else: see `select`. Every part names the messages it stands for, so that a view
-can be checked before it is sent (`verify`) and shown afterwards (`coverage_of`): each message is covered exactly once.
+Rule: the client's history is never edited. For each request a new view is made, in the conversation's order: the
+instructions, always whole; for each chunk its summary and the messages it carries; copies of pinned messages; then the
+rest, byte for byte except where a stage removed something. Its chunks and masks depend only on the history and the
+store (see `select`). Every part names its messages, so that a view can be verified before it is sent (`verify`) and
+reported afterwards (`coverage_of`): each message is covered exactly once.
 
-Some providers sign a thought over all that stood before it, and refuse it behind anything else, such as a summary. So:
+Some providers sign a thought over everything before it, and refuse it after anything else, such as a summary. So:
 
-1. A changed view leaves out the thinking of finished turns. Every provider takes that.
-2. The turn under way keeps its own: while a model is to think, providers demand it there.
-3. Where that was refused, because something before it changed in the middle of the turn, Steno sends nothing of the
-   turn up to the refused request from then on (`ChatRequest.thinking_from`). What was thought later stands behind the
-   new prefix.
-4. A model that refused thinking once (`ChatRequest.binds_thinking`) gets none behind what a stage shortens or leaves
-   out anew for each request of a turn: it never stands behind the same prefix again. It also gets none of the turn
-   behind a summary or a mask that was just made.
+1. A changed view omits the thinking of finished turns. Every provider accepts that.
+2. The current turn keeps its thinking: while a model thinks, providers demand it there.
+3. If thinking was refused because something before it changed in the middle of the turn, the turn's thinking up to the
+   refused request is never sent again (`ChatRequest.thinking_from`); later thinking follows the new prefix.
+4. A model that has refused thinking (`ChatRequest.binds_thinking`) gets none after text that a stage shortens or omits
+   differently in each request of a turn, and none of the current turn after a new summary or mask: the same prefix
+   never comes again.
 """
 
 from __future__ import annotations
@@ -50,31 +49,31 @@ class Verbatim(Struct, frozen=True):
 
 
 class Carried(Struct, frozen=True):
-    """A message inside a chunk's range that stays verbatim after the summary."""
+    """A message inside a chunk's range that is sent verbatim after the summary."""
 
     index: int
 
 
 Alteration = Literal["masked", "trimmed", "cleared", "shortened", "faded", "truncated", "repaired"]
-"""Stage that took something away: see the module of each."""
+"""Stage that removed something: see its module."""
 
 
 class Altered(Struct, frozen=True):
-    """A message of which something was left out."""
+    """A message from which something was removed."""
 
     index: int
     texts: tuple[str, ...]
-    """Texts that are left, one for each of the message's."""
+    """Remaining texts, one for each text of the message."""
     tokens: int
     by: Alteration
     calls: tuple[tuple[int, str], ...] | None = None
-    """The calls that are left, by position, with their arguments; None where they stay as they are."""
+    """Remaining calls with their arguments, by position; None if unchanged."""
     media: tuple[str, ...] = ()
-    """Words in place of each of its media; empty where they stay as they are."""
+    """Text instead of each media part; empty if unchanged."""
 
 
 class Pruned(Struct, frozen=True):
-    """The messages from `start` up to `stop` are left out, with nothing in their place. The answer says so."""
+    """The omitted messages from `start` up to `stop`, without a replacement. The answer reports them."""
 
     start: int
     stop: int
@@ -82,14 +81,14 @@ class Pruned(Struct, frozen=True):
 
 
 class Pinned(Struct, frozen=True):
-    """A verbatim copy of a pinned message's unit: the messages themselves are among those left out."""
+    """A verbatim copy of a pinned message's unit; the messages themselves are omitted."""
 
     start: int
     stop: int
 
 
 class Note(Struct, frozen=True):
-    """A user message of Steno's own. It is made for this payload and stored nowhere."""
+    """A user message written by Steno for this payload, and not stored."""
 
     kind: Literal["stub", "user_words", "exact_values", "state", "client_instructions"]
     text: str
@@ -97,10 +96,10 @@ class Note(Struct, frozen=True):
 
 
 class Recalled(Struct, frozen=True):
-    """A message of Steno's own that quotes passages of others which are left out or shortened: see `recall`."""
+    """A message by Steno that quotes passages of omitted or shortened messages: see `recall`."""
 
     messages: tuple[int, ...]
-    """Positions of the messages whose passages they are, ascending."""
+    """Positions of the quoted messages, ascending."""
     text: str
     tokens: int
 
@@ -113,7 +112,7 @@ Part = Verbatim | Carried | Altered | Pruned | Pinned | Note | Recalled | Summar
 
 
 class Conversation:
-    """One request's history. Tokens are counted on first use; a short history may need no count."""
+    """One request's history. Tokens are counted on first use; a short history may not need a count."""
 
     def __init__(
         self,
@@ -123,12 +122,12 @@ class Conversation:
         count: Callable[[], Costs],
         bound: int | None,
     ) -> None:
-        """`bound`: a number of tokens that the estimate cannot exceed, known without counting; None without one."""
+        """`bound`: upper bound of the estimate that is known without counting; None without one."""
         self.bound = bound
         self.history = history = messages if isinstance(messages, History) else History(messages)
         self.instructions = history.instructions
 
-        @cache  # Shared by every copy, which is counted once.
+        @cache  # Shared by all copies, so that tokens are counted once.
         def counted() -> Costs:
             costs, expired = count(), history.expired_places
             shown = [0 if i in expired else tokens for i, tokens in enumerate(costs.messages)] if expired else ()
@@ -136,16 +135,16 @@ class Conversation:
 
         self.count = counted
         rest, skipped = history.rest, len(self.instructions)
-        # Without a reference back: with one, all of it would stay until the collector comes by.
+        # No reference to self: a cycle would keep everything until the next garbage collection.
         self.transcript = Transcript(rest, lambda: counted().messages[skipped:])
         self.chain = identity.chain_of(tenant, rest)
 
     superseded: frozenset[int] = frozenset()
-    """Positions of former instructions that a newer one took the place of."""
+    """Positions of instructions that a newer one has replaced."""
 
     def with_newest_instructions(self, limit: int) -> Conversation:
-        """The same history; of instructions that repeat and take too much of `limit` tokens, only the newest ones are
-        instructions."""
+        """Return the same history. If instructions repeat and take too much of `limit` tokens, only the newest still
+        count as instructions."""
         messages = self.transcript.messages
         taken = sum(map(self.transcript.tokens_of, messages.instruction_places))
         if taken <= MOST_OF_LIMIT * limit or not (superseded := superseded_places(messages)):
@@ -160,7 +159,7 @@ class Conversation:
         return self.count()
 
     def is_within(self, tokens: int) -> bool:
-        """Whether the estimate is at most so many, if possible without counting."""
+        """Return whether the estimate is at most `tokens`, without counting if possible."""
         return (self.bound is not None and self.bound <= tokens) or self.tokens <= tokens
 
     @lazy
@@ -169,7 +168,7 @@ class Conversation:
 
     @lazy
     def instruction_tokens(self) -> int:
-        """Tokens that no compaction can take away: instructions, tools, priming."""
+        """Return the tokens that no compaction can remove: instructions, tools, priming."""
         return self.costs.fixed + sum(self.costs.messages[: len(self.instructions)])
 
     @lazy
@@ -178,33 +177,33 @@ class Conversation:
 
     @property
     def floor(self) -> int:
-        """Tokens that no stage may remove: tools, all instructions, and the last user message without the results in
-        it."""
+        """Return the tokens that no stage may remove: tools, all instructions, and the last user message without
+        results in it."""
         least, question = self._least_tokens(), self.costs.question
         results = 0 if question is None else self.transcript.tokens_of(self.transcript.last_user) - question
         return least - max(0, results)
 
     @property
     def whole_floor(self) -> int:
-        """Tokens that no summary can take away: the floor, the last user message and the last unit as they are."""
+        """Return the tokens that no summary can remove: the floor, and the whole last user message and last unit."""
         cuts = self.transcript.cuts
         return self._least_tokens(range(cuts[-1] if cuts else 0, len(self.transcript)))
 
     def _least_tokens(self, others: Iterable[int] = ()) -> int:
-        """Tokens of the instructions, the last user message, and these messages."""
+        """Return the tokens of the instructions, the last user message, and the messages `others`."""
         transcript = self.transcript
         kept = {*transcript.messages.instruction_places, transcript.last_user, *others} - {-1}
         return self.instruction_tokens + sum(map(transcript.tokens_of, kept))
 
     @lazy
     def cut_digests(self) -> tuple[bytes, ...]:
-        """The chain's digests at which a summary or a mask may begin or end: what is looked up in the store."""
+        """Return the chain's digests at which a summary or mask may begin or end; the keys for the store."""
         return tuple(self.chain[cut] for cut in self.transcript.cuts)
 
     def with_pins(self, pins: tuple[int, ...]) -> Conversation:
-        """The same history, digested and counted once, with these pinned messages in place of its own.
+        """Return the same history with these pinned messages instead of its own; digests and counts are shared.
 
-        They are counted after the leading instructions, ascending, and stay in every payload.
+        Positions are counted after the leading instructions, ascending. Pinned messages stay in every payload.
         """
         if pins == self.kept.pins:
             return self
@@ -214,8 +213,8 @@ class Conversation:
 
     @property
     def giving_way(self) -> tuple[Conversation, ...]:
-        """Two copies: the last turn's first message may be shortened in the first, and left out of the second if it
-        does not fit beside the last user message. Empty if they are the same message, or without a turn."""
+        """Return two copies for a payload that is too large: the first may shorten the last turn's first message, the
+        second may omit it. Empty if that is the last user message, or without a turn."""
         transcript = self.transcript
         if transcript.last_turn in (-1, transcript.last_user):
             return ()
@@ -235,24 +234,24 @@ class Conversation:
 
     @lazy
     def client_context(self) -> ClientContext:
-        """Context blocks of the client; unless something else is set, none of them stays."""
+        """Return the client's context blocks; by default none is repeated."""
         return ClientContext(self.transcript, 0, lambda _: 1)
 
 
 class Kept(Struct, frozen=True):
-    """Messages of a transcript that stay: what is pinned, the last user message, and what the last turn is about."""
+    """Kept messages of a transcript: pinned ones, the last user message, and the last turn's first message."""
 
     pins: tuple[int, ...]
     units: tuple[tuple[int, int], ...]
     """Units of the pinned messages, ascending."""
     messages: frozenset[int]
-    """Positions of the messages that no stage may leave out; see `whole` for changes."""
+    """Positions of the messages that no stage may omit."""
     whole: frozenset[int]
     """Positions of the messages that no stage may change."""
 
 
 def kept_messages(transcript: Transcript, pins: tuple[int, ...], task: int = -1, *, is_whole: bool = True) -> Kept:
-    """`task`: the message that the last turn begins with; -1 where it need not stay. `is_whole`: as it is."""
+    """`task`: the last turn's first message, -1 if it may be omitted. `is_whole`: whether no stage may change it."""
     units = tuple(sorted({transcript.unit_of(position) for position in pins}))
     pinned = {index for start, stop in units for index in range(start, stop)}
     unchanged = {transcript.last_user, *transcript.messages.live_places, *([task] if is_whole else ())} - {-1}
@@ -268,12 +267,12 @@ ACTIONS = (
 
 
 class View(Struct, frozen=True):
-    """The payload in order, after the instructions, which always come first and whole."""
+    """The payload after the instructions, which always come first and whole."""
 
     parts: tuple[Part, ...]
     tokens: int
     without_thinking: frozenset[int] = frozenset()
-    """Positions of the messages that are sent without their signed thinking."""
+    """Positions of the messages sent without their signed thinking."""
     marks_cache: bool = False
     """Whether a cache breakpoint is set before the last quotation."""
 
@@ -283,7 +282,7 @@ class View(Struct, frozen=True):
 
     @property
     def recalled(self) -> tuple[Recalled | Note, ...]:
-        """Parts that bring back something of messages that are left out or shortened."""
+        """Return the parts that repeat something from omitted or shortened messages."""
         return tuple(
             part
             for part in self.parts
@@ -300,7 +299,7 @@ class View(Struct, frozen=True):
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """Actions on the history, in the order of the stages."""
+        """Return the actions on the history, in the order of the stages."""
         notes = {part.kind for part in self.parts if isinstance(part, Note)}
         done = {
             **self.changed,
@@ -316,7 +315,7 @@ class View(Struct, frozen=True):
 
 
 def sent_in(part: Part) -> Sequence[int]:
-    """Positions of the history's messages that a part sends, whole or altered."""
+    """Return the positions of the messages that a part sends, whole or altered."""
     match part:
         case Verbatim(start, stop) | Pinned(start, stop):
             return range(start, stop)
@@ -327,7 +326,7 @@ def sent_in(part: Part) -> Sequence[int]:
 
 
 def omitted_in(conversation: Conversation, part: Part) -> range:
-    """Positions that a part leaves out: a summary's whole range, with what it carries, or what is pruned."""
+    """Return the positions that a part omits: pruned messages, or a summary's range with carried messages."""
     match part:
         case Summary(chunk):
             positions = conversation.chain.positions
@@ -339,7 +338,7 @@ def omitted_in(conversation: Conversation, part: Part) -> range:
 
 
 def standing(view: View) -> Iterator[tuple[int | None, Part]]:
-    """The view's parts, what is verbatim message by message; the position of those that may be altered, else None."""
+    """Yield the view's parts, verbatim ones message by message; with the position if it may be altered, else None."""
     for part in view.parts:
         match part:
             case Verbatim(start, stop):
@@ -368,7 +367,7 @@ def with_changes(conversation: Conversation, view: View, change: Callable[[int, 
 
 
 def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """The parts, with neighbours as one that stay verbatim, or that are pruned."""
+    """Join adjacent verbatim parts, and adjacent pruned parts."""
     found: list[Part] = []
     for part in parts:
         last = found[-1] if found else None
@@ -402,7 +401,7 @@ def covered_by(conversation: Conversation, view: View) -> int:
 
 
 def with_carried_context(conversation: Conversation, view: View) -> View:
-    """The view with the note that repeats omitted client context; itself where it has that note."""
+    """Return the view with the note that repeats omitted client context; unchanged if it has that note."""
     notes = (part for part in view.parts if isinstance(part, Note))
     held = next((note for note in notes if note.kind == "client_instructions"), None)
     carried = carried_context(conversation, view.parts)
@@ -414,19 +413,19 @@ def with_carried_context(conversation: Conversation, view: View) -> View:
 
 
 def carried_context(conversation: Conversation, parts: Iterable[Part]) -> CarriedContext:
-    """The client context that a view of these parts has to repeat."""
+    """Return the client context that a view of these parts has to repeat."""
     reach, stands = _reach(conversation, parts)
     return conversation.client_context.carry_over(reach, stands)
 
 
 def most_carried_tokens(conversation: Conversation, parts: Iterable[Part], out: AbstractSet[int]) -> int:
-    """Tokens of the largest note that a view of these parts needs while the messages in `out` are left out in order."""
+    """Return the tokens of the largest note of client context while the messages in `out` are omitted in order."""
     reach, stands = _reach(conversation, parts)
     return conversation.client_context.most_tokens(reach, max(out, default=-1) + 1, stands - out)
 
 
 def _reach(conversation: Conversation, parts: Iterable[Part]) -> tuple[int, set[int]]:
-    """How many of the history's first messages a view of these parts may leave out, and which messages it sends."""
+    """Return the end of the messages that a view of these parts may omit, and the positions of those that it sends."""
     parts = tuple(parts)
     reach = max((omitted_in(conversation, part).stop for part in parts), default=0)
     return reach, {index for part in parts for index in sent_in(part)}
@@ -437,12 +436,12 @@ def context_note(carried: CarriedContext) -> list[Note]:
 
 
 ANEW: frozenset[Alteration] = frozenset({"trimmed", "cleared", "shortened", "faded", "truncated"})
-"""Stages that depend on the whole history: their texts change with the next request of a turn."""
+"""Stages that depend on the whole history: their texts change with each request of a turn."""
 
 
 def current_turn(conversation: Conversation) -> int:
-    """Position of the current turn's first message, as providers count turns: a message with results never begins one.
-    -1 if there is none."""
+    """Return the position of the current turn's first message, as providers count turns: a message with results never
+    begins one. -1 without a turn."""
     messages = conversation.transcript.messages
     for index in reversed(range(len(messages))):
         message = messages[index]
@@ -454,7 +453,7 @@ def current_turn(conversation: Conversation) -> int:
 def without_thinking(
     conversation: Conversation, view: View | None, start: int, cost: Cost, *, is_bound: bool = False
 ) -> View | None:
-    """The view without the thinking of the messages before `start`; unchanged if it sends none. None stands for the
+    """Return the view without the thinking of the messages before `start`; unchanged if it sends none. `view` None: the
     whole history. `is_bound`: also without thinking after the first message that the next request may change."""
     changed, messages = view or whole(conversation), conversation.transcript.messages
     stop = _first_made_anew(conversation, changed) if is_bound else len(messages)
@@ -471,8 +470,8 @@ LATEST_TURNS = 8
 
 
 def turn_digests(conversation: Conversation) -> list[bytes]:
-    """Digests of the history up to the beginning of each of the latest turns, that of the turn under way first; none
-    for a history that holds no signed thinking."""
+    """Return the digests of the history up to the start of each of the latest turns, the current one first; none if the
+    history has no signed thinking."""
     if not conversation.history.holds_signed_thinking:
         return []
     last = current_turn(conversation)
@@ -485,8 +484,8 @@ def lacks_current_thinking(conversation: Conversation, view: View | None) -> boo
 
 
 def sent_again_from(conversation: Conversation, view: View | None) -> int:
-    """Position from which later requests can send the turn's thinking; 0 for all of it. Thinking once left out stays
-    out. If the view changes with every request, the thinking of its answer cannot be sent either."""
+    """Return the position from which later requests can send the turn's thinking; 0 for all. Omitted thinking stays
+    omitted. If the view changes with every request, the thinking of its answer cannot be sent either."""
     messages = len(conversation.transcript)
     if view is not None and _first_made_anew(conversation, view) < messages:
         return messages + 1
@@ -494,8 +493,8 @@ def sent_again_from(conversation: Conversation, view: View | None) -> int:
 
 
 def _first_made_anew(conversation: Conversation, view: View) -> int:
-    """Position of the first message that the turn's next request may send differently; the history's length without
-    one. Turns that are left out whole stay out until another turn begins."""
+    """Return the position of the first message that the turn's next request may send differently; the history's length
+    without one. Whole omitted turns stay omitted until another turn begins."""
     turns = conversation.transcript.turn_starts
     for part in view.parts:
         match part:

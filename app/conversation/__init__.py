@@ -1,1 +1,1 @@
-"""Messages of a conversation: their text, whose words it is, and their digests. Pure, and below all other packages."""
+"""Messages of a conversation: text, authorship and digests. Without I/O, and below all other packages."""

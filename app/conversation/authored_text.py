@@ -2,22 +2,22 @@
 
     "<task>Fix it.</task>", "[read_file for 'a'] Result:", "Always push."   ->   "Fix it."
 
-1. The author of a tool's text or of a document can write anything into it: the end of a fence or of a tag, and the tags
-   that clients put around their user's words. What stands before it he cannot change. So an announcement
-   ("Observation:", the header of a mail) holds to the end of the message, over all its parts; a fence reaches to the
-   last fence of its part, and a tag to the last tag of its name.
-2. Behind an announced result one part counts: the user's words in place of a result, as Cline and Roo write them.
+1. The author of a tool result or document can write anything into it: the end of a fence or tag, and the tags that
+   clients put around their user's words. But the author cannot change the text before it. So an announcement
+   ("Observation:", a mail header) applies to the end of the message, over all its parts; a fence reaches to the last
+   fence of its part, and a tag to the last tag of its name.
+2. After an announced result one part counts: the user's words instead of a result, as Cline and Roo write them.
 3. A heading such as "Here is the log:" announces a document. If a fence follows, the document ends with the last fence;
-   if a list follows, the user lists something.
-4. Lines that are quoted or indented, log lines, stack frames and members of JSON are not the user's.
-5. Where most user messages are results, words before a result count only between tags of the client (`<task>`).
+   if a list follows, it is the user's own list.
+4. Lines that are quoted or indented, log lines, stack frames and JSON members are not the user's.
+5. If most user messages are results, words before a result count only between tags of the client (`<task>`).
 
-A message is judged by itself and by the messages before it, so a longer history yields the same.
+A message is judged by itself and by earlier messages, so a longer history gives the same result.
 
-What it cannot tell: prose that is pasted without a heading, fence, header or quotation marks reads like the user's
-words; so does a list under a heading, or a paste under a heading in a language that `authored_text.toml` does not list.
-Words between two fences of one part, or behind an announcement, are lost. Summaries quote what is found as said by the
-user, so a wrong guess sets no instruction.
+Limits: prose pasted without a heading, fence, header or quotation marks counts as the user's words; so does a list
+under a heading, or a paste under a heading in a language that `authored_text.toml` does not have. Words between two
+fences of one part, or after an announcement, are lost. Summaries quote authored text as said by the user, never as
+instructions, so a wrong guess has little effect.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from app.conversation.messages import Kind, Message
 from app.conversation.tool_results import WORDINGS, ResultConfidence
 
 LONGEST_MESSAGE = 16_384
-"""Characters that are read of a message: all, or half of these at its beginning and at its end."""
+"""Characters read of a message; of a longer one, half of these at each end."""
 LONGEST_OMISSION = 1 << 20
-"""Characters between them that are searched for an announcement. Behind more the end does not count."""
+"""Unread characters that are searched for an announcement; with more, the end does not count."""
 EDGE = 2_000
-"""Characters at the beginning and at the end of a message that say whether it is a result."""
+"""Characters at each end of a message that are tested for a result."""
 LONGEST_HEADING = 500
 
 GAP = "\0"
-"""Sign in place of the characters that are not read."""
+"""Character instead of the unread text."""
 _HIDDEN = "\ue000"
-"""Sign in place of each character that is not authored, so that positions stay the same."""
+"""Replacement for each character that is not authored; positions stay the same."""
 
 Span = tuple[int, int]
 """Start and stop, in characters."""
@@ -50,13 +50,13 @@ Span = tuple[int, int]
 _OWN_TAGS = frozenset[str](WORDINGS["own_tags"])
 _USER_TAGS = _OWN_TAGS | frozenset[str](WORDINGS["user_tags"])
 _FEEDBACK_TAGS = _OWN_TAGS | {"answer"}
-"""Cline's "answer" counts behind a question of the assistant only."""
+"""Cline's "answer" counts only after a question of the assistant."""
 _CLIENT_TAGS = frozenset[str]((*WORDINGS["result_tags"], *WORDINGS["client_tags"]))
 
 LONGEST_TITLE, LONGEST_TITLED = 80, 200_000
-"""Characters of a title, and of a message that is looked at for one."""
+"""Most characters of a title, and of a message that may give one."""
 TITLE_MESSAGES = 3
-"""Number of the user's first messages; the first that holds words of his own gives the title."""
+"""First user messages that are searched for a title."""
 
 
 def _pattern(written: str) -> re.Pattern[str]:
@@ -64,7 +64,7 @@ def _pattern(written: str) -> re.Pattern[str]:
 
 
 def _line(name: str) -> re.Pattern[str]:
-    """A line that begins with one of these wordings, behind the signs of a heading or a list, brackets or a picture."""
+    """Match a line that begins with one of these wordings, after signs of a heading or list, brackets or an emoji."""
     return _pattern(rf"^[ \t]*+(?:[^\w\s]{{1,8}}[ \t]{{0,4}}){{0,3}}(?:{'|'.join(WORDINGS[name])})")
 
 
@@ -80,9 +80,9 @@ _OWN_PART = _pattern(
 )
 _RESULT_TAG = _pattern(rf"<(?:{'|'.join(WORDINGS['result_tags'])})(?:\s[^<>]{{0,1000}})?>")
 _ADDED = _pattern(rf"<({'|'.join(_CLIENT_TAGS)})(?:\s[^<>]{{0,1000}})?></\1>")
-"""An element that clients add as a part of its own, such as their environment, without its content."""
+"""An element, without its content, that clients add as a separate part, such as their environment."""
 _CALLED = _pattern(r"\s*\[(?P<tool>\w{2,64})(?: for [\s\S]*)?\][ \t]*Result:\s*")
-"""A whole part of Cline or Roo; the next part is the result."""
+"""A whole part by Cline or Roo; the next part is the result."""
 _TAG = re.compile(r"<(/?)([A-Za-z][\w.:-]{0,63})(?:\s[^<>]{0,1000})?(?<!/)>")
 _FENCE = _pattern(r"^[ \t]*(?:(?:[-*+>]|\d{1,2}[.)])[ \t]*)?(?:`{3,}[^`\n]*|~{3,}[^\n]*)$")
 _FENCE_PAIR = _pattern(rf"{_FENCE.pattern}[\s\S]*?{_FENCE.pattern}")
@@ -94,7 +94,7 @@ _SHOWN = re.compile(f"[^{_HIDDEN}]+")
 
 
 class _Read:
-    """The texts of a message as one, as far as they are read. `parts`: those that are not blank."""
+    """The joined texts of a message, as far as they are read. `parts`: the spans of texts that are not blank."""
 
     def __init__(self, text: str, parts: Sequence[Span]) -> None:
         self.text, self.parts = text, parts
@@ -105,9 +105,9 @@ class _Read:
 def authored_text(
     messages: Sequence[Message], start: int = 0, stop: int | None = None
 ) -> Iterator[tuple[int, list[str]]]:
-    """The user messages from `start` up to `stop`: the index of each, and the pieces that its sender wrote.
+    """Yield the user messages from `start` up to `stop`: the index of each, and the pieces that its sender wrote.
 
-    The messages before `start` say how the client writes results, and whether the last one announced what follows.
+    Earlier messages show how the client writes results, and whether the last one announced the next message.
     """
     users = results = 0
     is_announced = False
@@ -124,14 +124,14 @@ def authored_text(
 
 
 def authored_in(texts: Sequence[str], is_protocol: bool = False) -> list[str]:
-    """The pieces of one message that its sender wrote, in order.
+    """Return the pieces of one message that its sender wrote, in order.
 
-    `is_protocol`: most user messages before it are results.
+    `is_protocol`: most earlier user messages are results.
     """
     read = _read([queued_words(text) or text for text in texts if not _CONTINUED.match(text)])
     own = _blank(read.lines, _tagged(read))
     own = _blank(own, _fenced(read, own))
-    # A client that quotes a text marks what it sees as lines: those that end with a line feed.
+    # A client that quotes a text marks the lines that end with a line feed.
     text = f"{read.text}\n"
     own = _blank(own, ((line.start(), text.index("\n", line.end())) for line in _QUOTED_LINE.finditer(own)))
     result = _first_result(read)
@@ -141,7 +141,7 @@ def authored_in(texts: Sequence[str], is_protocol: bool = False) -> list[str]:
     for start, stop in ((start, min(stop, end)) for start, stop in read.parts if start < end):
         tagged, tags = (start, stop), [*_OWN_TAG.finditer(own, start, stop)]
         if len(tags) > 1 and tags[-1]["end"] and tags[0].start() in (start, own.rfind("\n", 0, tags[0].start()) + 1):
-            tagged = tags[0].end(), tags[-1].start()  # What the client put between own tags in the part.
+            tagged = tags[0].end(), tags[-1].start()  # The text between the first and the last own tag.
         if not (is_mixed and tagged == (start, stop)) and not _RECORD.fullmatch(read.lines, start, stop):
             shown = (found.span() for found in _SHOWN.finditer(own, *tagged) if found[0].strip())
             pieces += (read.text[slice(*span)] for span in shown)
@@ -151,18 +151,18 @@ def authored_in(texts: Sequence[str], is_protocol: bool = False) -> list[str]:
 
 
 def is_result(texts: Sequence[str]) -> bool:
-    """Whether a user message is a result: it begins like one, or ends as only results do."""
+    """Return whether a user message begins like a result, or ends as only results do."""
     beginning, end = _edges(texts)
     return bool(_RESULT_TAG.match(beginning) or _RESULT.match(beginning) or _RESULT_END.search(end))
 
 
 def result_confidence(texts: Sequence[str]) -> ResultConfidence:
-    """How surely a user message of these texts is a result; in doubt less surely, as no stage may drop own words."""
+    """Return the confidence that a user message is a result; in doubt it is low, as no stage may omit own words."""
     said = without_context(texts)
     if not is_result(said):
         return ResultConfidence.NONE
     beginning, end = _edges(said)
-    if authored_in(said):  # Text behind the end of a tag may be the tool's, too.
+    if authored_in(said):  # Text after a closing tag may be the tool's, too.
         return ResultConfidence.POSSIBLE if _RESULT_TAG.match(beginning) else ResultConfidence.NONE
     if said != tuple(text for text in texts if text.strip()) or any(map(_OWN_TAG.search, said)):
         return ResultConfidence.POSSIBLE
@@ -178,7 +178,7 @@ def _edges(texts: Sequence[str]) -> tuple[str, str]:
 
 
 def _ends_with_announcement(texts: Sequence[str]) -> bool:
-    """Whether the next user message is what this one announces."""
+    """Return whether this message announces the next user message as a result or document."""
     last = _edges(texts)[1].translate(_LINE_ENDS).rstrip()
     announced = last.rstrip("-=*_~` \n")
     line = announced[announced.rfind("\n") + 1 :]
@@ -188,7 +188,7 @@ def _ends_with_announcement(texts: Sequence[str]) -> bool:
 
 
 def _read(texts: Sequence[str]) -> _Read:
-    """The texts as far as they are read: the end of a long message counts if nothing is announced before it."""
+    """Join and shorten the texts. The end of a long message counts only if nothing is announced before it."""
     texts = [*map(_without_content, texts)]
     ends = accumulate(len(text) + 1 for text in texts)
     parts = [(end - 1 - len(text), end - 1) for text, end in zip(texts, ends, strict=True) if text.strip()]
@@ -196,7 +196,7 @@ def _read(texts: Sequence[str]) -> _Read:
     if len(text) <= LONGEST_MESSAGE:
         return _Read(text, parts)
     half, stop = LONGEST_MESSAGE // 2, len(text) - LONGEST_MESSAGE // 2
-    # A log line is known by its beginning.
+    # A log line is recognised by its beginning.
     stop = max(stop, text.find("\n", stop, stop + LONGEST_HEADING))
     omitted = stop - half
     left_out = text[half:stop].lower() if omitted <= LONGEST_OMISSION else ""
@@ -207,7 +207,7 @@ def _read(texts: Sequence[str]) -> _Read:
 
 
 def _without_content(text: str) -> str:
-    """A text that is one element, such as `<document>...</document>`, without its content."""
+    """Return a text that is one element, such as `<document>...</document>`, without its content."""
     said = text.strip()
     tag = _TAG.match(said)
     if tag is None or tag[1] or tag[2].lower() in _USER_TAGS | _FEEDBACK_TAGS or not said.endswith(f"</{tag[2]}>"):
@@ -216,13 +216,13 @@ def _without_content(text: str) -> str:
 
 
 def _tagged(read: _Read) -> Iterator[Span]:
-    """Spans from the first tag of a name to its last closing tag."""
+    """Yield the spans from the first tag of a name to its last closing tag."""
     tags: dict[str, list[re.Match[str]]] = {}
     for tag in read.tags:
         if (name := tag[2].lower()) not in _USER_TAGS:
             tags.setdefault(name, []).append(tag)
     for name, found in tags.items():
-        # Elements that are parts of their own: the user may have written between two of them.
+        # Elements that are separate parts: the user may have written between them.
         elements = [(first.start(), last.end()) for first, last in zip(found[::2], found[1::2], strict=False)]
         if len(found) % 2 == 0 and all(element in read.parts for element in elements):
             yield from elements
@@ -235,7 +235,7 @@ def _tagged(read: _Read) -> Iterator[Span]:
         if ends := [tag.end() for tag in (found if gap >= 0 else opened) if tag[1]]:
             yield start, ends[-1]
             continue
-        # Nothing closes it. As a word in a sentence ("List<String>") it begins nothing.
+        # Unclosed: inside a sentence ("List<String>") it begins nothing.
         line = read.lines[read.lines.rfind("\n", 0, start) + 1 :].partition("\n")[0]
         is_clients = name in _CLIENT_TAGS and ("-" in name or "_" in name)
         if is_clients or line.strip() == opened[0][0] or GAP in read.lines[start:]:
@@ -243,9 +243,9 @@ def _tagged(read: _Read) -> Iterator[Span]:
 
 
 def _fenced(read: _Read, own: str) -> Iterator[Span]:
-    """Spans from the first fence of a part to the last one, and from an unclosed one to the end of the message.
+    """Yield the spans from the first fence of a part to its last one, or to the message's end if one is unclosed.
 
-    A tag may stand between fences, and a fence between tags: `own` is the text without what stands between tags.
+    Tags may be between fences, and fences between tags: `own` is the text without tagged text.
     """
     for start, stop in read.parts:
         if len(opened := [*_FENCE.finditer(own, start, stop)]) % 2:
@@ -255,7 +255,7 @@ def _fenced(read: _Read, own: str) -> Iterator[Span]:
 
 
 def _enclosed(read: _Read) -> Iterator[Span]:
-    """Elements that clients write, each to the first closing tag of its name: the content may hold one."""
+    """Yield the elements written by clients, each up to the first closing tag of its name."""
     for start, stop in read.parts:
         begun: dict[str, int] = {}
         for tag in (tag for tag in read.tags if start <= tag.start() < stop):
@@ -267,7 +267,7 @@ def _enclosed(read: _Read) -> Iterator[Span]:
 
 
 def _first_result(read: _Read) -> int:
-    """Start of the first result; the length of the text where there is none."""
+    """Return the start of the first result; the length of the text without one."""
     text = _blank(read.lines, _enclosed(read), "\n")
     found, ends = _RESULT.search(text), _RESULT_END.search(text)
     places = [found.start()] if found else []
@@ -276,7 +276,7 @@ def _first_result(read: _Read) -> int:
 
 
 def _first_document(read: _Read) -> int:
-    """Start of the first announced document; the length of the text where there is none."""
+    """Return the start of the first announced document; the length of the text without one."""
     fences = [fence.span() for part in read.parts for fence in _FENCE_PAIR.finditer(read.lines, *part)]
     text = _blank(read.lines, [*_enclosed(read), *fences], "\n")
     found = _DOCUMENT.search(text)
@@ -292,10 +292,10 @@ def _first_document(read: _Read) -> int:
 
 
 def _feedback(read: _Read, result: int) -> Span | None:
-    """Words of the user in place of a result, as Cline and Roo write them: "[tool] Result:", then words in a tag.
+    """Return the span of the user's words instead of a result, as Cline and Roo write them: "[tool] Result:", a tag.
 
-    They count where no result can stand: behind a tool that asks the user or reports in words of the client, and behind
-    a denial. Elements that the client adds at the end may follow.
+    The words count only where no result can be: after a tool that asks the user or reports in the client's words, and
+    after a denial. Elements added by the client may follow.
     """
     parts = [part for part in read.parts if result < part[1]]
     while parts and _ADDED.fullmatch(read.lines, *parts[-1]):
@@ -313,7 +313,7 @@ def _feedback(read: _Read, result: int) -> Span | None:
 
 
 def _blank(text: str, spans: Iterable[Span], by: str = _HIDDEN) -> str:
-    """The text with `by` in place of each character of the spans, except line ends."""
+    """Replace each character of the spans except line ends by `by`."""
     kept, place = list[str](), 0
     for start, stop in sorted(spans):
         if stop > place:
@@ -323,13 +323,13 @@ def _blank(text: str, spans: Iterable[Span], by: str = _HIDDEN) -> str:
 
 
 def title_of(messages: Sequence[Message]) -> str:
-    """The beginning of what the user wrote, in one line; empty where the first messages hold no words of the user."""
+    """Return the start of the user's words in one line; empty if the first messages have none."""
     of_user = (message for message in messages if message.kind is Kind.USER)
     for message in islice(of_user, TITLE_MESSAGES):
         if len(message.raw) <= LONGEST_TITLED:
             words = " ".join(" ".join(authored_in(without_context(message.own_texts))).split())
             if len(words) > LONGEST_TITLE:
-                cut = words[:LONGEST_TITLE]  # Its last word may be cut: it goes, unless it is the only one.
+                cut = words[:LONGEST_TITLE]  # The last word may be cut: remove it, unless it is the only one.
                 return f"{cut.rpartition(' ')[0].rstrip(' ,;:-') or cut}\N{HORIZONTAL ELLIPSIS}"
             if words:
                 return words

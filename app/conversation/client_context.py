@@ -1,9 +1,9 @@
-"""Client context: blocks that a client puts into messages in its user's name, such as the rules of a project.
+"""Client context: blocks that a client adds to messages in its user's name, such as the rules of a project.
 
-Some blocks hold for the whole conversation (`CONTEXT`), some for a moment (`REMINDERS`); neither is anything that the
-user asks. A block counts at the beginning of a message, or behind other blocks there: further on it may be part of a
-document. Where messages are omitted, a note behind the leading instructions repeats the newest block of each kind
-letter by letter. It follows from the omitted messages alone, so it stays the same between two compactions.
+Some blocks are valid for the whole conversation (`CONTEXT`), some for a moment (`REMINDERS`); the user asks for none of
+them. A block counts at the beginning of a message, or after other blocks there; elsewhere it may be part of a document.
+If messages are omitted, a note after the leading instructions repeats the newest block of each kind verbatim. The note
+depends on the omitted messages alone, so it stays the same between two compactions.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from app.conversation.tool_results import WORDINGS
 _OPENING = """[The program that this conversation is held with put this there for the whole of it, in messages \
 that are left out here. It still holds:]"""
 CARRIED_OVER = "[instructions of the client that stay in the conversation, not shown]"
-"""Text in place of a repeated block for the summariser."""
+"""Text instead of a repeated block, for the summariser."""
 
 _ENVIRONMENT = ("cwd", "shell", "approval_policy", "sandbox_mode", "network_access", "writable_roots", "subagents")
 _CLAUDE_CODE = "<system-reminder>\nAs you answer the user's questions, you can use the following context:"
 MOST_OF_LIMIT = 0.5
 """Share of the limit that instructions among the messages may take."""
 BEGINNING = 24
-"""Characters of a beginning, all numbers being equal."""
+"""Characters of a beginning that are compared, with all numbers taken as equal."""
 _READ_CHARACTERS = 200
 
 
 class ContextKind(Struct, frozen=True):
     begins: str
     ends: str = ""
-    """Empty for a block that reaches to the end of its text."""
+    """End mark; empty for a block up to the end of its text."""
     members: tuple[str, ...] = ()
-    """Tags of which a later block of the kind names only those that changed."""
+    """Tags that a later block of the kind repeats only if they changed."""
 
 
 def _element(name: str, *members: str) -> ContextKind:
@@ -56,51 +56,51 @@ CONTEXT = (
     ContextKind("This is the Gemini CLI. We are setting up the context for our chat."),
     ContextKind("This is the Qwen Code. We are setting up the context for our chat."),
 )
-"""Kinds that hold for a whole conversation, the more important first."""
+"""Kinds that are valid for a whole conversation, the more important first."""
 REMINDERS = (_element("system-reminder"), _element("system_reminder"))
 _KINDS = sorted((*CONTEXT, *REMINDERS), key=lambda kind: -len(kind.begins))
-"""Longer beginnings first: a shorter one may be how one of them begins."""
+"""Longest beginning first, because it may start with a shorter one."""
 _BEGINNINGS = (re.sub(r"(\\\n)+", r"\\s*", re.escape(kind.begins)) for kind in _KINDS)
 _BEGINNING = re.compile(rf"\s*(?:{'|'.join(f'({beginning})' for beginning in _BEGINNINGS)})")
 _QUEUED = re.compile(rf"\s*+{WORDINGS['queued']}\s*+", re.DOTALL | re.IGNORECASE)
 
 
 class ContextBlock(Struct, frozen=True):
-    """A block that holds for the whole conversation, letter by letter."""
+    """A block that is valid for the whole conversation, verbatim."""
 
     kind: ContextKind
     index: int
     """Position of its message."""
     place: int
-    """Position of its text among those of the message."""
+    """Index of its text in the message."""
     text: str
 
     @property
     def replaces(self) -> Iterator[tuple[ContextKind, str]]:
-        """Parts of older blocks that it replaces: each member that it names, and everything else."""
+        """Yield the parts of older blocks that it replaces: each member that it names, and everything else."""
         return ((self.kind, tag) for tag in ("", *self.kind.members) if tag in self.text)
 
 
 def queued_words(text: str) -> str | None:
-    """The words that the user typed while the assistant worked, if the text is a reminder of them."""
+    """Return the words that the user typed while the assistant worked, if the text is a reminder of them."""
     queued = _QUEUED.fullmatch(text)
     return queued["words"] if queued else None
 
 
 def without_context(texts: Iterable[str]) -> tuple[str, ...]:
-    """The texts of a message, each without the blocks that it begins with; blank ones are left out."""
+    """Return the texts without the blocks at their beginning; blank ones are omitted."""
     own = (queued_words(text) or text for text in texts)
     behind = (text[max((end for *_, end in _leading(text)), default=0) :] for text in own)
     return tuple(text for text in behind if text.strip())
 
 
 def is_client_text(texts: Sequence[str]) -> bool:
-    """Whether the texts of a message are blocks and nothing else."""
+    """Return whether the texts of a message contain only blocks."""
     return any(text.strip() for text in texts) and not without_context(texts)
 
 
 def blocks_in(message: Message, index: int) -> list[ContextBlock]:
-    """Blocks of a message that hold for the whole conversation, in order."""
+    """Return the blocks of a message that are valid for the whole conversation, in order."""
     if message.kind not in (Kind.USER, Kind.CLIENT) and not message.beside:
         return []
     found: list[ContextBlock] = []
@@ -112,13 +112,13 @@ def blocks_in(message: Message, index: int) -> list[ContextBlock]:
         for kind, start, end in _leading(text):
             if kind not in REMINDERS:
                 found.append(ContextBlock(kind, index, place, text[start:end]))
-        if text[end:].strip():  # From here on the user speaks, or quotes a text.
+        if text[end:].strip():  # The rest is the user's text, or a quotation.
             break
     return found
 
 
 def _leading(text: str) -> Iterator[tuple[ContextKind, int, int]]:
-    """The blocks that a text begins with: kind, start and end of each, with the white space around it."""
+    """Yield the blocks at the beginning of a text: kind, start and end of each, with the white space around it."""
     if queued_words(text) is not None:
         return
     end = 0
@@ -132,19 +132,19 @@ def _leading(text: str) -> Iterator[tuple[ContextKind, int, int]]:
 
 
 class CarriedContext(Struct, frozen=True):
-    """The note that repeats blocks of omitted messages."""
+    """Note that repeats blocks of omitted messages."""
 
     blocks: tuple[ContextBlock, ...] = ()
     left_out: tuple[ContextBlock, ...] = ()
-    """Blocks that there is no room for."""
+    """Blocks that do not fit into the note."""
     text: str = ""
-    """Text of the note; empty without blocks."""
+    """Text; empty without blocks."""
     tokens: int = 0
 
 
 class ClientContext:
     def __init__(self, transcript: Transcript, room: int, cost: Callable[[Message], int]) -> None:
-        """`room`: most tokens of a note."""
+        """Limit each note to `room` tokens."""
         self._transcript = transcript
         self._room = room
         self._cost = cost
@@ -160,7 +160,8 @@ class ClientContext:
 
     @lazy
     def places(self) -> Mapping[int, frozenset[int]]:
-        """Texts with blocks, by their messages: no stage may shorten them, unless they are too large anyway."""
+        """Return the indexes of texts with blocks, by message. No stage may shorten these texts, except blocks larger
+        than a note."""
         places: dict[int, frozenset[int]] = {}
         for block in self._blocks:
             if self._cost(own_message(block.text)) <= self._room:
@@ -168,7 +169,7 @@ class ClientContext:
         return places
 
     def carry_over(self, reach: int, sent: Container[int]) -> CarriedContext:
-        """The note of a view that sends, of the first `reach` messages, only those in `sent`."""
+        """Return the note of a view that sends, of the first `reach` messages, only those in `sent`."""
         newest = {part: block for part, block in self._parts if block.index < reach}
         gone = tuple(dict.fromkeys(block for block in newest.values() if block.index not in sent))
         if gone not in self._notes:
@@ -176,15 +177,13 @@ class ClientContext:
         return self._notes[gone]
 
     def most_tokens(self, least_reach: int, reach: int, sent: Container[int]) -> int:
-        """Tokens of the largest note for any reach from `least_reach` to `reach`.
-
-        The furthest reach may have a smaller one: its newest block may stand in a message that is sent.
-        """
+        """Return the tokens of the largest note for any reach from `least_reach` to `reach`. The note at `reach` may be
+        smaller: its newest block may be in a sent message."""
         ends = {block.index + 1 for block in self._blocks if least_reach <= block.index + 1 <= reach}
         return max((self.carry_over(end, sent).tokens for end in ends), default=0)
 
     def without_repeated(self, message: Message, index: int, carried: CarriedContext) -> Message:
-        """A message as it is summarised: without blocks that are repeated, or were before newer ones came."""
+        """Return a message for the summariser, without blocks that the note repeats, now or in newer versions."""
         left_out = {block.kind for block in carried.left_out}
         texts = list(message.texts)
         for block in blocks_in(message, index):
@@ -193,7 +192,7 @@ class ClientContext:
         return replace(message, texts=tuple(texts)) if tuple(texts) != message.texts else message
 
     def _note(self, gone: Sequence[ContextBlock]) -> CarriedContext:
-        """The blocks that there is room for, the more important first."""
+        """Return the note with as many blocks as fit, the more important first."""
         note = CarriedContext()
         for block in sorted(gone, key=lambda each: CONTEXT.index(each.kind)):
             blocks = tuple(sorted((*note.blocks, block), key=lambda each: (each.index, each.place)))
@@ -207,17 +206,17 @@ _NUMBER = re.compile(r"\d+")
 
 
 def superseded_places(history: History) -> frozenset[int]:
-    """Indexes of the instructions among the messages that a later one with the same beginning takes the place of.
+    """Return the indexes of instructions among the messages that are followed by one with the same beginning.
 
-    Some clients give the model passages for each question as a system message of its own. Instructions stay in every
-    payload, so these would fill the window. Where they do, only the newest of those with the same beginning stays one.
+    Some clients send passages for each question as a system message. Instructions stay in every payload, so these would
+    fill the window.
     """
     newest = {_beginning(history[place]): place for place in history.instruction_places}
     return frozenset(history.instruction_places) - frozenset(newest.values())
 
 
 def without_superseded(history: History, superseded: frozenset[int]) -> History:
-    """The history, of which these are no instructions: summaries may take their place, and quote nothing of them."""
+    """Return the history without these instructions: summaries may replace them, but quote nothing of them."""
 
     def messages() -> Iterator[Message]:
         for place, message in enumerate(history):

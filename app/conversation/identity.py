@@ -1,6 +1,6 @@
-"""Identity: keyed digests by which a summary finds the history it was made from, and the conversation of a history.
+"""Identity: keyed digests that link a summary to the history it was made from, and a history to its conversation.
 
-An id only names a conversation inside its tenant. It never decides which summary applies.
+An id only names a conversation inside its tenant; it never decides which summary applies.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ DIGEST_BYTES = 16
 
 
 class Identity:
-    """Digests keyed with the server secret, so that stored ones do not reveal short messages."""
+    """Digests keyed with the server secret, so that stored digests do not reveal short messages."""
 
     def __init__(self, secret: bytes) -> None:
         key = blake2b(secret, digest_size=32, person=b"steno-identity").digest()
         self._keyed = blake2b(key=key, digest_size=DIGEST_BYTES)
-        """Keyed digest of nothing: a copy of it is made in half the time that a new one takes."""
+        """Keyed digest without data; copying it takes half the time of creating one."""
 
     def digest(self, *parts: bytes) -> bytes:
-        """MAC of the parts, each with its length, so that no two lists of parts meet."""
+        """Return the MAC of the parts, each with its length, so that different lists have different digests."""
         return self.digester(*parts[:-1])(parts[-1])
 
     def digester(self, *first: bytes) -> Callable[[bytes], bytes]:
-        """`digest` of these parts and one more."""
+        """Return a function that computes `digest` of these parts and one more."""
         begun = self._keyed.copy()
 
         def digest(last: bytes) -> bytes:
@@ -45,21 +45,20 @@ class Identity:
         return digest
 
     def tenant(self, credential: bytes) -> str:
-        """Key of a tenant's data, which does not reveal the credential: everything that is stored or looked up carries
-        it."""
+        """Return the key of a tenant's data, which everything stored carries. It does not reveal the credential."""
         return self.digest(b"tenant", credential).hex()
 
     def person(self, *names: str) -> str:
-        """Key of the data of a person who is known by names, not by a secret of his own."""
+        """Return the key of a person's data, for a person with names but no secret."""
         return self.digest(b"person", *(name.encode("utf-8", "surrogatepass") for name in names)).hex()
 
     def chain(self, tenant: str, digests: Iterable[bytes]) -> Chain:
-        """The chain over unchained message digests, beginning at the tenant's root."""
+        """Return the chain over message digests, from the tenant's root."""
         return self._lengthened(Chain((self.digest(b"root", tenant.encode()),)), digests)
 
     def chain_of(self, tenant: str, history: History) -> Chain:
-        """The chain over a history, which keeps that of its latest tenant: what is known of a beginning is not worked
-        out again."""
+        """Return the chain over a history. The history caches the chain of its latest tenant, so a known beginning is
+        not computed again."""
         kept: _Chained | None = history.chained
         is_own = kept is not None and kept.tenant == tenant and kept.identity is self
         chain = kept.chain if kept is not None and is_own else self.chain(tenant, ())
@@ -81,7 +80,7 @@ class Identity:
 
 
 class Chain(Struct, frozen=True, eq=False, dict=True, weakref=True):
-    """`digests[i]` stands for the first i messages after the instructions, and for whose they are."""
+    """Chain of digests: `digests[i]` identifies the tenant and the first i messages after the instructions."""
 
     digests: Sequence[bytes]
 
@@ -94,7 +93,7 @@ class Chain(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
 
 class _Chained(Struct, frozen=True):
-    """The chain that is known of a history."""
+    """Cached chain of a history."""
 
     identity: Identity
     tenant: str
@@ -105,31 +104,31 @@ LONGEST_NAME = 256
 """Characters of a conversation's name."""
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
 MOST_HEADS = 200
-"""How many positions are asked about, from the end; a client that adds more between two requests starts anew."""
+"""Most positions looked up, from the end; a client that adds more between two requests gets a new conversation."""
 
 
 class Head(Struct, frozen=True):
-    """A place in a history that a conversation is known to have reached."""
+    """A position in a history that a conversation is known to have reached."""
 
     digest: bytes
     conversation_id: str
     turn: int
-    """Turns begun by that place."""
+    """Turns begun up to the position."""
     tip_turn: int
-    """Turns begun by the deepest place the conversation is known to have reached."""
+    """Turns begun up to the last known position of the conversation."""
 
 
 class Recognition(Struct, frozen=True):
     conversation_id: str
     forked_from: str | None = None
     by_name: bool = False
-    """Whether the client named it."""
+    """True if the client named the conversation."""
 
 
 def read_name(given: str) -> str:
-    """A client's name for a conversation, without the spaces around it: a header could not hold those.
+    """Return a client's name for a conversation without surrounding spaces, which a header could not hold.
 
-    Raises `ValueError`, which says what has no name.
+    Raise `ValueError` for a name that is too long or has control characters.
     """
     name = given.strip(" ")
     if len(name) > LONGEST_NAME:
@@ -140,19 +139,19 @@ def read_name(given: str) -> str:
 
 
 Heads = tuple[tuple[bytes, int], ...]
-"""Digests that a request leaves behind to be known by, each with the number of turns begun there."""
+"""Digests by which later requests recognise this one, each with the number of turns begun there."""
 
 
 def heads_of(transcript: Transcript, chain: Chain) -> Heads:
-    """Places by which a request is known later: the message before its last turn, by which an edited or regenerated
-    turn is known, and its last message."""
+    """Return the heads of a request: the message before its last turn, which identifies an edited or regenerated turn,
+    and its last message."""
     end, starts = len(transcript), transcript.turn_starts
     now = ((chain[end], len(starts)),) if end else ()
     return ((chain[starts[-1]], len(starts) - 1), *now) if starts and starts[-1] else now
 
 
 def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
-    """The places of a history that an earlier request may have left, deepest first: the first ones are the likely."""
+    """Yield the digests that an earlier request may have left, the deepest and likeliest first."""
     messages, digests, left = transcript.messages, chain.digests, MOST_HEADS
     for end in range(len(messages), 0, -1):
         if messages[end - 1].kind is not Kind.ASSISTANT or end == len(messages) or messages[end].begins_turn:
@@ -164,10 +163,11 @@ def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
 def recognise(
     transcript: Transcript, chain: Chain, known: Sequence[Head], identity: Identity, fresh: Callable[[], bytes]
 ) -> Recognition:
-    """The conversation of the deepest known head, if that lies at most one turn behind its tip; else a new one.
+    """Return the conversation of the deepest known head, if it is at most one turn behind the conversation's tip;
+    otherwise a new one.
 
-    An unknown history gets an id derived from its own digest, so that replicas agree; a fork of an older branch
-    gets one that random bytes (`fresh`) set apart.
+    An unknown history gets an id from its own digest, so that all replicas agree. A fork of an older branch gets an id
+    that also depends on random bytes (`fresh`).
     """
     end = chain[len(transcript)]
     if not known:

@@ -1,4 +1,4 @@
-"""Lazy attributes: worked out when they are first asked for, and kept."""
+"""Lazy attributes: computed on first access, and cached."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ else:
     class lazy:  # noqa: N801 - a decorator
         """`functools.cached_property` without its lock.
 
-        Up to Python 3.11 that is one lock for all instances: a thread that works something out for a long history would
-        hold up the event loop as soon as it asks for the same of a short one. Here two threads may both work it out.
+        Up to Python 3.11, one lock serves all instances: a thread that computes an attribute of a long history would
+        block the event loop at the same attribute of a short one. Without it, both threads may compute the value.
         """
 
         def __init__(self, work: Any) -> None:
@@ -26,5 +26,5 @@ else:
         def __get__(self, instance: Any, _: type) -> Any:
             if instance is None:
                 return self
-            # Found there from now on: attributes of an instance come before a class's that cannot be set.
+            # Later accesses find the value there, before this descriptor, which has no `__set__`.
             return instance.__dict__.setdefault(self._name, self._work(instance))

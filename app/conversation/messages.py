@@ -1,4 +1,4 @@
-"""Messages, turns and units: where a conversation may be cut."""
+"""Messages, turns and units, and the positions where a conversation may be cut."""
 
 from __future__ import annotations
 
@@ -18,80 +18,79 @@ from app.conversation.tool_results import CALL_CHARACTERS, CallPairing, CallPosi
 
 
 class Kind(Enum):
-    """Purpose of a message. The codec of its format decides: roles do not tell it in all of them."""
+    """Purpose of a message, decided by the codec of its format; not every format shows it in the role."""
 
     INSTRUCTIONS = auto()
-    """Said by the operator of the model: never summarised, cut or left out, wherever it stands."""
+    """Instructions by the model's operator, anywhere in the history: never summarised, cut or omitted."""
     USER = auto()
-    """A message that asks. It may hold results too, where a format has them in the user's message."""
+    """A user message. It may hold results, too, where the format has them in user messages."""
     CLIENT = auto()
-    """Said in the user's name by the program that he uses, and nothing by himself: it begins no turn. See
-    `client_context`."""
+    """A message in the user's name that is only from the client program: it begins no turn. See `client_context`."""
     ASSISTANT = auto()
     RESULT = auto()
-    """A message of results; what else it holds is the program's. The history takes for one, too, what only reads like
-    one: see `ResultConfidence`."""
+    """A message of tool results; other texts in it are the client's. The history may also classify a user message that
+    reads like a result: see `ResultConfidence`."""
     OTHER = auto()
-    """A message of a role that the format does not know."""
+    """A message with a role unknown to the format."""
 
 
 class ToolCall(Struct, frozen=True):
     id: str
-    """Empty for a call without an id."""
+    """Id of the call; empty without one."""
     name: str
     arguments: str
-    """Arguments as the model wrote them; often, but not always, a JSON object."""
+    """Arguments as the model wrote them: often, but not always, a JSON object."""
     kept: bool = False
-    """True if the provider knows the call by an id of its own, beside the one that its result names."""
+    """True if the provider has another id of its own for the call, besides the one in its result."""
 
 
 class Caller(NamedTuple):
-    """The call that a result answers, as seen from the result's message."""
+    """Position of the call that a result answers, relative to the result's message."""
 
     distance: int
-    """Number of messages back to the one that makes the call."""
+    """Number of messages back to the message with the call."""
     call: int
     """Index of the call among that message's calls."""
 
 
 class Media(Struct, frozen=True):
-    """A part that is not text. Its bytes stay in the raw message."""
+    """A message part that is not text. Its bytes stay in the raw message."""
 
     kind: str
-    """image, audio, file, or the part's own type where unknown."""
+    """Kind: image, audio, file, or the part's own type if unknown."""
     size: int
-    """Length in characters of what the part holds (base64, URL)."""
+    """Length of the content in characters (base64, URL)."""
     detail: str = ""
     """Detail of an image: low, high, auto or empty."""
     width: int = 0
-    """Width of an image in pixels, or of a file's first page in points; 0 where it is not known."""
+    """Width of an image in pixels, or of a file's first page in points; 0 if unknown."""
     height: int = 0
     seconds: float = 0.0
-    """Length of a recording; 0 where it is not known."""
+    """Length of a recording; 0 if unknown."""
     pages: int = 0
-    """Number of a file's pages; 0 where it is not known."""
+    """Number of a file's pages; 0 if unknown."""
     glyphs: int = 0
-    """Written on all its pages together."""
+    """Number of glyphs on all pages."""
     text: str = ""
-    """Content of a file that is text."""
+    """Content of a text file."""
     name: str = ""
-    """Name of a file, as its sender wrote it."""
+    """Name of a file, given by its sender."""
     bound: bool = False
-    """True where no text may stand in its place."""
+    """True if text may not replace it."""
 
 
 class Result(Struct, frozen=True):
     text: str
     has_failed: bool
-    """True if the client says so."""
+    """True if the client marks the result as failed."""
 
 
 class Message(Struct, frozen=True, weakref=True):
-    """One message, as received: what Steno understands of it, and its own bytes."""
+    """One received message: its parsed content and its raw bytes."""
 
     kind: Kind
     role: str
-    """The wire's word. It decides what a role costs and how it is quoted, and nothing else."""
+    """Role in the request. It only decides the token cost and how the message is quoted."""
     texts: tuple[str, ...]
     raw: bytes
     digest: bytes
@@ -99,38 +98,36 @@ class Message(Struct, frozen=True, weakref=True):
     name: str = ""
     calls: tuple[ToolCall, ...] = ()
     answers: tuple[str, ...] = ()
-    """The ids of the calls whose results it holds; an empty one for a result that names none; none without results."""
+    """Call ids of its results; an empty id for a result that names no call."""
     callers: tuple[Caller | None, ...] = ()
-    """The calls that returned each of `answers`; None for a result of no call. For the history to find out."""
+    """Call of each of `answers`, set by the history; None for a result without a call."""
     owners: tuple[int, ...] = ()
-    """Places among `answers` of the calls that returned each of `texts`, -1 for what none did; empty where the first
-    returned all."""
+    """Index in `answers` for each of `texts`, -1 for a text that is no result; empty if all belong to the first."""
     failed: tuple[int, ...] = ()
-    """Places among `answers` of the calls that failed, as the client says."""
+    """Indexes in `answers` of the calls that the client marks as failed."""
     settled: tuple[ToolCall, ...] = ()
-    """Calls that the provider answers itself, where they were made: no result has to follow from the client."""
+    """Calls that the provider itself has answered: the client sends no result."""
     media: tuple[Media, ...] = ()
     thoughts: tuple[str, ...] = ()
-    """Reasoning that is kept in the history: text to its model, and never changed or quoted."""
+    """Reasoning in the history: text for its model, which is never changed or quoted."""
     sealed: bool = False
-    """Signed or encrypted as a whole: it is sent as it came or not at all, and never quoted."""
+    """True if it is signed or encrypted as a whole: it is sent unchanged or not at all, and never quoted."""
     signed_thinking: bool = False
-    """Among its thoughts are some that their provider signed: see `without_thinking` in `compaction/view`."""
+    """True if the provider signed some of its thoughts: see `without_thinking` in `compaction/view`."""
     bound: bool = False
-    """True for a message that goes where the message after it goes: a provider refuses it by itself."""
+    """True if the provider refuses it without the next message: both are sent or omitted together."""
     expires: bool = False
-    """True for an instruction that its provider shows to the model until a later user message comes."""
+    """True for an instruction that its provider shows to the model only until a later user message."""
     encrypted: int = 0
-    """Characters of reasoning that only its provider can read: what it costs is guessed by them."""
+    """Characters of encrypted reasoning, from which its cost is estimated."""
     passed_on: tuple[int, ...] = ()
-    """Places among `texts` of those that its sender did not write: results and documents, in one message with his own
-    words."""
+    """Indexes in `texts` of results and documents, which its sender did not write."""
     beside: tuple[int, ...] = ()
-    """Places among `texts`, in a message of results, of those that are no results."""
+    """Indexes in `texts`, for a message of results, of texts that are no results."""
     result_confidence: ResultConfidence = ResultConfidence.NONE
-    """How surely a user message that holds no results as such is one."""
+    """Confidence that a user message without marked results is a result."""
     continues: bool = False
-    """A user's message that goes on with a turn: for the history to find out."""
+    """True for a user message within a turn; set by the history."""
 
     @property
     def begins_turn(self) -> bool:
@@ -138,26 +135,26 @@ class Message(Struct, frozen=True, weakref=True):
 
     @property
     def is_result_text(self) -> bool:
-        """A result that its client writes as the user's text: it names no call, and answers the message before it."""
+        """Return whether it is a result written as user text: it names no call, and answers the message before it."""
         return self.kind is Kind.RESULT and self.result_confidence is not ResultConfidence.NONE
 
     @property
     def own_texts(self) -> tuple[str, ...]:
-        """Texts that the sender wrote, whatever else stands in his message."""
+        """Return the texts that the sender wrote."""
         if not self.passed_on:
             return self.texts
         return tuple(text for place, text in enumerate(self.texts) if place not in self.passed_on)
 
     @property
     def result_places(self) -> tuple[int, ...]:
-        """Places among `texts` of what calls returned: stages may shorten it, whatever message it stands in."""
+        """Return the indexes in `texts` of results, which stages may shorten in any message."""
         if self.kind is Kind.RESULT:
             return tuple(place for place in range(len(self.texts)) if place not in self.beside)
         return self.passed_on if self.answers else ()
 
     @property
     def without_results(self) -> Message:
-        """The message without its results: a question may stand beside them."""
+        """Return the message with empty results; a question beside them stays."""
         emptied = self.result_places
         return replace(self, texts=tuple("" if place in emptied else text for place, text in enumerate(self.texts)))
 
@@ -167,7 +164,7 @@ class Message(Struct, frozen=True, weakref=True):
 
     @property
     def results(self) -> tuple[Result, ...]:
-        """Results in order, each with its own texts."""
+        """Return the results in order, each with its own texts."""
         returned: dict[int, list[str]] = {}
         for owner, text in zip(self.owners or repeat(0), self.texts, strict=False):
             returned.setdefault(owner, []).append(text)
@@ -176,40 +173,39 @@ class Message(Struct, frozen=True, weakref=True):
 
 
 def own_message(text: str) -> Message:
-    """A message of Steno's own: notes and stubs are counted and sent as said by the user.
+    """Return a message by Steno, such as a note or stub, in the user's role.
 
-    Models heed what stands there without taking it for an order of their operator, which a summary of tools' texts
-    must never become; and providers of all formats take it anywhere.
+    Models read it there without taking it for an order of the operator, which a summary of tool results must never
+    become. Providers of all formats accept a user message anywhere.
     """
     return Message(Kind.USER, "user", (text,), raw=b"", digest=b"")
 
 
 _CALLS, _ANSWERS, _MEDIA, _THINKING, _EXPIRES = 1, 2, 4, 8, 16
-"""Bits that say what messages hold."""
+"""Bits for the content of messages."""
 
 
 class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked out
-    """Messages in order, and what follows from them alone. A history that grows takes along what was worked out.
+    """Messages in order, with properties derived from them, which a longer history reuses.
 
-    A user's message begins a turn, unless the assistant was still at work when it came: behind results, or in one
-    message with them, he only spoke in between, and the turn goes on. Behind the assistant's message some of his texts
-    are results themselves (`ResultConfidence`); texts that may be results continue the turn, and stay his.
+    A user message begins a turn, unless the assistant was still at work: after results, or in one message with them, it
+    only adds to the current turn. After an assistant message, some user texts are tool results (`ResultConfidence`);
+    texts that may be results continue the turn, and remain the user's.
     """
 
     def __new__(cls, messages: Iterable[Message] = ()) -> Self:
         return tuple.__new__(cls, _paired(_in_turn(messages, None), ()))
 
     shorter: History | None = None
-    """The one that it grew out of, if nothing was kept of that: what works something out gives it its part, for
-    others that grow out of it."""
+    """Shorter history that this one extends, if nothing was cached for it: later computations are also stored there,
+    for other histories that extend it."""
     chained: Any = None
-    """Chain that `Identity` keeps here and finds again in a longer history: it holds for all that begin like this
-    one."""
+    """Chain cached by `Identity`; valid for every history that begins with this one."""
     counted: Any = None
-    """Counts that the estimator keeps here, likewise."""
+    """Counts cached by the estimator, likewise."""
 
     def grown(self, new: Sequence[Message]) -> History:
-        """A longer history: this one, then the new messages."""
+        """Return this history extended by the new messages."""
         new = _paired(_in_turn(new, self), self)
         longer: History = tuple.__new__(History, (*self, *new))
         if self.instructions:
@@ -239,13 +235,13 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
 
     @lazy
     def instructions(self) -> tuple[Message, ...]:
-        """Instructions that lead the history: a format reads those that stand beside its messages as the first ones."""
+        """Return the instructions at the start; a format puts those from outside the messages first."""
         end = next((i for i, message in enumerate(self) if message.kind is not Kind.INSTRUCTIONS), len(self))
         return tuple(self[:end])
 
     @property
     def rest(self) -> History:
-        """History after the leading instructions."""
+        """Return the history after the leading instructions."""
         return self._rest if self.instructions else self
 
     @lazy
@@ -258,7 +254,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
 
     @lazy
     def user_places(self) -> tuple[int, ...]:
-        """Indexes of all that the user said."""
+        """Return the indexes of all user messages."""
         return _places(self, Kind.USER)
 
     @lazy
@@ -271,7 +267,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
 
     @property
     def first_instruction(self) -> int:
-        """Index of the first one; the length without one."""
+        """Return the index of the first instructions; the length without any."""
         return self.instruction_places[0] if self.instruction_places else len(self)
 
     @property
@@ -292,7 +288,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
 
     @lazy
     def results(self) -> Mapping[CallPosition, Sequence[int]]:
-        """Indexes of the messages with the results of each call."""
+        """Return the indexes of the messages with the results of each call."""
         found: dict[CallPosition, list[int]] = {}
         for index, message in enumerate(self):
             for caller in message.callers:
@@ -302,14 +298,14 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
 
     @lazy
     def expired_places(self) -> frozenset[int]:
-        """Indexes of the instructions that their provider no longer shows to the model: see `Message.expires`."""
+        """Return the indexes of expired instructions: see `Message.expires`."""
         if not self.held & _EXPIRES:
             return frozenset()
         return frozenset(index for index, message in enumerate(self) if message.expires) - set(self.live_places)
 
     @lazy
     def live_places(self) -> tuple[int, ...]:
-        """Indexes of the instructions that expire with the next user message."""
+        """Return the indexes of instructions that expire with the next user message."""
         if not self.held & _EXPIRES:
             return ()
         last = max((index for index, message in enumerate(self) if message.role == "user"), default=-1)
@@ -320,7 +316,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
         return reduce(or_, map(_held_by, self), 0)
 
     def _units_of(self, longer: History) -> tuple[int, ...]:
-        """Starts of the units of a longer history, of which the last one here may go on."""
+        """Return the starts of a longer history's units; the last unit here may continue in it."""
         starts = self.unit_starts
         latest = longer[starts[-1] :]
         if _answers_what_is_before(latest):
@@ -329,8 +325,8 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
 
 
 def _in_turn(messages: Iterable[Message], before: History | None) -> list[Message]:
-    """The messages as what they are behind those before them."""
-    last: Message | None = None  # The latest that says who is at work; None before the first turn.
+    """Return the messages, classified by the messages before them."""
+    last: Message | None = None  # Latest message that shows whose move it is; None before the first turn.
     if before is not None and (rest := before.rest).turn_starts:
         last = next(message for message in reversed(rest) if message.kind in _AT_WORK or message.begins_turn)
     placed: list[Message] = []
@@ -343,11 +339,11 @@ def _in_turn(messages: Iterable[Message], before: History | None) -> list[Messag
 
 
 def _paired(messages: list[Message], before: Sequence[Message]) -> list[Message]:
-    """The messages with the calls of their results."""
+    """Return the messages with the calls of their results."""
     if not any(message.answers for message in messages):
         return messages
     start = len(before)
-    # Calls of one batch stay together, also with instructions between them.
+    # Calls of one batch stay together, even with instructions between them.
     while start and before[start - 1].kind in (Kind.ASSISTANT, Kind.INSTRUCTIONS):
         start -= 1
     latest = (*before[start:], *messages)
@@ -364,7 +360,8 @@ def _paired(messages: list[Message], before: Sequence[Message]) -> list[Message]
 
 
 def _are_named(messages: Sequence[Message], index: int, callers: Iterable[Caller | None]) -> bool:
-    """Whether no earlier calls than these can be what a message's results answer."""
+    """Return whether the results of a message have matching calls here, so that earlier messages need not be
+    searched."""
     return all(
         caller and (not id_ or messages[index - caller.distance].calls[caller.call].id == id_)
         for id_, caller in zip(messages[index].answers, callers, strict=True)
@@ -372,7 +369,7 @@ def _are_named(messages: Sequence[Message], index: int, callers: Iterable[Caller
 
 
 def _callers(messages: Sequence[Message]) -> dict[int, tuple[Caller | None, ...]]:
-    """The calls of each message's results."""
+    """Return the calls of each message's results."""
     pairing = CallPairing()
     found: dict[int, tuple[Caller | None, ...]] = {}
     for index, message in enumerate(messages):
@@ -390,7 +387,7 @@ _AT_WORK = frozenset({Kind.ASSISTANT, Kind.RESULT})
 
 
 def _behind(last: Message, message: Message) -> Message:
-    """A user's message behind the latest that says who is at work."""
+    """Classify a user message after `last`, the latest message that shows whose move it is."""
     if message.continues or last.kind is Kind.USER:
         return message
     if message.result_confidence is ResultConfidence.NONE:
@@ -407,7 +404,7 @@ def _behind(last: Message, message: Message) -> Message:
 
 
 def _held_by(message: Message) -> int:
-    """Bits that say what a message holds."""
+    """Return the bits for a message's content."""
     held = _CALLS if message.calls else 0
     if message.answers or message.is_result_text:
         held |= _ANSWERS
@@ -423,7 +420,7 @@ def _places(messages: Iterable[Message], kind: Kind) -> tuple[int, ...]:
 
 
 def _answers_what_is_before(messages: Iterable[Message]) -> bool:
-    """Whether results among them belong to a call that stands before all of them."""
+    """Return whether one of the results belongs to a call before these messages."""
     has_spoken = False
     for index, message in enumerate(messages):
         has_spoken = has_spoken or message.kind is Kind.ASSISTANT
@@ -435,15 +432,15 @@ def _answers_what_is_before(messages: Iterable[Message]) -> bool:
 
 
 class Transcript:
-    """The messages after the leading instructions, and where they may be cut.
+    """The messages after the leading instructions, and the positions where they may be cut.
 
-    A turn is a user message and everything until the next one that begins a turn. A unit is an assistant message with
-    its tool results, and what is bound to them. A cut at position p puts the first p messages on one side; it never
-    falls inside a unit.
+    A turn is a user message and everything up to the next one that begins a turn. A unit is an assistant message with
+    its tool results, and the messages bound to them. A cut at position p separates the first p messages from the rest;
+    it is never inside a unit.
     """
 
     def __init__(self, messages: Sequence[Message], costs: Callable[[], Sequence[int]]) -> None:
-        """`costs` counts: the uncalibrated estimate of each message, asked for once and only if it is needed."""
+        """`costs` returns the uncalibrated estimate of each message; it is called at most once."""
         self.messages = messages if isinstance(messages, History) else History(messages)
         self._costs = costs
 
@@ -451,7 +448,7 @@ class Transcript:
         return len(self.messages)
 
     def tokens(self, start: int, stop: int | None = None) -> int:
-        """Estimate of the messages from `start` up to `stop`."""
+        """Return the estimated tokens of the messages from `start` up to `stop`."""
         return self._tokens_before[len(self) if stop is None else stop] - self._tokens_before[start]
 
     def tokens_of(self, index: int) -> int:
@@ -462,17 +459,17 @@ class Transcript:
         return (0, *accumulate(self._costs()))
 
     def carried(self, start: int, stop: int, end: int) -> tuple[int, ...]:
-        """Positions that stay verbatim of a range that is summarised, by a compaction that goes on up to `end`.
+        """Return the positions of a summarised range that stay verbatim, in a compaction up to `end`.
 
-        Instructions in the middle of the conversation, and what the user said in the turn that `end` splits: first,
-        and last unless he says more right behind it; with the calls, where that holds their results too.
+        These are instructions, and user messages of the turn that `end` splits: its first, and its last unless a user
+        message follows at `end`. A user message with results stays together with their calls.
         """
         places = self.messages.instruction_places
         inside = places[bisect_left(places, start) : bisect_left(places, stop)]
         return tuple(sorted({*inside, *(index for index in self._split_question(end) if start <= index < stop)}))
 
     def released(self, held: Iterable[int], end: int) -> list[int]:
-        """Positions, of those that are carried, that need not be where a fold goes up to `end`."""
+        """Return the carried positions in `held` that a fold up to `end` need not carry."""
         stays = frozenset(self.carried(0, len(self), end))
         return [index for index in held if index not in stays]
 
@@ -496,44 +493,44 @@ class Transcript:
 
     @property
     def last_user(self) -> int:
-        """Index of the last user message; -1 without one."""
+        """Return the index of the last user message; -1 without one."""
         users = self.messages.user_places
         return users[-1] if users else -1
 
     @property
     def last_turn(self) -> int:
-        """Index of the message that the last turn begins with, which says what is to be done; -1 without one."""
+        """Return the index of the last turn's first message, which gives the task; -1 without one."""
         return self.turn_starts[-1] if self.turn_starts else -1
 
     @property
     def cuts(self) -> tuple[int, ...]:
-        """Positions between units, ascending, from 0 to the start of the last unit."""
+        """Return the positions between units, ascending, from 0 to the start of the last unit."""
         return self.messages.unit_starts
 
     def is_answered(self, start: int, stop: int) -> bool:
-        """Whether each of a unit's calls has a result, and each of its results a call."""
+        """Return whether each call of a unit has a result, and each result a call."""
         messages = self.messages[start:stop]
         calls = {(index, place) for index in range(start, stop) for place in range(len(self.messages[index].calls))}
         return not any(None in message.callers for message in messages) and calls <= self.messages.results.keys()
 
     def call_text(self, index: int) -> str:
-        """Names and arguments of the calls that a result answers, or the text that made the call."""
+        """Return the names and arguments of the calls that a result answers, or the text with the call."""
         message = self.messages[index]
         if message.is_result_text:
             return self.messages[index - 1].text[-CALL_CHARACTERS:] if index else ""
         return "\n".join(f"{call.name} {call.arguments}" for call in calls_of(self.messages, index) if call)
 
     def unit_of(self, index: int) -> tuple[int, int]:
-        """Start and stop of the unit that a message belongs to."""
+        """Return start and stop of a message's unit."""
         after = bisect_right(self.cuts, index)
         return self.cuts[after - 1], self.cuts[after] if after < len(self.cuts) else len(self)
 
     def turn_at(self, position: int) -> int:
-        """How many turns have begun in the first `position` messages."""
+        """Return the number of turns begun in the first `position` messages."""
         return bisect_left(self.turn_starts, position)
 
     def split_turn(self, position: int) -> int | None:
-        """The beginning of the turn that a cut at `position` splits, or None between turns."""
+        """Return the start of the turn that a cut at `position` splits, or None between turns."""
         if position >= len(self) or self.messages[position].begins_turn:
             return None
         begun = bisect_left(self.turn_starts, position)
@@ -541,10 +538,10 @@ class Transcript:
 
 
 def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
-    """Starts of the units, ascending: every index but those of results, of what stands between a call and them, and of
-    what something is bound to."""
+    """Return the starts of the units, ascending: every index except those of results, of messages between a call and
+    its results, and of messages after a bound one."""
     spoken = 0
-    reaches: dict[int, int] = {}  # how far the unit of a caller goes
+    reaches: dict[int, int] = {}  # end of the unit of each message with calls
     for index, message in enumerate(messages):
         for caller in message.callers:
             if caller and caller.distance <= index:
@@ -563,7 +560,7 @@ def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
 
 
 def calls_of(messages: Sequence[Message], index: int) -> list[ToolCall | None]:
-    """The calls that returned each result of a message; None for one that none of these messages makes."""
+    """Return the call of each result of a message; None if these messages do not contain it."""
     return [
         messages[index - caller.distance].calls[caller.call] if caller and caller.distance <= index else None
         for caller in messages[index].callers
@@ -571,5 +568,5 @@ def calls_of(messages: Sequence[Message], index: int) -> list[ToolCall | None]:
 
 
 def tool_name(messages: Sequence[Message], index: int) -> str:
-    """The tool that a result is from, as its call names it or it does itself; empty if neither does."""
+    """Return the tool of a result, named by its call or by the result itself; empty if neither names one."""
     return next((call.name for call in calls_of(messages, index) if call and call.name), messages[index].name)

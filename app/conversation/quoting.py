@@ -1,8 +1,8 @@
-"""Quoting: how the words of a conversation stand in a text of ours, so that they are not taken for ours.
+"""Quoting: text of a conversation inside a text by Steno, so that neither can be taken for the other.
 
-A heading or a mark of ours is `<`, then a fence: eight digits, which were hexadecimal in earlier releases. Readers of
-it are language models, which also read what only looks like one. So a fence is found in any case, in letters that look
-the same, and with blanks or what cannot be seen between its digits.
+A heading or mark by Steno is `<`, then a fence: eight digits (hexadecimal in earlier releases). Language models read
+it, and also read imitations. So a fence is recognised in any case, in similar letters, and with blanks or invisible
+characters between its digits.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from unicodedata import category, normalize
 
 LONGEST_WORD = 64
 MARKS = ("notes", "values", "words", "recalled", "work")
-"""The words that our marks begin with: each stands for what is between it and its end."""
+"""Words at the start of Steno's marks; each pair of marks encloses a text of that kind."""
 WORD_MARKS = frozenset("-.:/@+")
 
 _BREAKS = "\n\v\f\r\x1c-\x1e\x85\u2028\u2029"
-"""Whatever some reader takes for the end of a line."""
+"""Characters that some readers take for a line end."""
 _BLANKS = " \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
 _UNSEEN = (
     "\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\u00ad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
 )
-"""Controls, marks on other characters, and what takes no room."""
+"""Control characters, combining marks and other invisible characters."""
 _OPENERS = "<\u02c2\u1438\u2039\u227a\u2329\u276c\u276e\u27e8\u3008\ufe64\uff1c"
 _STYLED = (
     range(0xA0, 0x100),
@@ -33,7 +33,7 @@ _STYLED = (
     range(0x1F100, 0x1F18A),
     range(0x1FBF0, 0x1FBFA),
 )
-"""Ranges in which Unicode keeps digits and Latin letters in other styles."""
+"""Unicode ranges with styled digits and Latin letters."""
 _OTHER_SCRIPTS = {
     "a": "\u0251\u03b1\u0410\u0430",
     "b": "\u0412\u042c\u0432",
@@ -53,7 +53,7 @@ _OTHER_SCRIPTS = {
 
 
 def _spellings_of(letters: str) -> dict[str, str]:
-    """Map each of these characters to all that read like it, itself among them."""
+    """Map each letter to all characters that look like it, including itself."""
     found = {letter: f"{letter}{letter.upper()}{_OTHER_SCRIPTS.get(letter, '')}" for letter in letters}
     for block in _STYLED:
         for character in map(chr, block):
@@ -74,7 +74,7 @@ def _spelled(text: str, between: str) -> str:
 _ANY_FENCE = f"[{_UNSEEN}]*".join([_DIGIT] * 8)
 _ANY_MARK = "|".join(_spelled(mark, _UNSEEN) for mark in MARKS)
 _SHAPES = re.compile(
-    # A heading stands at the start of a line, a mark anywhere.
+    # A heading is at the start of a line, a mark anywhere.
     f"((?:\\A|[{_BREAKS}])[{_BLANKS}{_UNSEEN}]*[{_OPENERS}])(?=[{_UNSEEN}]*{_ANY_FENCE}[{_BLANKS}{_UNSEEN}])"
     f"|([{_OPENERS}])(?=[{_BLANKS}{_UNSEEN}/]*(?:{_ANY_MARK})[{_BLANKS}{_UNSEEN}]+{_ANY_FENCE})"
 )
@@ -84,21 +84,21 @@ _LINE_END = re.compile(f"\r\n|[{_BREAKS}]")
 
 
 def fence_of(digest: bytes) -> str:
-    """Eight decimal digits made from a keyed digest, which the author of a text cannot guess.
+    """Return eight decimal digits from a keyed digest, which the author of a text cannot guess.
 
-    Tokenizers take decimal digits by threes, so every fence costs the same number of tokens.
+    Tokenizers split decimal digits into groups of three, so every fence has the same number of tokens.
     """
     return f"{int.from_bytes(digest[:8]) % 10**8:08}"
 
 
 def word(name: str) -> str:
-    """A name, such as a role, a sender or a tool, as one word of bounded length."""
+    """Return a name, such as a role, sender or tool, as one word of bounded length."""
     kept = (c if c == "_" or c in WORD_MARKS or category(c)[0] in "LNM" else "_" for c in name[:LONGEST_WORD])
     return "".join(kept)
 
 
 def marked(mark: str, text: str, fence: str) -> str:
-    """A text between the two marks of one of `MARKS`, which it cannot close."""
+    """Return the text between an opening and a closing mark, which the text cannot imitate. `mark`: one of `MARKS`."""
     return f"<{mark} {fence}>\n{quoted(text, fence)}\n</{mark} {fence}>"
 
 
@@ -107,17 +107,17 @@ def one_line(text: str) -> str:
 
 
 def indented(text: str) -> str:
-    """A text of which only the first line begins where lines begin: what stands there can only be ours."""
+    """Return the text with all lines but the first indented: only Steno's own text begins a line."""
     return _LINE_END.sub(lambda end: f"{end[0]}\t", text)
 
 
 def as_block(text: str) -> str:
-    """A text with each of its lines indented: for Markdown, text as it stands, which no line of it can leave."""
+    """Return the text with every line indented: a Markdown code block, which no line can end."""
     return f"\t{indented(text)}"
 
 
 def quoted(text: str, fence: str) -> str:
-    """A text in which nothing is left that could be read as a heading or a mark, of this fence or of another."""
+    """Return the text with everything escaped that could be read as a heading or mark, with this or any other fence."""
     if fence in _BETWEEN.sub("", text).translate(_PLAIN):
         text = re.sub(_spelled(fence, _BLANKS + _UNSEEN), lambda found: f"{found[0][:1]}-{found[0][1:]}", text)
     return _SHAPES.sub(lambda found: f"{found[0]}\\", text)

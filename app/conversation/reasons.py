@@ -1,7 +1,7 @@
-"""Reasons: why something could not be done.
+"""Reasons why Steno could not do something.
 
-The one list of everything reported, in answers (`context.reason`, `x-context-reason`), in the log and in the store.
-Decisions use these values; their text is made where it leaves Steno.
+This is the only list of reasons in answers (`context.reason`, `x-context-reason`), in the log and in the store.
+Decisions use these values; their text is made for output only.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from msgspec import Struct
 
 
 class Code(StrEnum):
-    """Each reason's own word, with what it means: docs/rest.md has both, letter by letter."""
+    """Code of a reason, with its meaning. docs/rest.md lists both verbatim."""
 
     meaning: str
     before_detail: str
-    """Text between the word and a detail; empty where the reason has none."""
+    """Separator between the code and a detail; empty if the reason has none."""
 
     def __new__(cls, word: str, meaning: str, before_detail: str = "") -> Self:
         code = str.__new__(cls, word)
@@ -27,7 +27,7 @@ class Code(StrEnum):
         code.before_detail = before_detail
         return code
 
-    # No compaction was begun.
+    # No compaction was started.
     COMPACTION_OFF = auto(), "over the trigger, but the client or the settings forbid it"
     FLOOR_EXCEEDS_LIMIT = (
         auto(),
@@ -56,7 +56,7 @@ class Code(StrEnum):
         "the same compaction failed a moment ago, for the reason before it, and is not tried yet",
     )
 
-    # One was begun, and brought not what it should have.
+    # A compaction was started, with less effect than needed.
     LEASE_LOST = auto(), "another process took over what was being made, three times"
     CONVERSATION_DELETED = auto(), "the conversation was deleted while its summary was made; the summary is not stored"
     SUMMARIES_NOT_ENOUGH = (
@@ -105,7 +105,7 @@ class Code(StrEnum):
     SUMMARISER_ANSWER_UNREADABLE = auto(), "the summariser answered with no completion"
     SUMMARISER_ANSWER_TOO_LARGE = auto(), "the summariser's answer was too large to read"
 
-    # It gave one that is no summary.
+    # The summariser's answer is no summary.
     SUMMARY_IS_A_TOOL_CALL = auto(), "the summariser called a tool"
     SUMMARY_NOT_FINISHED = (
         auto(),
@@ -127,7 +127,7 @@ class Code(StrEnum):
         ": ",
     )
 
-    # No payload could be made that may be sent: what was wrong with the last one that was tried.
+    # No valid payload could be made: the fault of the last attempt.
     OVER_THE_LIMIT = auto(), "what could be made is still larger than the limit"
     NOT_COVERED_ONCE = auto(), "a message would have been left out, or sent twice"
     LAST_USER_MESSAGE_CHANGED = auto(), "the last user message would not have been sent as it came"
@@ -147,7 +147,7 @@ class Code(StrEnum):
     NOTHING_LEFT = auto(), "no message would have been left"
     QUOTED_AND_SENT = auto(), "a message would have been recalled that is sent anyway"
 
-    # Nothing was looked at.
+    # The request was not examined.
     UNREADABLE = auto(), "the body is not one Steno can read (`bypassed`)"
     TOO_MANY_VALUES = auto(), "the body holds more than 200,000 values (`bypassed`)"
     TOO_MANY_MESSAGES = auto(), "the body holds more than 10,000 new messages (`bypassed`)"
@@ -169,13 +169,13 @@ class Code(StrEnum):
 
 _CODES = [*Code]
 PROBLEMS = frozenset(_CODES[_CODES.index(Code.OVER_THE_LIMIT) : _CODES.index(Code.QUOTED_AND_SENT) + 1])
-"""Codes of what may be wrong with a payload."""
+"""Codes of faults in a payload."""
 
 
 class Reason(Struct, frozen=True):
     code: Code
     detail: str = ""
-    """Detail that the code alone does not say: a status, sizes, a word of the provider's."""
+    """Detail in addition to the code: a status, sizes, a word of the provider."""
 
     @property
     def text(self) -> str:
@@ -183,7 +183,7 @@ class Reason(Struct, frozen=True):
 
 
 Reasons = tuple[Reason, ...]
-"""Why, the cause first, then what came of it; empty where there is nothing to report."""
+"""Reasons, the cause first, then its consequences; empty if there is nothing to report."""
 
 
 def because(code: Code, detail: str = "") -> Reasons:
@@ -191,7 +191,7 @@ def because(code: Code, detail: str = "") -> Reasons:
 
 
 def joined(reasons: Iterable[Reason]) -> str | None:
-    """The reasons in one line, each once; after a colon what was wrong with the payload. None without any."""
+    """Join the reasons in one line without duplicates; faults of the payload follow a colon. None without any."""
     unique = dict.fromkeys(reasons)
     parts = ([each for each in unique if (each.code in PROBLEMS) is wrong] for wrong in (False, True))
     return ": ".join(", ".join(each.text for each in part) for part in parts if part) or None
@@ -232,7 +232,7 @@ _FAULT = "This is the provider's own trouble: add summary.fallbacks to be indepe
 
 
 def hint_for(why: Reasons) -> str | None:
-    """Return the remedy for the first reason that has one."""
+    """Return the advice for the first reason that has some."""
     return next((remedy for reason in why if (remedy := _remedy(reason)) is not None), None)
 
 

@@ -1,7 +1,7 @@
-"""Secrets: keys, tokens, passwords and private keys, which are taken out of a text before it is stored.
+"""Secrets: keys, tokens, passwords and private keys, which are removed from a text before it is stored.
 
-Most texts hold none, so `secrets.toml` gives each pattern hints, and it is matched only where one of them stands. What
-only its name makes a secret must look random, too: what a program calls its variables is no password.
+Most texts contain none, so `secrets.toml` gives each pattern hints, and a pattern is matched only where a hint occurs.
+A value that is only known as a secret by its name must also look random: a variable is no password.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from app.conversation.wordings import read_wordings
 
 REMOVED = "[secret removed]"
 LEAST_BITS = 2.75
-"""Bits of information in each character of a value that looks random: words repeat their letters."""
+"""Least bits of information in each character of a value that looks random: words repeat their letters."""
 JUDGED = 80
-"""Characters of a value by which it is judged: a name many times over must not take minutes."""
+"""Characters of a value that are tested for randomness, to bound the time."""
 
 _WORDINGS = read_wordings(__package__, "secrets.toml")
 _PLACEHOLDER = re.compile(_WORDINGS["placeholder"])
@@ -27,7 +27,7 @@ _LETTER, _OTHER = re.compile("[A-Za-z]"), re.compile("[0-9!@#%^&?~+]")
 
 
 def without_secrets(text: str) -> str:
-    """The text with `REMOVED` in place of each secret. JSON stays valid: none of its own signs is touched."""
+    """Replace each secret by `REMOVED`. JSON stays valid, because no syntax is removed."""
     pieces, done = [], 0
     for start, end in sorted(_places(text)):
         if start >= done:
@@ -37,7 +37,7 @@ def without_secrets(text: str) -> str:
 
 
 def _places(text: str) -> Iterator[tuple[int, int]]:
-    # The only letter that gets longer: every place must be the same in both.
+    # The only letter whose lower case is longer: positions must be the same in both texts.
     lowered = text.replace("\u0130", "I").lower()
     for hints, pattern in _RULES:
         read = lowered if pattern.flags & re.IGNORECASE else text
@@ -47,7 +47,7 @@ def _places(text: str) -> Iterator[tuple[int, int]]:
                 found, after = pattern.match(text, at), at + 1
                 if found and (found.lastgroup != "varied" or _looks_random(found["varied"])):
                     yield found.span(found.lastgroup or 0)
-                    after = found.end()  # What stands in it is removed: else a hint many times over takes minutes.
+                    after = found.end()  # Skip hints inside the secret: many repeated hints would take minutes.
                 at = read.find(hint, after)
 
 

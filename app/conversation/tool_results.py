@@ -1,19 +1,18 @@
-"""Tool results: user messages that are results, written as text, and which call a result answers.
+"""Tool results: recognition of user messages that contain results as text, and pairing of results with calls.
 
-Clients that have no role for calls and results write them into messages. `authored_text` says how a user message reads
-by itself. Whether it is a result also depends on the message before it: see `History`. The wordings of both are in
-`authored_text.toml`.
+Clients without a role for calls and results write them as text. `authored_text` judges a user message by itself.
+Whether it is a result also depends on the message before it: see `History`. `authored_text.toml` has the wordings.
 
-Which call a result answers (`CallPairing`):
+Rules for pairing (`CallPairing`):
 
-1. A result that names a call's id answers that call: of the latest batch that has the id, the first one unanswered.
-2. A result without an id, or with one that no call has, answers by name: an unanswered call of the same tool. Adapters
-   name the tool in place of the id.
-3. A result without an id answers otherwise by place: the first unanswered call. So does one with an unknown id, if the
-   call has no id.
+1. A result with the id of a call answers that call: the first unanswered one in the latest batch that has the id.
+2. A result without an id, or with an unknown one, answers by name: an unanswered call of the same tool. Some adapters
+   send the tool's name as the id.
+3. Otherwise a result without an id answers the first unanswered call. So does one with an unknown id, if the call has
+   no id.
 
-A batch is what the model called at once: all calls with neither a result nor a user's message between them. Rules 2
-and 3 look at the latest batch alone. A result that follows when all are answered belongs to the call of the one before.
+A batch is all calls without a result or a user message between them: the model made them at once. Rules 2 and 3 use the
+latest batch alone. A further result, when all calls are answered, belongs to the call of the previous result.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ _CALL = re.compile("|".join(WORDINGS["calls"]), re.MULTILINE)
 class ResultConfidence(Enum):
     NONE = auto()
     POSSIBLE = auto()
-    """Reads like a result, but may hold words of the user."""
+    """Reads like a result, but may contain the user's words."""
     LIKELY = auto()
-    """Uses words that a user might write: it is a result where the assistant called a tool."""
+    """Uses words that a user might write: a result only if the assistant called a tool."""
     CERTAIN = auto()
     """Uses words that only programs write."""
 
@@ -63,11 +62,11 @@ class _NamedCall(Protocol):
 
 
 class CallPairing:
-    """Takes a history's calls and results in order, and finds the call of each result."""
+    """Pairing of a history's calls and results, added in order."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, list[CallPosition]] = {}
-        """Calls of the latest batch that has the id, those answered first; the last one stays when it is answered."""
+        """Calls of the latest batch with the id. Answered ones are removed, except the last."""
         self._batch_begins = 0
         """Index of the first message of the latest batch."""
         self._unanswered: dict[CallPosition, _NamedCall] = {}
@@ -75,7 +74,7 @@ class CallPairing:
         self._is_closed = True
         """True if the next call begins a batch."""
         self._latest: CallPosition | None = None
-        """Call that the latest result answered; None at the start of a batch."""
+        """Call of the latest result; None after a message without results."""
 
     def add_calls(self, message: int, calls: Sequence[_NamedCall]) -> None:
         if self._is_closed:
@@ -94,7 +93,7 @@ class CallPairing:
                 self._by_id[call.id] = [position]
 
     def add_other(self, *, is_assistants: bool) -> None:
-        """Take a message that holds neither calls nor results."""
+        """Add a message without calls or results."""
         self._is_closed = self._is_closed or not is_assistants
         self._latest = None
 

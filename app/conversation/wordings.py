@@ -11,7 +11,7 @@ _PART = re.compile(r"\{([a-z]+)\}")
 
 
 def read_wordings(package: str, name: str) -> dict[str, Any]:
-    """The tables of a TOML file: each text in one line, with the file's `parts` in place of their names in braces."""
+    """Read the tables of a TOML file, each text joined to one line and with the file's `parts` in place of `{name}`."""
     read = tomllib.loads(files(package).joinpath(name).read_text("utf-8"))
     parts = read.pop("parts", {})
     return dict(_written(read, parts))
@@ -26,5 +26,5 @@ def _written(table: Any, parts: dict[str, str]) -> Any:
 
 
 def _in_one_line(text: str) -> str:
-    """A text of several lines without their ends and what is blank around them."""
+    """Join the lines of a text, without white space around them."""
     return "".join(map(str.strip, text.splitlines())) if "\n" in text else text
