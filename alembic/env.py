@@ -1,4 +1,4 @@
-"""Alembic's entry. app/store/schema.py passes the connection, and with it the transaction and the lock."""
+"""Entry point of Alembic. `app/store/schema.py` passes a connection with an open transaction and the lock."""
 
 from alembic import context
 from alembic.util import CommandError

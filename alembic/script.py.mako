@@ -1,6 +1,6 @@
 """${message}
 
-A migration never imports app.store.tables: it has to stay what it was when the tables move on.
+A migration never imports app.store.tables: it must stay the same when later releases change the tables.
 """
 
 import sqlalchemy as sa

@@ -29,7 +29,7 @@
       UpstreamDisconnected    502  upstream_disconnected
       UpstreamUnreadable      502  upstream_unreadable
 
-The provider's own errors never become ours. A failed summary is a value, not an error.
+A provider's error answer is relayed, and never becomes a StenoError. A failed summary is a value, not an error.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ import msgspec
 
 
 class StenoError(Exception):
-    """An error with a message for the user: what is wrong, with the number, and what to do."""
+    """An error with a message for the user. The message says what is wrong, with numbers, and what to do."""
 
     status: ClassVar[int] = 500
     type: ClassVar[str] = "api_error"
@@ -94,7 +94,7 @@ class UnsupportedMediaType(_RequestError):
 
 
 class WebSocketNotSpoken(_RequestError):
-    """Refusal of a WebSocket. With this status, and at once, clients that try one first go on over HTTP."""
+    """Refusal of a WebSocket. Clients that try a WebSocket first fall back to HTTP after an immediate 426."""
 
     status, code = 426, "websocket_not_spoken"
 
@@ -108,7 +108,7 @@ class BadTarget(_RequestError):
 
 
 class MethodNotAllowed(_RequestError):
-    """The path has no such method. `allowed`: the methods that it has, or those that are relayed."""
+    """The path does not have the method. `allowed` lists the path's methods, or the methods that Steno relays."""
 
     status, code = 405, "method_not_allowed"
 
@@ -134,7 +134,7 @@ class MissingCredentials(_RequestError):
 
 
 class InvalidCredentials(_RequestError):
-    """The header that names the caller was sent by another peer than a trusted proxy, or is not valid."""
+    """The header that names the client is invalid, or was not sent by a trusted proxy."""
 
     status, type, code = 401, "authentication_error", "invalid_credentials"
 
@@ -148,7 +148,7 @@ class UnknownUpstream(_RequestError):
 
 
 class FormatNotSpoken(_RequestError):
-    """No upstream that the request may go to speaks its format."""
+    """No upstream for this request supports its wire format."""
 
     status, code = 404, "format_not_spoken"
 
@@ -162,7 +162,7 @@ class SummaryNotFound(_RequestError):
 
 
 class MessagesNotKept(_RequestError):
-    """The operator wants no messages to be stored."""
+    """The setting `storage.messages` is off."""
 
     status, code = 404, "messages_not_kept"
 
@@ -188,7 +188,7 @@ class UpstreamUnreachable(StenoError):
 
     def __init__(self, host_and_port: str) -> None:
         self.what = f"No connection to the provider at {host_and_port} could be made."
-        """Description of the failure without a remedy, for places that name the setting."""
+        """The failure without a remedy, for callers that name the setting themselves."""
         super().__init__(
             f"{self.what} Check that it is running, that its base_url in Steno's settings is right, and that Steno's"
             " machine may connect to it; `steno doctor` tries it."

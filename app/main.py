@@ -1,4 +1,4 @@
-"""`create_app(settings)`: the only place that picks concrete parts."""
+"""`create_app(settings)` builds the application: the only module that chooses concrete classes."""
 
 from __future__ import annotations
 
@@ -66,15 +66,15 @@ from app.tokens.usage import Tariff
 log = structlog.get_logger("steno")
 
 TRACES_EXPORTER = "OTEL_TRACES_EXPORTER"
-"""OpenTelemetry's own variable: `otlp` switches traces on."""
+"""Environment variable of OpenTelemetry: `otlp` switches traces on."""
 
 
 class Application(FastAPI):
-    """Steno's own routes, with the router before them: every request passes it first."""
+    """Steno's own routes behind the router: every HTTP request passes the router first."""
 
     entry: Router
     operators_entry: Router
-    """Router of what comes by the listener in `server.admin`."""
+    """Router of requests to the listener in `server.admin`."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -84,9 +84,9 @@ class Application(FastAPI):
 
 
 def create_app(settings: Settings, *, reports: bool = True) -> Application:
-    """Make the application. Raises `ConfigurationError` or `DatabaseURLError` for settings that cannot work together.
+    """Make the application. Raises `ConfigurationError` or `DatabaseURLError` for invalid settings.
 
-    `reports`: log problems of the settings, as the first worker does.
+    `reports`: whether to log problems of the settings; only the first worker does.
     """
     instance, metrics = new_instance(), Metrics()
     services = open_services(settings, instance, metrics, reports=reports)
@@ -94,7 +94,7 @@ def create_app(settings: Settings, *, reports: bool = True) -> Application:
         title="Steno",
         version=__version__,
         summary="Keeps long conversations inside the model's context window.",
-        docs_url=None,  # Its assets would come from a public CDN: the inspector has a page of its own.
+        docs_url=None,  # FastAPI's page loads assets from a public CDN; the inspector has its own page.
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
         redirect_slashes=False,
@@ -116,12 +116,12 @@ def create_app(settings: Settings, *, reports: bool = True) -> Application:
     app.entry = through(listener="callers" if server.admin else None)
     app.operators_entry = through(listener="operator")
     app.state.services = services
-    app.state.failure = None  # Why it could not start.
+    app.state.failure = None  # Reason if the start failed.
     return app
 
 
 def add_inspector(app: FastAPI, settings: Settings, services: Services, metrics: Metrics) -> None:
-    """Add the inspector's pages, and the state that they work with."""
+    """Add the inspector's pages and their state."""
     wrong = [each for each in check_settings(settings, services.estimator.heuristics) if each.state != "ok"]
     password = settings.inspector.password
     sessions = Sessions(server_secret(settings), None if password is None else password.get_secret_value())
@@ -131,7 +131,7 @@ def add_inspector(app: FastAPI, settings: Settings, services: Services, metrics:
 
 
 def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, reports: bool) -> Services:
-    """Make everything that the routes work with. Raises `ConfigurationError` or `DatabaseURLError`."""
+    """Make the objects that the routes use. Raises `ConfigurationError` or `DatabaseURLError`."""
     tokenizer = Tokenizer(tables_folder())
     _refuse_fatal(check_settings(settings, tokenizer.missing), reports=reports)
     secret = server_secret(settings)
@@ -215,7 +215,7 @@ def _reader(identity: Identity, format_: WireFormat, ignore: Sequence[str], cach
 
 
 def policies_of(settings: Settings) -> Policies:
-    """Make the policies. Raises `ConfigurationError` if a preset and the settings beside it do not agree."""
+    """Make the policies. Raises `ConfigurationError` if a preset contradicts other settings."""
     try:
         return Policies(settings)
     except ValidationError as error:
@@ -223,18 +223,18 @@ def policies_of(settings: Settings) -> Policies:
 
 
 def tariffs_of(settings: Settings) -> Callable[[str, str], Tariff | None]:
-    """Return the operator's prices, or the public ones: never both, whose currencies may differ."""
+    """Return the operator's prices if set, else the public ones. Never both: their currencies may differ."""
     if settings.prices != ():
         return settings.tariff_of
     return lambda asked, answered: list_tariff(settings.base_model(asked), settings.base_model(answered))
 
 
 def open_tracer() -> Tracer | None:
-    """Make the tracer, if traces are wanted. Raises `ConfigurationError` if OpenTelemetry is not installed."""
+    """Make the tracer if traces are switched on. Raises `ConfigurationError` if OpenTelemetry is not installed."""
     if os.environ.get(TRACES_EXPORTER) != "otlp":
         return None
     try:
-        from app.telemetry.otel import OtelTracer  # noqa: PLC0415 - an extra, and nothing of it is loaded unless wanted
+        from app.telemetry.otel import OtelTracer  # noqa: PLC0415 - an extra, imported only if used
     except ImportError as error:
         raise ConfigurationError(
             f"{TRACES_EXPORTER} is otlp, which needs the extra `otel`: {install_command('otel')}."
@@ -243,13 +243,13 @@ def open_tracer() -> Tracer | None:
 
 
 def open_providers(settings: Settings, store: Store, instance: bytes) -> Providers:
-    """Make every upstream with connections of its own, to be asked as this instance; nothing is asked of it yet."""
+    """Make all upstreams, each with its own connections. No request is sent yet."""
     guess = PRESETS[settings.compaction.preset].guessed_window
 
     def provider(name: str, at: UpstreamSettings) -> Provider:
         formats = tuple(format_ for format_ in FORMATS if format_.name in at.speaks)
         upstream, alone = _open_upstream(at, instance, settings.clients.header), len(at.speaks) == len(formats) == 1
-        # What an API wants in every request's headers, its list of models wants, too.
+        # Headers that an API needs in every request are needed for its list of models, too.
         default_headers = formats[0].summaries.spec.summary.headers if alone else ()
         windows = Windows(settings.models, guess, at, upstream, store, default_headers=default_headers)
         return Provider(name, at, upstream, formats, windows, Calibrations(store, at.base_url))
@@ -272,7 +272,7 @@ def _open_upstream(settings: UpstreamSettings, instance: bytes, callers_header: 
 
 
 def _refuse_fatal(findings: Iterable[Finding], *, reports: bool) -> None:
-    """Log problems, if `reports`. Raises `ConfigurationError` for the first one that prevents the start."""
+    """Log problems if `reports`. Raises `ConfigurationError` for the first one that prevents the start."""
     for finding in findings:
         if finding.state == "fatal":
             raise ConfigurationError(finding.sentence)
@@ -286,8 +286,8 @@ def _log_finding(finding: Finding) -> None:
 
 
 async def _check_services(services: Services) -> None:
-    """Log whether the database knows its secret, and each upstream's answer to the question for its models: a wrong
-    base URL shows before the first chat."""
+    """Log a warning if the database has no digest of the secret. Log problems that an upstream's list of models shows:
+    so the operator sees a wrong base URL before the first chat."""
     with suppress(StoreUnavailable):
         if await services.store.secret_fits() is None:
             _log_finding(SECRET_NOT_CHECKED)
@@ -310,11 +310,11 @@ def _lifespan(
         await services.providers.start()
         checking = asyncio.ensure_future(_check_services(services)) if reports else None
         sampling = asyncio.ensure_future(services.sampler.run())
-        # What was made so far stays: the collector need not look at it again on every request.
+        # The objects made so far live until the end: the garbage collector need not scan them again.
         gc.collect()
         return_freed_memory()
         gc.freeze()
-        # A pass over 50,000 young objects stops all requests for 8 ms, over 5,000 for less than one; the sum is equal.
+        # A pass over 50,000 young objects stops all requests for 8 ms, over 5,000 for under 1 ms; the total is equal.
         gc.set_threshold(5_000, 50, 50)
         try:
             yield

@@ -1,4 +1,4 @@
-"""The tables of release 0.1 (commit 21db7e6e), from which 0030 migrates. `steno migrate` makes an empty database's."""
+"""The tables of release 0.1 (commit 21db7e6e), from which 0030 migrates. Empty databases do not use this revision."""
 
 revision = "0029"
 down_revision = None

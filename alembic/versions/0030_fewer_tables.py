@@ -1,7 +1,7 @@
-"""From the tables of release 0.1 to those of this one.
+"""Migrate the tables of release 0.1 to those of this release.
 
-Texts that release 0.1 encrypted are decrypted, and rows that nothing reads now are exported to a file. Both are options
-of `steno migrate`: a start refuses a database that needs them.
+Decrypt the texts that release 0.1 encrypted, and export rows that Steno no longer reads to a file. Both need options of
+`steno migrate`: `steno serve` refuses to start with a database that needs one.
 """
 
 import json
@@ -79,12 +79,12 @@ MARK = "sealed:1:"
 """Beginning of an encrypted text, before the id of its key."""
 NONCE_BYTES = 12
 TEXTS = {"summary_chunks": ("text", "exact_values", "rules"), "messages": ("sent",)}
-"""Columns that may be encrypted, by table. All columns of a row are, or none."""
+"""Columns that may be encrypted, by table: all of them in a row, or none."""
 LISTS = ("exact_values", "rules")
 
 
 def decrypt(connection: Connection, options: Upgrade) -> None:
-    """Decrypt every text, or drop the rows whose key is missing if that is wanted."""
+    """Decrypt all texts. Delete rows whose text cannot be decrypted, or without `drop_encrypted`, raise."""
     keys = {blake2b(key, digest_size=4, person=b"steno-key-id").hexdigest(): key for key in options.keys}
     reasons: dict[str, None] = {}
     for name, columns in TEXTS.items():
@@ -112,7 +112,7 @@ def decrypt(connection: Connection, options: Upgrade) -> None:
 
 
 def decrypted(keys: Mapping[str, bytes], table: str, column: str, row: RowMapping) -> Any:
-    """Raises `ValueError` with the reason why the text cannot be decrypted."""
+    """Return the plain text or list. Raises `ValueError` with the reason if it cannot be decrypted."""
     stored = row[column]
     if not isinstance(stored, str):
         return stored
@@ -133,13 +133,13 @@ def decrypted(keys: Mapping[str, bytes], table: str, column: str, row: RowMappin
     return json.loads(plain) if column in LISTS else plain
 
 
-# Rows that a person may miss
+# Rows that the operator may still need
 
 EXPORTED = {"client_keys": "keys", "tenant_links": "links between tenants", "operator_acts": "acts of operators"}
 
 
 def export(connection: Connection, options: Upgrade) -> None:
-    """Write them to a file, as JSON, a row a line."""
+    """Write the rows of `EXPORTED` to a file, one JSON object per line."""
     tables = [Table(name, MetaData(), autoload_with=connection) for name in EXPORTED]
     rows = [{"table": table.name, **row} for table in tables for row in connection.execute(select(table)).mappings()]
     if not rows:
@@ -159,9 +159,9 @@ def export(connection: Connection, options: Upgrade) -> None:
 
 
 def drop_words() -> None:
-    """Drop the indexes of words: summaries are searched by their texts."""
+    """Drop the word indexes: this release searches the summaries' texts."""
     for words, search in (("summary_words", "summary_search"), ("message_words", "message_search")):
-        op.drop_table(words)  # With its triggers.
+        op.drop_table(words)  # Drops its triggers, too.
         if op.get_bind().dialect.name == "sqlite":
             op.drop_table(search)
 
@@ -173,13 +173,13 @@ NOW = {
 
 
 def date_chunks() -> None:
-    """Let chunks of the first releases, which have no time, grow old from now on."""
+    """Set `used_at` of chunks without one (of the first releases) to now, so that retention applies to them."""
     now = NOW[op.get_bind().dialect.name]
     op.execute(f"UPDATE summary_chunks SET used_at = {now} WHERE used_at IS NULL")  # noqa: S608 - a constant
 
 
 def drop_leases() -> None:
-    """Drop those that were released, which were rows until now, and the index of the others."""
+    """Delete the rows of released leases, which release 0.1 kept, and drop the index of live leases."""
     op.drop_index("ix_leases_live")
     op.execute("DELETE FROM leases WHERE expires_at <= 0")
 
@@ -196,7 +196,7 @@ def keep_one_summary_a_range() -> None:
         "DELETE FROM summary_chunks WHERE EXISTS ("  # noqa: S608 - names of columns
         f"SELECT 1 FROM summary_chunks newer WHERE {NEWER} AND newer.version > summary_chunks.version)"
     )
-    # SQLite writes the table anew.
+    # On SQLite this copies the table.
     with op.batch_alter_table("summary_chunks") as chunks:
         chunks.drop_constraint("uq_summary_chunks_range", type_="unique")
         chunks.drop_column("version")
@@ -216,7 +216,7 @@ KEEP_RULES = text("UPDATE summary_chunks SET user_words = :said WHERE tenant = :
 
 
 def keep_rules_as_user_words(connection: Connection) -> None:
-    """Rules were listed newest first, without the turn in which they were set."""
+    """Convert `rules` to `user_words`, oldest first and without turns: rules were listed newest first."""
     op.add_column("summary_chunks", Column("user_words", JSON, nullable=False, server_default="[]"))
     op.add_column("summary_chunks", Column("user_words_tokens", COUNT, nullable=False, server_default="0"))
     found = connection.execute(FIRST_RULES, {"rows": ROWS}).all()
@@ -231,8 +231,8 @@ def keep_rules_as_user_words(connection: Connection) -> None:
     op.drop_column("summary_chunks", "rules_left_out")
 
 
-# Histories: a title is missing until the conversation's next request, and so are the digests of all messages but the
-# last.
+# Histories. The titles, and the digests of all messages but the last, are missing until the conversation's next
+# request.
 
 LAST = text("SELECT tenant, id, last_message FROM conversations ORDER BY tenant, id LIMIT :rows")
 MORE = text(
@@ -281,7 +281,7 @@ def convert(connection: Connection, tenant: str, id_: str, last_message: str | N
     said = [row for row in messages.values() if row.position >= 0]
     if not said:
         return
-    # The latest request's last message; where it was not stored, the one that was stored last.
+    # The last message of the latest request, or if it was not stored, the last stored one.
     end = messages.get(last_message) or max(said, key=newest)
     instructions = [row for row in messages.values() if row.position == -1]
     leading = path(messages, max(instructions, key=newest)) if instructions else []
@@ -301,7 +301,7 @@ def newest(row: Row[Any]) -> tuple[int, int, str]:
 
 
 def path(messages: Mapping[str, Row[Any]], end: Row[Any]) -> list[Row[Any]]:
-    """The messages from the first one through this one."""
+    """Return the messages from the first one through `end`."""
     found = [end]
     while (before := messages.get(found[-1].previous_id)) is not None:
         found.append(before)
@@ -309,13 +309,13 @@ def path(messages: Mapping[str, Row[Any]], end: Row[Any]) -> list[Row[Any]]:
 
 
 def message_id(conversation_id: str, digest: bytes) -> str:
-    """As release 0.1 named messages."""
+    """Return the id that release 0.1 gave the message."""
     mac = blake2b(digest, digest_size=12, person=b"steno-message")
     mac.update(conversation_id.encode("utf-8", "surrogatepass"))
     return f"msg_{mac.hexdigest()}"
 
 
-# Usage records: release 0.1 kept them in partitions on PostgreSQL, which it made while it served.
+# Usage records: on PostgreSQL, release 0.1 stored them in partitions, which it created at run time.
 
 TABLE, PARTS = "usage_records", "usage_records_in_parts"
 INDEXES = (("tenant", "conversation_id", "created_at", "id"), ("tenant", "created_at"), ("created_at",))
@@ -328,7 +328,7 @@ GRANTS = text("""
 
 
 def join_partitions(connection: Connection) -> None:
-    """Make one table of the partitions of `usage_records`, with the rights that others have."""
+    """Join the partitions of `usage_records` into one table, and copy the granted rights."""
     if not connection.scalar(IS_PARTITIONED):
         return
     grants = list(connection.scalars(GRANTS))

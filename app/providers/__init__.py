@@ -1,1 +1,1 @@
-"""Every upstream, and what is known of each: how it is reached, its windows, how it counts, what its calls took."""
+"""Upstreams: connections, windows, calibrations of token counts, prices, and records of calls."""

@@ -1,7 +1,7 @@
-"""Calibrations: learnt in this process at once, shared with the other replicas a little later.
+"""Calibrations: a process uses a sample at once, and shares it with the other replicas within seconds.
 
-Each tenant has lines of its own. As long as it has few samples it uses what several other tenants' lines have in
-common, if there are any.
+Each tenant has its own calibration (a line). A tenant with few samples uses a line on which several other tenants
+agree, if there is one.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ log = structlog.get_logger("steno.calibrations")
 MOST_REMEMBERED = 10_000
 """Calibrations in memory, about 3 kB each."""
 MOST_OF_TENANT = 500
-"""Most calibrations of one tenant, so that made-up names of models push out no others'."""
+"""Most calibrations of one tenant, so that one with made-up names of models does not push out other tenants'."""
 MOST_COMPARED = 32
-"""Tenants whose lines of one model are compared, those heard of last."""
+"""Most tenants whose lines of one model are compared, the last changed first."""
 MOST_WAITING = 10_000
-"""Samples that wait to be stored; more are dropped."""
+"""Most samples that wait to be stored; further ones are dropped."""
 FLUSH_SECONDS = 1.0
 REFRESH_SECONDS = 15.0
 OVERLAP_SECONDS = 15.0
-"""Longest time in seconds from a row's own time until it is visible to others."""
+"""Longest time from a row's `updated_at` until other replicas can read it."""
 LOAD_SECONDS = 1.0
 STOP_SECONDS = 5.0
 ENOUGH = 16
-"""Samples; once there are so many, one a second is learnt from: each costs up to half a millisecond."""
+"""Samples of a calibration from which it learns at most once in `PAUSE_SECONDS`: a sample takes up to half a ms."""
 PAUSE_SECONDS = 1.0
 
 
 class Calibrations:
     """Calibrations of one upstream's models.
 
-    They do not use the store's write-behind queue: it joins and erases rows by conversation, and cannot take in the
-    samples of other replicas that each flush reads.
+    They do not use the store's write-behind queue, which merges and erases rows by conversation: each flush here also
+    reads the samples of other replicas.
     """
 
     def __init__(self, store: Store, upstream: str) -> None:
@@ -68,14 +68,14 @@ class Calibrations:
         )
         self._of_tenant: dict[str, BoundedMap[CalibrationKey, None]] = {}
         self._lines: dict[CalibrationKey, dict[str, Line]] = {}
-        """Lines of tenants with enough samples, by the key without the tenant."""
+        """Lines of tenants with enough samples: by the key for all tenants, then by tenant."""
         self._rests: dict[tuple[str, str, str, bool], float] = {}
-        """Times until which no sample is looked at, by the monotonic clock, for a tenant, model, formula and tools."""
+        """Times until which samples are ignored, by the monotonic clock. Key: tenant, model, formula, tools."""
         self._refused: BoundedMap[CalibrationKey, str | None] = BoundedMap(MOST_REMEMBERED)
-        """Reason why the latest usage was rejected."""
+        """Why the latest sample was rejected; None if it was not."""
         self._waiting: dict[CalibrationKey, list[Sample]] = {}
         self._unstored = 0
-        """Number of samples that wait or are being stored; the latter wait again if that fails."""
+        """Number of samples that wait or are being stored. If storing fails, they wait again."""
         self._flushing = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._loaded = asyncio.Event()
@@ -84,14 +84,14 @@ class Calibrations:
         self._throttle = LogThrottle()
 
     def of(self, tenant: str, model: str, formula: str, tools: bool) -> Calibration:
-        """The correction of the tenant's estimates, from memory; the prior if nothing was learnt yet."""
+        """Return the calibration of the tenant's estimates from memory; the prior if there are no samples."""
         if len(model) > LONGEST_MODEL:
             return Calibration(prior_for(model, formula, tools))
         key = CalibrationKey(self._upstream, model, formula, tools, tenant)
         return self.in_force(key, self._known.use(key) or Calibration(prior_for(model, formula, tools)))
 
     def in_force(self, key: CalibrationKey, own: Calibration) -> Calibration:
-        """Return the tenant's own calibration if it has enough samples, else one with the line that others agree on."""
+        """Return the tenant's own calibration; with too few samples, with the line on which other tenants agree."""
         if own.samples >= ENOUGH_OF_ONE:
             return own
         of_tenants = self._lines.get(key.of_all, {})
@@ -103,12 +103,12 @@ class Calibrations:
         return picture_scale(self.of(tenant, model, pictures_of(formula), tools=False).line.ratio)
 
     def is_due(self, tenant: str, model: str, formula: str, tools: bool) -> bool:
-        """Whether a sample would be looked at now. No model has a name too long."""
+        """Whether `learn` would use a sample now. It ignores models with a name that is too long."""
         rests = self._rests.get((tenant, model, formula, tools), 0.0)
         return monotonic() >= rests and len(model) <= LONGEST_MODEL
 
     def learn(self, tenant: str, model: str, formula: str, tools: bool, sample: Sample) -> None:
-        """Learn a sample, which counts at once and is stored within about a second. Never waits."""
+        """Learn from a sample, without waiting. It takes effect at once, and is stored within about a second."""
         if not self.is_due(tenant, model, formula, tools):
             return
         key = CalibrationKey(self._upstream, model, formula, tools, tenant)
@@ -130,14 +130,14 @@ class Calibrations:
             self._unstored += 1
 
     async def start(self) -> None:
-        """Load what is stored, then exchange with the store in the background. A slow store is not waited for."""
+        """Load the stored calibrations, waiting at most a second. Then exchange samples in the background."""
         self._task = asyncio.ensure_future(self._run())
         with suppress(TimeoutError):
             async with asyncio.timeout(LOAD_SECONDS):
                 await self._loaded.wait()
 
     async def stop(self) -> None:
-        """Store what waits, for at most five seconds. Comes before the store is closed."""
+        """Store the waiting samples, for at most five seconds. Call it before the store is closed."""
         self._stopping.set()
         if self._task is not None:
             with suppress(TimeoutError):
@@ -145,7 +145,7 @@ class Calibrations:
                     await self._task
 
     async def flush(self) -> None:
-        """Store what was learnt before the call. If the database cannot be reached it raises and keeps the rest."""
+        """Store the waiting samples. If the database cannot be reached, raise and keep them."""
         async with self._flushing:
             flushed, self._waiting = self._waiting, {}
             if not flushed:
@@ -166,7 +166,7 @@ class Calibrations:
                 self._adopt(key, calibration)
 
     async def forget(self, tenant: str) -> None:
-        """Drop the tenant's samples and calibrations from memory, after samples on their way were stored."""
+        """Drop the tenant's samples and calibrations from memory. Wait first for a flush under way."""
         async with self._flushing:
             for key in [key for key in self._waiting if key.tenant == tenant]:
                 self._unstored -= len(self._waiting.pop(key))
@@ -190,7 +190,7 @@ class Calibrations:
                 log.warning(
                     "calibrations wait for the database", upstream=self._upstream, reason=error.reason, times=times
                 )
-        except Exception:  # This process would learn nothing more from others, nor they from it.
+        except Exception:  # The exchange with other replicas must go on after any error.
             if (times := self._throttle.count("exchange")) is not None:
                 log.exception("calibrations wait for the database", upstream=self._upstream, times=times)
         else:
@@ -198,7 +198,7 @@ class Calibrations:
                 log.info("calibrations exchanged again", upstream=self._upstream, times=ended[0], seconds=ended[1])
 
     async def _refresh(self) -> None:
-        """Read what other replicas learnt since the last time; at first everything."""
+        """Read the calibrations that changed since the last call; at the first call, all."""
         now, last = monotonic(), self._refreshed_at
         if last is not None and now - last < REFRESH_SECONDS:
             return
@@ -210,7 +210,7 @@ class Calibrations:
         self._loaded.set()
 
     def _adopt(self, key: CalibrationKey, stored: Calibration) -> None:
-        """Adopt calibrations as stored, and add what this process has learnt since."""
+        """Adopt a stored calibration, and add this process's samples that are not stored yet."""
         for sample in self._waiting.get(key, ()):
             stored = observe(stored, sample)
         self._remember(key, stored)
@@ -220,15 +220,15 @@ class Calibrations:
         if held is None:
             held = BoundedMap(MOST_OF_TENANT, lambda own, _: self._forget(own))
             self._of_tenant[key.tenant] = held
-        held.keep(key, None)  # First: where the tenant has its share, this makes room in the whole, too.
+        held.keep(key, None)  # First: if it pushes out one of the tenant's, `_known` has room for this one.
         self._known.keep(key, calibration)
         if calibration.samples >= ENOUGH_OF_ONE:
             of_tenants = self._lines.setdefault(key.of_all, {})
-            of_tenants.pop(key.tenant, None)  # The latest comes last.
+            of_tenants.pop(key.tenant, None)  # So that the last changed comes last.
             of_tenants[key.tenant] = calibration.line
 
     def _forget(self, key: CalibrationKey) -> None:
-        """Forget all of a calibration that was pushed out of either map."""
+        """Remove a calibration from all maps."""
         self._known.pop(key, None)
         held = self._of_tenant[key.tenant]
         held.pop(key, None)

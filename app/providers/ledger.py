@@ -1,4 +1,4 @@
-"""The ledger: what every answered call to a provider took, as the provider reported it. Never in a request's way."""
+"""The ledger: records the tokens and cost of each answered call to a provider, without delaying the request."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from app.tokens.usage import (
 log = structlog.get_logger("steno.ledger")
 
 PRICES_REMEMBERED = 1_000
-"""Models whose prices are remembered, because comparing a name with every glob is slow."""
+"""Number of models whose prices are cached, because comparing a name with every glob is slow."""
 
 NOT_REPORTED = Tokens()
 CACHED_SECONDS, CACHED_LONG_SECONDS = 300.0, 3_600.0
-"""Time that providers usually keep a prompt that no request reads again, and one that they are paid to keep longer."""
+"""Time that providers usually cache a prompt without a further request, and with the paid longer cache time."""
 
 
 class _Latest(Struct, frozen=True):
@@ -58,7 +58,7 @@ class Ledger:
         metrics: Metrics,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`tariff_of`: what a model costs, by the name that was asked for and the one that answered, if it is known."""
+        """`tariff_of`: returns the prices for the requested model and the model that answered ("" if unknown)."""
         self._writes = writes
         self._metrics = metrics
         self._tariff_of = lru_cache(PRICES_REMEMBERED)(tariff_of)
@@ -66,21 +66,21 @@ class Ledger:
         self._sent: BoundedMap[tuple[str, str, str], _Latest] = BoundedMap(MOST_REMEMBERED)
         self._latest = 0
         self.heard: list[Callable[[UsageRecord], None]] = []
-        """Others that hear of each record, at once and in the server's own loop."""
+        """Functions that are called with each record, synchronously in the event loop."""
 
     def tariff_of(self, model: str, answered: str = "") -> Tariff | None:
-        """Prices of calls now: of the model that answered, where that is known, or of the one that was asked for; None
-        where it is unknown."""
+        """Return the current prices of the model that answered, or if they are unknown, of the requested one; None if
+        both are unknown."""
         return self._tariff_of(model[:LONGEST_MODEL], answered[:LONGEST_MODEL])
 
     def price_of(self, model: str) -> Price | None:
-        """Price of a call of usual size and tier, as `tariff_of` finds it."""
+        """Return the model's price for prompts below all price steps, without a service tier."""
         tariff = self.tariff_of(model)
         return None if tariff is None else tariff.base
 
     def is_warm(self, tenant: str, conversation_id: str, model: str) -> bool:
-        """Whether the provider's cache holds most of what the conversation sent last. Where no answer said so, it does
-        not; nor where only another replica knows."""
+        """Whether the provider's cache still has most of the conversation's last prompt. False if no answer to this
+        process reported cached tokens."""
         latest = self._sent.get((tenant, conversation_id, model))
         return latest is not None and latest.sent.caches and self._is_recent(latest)
 
@@ -91,8 +91,8 @@ class Ledger:
         chain: Chain | None = None,
         sizes: PromptEstimate | None = None,
     ) -> None:
-        """Store an answered call within about 0.2 s, with its price and what it saved; never raises. Of a call that the
-        client made, `chain` is that of its history, and `sizes` the estimate of history and payload."""
+        """Store an answered call, with its price and saved cost, within about 0.2 s. Never raises. For a client's call,
+        `chain` has the digests of its history, and `sizes` the estimated tokens of history and payload."""
         try:
             tokens, whole = call.tokens, None if chain is None or sizes is None else call.tokens
             if chain is not None and sizes is not None and call.status == 200:
@@ -123,10 +123,10 @@ class Ledger:
             log.exception("a call was not recorded", request_id=call.request_id)
 
     def _uncompacted(self, of: tuple[str, str, str], tokens: Tokens, chain: Chain, sizes: PromptEstimate) -> Tokens:
-        """The usage of the client's own request; the answer is remembered for the next one."""
+        """Estimate the usage of the client's unchanged request. Remember this call for the next one."""
         latest = self._sent.get(of)
         if latest is not None and (latest.messages >= len(chain.digests) or chain[latest.messages] != latest.end):
-            latest = None  # It does not begin this history: another branch, or edited.
+            latest = None  # Its history is not the beginning of this one: another branch, or edited.
         before, recent = (latest.sent, self._is_recent(latest)) if latest else (None, False)
         whole = uncompacted_usage(tokens, sizes, before, recent=recent)
         if (sent := earlier_request(tokens, whole, sizes, before)) is not None:
@@ -137,7 +137,7 @@ class Ledger:
         return self._clock() - latest.at <= (CACHED_LONG_SECONDS if latest.sent.long else CACHED_SECONDS)
 
     def _next_id(self) -> str:
-        """An id greater than the one before: many records are stored in the same millisecond."""
+        """Return an id greater than the last one, as many records are stored in the same millisecond."""
         now = time_ns()
         self._latest = now if now > self._latest else self._latest + 1
         return f"use_{self._latest:016x}{token_hex(4)}"

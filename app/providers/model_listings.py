@@ -1,20 +1,20 @@
-"""Listings: the models and windows that a provider announces at `/v1/models`, read when they are due.
+"""Listings: the models and windows that a provider announces at `/v1/models`, read regularly.
 
 The entries name the window in several ways: `max_model_len` (vLLM, SGLang), `context_length` and `top_provider`
 (OpenRouter), `context_window` and `max_completion_tokens` (Groq), `max_context_length` (Mistral), `context_size`
 (Novita), `capabilities.limits` (GitHub Copilot), `model_spec` (Venice), `metadata` (DeepInfra), an object
 `context_window` (Poe), `meta.n_ctx` (llama.cpp), `max_input_tokens` and `max_tokens` (Anthropic).
 
-Some servers say more on paths of their own. They are recognised by their list; no other provider is asked there:
+Some servers have more details at other paths. Only servers that are recognised by their list are asked there:
 
 - LM Studio, `/api/v0/models`: the window that a model is loaded with, else the largest it can be loaded with.
 - llama.cpp, `/props`: the context of one slot. `n_ctx_train` is the window in training, not the server's.
-- Ollama, `/api/ps`: the window that a model is loaded with. A model that is not loaded gets `num_ctx` of its Modelfile
-  (`/api/show`), the window it was last loaded with, or Ollama's smallest default: Ollama cuts longer prompts without an
-  error, so too small a guess does less harm than too large a one. Models that Ollama runs elsewhere have their own.
-- TabbyAPI, `/v1/model`: the window of the loaded model, which answers to every name.
-- LiteLLM, `/v1/model/info`: the windows of the models behind its names.
-- Gemini, `/v1beta/models`: `/v1beta/openai` lists only names.
+- Ollama, `/api/ps`: the window that a model is loaded with. A model that is not loaded gets the window it was last
+  loaded with, `num_ctx` of its Modelfile (`/api/show`), or Ollama's smallest default: Ollama cuts longer prompts
+  without an error, so a guess should be too small, not too large. Models on a remote host get their trained window.
+- TabbyAPI, `/v1/model`: the window of the loaded model, which answers requests for every name.
+- LiteLLM, `/v1/model/info`: the windows of the deployments behind each name.
+- Gemini, `/v1beta/models`: the windows; `/v1beta/openai` lists only names.
 """
 
 from __future__ import annotations
@@ -48,34 +48,34 @@ log = structlog.get_logger("steno.windows")
 
 REFRESH_SECONDS = 3600.0
 REFRESH_CHANGING_SECONDS = 60.0
-"""Time between two listings where windows depend on which models are loaded."""
+"""Time between two listings if the windows depend on how models are loaded."""
 RETRY_SECONDS = 300.0
 ASK_SECONDS = 5.0
-"""Longest wait for one answer of the provider."""
+"""Timeout of one answer."""
 FETCH_SECONDS = 10.0
-"""Longest wait for all answers of one listing."""
+"""Timeout of all answers of one listing."""
 WAIT_SECONDS = 1.0
-"""Longest wait of the first requests for the first listing, from its start."""
+"""Time from the start of the first listing during which client requests may wait for it."""
 MOST_LISTED = 10_000
-"""Models in all lists together."""
+"""Most models in all lists together."""
 MOST_ENTRIES = 3_000
-"""Models of one list that are read; the longest lists have some hundreds."""
+"""Most models that are read from one list; the longest lists have some hundreds."""
 PAGE = 1_000
-"""Models asked for at once, where a list comes in pages."""
+"""Models per page, if a list has pages."""
 MOST_VALUES = 200_000
-"""Most values of an answer that is decoded. The longest lists have a quarter of that."""
+"""An answer with more values is not decoded. The longest lists have a quarter of that."""
 MOST_SHOWN = 64
-"""Models of an Ollama that are asked about one by one."""
+"""Most models of an Ollama server about which Steno asks one by one in a listing."""
 LONGEST_NUMBER = 20
-"""Digits that are read; Python refuses to read 4,300."""
+"""Integers with this many digits or more are ignored; Python raises an error from 4,300 digits on."""
 LEAST_CONTEXT = 256
-"""Tokens; a chat model has more."""
+"""Smaller numbers of tokens are not read as windows: chat models have larger ones."""
 OLLAMA_DEFAULT = 4_096
-"""Window with which Ollama loads a model on a small machine; more memory or OLLAMA_CONTEXT_LENGTH make it larger."""
+"""Window in tokens with which Ollama loads a model on a machine with little memory."""
 ANY_TENANT = ""
-"""A tenant that sees only what holds for every tenant."""
+"""Name for no tenant in particular: sees only the data that all tenants may see."""
 ASKED_WITH = CREDENTIALS | {b"anthropic-version"}
-"""Headers on which a listing may depend."""
+"""Headers on which the provider's list may depend."""
 
 CONTEXT_NAMES = (
     "context_window",
@@ -90,11 +90,11 @@ CONTEXT_NAMES = (
 INPUT_NAMES = ("max_prompt_tokens", "max_input_tokens", "inputTokenLimit")
 OUTPUT_NAMES = ("max_completion_tokens", "max_output_tokens", "maxCompletionTokens", "outputTokenLimit")
 HOLDERS = ("top_provider", "model_spec", "metadata", "parameters", "model_info", "context_window")
-"""Members of an entry that may be objects with such names."""
+"""Members of an entry that may be objects which contain the names above."""
 LITELLM_CREATED = 1_677_610_602
-"""Time at which LiteLLM says that every model was created."""
+"""Value of `created` that LiteLLM gives every model."""
 USUAL_PATHS = ("/api/v1", "/openai/v1", "/v1beta/openai")
-"""Paths at which OpenRouter, Groq and Azure, and Gemini have what others have below `/v1`."""
+"""Base paths of OpenRouter, of Groq and Azure, and of Gemini, instead of the usual `/v1`."""
 _NUM_CTX = re.compile(r"^num_ctx\s+(\S+)", re.MULTILINE)
 _DIGITS = re.compile(r"[0-9]{1,9}")
 
@@ -102,7 +102,7 @@ Entry = Mapping[str, Any]
 
 
 class ListingRefused(Exception):
-    """The provider answered the question for its models with this status; 200 if the answer was no JSON."""
+    """The provider did not list its models. `status` is the answer's; 200 means that its body was not JSON."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"status {status}")
@@ -115,18 +115,18 @@ class ListingRefused(Exception):
 
 class ModelListing(Struct, frozen=True):
     models: Mapping[str, Window | None]
-    """Windows by the provider's names; None where the list does not tell the window."""
+    """Windows by model name; None if the list does not contain the window."""
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """Other names of the models."""
+    """Model names by their aliases in lower case."""
     any_name: Window | None = None
-    """The window of a server that ignores which model is asked for."""
+    """Window for every model name, of a server that ignores the name."""
     changes: bool = False
-    """Windows depend on how a model is loaded at the moment."""
+    """Whether windows depend on how models are loaded at the moment."""
     simulated: bool = False
-    """The provider says that its models are a simulator's."""
+    """Whether the provider says that it is a simulator."""
 
     def merged(self, other: ModelListing, most: int) -> ModelListing:
-        """Add the models of another list, unless both have more than `most` together."""
+        """Merge with another listing; return this one unchanged if both have more than `most` models together."""
         models = dict(other.models) | {
             name: window for name, window in self.models.items() if window or name not in other.models
         }
@@ -141,11 +141,11 @@ class ModelListing(Struct, frozen=True):
 
 
 ListingOutcome = ModelListing | ListingRefused | StenoError
-"""Answer of a provider that was asked for its models."""
+"""Result of asking a provider for its models."""
 
 
 class ModelListings:
-    """Listings of one provider: when it is asked, with whose key, and which tenant may see the names."""
+    """Listings of one provider. Decides when to ask, with which tenant's key, and which names a tenant may see."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class ModelListings:
         clock: Callable[[], float] = monotonic,
         default_headers: Headers = (),
     ) -> None:
-        """`default_headers` are sent with each question, unless the caller's headers have them."""
+        """`default_headers` are sent with each listing request, unless the client's headers have them."""
         self._at = at
         self._tasks = tasks
         self._clock = clock
@@ -165,16 +165,16 @@ class ModelListings:
         self._due = 0.0
         self._wants_key = False
         self._open_names: frozenset[str] = frozenset()
-        """Names that the provider lists without a caller's key."""
+        """Names that the provider lists without a client's key."""
         self._names: BoundedMap[str, tuple[frozenset[str], float]] = BoundedMap(MOST_REMEMBERED)
-        """Names listed to each tenant's own key, and the time until which the provider is not asked again."""
+        """Names that the provider listed to a tenant's key, and the time until which it is not asked again."""
         self.listing: ModelListing | None = None
-        """The latest listing, with the models that were listed to tenants' own keys."""
+        """The latest listing, with the models that the provider listed to tenants' keys."""
         self.latest_outcome: ListingOutcome | None = None
-        """The provider's latest answer; None where it was not asked, or not understood."""
+        """The provider's latest answer; None if Steno did not ask, or could not read the answer."""
 
     def start(self) -> None:
-        """Ask without credentials, now and whenever it is due."""
+        """Ask without credentials, now and at each refresh."""
         if self._at.discover_windows:
             self._ask(())
             self._tasks.start(self._refresh(), "windows")
@@ -188,9 +188,9 @@ class ModelListings:
         return not self._at.discover_windows or (self.listing is not None and not self._wants_key)
 
     async def wait_for_first(self, tenant: str, headers: Headers) -> None:
-        """Wait a moment for the first listing.
+        """Wait at most a second for the first listing.
 
-        `headers` are the tenant's: a provider that wants a key is asked with them, and they are not kept.
+        `headers` are the client's. If the provider wants a key, Steno asks with these credentials, and keeps none.
         """
         if self._wants_key and self._clock() >= self._due and (credentials := _credentials(headers)):
             self._ask(credentials, tenant)
@@ -200,7 +200,7 @@ class ModelListings:
                 await asyncio.wait({self._asking}, timeout=left)
 
     async def load_names(self, tenant: str, headers: Headers) -> None:
-        """Ask with the tenant's own key for the names it may know, where the provider shows none without."""
+        """Ask with the tenant's key for the names that it may see, if the provider lists none without a key."""
         _, until = self._names.get(tenant) or (frozenset[str](), 0.0)
         if self._wants_key and self._clock() >= until and (credentials := _credentials(headers)):
             try:
@@ -209,7 +209,7 @@ class ModelListings:
                 log.exception("the provider's list of models was not understood")
 
     async def fetch(self, headers: Headers = (), tenant: str = ANY_TENANT) -> ListingOutcome:
-        """Ask the provider now. With the `headers` of a tenant, that tenant alone is shown the names."""
+        """Ask the provider now. If `tenant` is given, only this tenant sees the listed names."""
         try:
             async with asyncio.timeout(FETCH_SECONDS):
                 listing = await self._reader.read(headers)
@@ -220,24 +220,24 @@ class ModelListings:
         names = frozenset(listing.models)
         if tenant == ANY_TENANT:
             self._open_names, self.listing = names, listing
-        else:  # Another key may be shown other models.
+        else:  # The provider may list other models to another key.
             self._names.keep(tenant, (names, self._clock() + REFRESH_SECONDS))
             self.listing = listing.merged(self.listing, MOST_LISTED) if self.listing else listing
         return listing
 
     async def first_outcome(self) -> ListingOutcome | None:
-        """The provider's answer at the start; None where it is not asked, or was not understood."""
+        """Wait for the provider's first answer, and return it; None if Steno does not ask or could not read it."""
         if self._asking is not None:
             await asyncio.wait({self._asking})
         return self.latest_outcome
 
     async def find_base_url(self) -> str | None:
-        """A base URL on the provider's host at which there is an API, where there is none at ours."""
+        """Look for an API at other paths of the provider's host. Return its base URL, or None."""
         path = await self._reader.find_path()
         return path and urlsplit(self._at.base_url)._replace(path=path).geturl()
 
     def _ask(self, headers: Headers, tenant: str = ANY_TENANT) -> asyncio.Task[None]:
-        """Ask the provider in the background, unless it is being asked."""
+        """Ask the provider in the background, unless a listing is under way."""
         if self._asking is None or self._asking.done():
             self._asked_at = self._clock()
             self._due = self._asked_at + RETRY_SECONDS
@@ -245,7 +245,7 @@ class ModelListings:
         return self._asking
 
     async def _try(self, headers: Headers, tenant: str) -> None:
-        """Failure is normal: many providers list nothing, and some want a key."""
+        """Ask, and set the time of the next listing. Failures are normal: some providers have no list or want a key."""
         pause = RETRY_SECONDS
         try:
             outcome = self.latest_outcome = await self.fetch(headers, tenant)
@@ -256,12 +256,12 @@ class ModelListings:
                 pause = REFRESH_CHANGING_SECONDS if outcome.changes else REFRESH_SECONDS
             elif isinstance(outcome, ListingRefused) and outcome.wants_key and self._at.api_key_env is None:
                 self._wants_key = True
-                # The next caller may have a key that is good for it.
+                # The next client's key may be accepted.
                 pause = RETRY_SECONDS if headers else 0.0
         self._due = self._clock() + pause
 
     async def _refresh(self) -> None:
-        """Ask again when it is due. A provider that wants a key is asked when a caller brings one."""
+        """Ask at each refresh, until the provider wants a key: then `wait_for_first` asks with a client's key."""
         while not self._wants_key:
             await asyncio.wait({self._ask(())})
             await asyncio.sleep(self._due - self._clock())
@@ -272,20 +272,20 @@ def _credentials(headers: Headers) -> Headers:
 
 
 class ListingReader:
-    """Reads one provider's list. It remembers the windows with which an Ollama loaded its models."""
+    """Reads one provider's list. Remembers the windows with which Ollama loaded its models."""
 
     def __init__(self, upstream: Upstream, path: str, seconds: float, default_headers: Headers = ()) -> None:
-        """`path` is the base URL's; `seconds` bounds the wait for each answer."""
+        """`path` is the path of the base URL, `seconds` the timeout of each answer."""
         self._upstream = upstream
         self._path = path
         self._root = path.removesuffix("/v1")
         self._seconds = seconds
         self._default_headers = default_headers
         self._seen: dict[str, Window] = {}
-        """Windows of Ollama's models as last seen, used while a model is not loaded."""
+        """Last known windows of Ollama's models, used while a model is not loaded."""
 
     async def read(self, headers: Headers = ()) -> ModelListing:
-        """Raises `ListingRefused` or the upstream errors."""
+        """Read the list, and the server's further paths. Raises `ListingRefused` or the upstream errors."""
         headers = self._complete(headers)
         status, content = await self._ask("/v1/models", headers)
         if _object(content).get("has_more") is True:  # Anthropic's list comes in pages of 20.
@@ -313,13 +313,13 @@ class ListingReader:
                 path = f"{self._path.removesuffix('/openai')}/models?pageSize={PAGE}"
                 return await self._gemini(listing, headers, path)
         except StenoError:
-            pass  # The windows at /v1/models stand.
+            pass  # The windows of /v1/models apply.
         return listing
 
     async def find_path(self) -> str | None:
-        """Probe the host for a path that has an API, if the base URL's path has none. None without one."""
+        """Probe the host's usual paths for an API other than the base URL's. Return its path, or None."""
         headers = self._complete(())
-        # The upstream puts the base URL's path in place of the first /v1.
+        # The upstream replaces the first /v1 by the base URL's path.
         below = {} if self._path.endswith("/v1") else {f"{self._path}/v1": "/v1/v1"}
         for path, target in (below | {path: path for path in USUAL_PATHS if path != self._path}).items():
             try:
@@ -337,7 +337,7 @@ class ListingReader:
 
     async def _llama_cpp(self, listing: ModelListing, headers: Headers) -> ModelListing:
         if len(listing.models) != 1:
-            return listing  # A router before several servers.
+            return listing  # A router in front of several servers.
         [(name, window)] = listing.models.items()
         if window is None:
             props = _object(await self._read(self._root + "/props", headers))
@@ -349,7 +349,7 @@ class ListingReader:
         return replace(listing, any_name=announced(loaded), changes=True)
 
     async def _litellm(self, listing: ModelListing, headers: Headers) -> ModelListing:
-        """One name may stand for several deployments, and any of them may answer: the smallest window counts."""
+        """A name may have several deployments, any of which may answer: use their smallest window."""
         windows = dict(listing.models)
         for entry in _entries(await self._read("/v1/model/info", headers), "data"):
             name, window = _name(entry, "model_name"), announced(entry)
@@ -359,7 +359,7 @@ class ListingReader:
         return replace(listing, models=windows)
 
     async def _gemini(self, listing: ModelListing, headers: Headers, path: str) -> ModelListing:
-        """Gemini's own API takes the key in a header of its own. Models are also named without `models/` before it."""
+        """Gemini's native API expects the key in another header. Add each model also without the prefix `models/`."""
         headers = [
             (b"x-goog-api-key", value.removeprefix(b"Bearer ")) if name == b"authorization" else (name, value)
             for name, value in headers
@@ -393,7 +393,7 @@ class ListingReader:
         return replace(listing, models=dict(listing.models) | seen | loaded, changes=True)
 
     async def _read(self, target: str, headers: Headers, body: bytes = b"") -> object:
-        """Content of the answer; None if the path is not there, or the content no JSON."""
+        """Return the decoded answer; None if its status is not 200 or it is not JSON."""
         status, content = await self._ask(target, headers, body)
         return content if status == 200 else None
 
@@ -403,7 +403,7 @@ class ListingReader:
 
 
 def announced(entry: Entry) -> Window | None:
-    """The window in an entry of /v1/models; of several numbers the smallest."""
+    """Return the window in an entry of /v1/models, the smallest if it has several."""
     limits = _object(_object(entry.get("capabilities")).get("limits"))
     objects = (entry, *(_object(entry.get(name)) for name in HOLDERS), limits)
     contexts = [number for each in objects if (number := _number(each, CONTEXT_NAMES))]
@@ -412,7 +412,7 @@ def announced(entry: Entry) -> Window | None:
     most_input = next((number for each in objects if (number := _number(each, INPUT_NAMES))), None)
     most_output = next((number for each in objects if (number := _number(each, OUTPUT_NAMES, least=1))), None)
     if not contexts and most_input and not most_output:
-        most_output = _number(entry, ("max_tokens",), least=1)  # Elsewhere that may mean the window.
+        most_output = _number(entry, ("max_tokens",), least=1)  # Other providers use it for the window.
     context = min(contexts, default=most_input)
     if context is None:
         return None
@@ -425,13 +425,13 @@ def announced(entry: Entry) -> Window | None:
 
 
 def _windows(entries: Mapping[str, Entry]) -> dict[str, Window | None]:
-    """An adapter that vLLM serves on top of a model (`parent`) has that model's window."""
+    """Return the windows by name. An adapter that vLLM serves on a model (`parent`) has the model's window."""
     windows = {name: announced(entry) for name, entry in entries.items()}
     return {name: window or windows.get(_name(entries[name], "parent") or "") for name, window in windows.items()}
 
 
 def _aliases(names: Iterable[str]) -> dict[str, str]:
-    """Names without the part that a provider lets clients leave out: Ollama's `:latest`, Gemini's `models/`."""
+    """Map the names without Ollama's `:latest` and Gemini's `models/`, which clients may omit, to the full names."""
     return {
         spelled: name
         for name in names
@@ -455,7 +455,7 @@ def _window(context: int | None, note: str | None = None) -> Window | None:
 
 
 def _entries(content: object, member: str) -> list[dict[str, Any]]:
-    """The list's first objects. Together's list has no object around it."""
+    """Return the first objects of the list. Together's list has no object around it."""
     listed = content.get(member) if isinstance(content, dict) else content
     return [entry for entry in listed[:MOST_ENTRIES] if isinstance(entry, dict)] if isinstance(listed, list) else []
 
@@ -465,7 +465,7 @@ def _object(content: object) -> dict[str, Any]:
 
 
 def _decoded(body: bytes) -> object:
-    """None if it is no JSON, or too long. An entry with invalid UTF-8 or too long a number leaves the rest readable."""
+    """Decode JSON; return None if it is invalid or too long. Replace invalid UTF-8 and too long numbers."""
     if holds_more_values(body, MOST_VALUES):
         return None
     try:
@@ -476,19 +476,19 @@ def _decoded(body: bytes) -> object:
 
 
 def _name(entry: Entry, member: str) -> str | None:
-    """The model's name, if it can be one: clients are shown it, and the provider is sent it."""
+    """Return the model's name if it is short and printable: Steno shows it to clients and sends it to the provider."""
     name = entry.get(member)
     return name if isinstance(name, str) and len(name) <= LONGEST_MODEL and name.isprintable() and name else None
 
 
 def _number(entry: Entry, names: Sequence[str], least: int = LEAST_CONTEXT) -> int | None:
-    """First of these members that holds a plausible number, also as text."""
+    """Return the first plausible number in these members that is not below `least`."""
     numbers = (_plausible(entry.get(name)) for name in names)
     return next((number for number in numbers if number is not None and number >= least), None)
 
 
 def _plausible(value: object) -> int | None:
-    """A whole number of tokens, also written as text; larger ones would not fit the database either."""
+    """Return a number of tokens, also if it is text; None if it is too large (also for the database)."""
     if isinstance(value, str) and _DIGITS.fullmatch(value):
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None

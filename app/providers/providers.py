@@ -1,4 +1,4 @@
-"""Providers: every upstream with what is known of it, and which of them a request goes to."""
+"""Providers: every upstream with the facts that Steno has learnt about it, and the choice of one for a request."""
 
 from __future__ import annotations
 
@@ -25,30 +25,29 @@ from app.tokens.rules import LONGEST_MODEL
 log = structlog.get_logger("steno.upstreams")
 
 LEARNT_SECONDS = 24 * 3600.0
-"""Time for which it is remembered what a model refuses, and how it reports usage."""
+"""Time for which Steno remembers what a model refuses, and how its streams report usage."""
 UNSPOKEN_SECONDS = 3600.0
-"""Time for which it is remembered that a format's path was missing: the next release of a server may have it."""
+"""Time for which Steno remembers that a format's path is missing: the server's next release may have it."""
 
 LARGEST_BODIES = {"amazonaws.com": 20_000_000, "aiplatform.googleapis.com": 30_000_000}
-"""Bytes of a request that hosts of others' models take, by how their names end, where that is less than the vendors
-do."""
+"""Largest request in bytes, by the end of the host's name, for hosts that accept less than the models' vendors."""
 
 
 PROBE_SECONDS = 5.0
-"""Longest wait for the answer to an empty request, which shows whether a path is there."""
+"""Timeout of an empty request, which tests whether a path exists."""
 
 
 class StreamedUsage(Enum):
-    """Ways in which a model's streams come to report what they cost."""
+    """How a model's streams come to report their usage."""
 
     UNASKED = "unasked"
     WHEN_ASKED = "when asked"
     REFUSED = "refused"
-    """The model does not take the question."""
+    """The model refuses the option that asks for it."""
 
 
 class Provider:
-    """One upstream. What is learnt of a model is learnt of it there: another one may serve it with other limits."""
+    """One upstream, with facts about its models. Another upstream may serve the same model with other limits."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class Provider:
         windows: Windows,
         calibrations: Calibrations,
     ) -> None:
-        """`formats` are those that the provider speaks, of those that Steno knows."""
+        """`formats`: the wire formats that both the provider and Steno speak."""
         self.name = name
         self.settings = settings
         self.upstream = upstream
@@ -67,19 +66,19 @@ class Provider:
         self.windows = windows
         self.calibrations = calibrations
         self.host = settings.host
-        """Host of its base URL: some hosts put less into a prompt than others."""
+        """Host of the base URL. The rules for counting a prompt's tokens depend on it."""
         counts = windows.answered_tenants.__contains__
         self.streamed_usage: TenantFacts[tuple[str, str], StreamedUsage] = TenantFacts(LEARNT_SECONDS, counts=counts)
-        """How each model's streams in a format report their usage."""
+        """How streams report their usage, by format and model."""
         self.adds_output: TenantFacts[tuple[str, str], bool] = TenantFacts(LEARNT_SECONDS, counts=counts)
-        """Formats and models whose output cap counts against the window beside the prompt."""
+        """Formats and models for which prompt and output cap together must fit the window."""
         self._alternating: TenantFacts[tuple[str, str], bool] = TenantFacts(LEARNT_SECONDS, counts=counts)
         """Formats and models that refused two messages of one role in a row."""
         self._refused_thinking: TenantFacts[tuple[str, str, bytes], int] = TenantFacts(LEARNT_SECONDS, counts=counts)
-        """Number of messages up to which thinking was refused, by format, model and digest of the turn's beginning,
-        which is empty for any turn."""
+        """Number of leading messages in which thinking was refused, by format, model and digest of the turn's beginning
+        (empty: any turn)."""
         self._unspoken: TenantFacts[str, bool] = TenantFacts(UNSPOKEN_SECONDS, counts=counts)
-        """Formats whose path was missing."""
+        """Formats whose path the provider does not have."""
 
     def demands_alternation(self, format_: str, model: str, tenant: str) -> bool:
         return self._alternating.find(tenant, (format_, model)) is not None
@@ -92,7 +91,7 @@ class Provider:
         self._alternating.learn(tenant, (format_, model), True)
 
     def thinking_from(self, tenant: str, format_: str, model: str, turn: bytes) -> int:
-        """Position from which on a model was not yet seen to refuse the thinking of a turn, or of any turn."""
+        """Return the first position at which the model has not refused thinking in this turn (empty: in any turn)."""
         return self._refused_thinking.own(tenant, (format_, model, turn)) or 0
 
     def learn_refused_thinking(self, tenant: str, format_: str, model: str, turn: bytes, messages: int) -> None:
@@ -101,7 +100,7 @@ class Provider:
             self._refused_thinking.learn(tenant, (format_, model, b""), messages)
 
     def may_speak(self, format_: str, tenant: str) -> bool:
-        """True if the settings and all answers so far allow that the provider speaks the format."""
+        """True if the settings have the format, and no recent answer showed that its path is missing."""
         return format_ in self.settings.speaks and self._unspoken.find(tenant, format_) is None
 
     def lacks(self, format_: str, tenant: str) -> None:
@@ -110,7 +109,7 @@ class Provider:
         self._unspoken.learn(tenant, format_, True)
 
     def format_for(self, own: WireFormat, tenant: str) -> WireFormat:
-        """The format in which it is asked for summaries of conversations in `own`: the same, where it speaks that."""
+        """Return the format of summary calls for a conversation in format `own`: `own` if the provider speaks it."""
         able = [each for each in self.formats if self.may_speak(each.name, tenant)]
         return own if own in able else next(iter(able), own)
 
@@ -119,12 +118,12 @@ class Provider:
         return min(known, default=format_.spec.largest_body)
 
     def serves(self, model: str) -> bool:
-        """True if one of the upstream's globs fits the model. The default upstream has none."""
+        """True if a glob in the upstream's settings matches the model. The default upstream has no globs."""
         return isinstance(self.settings, NamedUpstreamSettings) and self.settings.fits(model)
 
 
 class Providers:
-    """All upstreams, in the order in which they are asked whether they serve a model."""
+    """All upstreams, in the order in which their globs are compared with a model."""
 
     def __init__(self, default: Provider, *others: Provider) -> None:
         self.default = default
@@ -132,9 +131,9 @@ class Providers:
         self._by_name = {provider.name: provider for provider in self.all}
 
     def of(self, model: str | None, format_: str | None, tenant: str, named: str | None = None) -> Provider:
-        """The provider of a request: the upstream in its base URL, else by its model among those that speak its format.
+        """Return the provider of a request: the upstream `named` in its base URL, else by model and format.
 
-        None stands for a model that is not known, and for a path that is no format's. Raises `UnknownUpstream` and
+        `model` is None if it is unknown, `format_` if the path belongs to no format. Raises `UnknownUpstream` and
         `FormatNotSpoken`.
         """
         if named is not None or format_ is None:
@@ -161,7 +160,7 @@ class Providers:
         return FormatNotSpoken(f"{what} here (upstream.formats, upstreams.<name>.formats). {others}")
 
     def named(self, name: str | None) -> Provider:
-        """The upstream in a base URL, the default one if it has none. Raises `UnknownUpstream`."""
+        """Return the upstream with this name, the default one for None. Raises `UnknownUpstream`."""
         provider = self._by_name.get(DEFAULT_UPSTREAM if name is None else name)
         if provider is None:
             known = ", ".join(self._by_name)
@@ -169,7 +168,7 @@ class Providers:
         return provider
 
     def known(self, tenant: str, used: Iterable[str]) -> Mapping[str, list[Provider]]:
-        """Models by name that a tenant used or upstreams list, each with the upstreams that know or serve it."""
+        """Return the models that the tenant used or an upstream lists, each with the upstreams that serve it."""
         used = list(used)
         found: dict[str, list[Provider]] = {}
         for provider in self.all:
@@ -182,13 +181,13 @@ class Providers:
         return found
 
     def in_force(self, stored: StoredCalibration) -> Calibration:
-        """The calibration in use: the stored one, or with the line that tenants agree on."""
+        """Return the calibration that is in use: the stored one, or one with the line on which other tenants agree."""
         at = (provider for provider in self.all if provider.settings.base_url == stored.key.upstream)
-        provider = next(at, None)  # None: it is in the settings no more.
+        provider = next(at, None)  # None: no longer in the settings.
         return provider.calibrations.in_force(stored.key, stored.calibration) if provider else stored.calibration
 
     async def start(self) -> None:
-        """Begin to ask the providers for their windows, and load calibrations."""
+        """Start to ask the providers for their windows, and load the calibrations."""
         for provider in self.all:
             provider.windows.start()
         await asyncio.gather(*(provider.calibrations.start() for provider in self.all))
@@ -199,7 +198,7 @@ class Providers:
             await provider.calibrations.flush()
 
     async def forget(self, tenant: str) -> None:
-        """Forget what the tenant's answers taught; nothing of it is stored any more."""
+        """Forget the tenant's calibrations. After this, its waiting samples are not stored any more."""
         for provider in self.all:
             await provider.calibrations.forget(tenant)
 
@@ -214,13 +213,13 @@ class Providers:
             await provider.upstream.close()
 
 
-# What a provider's answer to the question for its models says about how it is set
+# Findings about an upstream's settings from its answer to a request for its models
 
 
 async def judge_upstream(provider: Provider, listed: ListingOutcome, key_in: str | None) -> Finding:
-    """Any answer shows that the provider is there; only some list its models.
+    """Judge an upstream's settings by its list of models. Any answer shows that the provider is reachable.
 
-    `key_in` is the variable whose key it was asked with. An API that is not at the base URL is looked for.
+    `key_in` names the variable with the key that was sent. If the base URL has no API, look for one at other paths.
     """
     subject = f"upstream{suffix(provider)} {provider.settings.base_url}"
     section = "upstream" if provider.name == DEFAULT_UPSTREAM else f"upstreams.{provider.name}"
@@ -250,7 +249,7 @@ async def judge_upstream(provider: Provider, listed: ListingOutcome, key_in: str
 
 
 async def _judge_path(provider: Provider, listed: object, subject: str, address: str, found: str) -> Finding:
-    """Judge a base URL below which there is no list of models, or an empty one: the path of `address` may be wrong."""
+    """Judge a base URL without a list of models, or with an empty one. `address` is the setting that may be wrong."""
     if (elsewhere := await provider.windows.listings.find_base_url()) is not None:
         text = f"{found}, but there is one at {elsewhere}"
         return Finding("problem", subject, text, f"Set {address} to {elsewhere}.")
@@ -265,9 +264,9 @@ async def _judge_path(provider: Provider, listed: object, subject: str, address:
 
 
 async def _missing_paths(provider: Provider) -> list[str]:
-    """Paths of its formats, below the base URL, if none of them is there; otherwise nothing.
+    """Return the paths of the provider's formats if it has none of them, else an empty list.
 
-    An empty request is sent to each: it costs nothing, and is refused in another way where there is such a path.
+    Send an empty request to each path. It costs nothing, and an existing path refuses it in another way.
     """
     headers = [(b"content-type", b"application/json")]
     paths = [format_.path for format_ in provider.formats if format_.spec.address is None]
@@ -282,5 +281,5 @@ async def _missing_paths(provider: Provider) -> list[str]:
 
 
 def suffix(provider: Provider) -> str:
-    """Ending of the names of an upstream's findings; empty for the default one."""
+    """Return the end of the subject of an upstream's findings; empty for the default upstream."""
     return "" if provider.name == DEFAULT_UPSTREAM else f" {provider.name}"

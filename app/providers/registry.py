@@ -1,8 +1,8 @@
 """The bundled registry: windows and list prices of the vendors' own models (`data/models.json`).
 
-The settings override it (`models`). genai-prices cannot replace it (2026-11-29): it priced 133 of 165 recorded answers
-right, this table all. It has no fees for searches and regions, no tuned models, older prices, and no window for 1,511
-of the 1,901 known names.
+The setting `models` overrides it. The package genai-prices cannot replace it (2026-11-29): it priced 133 of 165
+recorded answers right, this table all of them. The package has no fees for searches and regions, no tuned models, older
+prices, and no window for 1,511 of 1,901 known names.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ T = TypeVar("T")
 DATA = Path(__file__).parent / "data" / "models.json"
 
 LEAST_STEP = 100_000
-"""Tokens; a price that rises below is that of any longer prompt, and to keep below would leave no room to work in."""
+"""Price steps below this many tokens are not avoided: smaller prompts would leave too little room."""
 STEP_SHARE = 260 / 272
-"""Share of a price step that prompts are kept to: the next turn must not pass it."""
+"""Share of a price step at which a compaction is due, so that the next turn does not pass the step."""
 
 CAPS_REMEMBERED = 1_000
-"""Models whose cap is remembered: taking a name apart is slow."""
+"""Number of models whose cap is cached, because parsing a name is slow."""
 MOST_SEPARATORS = 24
-"""Most separators of a model's name; what has more is not taken apart: the known names have at most nine."""
+"""Names with more separators are not parsed. The known names have at most nine."""
 _OF_ITS_OWN = frozenset({"audio", "image", "live", "ocr", "realtime", "speech", "transcribe", "tts", "video", "voice"})
-"""Parts of a name with which the model is another one than without them, with another window."""
+"""Parts of a name that mark a different model with another window."""
 _SEPARATORS = re.compile(r"[-@:/.]")
 _RELEASE = re.compile(r"(?:[-@](?:\d{4}-\d\d-\d\d|\d{8}|\d{6}|\d{3,4}|latest))?(?:-v\d+)?(?::\w+)?$")
-"""A date, a tag or a version at the end of a name: another release of the same model, at the same price."""
+"""Date, tag or version at the end of a name: a release of the same model, with the same price."""
 _TUNED = re.compile(r"ft:(?P<base>[^:]+)(?::.*)?", re.IGNORECASE)
-"""OpenAI's names of models that a customer tuned."""
+"""Names of OpenAI models that a customer fine-tuned."""
 _VENDOR = re.compile(r"[a-z]+(?:-[a-z]+)*\.")
-"""Bedrock's regions and vendors: `us.anthropic.claude-...`."""
+"""Prefixes for region and vendor on Bedrock: `us.anthropic.claude-...`."""
 
 
 class BundledModel(NamedTuple):
     """A model's numbers, in tokens."""
 
     context: int
-    """Prompt and completion together."""
+    """Maximum of prompt and completion together."""
     max_input: int | None
-    """Tokens that the prompt may have, where that is less than the context."""
+    """Maximum of the prompt, if it is less than the context."""
     max_output: int | None
 
 
 class ListedPrice(NamedTuple):
-    """US dollars for a million tokens, for prompts of more than so many."""
+    """US dollars per million tokens, for prompts of more than `above` tokens."""
 
     above: int
     prompt: float
@@ -71,16 +71,16 @@ class ListedModel(Struct, frozen=True):
     window: BundledModel | None = None
     price: tuple[ListedPrice, ...] = ()
     search: float | None = None
-    """Price of a million web searches."""
+    """US dollars per million web searches."""
     tiers: dict[str, tuple[ListedPrice, ...]] = {}
-    """Prices of service tiers."""
+    """Prices by service tier."""
     regions: dict[str, float] = {}
-    """Factors, by the region an answer names."""
+    """Factors of the price, by the region that an answer names."""
     cap: int | None = None
-    """Tokens at which a compaction is due in any window, where the model is known to read long prompts well."""
+    """Prompt tokens at which a compaction is due in any window, for models known to read long prompts well."""
 
     def tariff(self, name: str) -> Tariff:
-        """The list prices, under the name by which the model was called."""
+        """Return the list prices as a tariff. `name` is the name by which the model was called."""
 
         def steps(prices: tuple[ListedPrice, ...]) -> Steps:
             return tuple([(price.above, Price(*price[1:], search=self.search)) for price in prices])
@@ -96,7 +96,6 @@ class _Table(Struct, frozen=True):
 
 @cache
 def _table() -> _Table:
-    """Read once, at the first look-up."""
     return msgspec.json.decode(DATA.read_bytes(), type=_Table)
 
 
@@ -115,9 +114,10 @@ def day_of_list_prices() -> date:
 
 
 def tariff(asked: str, answered: str = "") -> Tariff | None:
-    """The list prices of the model that answered, where they are known, or else of the one that was asked for.
+    """Return the list prices of the model that answered, or if they are unknown, of the requested one.
 
-    An answer does not name the host that was asked: where that has prices of its own for the same model, they hold.
+    An answer does not name the host. If the requested name does, and the host has its own prices for the model, use
+    these.
     """
     by_asked, by_answered = _priced(asked), _priced(answered)
     if by_answered is None or (by_asked and _is_of_host(by_asked[1]) and _bare(asked) == _bare(answered)):
@@ -126,8 +126,8 @@ def tariff(asked: str, answered: str = "") -> Tariff | None:
 
 
 def _priced(model: str) -> tuple[str, str, ListedModel] | None:
-    """Name that the price is of, its entry in the table, and price: of a model that was tuned and has none of its own,
-    those of its base."""
+    """Return the name that has the price, its entry's name, and the entry. A fine-tuned model without a price of its
+    own has that of its base model."""
     tuned = _TUNED.fullmatch(model)
     for name in (model,) if tuned is None else (f"ft:{tuned['base']}", tuned["base"]):
         if (found := look_up_release(name, list_prices())) is not None:
@@ -140,7 +140,7 @@ def _is_of_host(name: str) -> bool:
 
 
 def _bare(model: str) -> str:
-    """The name without host, vendor, date and tag."""
+    """Return the name without host, vendor, date and tag."""
     *_, name = _without_prefixes(model[:LONGEST_MODEL].strip().lower())
     return _RELEASE.sub("", spelled(name))
 
@@ -151,8 +151,8 @@ def days_since(day: date) -> int:
 
 @lru_cache(CAPS_REMEMBERED)
 def cap_of(model: str, usual: int) -> int:
-    """Tokens over which a compaction of the model's prompts is due in any window: the usual ones, or more where public
-    results say that it reads them well, and less where its list price rises before."""
+    """Return the prompt tokens at which a compaction is due in any window: `usual`, or another number if public results
+    show that the model reads longer prompts well; less if its list price rises before that."""
     known, price = look_up_release(model, _table().models), tariff(model)
     cap = (known[1].cap if known else None) or usual
     if price is not None:
@@ -162,14 +162,14 @@ def cap_of(model: str, usual: int) -> int:
 
 
 def look_up(model: str, table: Mapping[str, T]) -> tuple[str, T] | None:
-    """The entry that fits the name best, with the entry's own name."""
+    """Return the closest entry to the name, with the entry's name."""
     return _first(names_of(model), table)
 
 
 def look_up_release(model: str, table: Mapping[str, T]) -> tuple[str, T] | None:
-    """The entry of the name, without provider and vendor, or without its date or tag, too; with the entry's own name.
+    """Return the entry for the name without provider and vendor, or also without date or tag; with the entry's name.
 
-    Nothing else is taken from it: a `-pro` or a `-mini` is another model, and so is one that was tuned.
+    No other part is removed: `-pro` or `-mini` is another model, and so is a fine-tuned one.
     """
     whole = _whole_names(model)
     return _first([*whole, *[_RELEASE.sub("", each) for each in whole]], table)
@@ -183,10 +183,10 @@ def _first(names: Iterable[str], table: Mapping[str, T]) -> tuple[str, T] | None
 
 
 def names_of(model: str) -> Iterator[str]:
-    """The name, then what is left of it without provider, vendor, date, tag and variant, the closest first.
+    """Yield the name, then shorter names without provider, vendor, date, tag and variant, the closest first.
 
-    A name is shortened only as long as it holds a digit: `gpt-4o-2024-08-06`, `gpt-4o-mine` and
-    `ft:gpt-4o:org::id` are gpt-4o, but `mistral-mine` is not every Mistral.
+    A shortened name must contain a digit: `gpt-4o-2024-08-06`, `gpt-4o-mine` and `ft:gpt-4o:org::id` become gpt-4o, but
+    `mistral-mine` does not become `mistral`.
     """
     whole = _whole_names(model, "ft:")
     yield from whole
@@ -201,7 +201,7 @@ def names_of(model: str) -> Iterator[str]:
 
 
 def _whole_names(model: str, prefix: str = "") -> list[str]:
-    """The name with and without its providers and vendor; none of a name with too many separators."""
+    """Return the name with and without providers and vendor; an empty list if it has too many separators."""
     name = model[:LONGEST_MODEL].strip().lower().removeprefix(prefix)
     if len(_SEPARATORS.findall(name)) > MOST_SEPARATORS:
         return []
@@ -209,7 +209,7 @@ def _whole_names(model: str, prefix: str = "") -> list[str]:
 
 
 def spelled(name: str) -> str:
-    """The name in lower case, and Anthropic's and xAI's models as their vendors write them: elsewhere 4-5 is 4.5."""
+    """Return the name in lower case, with Anthropic's and xAI's versions as the vendors write them: 4-5, not 4.5."""
     host, slash, bare = name.lower().rpartition("/")
     return host + slash + (bare.replace(".", "-") if bare.startswith(("claude", "grok")) else bare)
 

@@ -1,11 +1,11 @@
 """Context windows: configuration > the provider's /v1/models > learnt from a refusal > bundled > a flagged guess.
 
 1. A learnt limit lowers a configured or announced window and never raises it; it replaces a bundled or guessed one.
-2. It is kept for a day, for each provider, model and tenant, and stored for the other replicas. It applies to the
-   tenant that learnt it, and to every tenant once a second one has learnt about the same.
-3. Only tenants that the provider answered confirm each other, because a key can be made up.
-4. A limit is ignored if a larger prompt was answered within a day, to the tenant or to two others; or if it is less
-   than half of the configured window, unless the tenant was answered a smaller prompt after the refusal.
+2. A learnt limit is kept for a day, for each provider, model and tenant, and stored for the other replicas. It applies
+   to the tenant that learnt it, and to all tenants if a second one has learnt about the same limit.
+3. Only tenants that the provider has answered can confirm a limit, because keys can be made up.
+4. A limit is ignored if the provider answered a larger prompt within a day, of this tenant or of two others; or if it
+   is less than half of the configured window, unless a smaller prompt of the tenant was answered after the refusal.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from app.tokens.rules import LONGEST_MODEL
 log = structlog.get_logger("steno.windows")
 
 CLOSE = 0.07
-"""Largest share by which two roundings of one number differ."""
+"""Two limits agree if they differ by at most this share: providers round them differently."""
 LEARNT_SECONDS = 24 * 3600.0
 SHARED_SECONDS = 30.0
-"""Time between two looks at what other replicas learnt."""
+"""Time between two reads of other replicas' limits."""
 LEAST_OF_CONFIGURED = 0.5
-"""Share of a configured window below which no refusal lowers it."""
+"""No refusal lowers a configured window to less than this share of it."""
 MOST_LEARNT = 10_000
-"""Limits that are read from the database."""
+"""Most limits that are read from the database."""
 MOST_CACHED = 4_096
 FINE_TUNE = "ft:"
 
@@ -61,7 +61,7 @@ class Windows:
         clock: Callable[[], float] = monotonic,
         default_headers: Headers = (),
     ) -> None:
-        """`guess` is the window of an unknown model. `default_headers` are sent with each question for the models."""
+        """`guess` is the window of an unknown model. `default_headers` are sent with each request for the models."""
         self._models = models
         self._guess = guess
         self._store = store
@@ -69,19 +69,19 @@ class Windows:
         self._tasks = OwnedTasks()
         self.listings = ModelListings(at, upstream, self._tasks, clock, default_headers)
         self.answered_tenants: BoundedMap[str, None] = BoundedMap(MOST_REMEMBERED)
-        """Tenants that the provider answered. Only they confirm limits of others, as made-up keys are refused."""
+        """Tenants that the provider answered. Only these can confirm limits, as the provider refuses made-up keys."""
         counts = self.answered_tenants.__contains__
         self._limits: TenantFacts[str, int] = TenantFacts(LEARNT_SECONDS, clock, counts=counts, agrees=are_close)
-        """The learnt limit of each model."""
+        """Learnt limits by model."""
         self._prompts: TenantFacts[str, int] = TenantFacts(LEARNT_SECONDS, clock, counts=counts, agrees=ge)
-        """The largest answered prompt of each model."""
+        """Largest answered prompts by model."""
         self._measured: BoundedMap[tuple[str, str], int] = BoundedMap(MOST_REMEMBERED)
-        """Limits that were measured, by tenant and model: they hold below half of a configured window, too."""
+        """Measured limits by tenant and model: they apply also below half of a configured window."""
         self._stored: set[tuple[str, str]] = set()
-        """The limits, by tenant and model, that the database holds."""
+        """Tenants and models whose limits are in the database."""
 
     def start(self) -> None:
-        """Read the registry; in the background ask the provider, without credentials, and read what was learnt."""
+        """Read the registry. In the background, ask the provider without credentials, and read the learnt limits."""
         bundled()
         self._tasks.start(self._share(), "windows")
         self.listings.start()
@@ -92,11 +92,11 @@ class Windows:
     def window_of(
         self, model: str, tenant: str = ANY_TENANT, guess: int | None = None, asked: int | None = None
     ) -> Window:
-        """The model's window as far as the tenant may know it.
+        """Return the model's window, from facts that the tenant may know.
 
-        `guess` is the window of an unknown model by the conversation's policy, which says nothing about a model that
-        summarises. `asked` is the window that the request's headers ask for; limits learnt with it apply only to
-        requests with it.
+        `guess` is the window of an unknown model by the conversation's policy (not for a model that summarises).
+        `asked` is the window that the request's headers ask for. A limit learnt with `asked` applies only to requests
+        with the same value.
         """
         window, name = self._unlearnt(model, asked, guess), _limit_key(model, asked)
         own, confirmed = self._limits.own(tenant, name), self._limits.confirmed(name)
@@ -109,7 +109,7 @@ class Windows:
         return window if limit is None else lower(window, limit)
 
     async def wait_for_listing(self, model: str, tenant: str = ANY_TENANT, headers: Headers = ()) -> None:
-        """Wait a moment for the first listing if it matters for the model. `headers` are the tenant's."""
+        """Wait at most a second for the first listing, unless the model's window is configured."""
         if self.listings.is_current:
             return
         entry = entry_of(model, self._models)
@@ -117,12 +117,12 @@ class Windows:
             await self.listings.wait_for_first(tenant, headers)
 
     def names(self) -> list[str]:
-        """The models that are known by name: listed, configured without a glob, or with a learnt limit."""
+        """Return the known models: listed, configured without a glob, or with a learnt limit."""
         listing = self.listings.listing
         return self._names(self._limits, listing.models if listing else ())
 
     def names_for(self, tenant: str, used: Iterable[str]) -> list[str]:
-        """Names visible to a tenant that used these models; other limits and fine-tunes reveal their users."""
+        """Return the models that the tenant may see. Other tenants' limits and fine-tunes would reveal their users."""
         return self._names(used, self.listings.names_for(tenant))
 
     def _names(self, used: Iterable[str], listed: Iterable[str]) -> list[str]:
@@ -130,7 +130,7 @@ class Windows:
         return sorted({*used, *configured, *(name for name in listed if not name.startswith(FINE_TUNE))})
 
     def _unlearnt(self, model: str, asked: int | None, guess: int | None = None) -> Window:
-        """The window without learnt limits. A configured one applies whatever a request asks for."""
+        """Return the window without learnt limits. A configured window overrides `asked`."""
         entry, listing = entry_of(model, self._models), self.listings.listing
         if entry is not None and entry.context_window is not None:
             return Window(entry.context_window, "config", entry.max_input_tokens)
@@ -155,10 +155,10 @@ class Windows:
         *,
         is_measured: bool = False,
     ) -> None:
-        """Keep the limit for a day, or the smaller one that the tenant has learnt before.
+        """Learn the limit in a refusal for a day, or keep a smaller one that the tenant has learnt.
 
-        `output`: the refused request's output cap; a smaller limit more likely means that. `is_measured`: the limit is
-        the size of an answered prompt with its answer, or was confirmed by the answer to a smaller prompt.
+        `output` is the output cap of the refused request: a smaller limit is ignored, as it is probably one of output.
+        `is_measured`: the limit is the size of an answered prompt with its answer, or a smaller prompt was answered.
         """
         limit, name, window = overflow.limit, _limit_key(model, asked), self._unlearnt(model, asked)
         if not overflow.learn_window or limit is None or len(name) > LONGEST_MODEL:
@@ -188,7 +188,7 @@ class Windows:
             self._tasks.start(self._store_limit(tenant, name, learnt), "windows")
 
     def add_answered(self, tenant: str) -> None:
-        """Note that the provider answered the tenant: its limits may now confirm those of others."""
+        """Record that the provider answered the tenant: its limits may now confirm those of other tenants."""
         is_new = tenant not in self.answered_tenants
         self.answered_tenants.keep(tenant, None)
         if is_new:
@@ -197,7 +197,7 @@ class Windows:
                     self._tasks.start(self._store_limit(tenant, name, limit), "windows")
 
     def add_prompt(self, tenant: str, model: str, tokens: int, asked: int | None = None) -> None:
-        """Note an answered prompt, in the provider's tokens. A smaller limit of the tenant's is forgotten."""
+        """Record an answered prompt, in the provider's tokens. Forget a smaller limit of the tenant."""
         name = _limit_key(model, asked)
         if len(name) > LONGEST_MODEL:
             return
@@ -211,7 +211,7 @@ class Windows:
 
     async def load(self) -> None:
         """Load the limits of all replicas. Raises `StoreUnavailable`."""
-        # Limits that are stored meanwhile are not among the rows.
+        # Limits that are stored during the read are not in its rows.
         gone = set(self._stored)
         for row in await self._store.before_start(read_learned_windows, self._upstream, MOST_LEARNT):
             key = row.tenant, row.model
@@ -227,7 +227,7 @@ class Windows:
             self._drop(*key)
 
     def _most_answered(self, tenant: str, name: str) -> int:
-        """The largest prompt that was answered to the tenant, or to two others."""
+        """Return the size of the largest answered prompt, of this tenant or confirmed by two others."""
         return max(self._prompts.own(tenant, name) or 0, *self._prompts.confirmed(name), 0)
 
     async def _share(self) -> None:
@@ -238,7 +238,7 @@ class Windows:
             await asyncio.sleep(SHARED_SECONDS)
 
     async def _store_limit(self, tenant: str, name: str, limit: int) -> None:
-        with suppress(StoreUnavailable):  # This process knows it anyway.
+        with suppress(StoreUnavailable):  # This process has the limit in memory.
             await self._store.task_change(learn_window, self._upstream, name, tenant, limit, LEARNT_SECONDS)
             if self._limits.own(tenant, name) == limit:
                 self._stored.add((tenant, name))
@@ -263,7 +263,7 @@ def bundled_window(model: str) -> Window | None:
 
 
 def complete(announced: Window, known: Window | None) -> Window:
-    """Add the known bounds to an announced window of the same size: lists often name the context alone."""
+    """Add the bundled bounds to an announced window of about the same size: lists often have only the context."""
     if known is None or abs(known.context - announced.context) > CLOSE * known.context:
         return announced
     most_input = known.max_input if known.max_input and known.max_input < announced.context else None
@@ -274,9 +274,9 @@ def complete(announced: Window, known: Window | None) -> Window:
 
 
 def lower(window: Window, limit: int) -> Window:
-    """Lower the window to the limit in a refusal."""
+    """Return the window lowered to a learnt limit."""
     if limit == window.max_input:
-        return window  # The refusal was about the prompt's own bound, which is known.
+        return window  # The refusal named the known maximum of the prompt.
     if window.source in ("config", "provider") and limit >= (window.max_input or window.context):
         return window
     return Window(
@@ -289,7 +289,7 @@ def lower(window: Window, limit: int) -> Window:
 
 
 def least_of(window: Window) -> int:
-    """The smallest limit that a refusal may teach."""
+    """Return the smallest limit that a refusal may set."""
     return int(LEAST_OF_CONFIGURED * (window.max_input or window.context)) if window.source == "config" else 0
 
 
@@ -298,9 +298,9 @@ def are_close(other: int, limit: int) -> bool:
 
 
 def overflow_in(status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> Overflow | None:
-    """The overflow in a provider's error, if it is about the size of the prompt.
+    """Return the overflow that a provider's error reports; None if the error is not about the prompt's size.
 
-    `first_frame`: `body` is the first data frame of a stream of status 200.
+    `first_frame`: `body` is the first data frame of a stream with status 200.
     """
     if any(name == b"content-encoding" and value != b"identity" for name, value in headers):
         return None
@@ -308,5 +308,5 @@ def overflow_in(status: int, headers: Headers, body: bytes, *, first_frame: bool
 
 
 def _limit_key(model: str, asked: int | None) -> str:
-    """Key of a learnt limit: the model's name, and the window that a request asked for."""
+    """Return the key of a learnt limit: the model, with the window that the request asked for."""
     return model if asked is None else f"{model}[{asked}]"

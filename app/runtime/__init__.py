@@ -1,1 +1,1 @@
-"""Memory, threads and tasks of a process, within bounds, whatever they hold or do."""
+"""Bounded caches and maps, threads and tasks of a process."""

@@ -1,4 +1,4 @@
-"""Maps of small entries, bounded by their number. Entries that may be large are in `caches`."""
+"""Maps of small entries, bounded by the number of entries. `caches` is for entries that may be large."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 MOST_REMEMBERED = 10_000
-"""Default number of entries, where they are small and no caller has to count on one of them."""
+"""Usual bound of a map whose entries are small and may be pushed out at any time."""
 REMINDER_SECONDS = 60.0
 MOST_REPEATED = 1_000
 
@@ -19,24 +19,23 @@ V = TypeVar("V")
 
 
 class BoundedMap(OrderedDict[K, V]):
-    """Map that pushes out the entry that was kept or used longest ago; `get` refreshes nothing. Not to be used by
-    several threads without a lock."""
+    """Map that pushes out the least recently kept or used entry; `get` does not count as use. Not thread-safe."""
 
     def __init__(self, most: int, pushed_out: Callable[[K, V], object] | None = None) -> None:
-        """Hold at most `most` entries. `pushed_out` is given what made room, not what was taken out."""
+        """Hold at most `most` entries. `pushed_out` is called with entries that are pushed out, not removed ones."""
         super().__init__()
         self._most = most
         self._pushed_out = pushed_out
 
     def use(self, key: K) -> V | None:
-        """Return the value, and count the entry as the latest."""
+        """Return the value, and mark the entry as the most recent."""
         if key not in self:
             return None
         self.move_to_end(key)
         return self[key]
 
     def keep(self, key: K, value: V) -> None:
-        """Keep the entry as the latest."""
+        """Store the entry as the most recent."""
         self[key] = value
         self.move_to_end(key)
         if len(self) > self._most:
@@ -46,23 +45,22 @@ class BoundedMap(OrderedDict[K, V]):
 
 
 class HistoryKey(Struct, frozen=True):
-    """Key of a history that lasts when it has grown or its last turn was edited."""
+    """Key of a history. It still matches after the history has grown or its last turn was edited."""
 
     scope: Hashable
-    """Purpose of the look-up: two scopes know nothing of each other."""
+    """Purpose of the look-up. Entries of different scopes are separate."""
     digests: Sequence[bytes]
-    """Digests of the history's beginnings, the shortest first, the longest up to its last unit. None is the whole
-    history's: that may be edited."""
+    """Digests of the history's prefixes, the shortest first. No digest covers the last unit, which may be edited."""
 
 
 class HistoryMap(Generic[V]):
-    """Latest value for each history, branches apart. Histories are told apart by content: several may have one name."""
+    """Latest value for each history and branch. Histories are identified by content, not by conversation id."""
 
     def __init__(self) -> None:
         self._kept: BoundedMap[tuple[Hashable, bytes], V] = BoundedMap(MOST_REMEMBERED)
 
     def find(self, history: HistoryKey) -> V | None:
-        """Return the value kept for the history when it was shorter, or for the one it branched off from."""
+        """Return the value stored for the history, for an earlier state of it, or for the history it branched from."""
         for digest in reversed(history.digests):
             if (value := self._kept.get((history.scope, digest))) is not None:
                 return value
@@ -78,16 +76,16 @@ class HistoryMap(Generic[V]):
 
 
 class LogThrottle:
-    """Throttle of log lines: an event that lasts is logged once, then once a minute with a count, and once when it is
-    over."""
+    """Throttle of log lines about a repeated event: the first one, then one a minute with a count, and one at the
+    end."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._lasting: BoundedMap[Hashable, tuple[float, float, int]] = BoundedMap(MOST_REPEATED)
-        """When each event began, when it was last reported, and how often it happened."""
+        """Times of the first occurrence and of the last report, and number of occurrences, by event."""
 
     def count(self, what: Hashable) -> int | None:
-        """Record an event. Returns how often it happened since it began, if that is to be reported now."""
+        """Record an event. Return its number of occurrences if the caller should log it now, else None."""
         now, entry = self._clock(), self._lasting.get(what)
         if entry is None:
             self._lasting.keep(what, (now, now, 1))
@@ -98,7 +96,7 @@ class LogThrottle:
         return times + 1 if is_due else None
 
     def end(self, what: Hashable) -> tuple[int, float] | None:
-        """Record that the event did not happen. If it had: how often, and for how many seconds."""
+        """Record that the event is over. Return its number of occurrences and its seconds; None if there were none."""
         if (entry := self._lasting.pop(what, None)) is None:
             return None
         began, _, times = entry

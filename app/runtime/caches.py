@@ -1,7 +1,7 @@
-"""Caches: everything that a process remembers of conversations, within one bound.
+"""Caches: the data that a process remembers about conversations, with one bound in bytes for all caches together.
 
-Where there is no more room, what was kept or used longest ago goes, in whichever cache it is. So no setting has to
-divide the memory, and it does not grow with the number of caches.
+If the bound is exceeded, the least recently kept or used entries of all caches are pushed out. So no setting has to
+divide the memory among the caches.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 CACHE_BYTES = 128_000_000
-"""Default bound of all caches together, in bytes."""
+"""Default bound of all caches together."""
 ENTRY_BYTES = 300
-"""Fixed overhead of an entry in bytes: its places in a table and in the order of use."""
+"""Fixed overhead of an entry in the caches' tables."""
 MOST_AT_ONCE = 256
-"""Entries that go for one that is kept: that takes a millisecond, in which all threads wait. Others go with the
-next."""
+"""Most entries that are pushed out when one is kept. It takes a millisecond, in which all threads wait. The next `keep`
+pushes out more."""
 
 # PostgreSQL refuses NUL in text, and neither database can encode half a surrogate pair.
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
@@ -30,11 +30,11 @@ V = TypeVar("V")
 
 
 class Erased(Struct, frozen=True):
-    """A conversation that was erased, or all of a tenant: each cache forgets what this covers."""
+    """An erased conversation, or an erased tenant with all its conversations."""
 
     tenant: str
     conversation_id: str | None = None
-    """None for all."""
+    """None: all of the tenant's."""
 
     def covers(self, tenant: str, conversation_id: str) -> bool:
         if tenant != self.tenant:
@@ -43,39 +43,39 @@ class Erased(Struct, frozen=True):
 
 
 def storable(text: str) -> str:
-    """The text with U+FFFD in place of what the databases cannot store."""
-    if text.isascii() and "\0" not in text:  # Nearly all of it are names and digests.
+    """Return the text with U+FFFD in place of characters that the databases cannot store."""
+    if text.isascii() and "\0" not in text:  # The usual case: names and digests.
         return text
     return _UNSTORABLE.sub("\ufffd", text)
 
 
 class Caches:
-    """All caches of a process, and how much they hold. Safe to use from several threads."""
+    """All caches of a process, and the bytes in them. Thread-safe."""
 
     def __init__(self, most_bytes: int = CACHE_BYTES) -> None:
         self.most_bytes = most_bytes
         self.lock = RLock()
-        """Lock held while anything changes: a thread that keeps something in one cache pushes out what is in others."""
+        """Lock for all changes: an entry that is kept in one cache may push out entries of others."""
         self.held_bytes = 0
         self._all: list[Cache[Any, Any]] = []
         self.sizes: OrderedDict[tuple[Cache[Any, Any], Any], int] = OrderedDict()
-        """Bytes of each entry, by cache and key, the next to go first."""
+        """Bytes of each entry, by cache and key, the least recently used first."""
 
     def cache(
         self, name: str, size: Callable[[K, V], int], pushed_out: Callable[[K, V], object] | None = None
     ) -> Cache[K, V]:
-        """Make a cache; several may have one name. `size`: bytes of a key and its value together, asked when it is
-        kept. `pushed_out` is given what made room, not what was taken out; the lock is held meanwhile."""
+        """Make a cache; several caches may have one name. `size` returns the bytes of a key and its value. `pushed_out`
+        is called, under the lock, with entries that are pushed out, not with removed ones."""
         made = Cache(self, name, size, pushed_out)
         self._all.append(made)
         return made
 
     def bytes_of(self, name: str) -> int:
-        """Bytes that the caches of this name hold."""
+        """Return the bytes in the caches with this name."""
         return sum(cache.held_bytes for cache in self._all if cache.name == name)
 
     def make_room(self) -> None:
-        """Push out the oldest entries. The latest one stays, however large it is."""
+        """Push out the least recently used entries. The most recent one stays, however large it is."""
         for _ in range(min(MOST_AT_ONCE, len(self.sizes) - 1)):
             if self.held_bytes <= self.most_bytes:
                 return
@@ -86,7 +86,7 @@ class Caches:
 
 
 class Cache(Generic[K, V]):
-    """One cache of many. Keeping an entry in another one may push out its entries at any time."""
+    """One of the caches. Entries may be pushed out at any time, by entries of other caches, too."""
 
     def __init__(
         self, caches: Caches, name: str, size: Callable[[K, V], int], pushed_out: Callable[[K, V], object] | None
@@ -99,18 +99,18 @@ class Cache(Generic[K, V]):
         self._values: dict[K, V] = {}
 
     def get(self, key: K) -> V | None:
-        """Return the value without refreshing it: it goes as soon as before."""
+        """Return the value. This does not count as use."""
         return self._values.get(key)
 
     def use(self, key: K) -> V | None:
-        """Return the value, and count the entry as the latest."""
+        """Return the value, and mark the entry as the most recent."""
         with self._caches.lock:
             if key in self._values:
                 self._caches.sizes.move_to_end((self, key))
             return self._values.get(key)
 
     def keep(self, key: K, value: V) -> None:
-        """Keep the entry as the latest, in place of the one that was there."""
+        """Store or replace the entry, as the most recent."""
         size = self._size(key, value) + ENTRY_BYTES
         with self._caches.lock:
             self.pop(key)
@@ -127,7 +127,7 @@ class Cache(Generic[K, V]):
             return self._values.pop(key)
 
     def drop(self, gone: Callable[[K, V], bool]) -> None:
-        """Take out all entries that this is true of."""
+        """Remove all entries for which `gone` returns True."""
         with self._caches.lock:
             for key, value in self.items():
                 if gone(key, value):

@@ -1,5 +1,5 @@
-"""Work beside the requests: tasks that the application owns, work that many callers share, and a few threads for what
-takes longer than a few milliseconds, whose memory goes back to the system.
+"""Background work: tasks that the application owns, calls that several callers share, and threads for work that takes
+more than a few milliseconds. Also the limits of the heap, so that freed memory returns to the system.
 """
 
 from __future__ import annotations
@@ -17,45 +17,45 @@ from weakref import WeakValueDictionary
 T = TypeVar("T")
 
 THREADS = 4
-"""Number of threads. More would not do more: except for counting tokens, one of them runs at a time."""
+"""Number of threads. More would not help: the GIL lets one run at a time, except while it counts tokens."""
 AT_ONCE = 2
-"""Maximum number of pieces of one tenant at once, so that threads are left for others."""
+"""Most pieces of work of one tenant at once, so that other tenants get threads."""
 REST_SECONDS = 1.0
-"""Seconds without work after which `afterwards` is done."""
+"""Time without work after which `afterwards` is called."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 LARGE = 1 << 20
-"""Bytes from which a piece of memory has pages of its own, which go back as soon as it is freed."""
+"""Allocations of at least this many bytes get their own pages, which return to the system when they are freed."""
 KEPT = 8 << 20
-"""Bytes at the end of an arena that are kept for the next request."""
+"""Free bytes at the end of an arena that glibc does not return to the system."""
 ARENAS = 2
-"""Arenas: one for the event loop, one for the threads beside it, which take turns at the interpreter anyway."""
+"""Number of arenas: one for the event loop, one for the worker threads, of which usually one runs at a time."""
 
 
 class OwnedTasks:
-    """Tasks that a client which leaves does not end, and a stopping server waits for."""
+    """Tasks that go on when the client disconnects. A stopping server waits for them."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._told_at = inf
         self._tasks: set[asyncio.Task[Any]] = set()
         self.draining = False
-        """True once the server is stopping: nothing new may be started."""
+        """True once the server is stopping: callers start no new work."""
 
     def stop(self) -> None:
-        """Begin the time of `drain`, as the server was asked to stop, however long open answers take before it."""
+        """Start the time limit of `drain` when the server is asked to stop, before it waits for open answers."""
         self.draining = True
         self._told_at = min(self._told_at, self._clock())
 
     def start(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """Start a task and hold it: the loop itself holds only a weak reference."""
+        """Start a task, and keep a reference to it: the event loop has only a weak one."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def drain(self, seconds: float) -> None:
-        """Wait for running tasks until so many seconds after the stop, then cancel the rest."""
+        """Wait for running tasks until `seconds` after the first `stop`, then cancel the rest."""
         self.stop()
         if self._tasks:
             _, left = await asyncio.wait(self._tasks, timeout=max(0.0, self._told_at + seconds - self._clock()))
@@ -65,18 +65,18 @@ class OwnedTasks:
 
 
 class SingleFlight(Generic[T]):
-    """Work by key: one run is under way, and one waits that serves all callers who came meanwhile."""
+    """Single flight by key: at most one run is under way, and one more waits that serves all callers since."""
 
     def __init__(self) -> None:
         self._running: dict[Hashable, asyncio.Task[Any]] = {}
         self._next: dict[Hashable, asyncio.Task[T]] = {}
 
     async def do(self, what: Hashable, work: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of a run that began after this call, perhaps another caller's: equal `what`, equal work."""
+        """Return the result of a run that begins after this call, perhaps of another caller with the same `what`."""
         task = self._next.get(what)
         if task is None:
             task = self._next[what] = asyncio.ensure_future(self._begin(what, work))
-        # Waited for, not awaited: one caller that leaves does not end it for the others.
+        # Not awaited directly: a caller that is cancelled must not cancel the task for the others.
         await asyncio.wait({task})
         return task.result()
 
@@ -93,7 +93,7 @@ class SingleFlight(Generic[T]):
 
 
 class Work:
-    """Threads that tenants share: a tenant with a hundred pieces has at most two of them running or first in line."""
+    """Threads that tenants share. At most `at_once` pieces of one tenant are in the pool; its others wait."""
 
     def __init__(
         self,
@@ -102,19 +102,19 @@ class Work:
         afterwards: Callable[[], object] | None = None,
         waited: Callable[[float], object] = lambda _: None,
     ) -> None:
-        """Call `afterwards` in a thread when there was nothing to do for a while, and `waited` in a thread with the
-        seconds that each piece waited for it."""
+        """Call `afterwards` in a thread after `REST_SECONDS` without work. Call `waited` in each piece's thread with
+        the seconds that the piece waited for it."""
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="steno-work")
         self._at_once = at_once
         self._of_tenants: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """Each tenant's turns, as long as a piece of its work waits or runs."""
+        """Semaphores by tenant, while a piece of the tenant waits or runs."""
         self._running = 0
         self._afterwards = afterwards
         self._waited = waited
         self._resting: asyncio.TimerHandle | None = None
 
     async def do(self, tenant: str, work: Callable[[], T]) -> T:
-        """Return the work's result. A cancelled caller does not wait, but work that has begun goes on to its end."""
+        """Run `work` in a thread and return its result. If the caller is cancelled, work that has begun goes on."""
         since = monotonic()
         turns = self._of_tenants.get(tenant)
         if turns is None:
@@ -128,12 +128,12 @@ class Work:
         self._running += 1
         loop = asyncio.get_running_loop()
         piece = self._pool.submit(run)
-        # Behind the piece, not behind its caller, who may be cancelled.
+        # When the piece ends, not its caller, who may be cancelled.
         piece.add_done_callback(lambda _: loop.call_soon_threadsafe(self._end, turns))
         return await asyncio.wrap_future(piece)
 
     async def stop(self) -> None:
-        """Wait for work that has begun. Called after the requests are over."""
+        """Wait for work that has begun. Call it after the last request."""
         if self._resting is not None:
             self._resting.cancel()
         await asyncio.to_thread(self._pool.shutdown)
@@ -147,13 +147,12 @@ class Work:
             self._resting = asyncio.get_running_loop().call_later(REST_SECONDS, self._pool.submit, self._afterwards)
 
 
-# glibc keeps what was freed for later, in an arena for each few threads, and takes ever larger pieces from there once
-# one was freed. After a few bodies of megabytes a process would be as large for good as it was at its worst moment.
-# With another C library nothing is done.
+# glibc keeps freed memory in its arenas, and once a large piece was freed, it allocates larger ones there, too. So
+# after a few bodies of megabytes a process would keep its maximum size. With another C library these do nothing.
 
 
 def keep_heap_small() -> None:
-    """Limit the heap. Called before other threads begin."""
+    """Set the limits above. Call it before other threads start."""
     if (tune := _c_function("mallopt", c_int, c_int)) is not None:
         tune(_MMAP_THRESHOLD, LARGE)
         tune(_TRIM_THRESHOLD, KEPT)
@@ -161,7 +160,7 @@ def keep_heap_small() -> None:
 
 
 def return_freed_memory() -> None:
-    """Return freed memory to the system. Takes some milliseconds, in which other threads may wait for memory."""
+    """Return freed memory to the system. Other threads may wait some milliseconds for memory meanwhile."""
     if (trim := _c_function("malloc_trim", c_size_t)) is not None:
         trim(0)
 

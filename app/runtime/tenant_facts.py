@@ -1,8 +1,8 @@
-"""Facts that a tenant learnt from a provider's answers: they hold for that tenant, and for all once a second tenant
-learnt the same.
+"""Facts that a tenant learnt from a provider's answers. They apply to that tenant, and to all tenants if a second one
+has learnt the same.
 
-What answers teach may be the work of the caller who asked: an error quotes its request, a prompt can be written to be
-counted wrongly. Pure bookkeeping: a fact ends by itself, the number is bounded, and no tenant pushes out another's.
+A client can influence what Steno learns: errors quote the request, and a prompt can be written to be counted wrongly.
+Facts expire, their number is bounded, and a tenant's new fact pushes out only facts of the same tenant.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ MOST_OF_ONE = 100
 """Most facts of one tenant."""
 MOST_TENANTS = 2_000
 MOST_COMPARED = 16
-"""Most tenants whose facts about one thing are compared, the latest first."""
+"""Most tenants whose facts about one key are compared, the latest first."""
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
 class TenantFacts(Generic[K, V]):
-    """The latest fact about each thing, by tenant."""
+    """Each tenant's latest fact about each key."""
 
     def __init__(
         self,
@@ -36,22 +36,22 @@ class TenantFacts(Generic[K, V]):
         counts: Callable[[str], bool] = lambda _: True,
         agrees: Callable[[V, V], bool] = eq,
     ) -> None:
-        """Each fact holds for `seconds`.
+        """Facts expire after `seconds`.
 
-        `counts`: whether a tenant's facts may confirm those of others. `agrees(other, value)`: whether another
-        tenant's value confirms this one.
+        `counts` returns whether a tenant's facts may confirm those of other tenants. `agrees(other, value)` returns
+        whether another tenant's value confirms this one.
         """
         self._seconds = seconds
         self._clock = clock
         self._counts = counts
         self._agrees = agrees
         self._by_tenant: BoundedMap[str, BoundedMap[K, tuple[V, float]]] = BoundedMap(MOST_TENANTS, self._unlink_all)
-        """Values by tenant, with the end of each fact by the clock."""
+        """Value and time of expiry, by tenant and key."""
         self._tenants: dict[K, dict[str, None]] = {}
-        """Tenants who know of each thing, the latest last."""
+        """Tenants with a fact about each key, the latest last."""
 
     def learn(self, tenant: str, what: K, value: V, seconds: float | None = None) -> None:
-        """Record what the tenant learnt, in place of what it knew. `seconds`: how long it holds, if not as others."""
+        """Store or replace the tenant's fact. `seconds`: its life, if it differs from that of other facts."""
         self.forget(tenant, what)
         held = self._by_tenant.get(tenant)
         if held is None:
@@ -66,7 +66,7 @@ class TenantFacts(Generic[K, V]):
         return value if until > self._clock() else None
 
     def confirmed(self, what: K) -> list[V]:
-        """Every value that one tenant learnt and another one confirms."""
+        """Return the values that another tenant confirms, the latest first."""
         if (tenants := self._tenants.get(what)) is None:
             return []
         seen = ((tenant, self.own(tenant, what)) for tenant in reversed(tenants) if self._counts(tenant))
@@ -78,7 +78,7 @@ class TenantFacts(Generic[K, V]):
         ]
 
     def find(self, tenant: str, what: K) -> V | None:
-        """Return the value to go by: the tenant's own, else the latest that is confirmed."""
+        """Return the tenant's own value, else the latest confirmed one, else None."""
         if what not in self._tenants:
             return None
         own = self.own(tenant, what)

@@ -1,8 +1,8 @@
-"""Metrics in Prometheus' format: what one process counts, and the sum over all workers.
+"""Metrics in Prometheus' format, of one process or summed over all workers.
 
-Every series exists from the start, so that rates are right from the first event on and no client can make up series.
-Where `PROMETHEUS_MULTIPROC_DIR` is set before this module is imported, as for workers, each process keeps its numbers
-in files of that folder, and whichever worker is asked adds them up, those of workers that died included.
+Every series exists from the start, so that rates are right from the first event on and no client can add series. If
+`PROMETHEUS_MULTIPROC_DIR` is set before this module is imported, as for workers, each process writes its numbers to
+files in that folder. The worker that answers a scrape adds up all files, also those of workers that have died.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from app.tokens.usage import Purpose, Tokens
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""Variable that names the folder of the workers' numbers."""
+"""Environment variable with the folder of the workers' numbers."""
 ESTIMATED, FORWARDED, SAVED = "estimated", "forwarded", "saved"
-"""Kinds of tokens beside those that a provider reports: Steno's own estimates of what came, of what was sent
-instead, and of the difference."""
+"""Kinds of tokens that Steno estimates: of the client's request, of the payload sent to the provider, and the
+difference."""
 REPORTED = ("prompt", "completion", "cached", "reasoning", "written")
 """Kinds of tokens that providers report."""
 OTHER_4XX, OTHER_5XX = "4xx", "5xx"
 ANSWERED = "answered"
-"""Results of a summary call that brought an answer."""
+"""Result of a summary call that was answered."""
 RECORDED = ("requests", "usage", "histories")
 CACHES = ("histories", "bodies", "recall", "tokens", "heads", "summaries")
 ENDS = (Outcome.MADE, Outcome.FAILED, Outcome.LEASE_LOST, Outcome.DELETED, Outcome.STORE_AWAY)
-"""Ends of a compaction that was begun. The other outcomes are those of requests."""
+"""Outcomes of a compaction that was started. The other outcomes are those of a request."""
 _ROUTES = ("chat", "passthrough", "own", "refused")
 _CONTEXT_STATUSES = ("full", "summarized", "trimmed", "bypassed")
 _STATUSES = ("400", "401", "403", "404", "408", "409", "413", "422", "429", "500", "502", "503", "504", "529")
@@ -67,7 +67,7 @@ M = TypeVar("M", Counter, Gauge, Histogram)
 
 
 def _series(metric: M, *values: Iterable[str]) -> Mapping[Any, M]:
-    """Make every series of a metric: by the label's value, or by a tuple of values where it has several labels."""
+    """Make all series of a metric. Return them by label value, or by tuple of values if there are several labels."""
     made = {labels: metric.labels(*labels) for labels in product(*values)}
     return made if len(values) > 1 else {label: series for (label,), series in made.items()}
 
@@ -233,7 +233,7 @@ class Metrics:
         self.cache_bytes = _series(cache_bytes, CACHES)
 
     def exposed(self) -> bytes:
-        """Return all metrics, to be sent as Prometheus' `CONTENT_TYPE_LATEST`."""
+        """Return all metrics in the format of `CONTENT_TYPE_LATEST`."""
         return generate_latest(self._all)
 
     def samples(self) -> Mapping[str, Sequence[Sample]]:
@@ -270,7 +270,7 @@ class Metrics:
             self._estimate_ratio.observe(tokens.prompt / forwarded)
 
     def compacted(self, purpose: Purpose, outcome: Outcome, why: Reasons, chunks: int, seconds: float) -> None:
-        """Count a compaction that ended, and its new chunks."""
+        """Count a finished compaction and its new chunks."""
         of_work: Purpose = "background" if purpose == "background" else "summary"
         end = outcome if outcome in ENDS else Outcome.FAILED
         self._compactions[end.name.lower(), of_work].inc()
@@ -280,13 +280,13 @@ class Metrics:
         self._compaction_seconds[of_work].observe(seconds)
 
     def summary_called(self, why: Reasons = ()) -> None:
-        """Count a call of a summariser; `why` it gave no answer."""
+        """Count a call of a summariser. `why`: reasons for a missing answer."""
         result = str(why[0].code) if why else ANSWERED
         if (counted := self._summary_calls.get(result)) is not None:
             counted.inc()
 
     def upstream_error(self, code: str | int) -> None:
-        """Count a status from 400 on, or one of our own codes for a provider that is away."""
+        """Count a status of 400 or more, or an error code of Steno for an unreachable provider."""
         counted = self._upstream_errors.get(str(code))
         if counted is None:
             counted = self._upstream_errors[OTHER_4XX if str(code).startswith("4") else OTHER_5XX]
@@ -297,7 +297,7 @@ SAMPLE_SECONDS = 5.0
 
 
 class Sampler:
-    """Sets gauges to what their sources say, and counters likewise, whose sources only grow."""
+    """Reads values from functions every five seconds: sets gauges, and raises counters by the growth."""
 
     def __init__(
         self, gauges: Mapping[Gauge, Callable[[], float]], counters: Mapping[Counter, Callable[[], float]]

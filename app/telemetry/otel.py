@@ -1,8 +1,8 @@
 """OpenTelemetry: spans by its conventions for generative AI, exported by OTLP over HTTP.
 
-The conventions are still in development, so their names are written here and not imported. The usual environment
-variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER` and so on) are read by the library.
-The tracer is ours alone: were it set for the whole process, every library that knows OpenTelemetry would add spans.
+The conventions are still in development, so their names are written here and not imported. The library reads the usual
+environment variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER` and so on). The tracer
+is not set globally: otherwise every library that supports OpenTelemetry would add spans.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _REMEDY = "Check OTEL_EXPORTER_OTLP_ENDPOINT and whether the collector is runnin
 
 class OtelTracer:
     def __init__(self, format_at: Callable[[bytes], str | None]) -> None:
-        """`format_at`: the API that a target means, by its name."""
+        """`format_at`: returns the name of the wire format of a request's target."""
         self._format_at = format_at
         self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(_Exporter(OTLPSpanExporter())))
@@ -67,7 +67,7 @@ class _Span:
     def parent_of(self, headers: Sequence[tuple[bytes, bytes]]) -> Headers:
         carrier: dict[str, str] = {}
         _PROPAGATOR.inject(carrier, set_span_in_context(self._span))
-        if not carrier:  # OTEL_SDK_DISABLED: then whatever came goes on.
+        if not carrier:  # OTEL_SDK_DISABLED: pass the client's headers on.
             return list(headers)
         kept = [header for header in headers if header[0] not in _CONTEXT]
         return kept + [(name.encode(), value.encode()) for name, value in carrier.items()]
@@ -89,7 +89,7 @@ class _Span:
         self._failure = kind
 
     def ends(self) -> None:
-        # Not before: what was refused may have been answered when it was sent again.
+        # Only now: after a refusal, a retry may have succeeded.
         if self._failure is not None:
             self._span.set_attribute("error.type", self._failure)
             self._span.set_status(Status(StatusCode.ERROR))
@@ -97,7 +97,7 @@ class _Span:
 
 
 class _Exporter(SpanExporter):
-    """Exporter that says once that traces cannot be exported, where the library would for each batch."""
+    """Exporter that throttles the log line for failed exports; the library would log each batch."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
@@ -120,7 +120,7 @@ class _Exporter(SpanExporter):
 
 
 def _resource() -> Resource:
-    """Resource from the environment; called `steno` if that says nothing."""
+    """Return the resource from the environment, with the service name `steno` if none is set."""
     resource = Resource.create({SERVICE_VERSION: __version__})
     if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
         return resource.merge(Resource({SERVICE_NAME: "steno"}))
@@ -128,7 +128,7 @@ def _resource() -> Resource:
 
 
 def _carrier(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, Any]:
-    """Trace headers. A `tracestate` may come in several headers, which are read as one."""
+    """Return the trace headers. Join several `tracestate` headers."""
     carrier: dict[str, str] = {}
     for name, value in headers:
         if name in _CONTEXT:

@@ -1,4 +1,4 @@
-"""Spans as the rest of Steno sees them. Code that records and exports them is loaded only if traces are switched on."""
+"""Interface of spans. The code that records and exports them is imported only if traces are switched on."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Value = str | int | float | bool | Sequence[str]
 
 
 class Span(Protocol):
-    """One call to a model, from its beginning to its end. None of its methods raises."""
+    """One call to a model. No method raises."""
 
     def parent_of(self, headers: Sequence[tuple[bytes, bytes]]) -> Headers:
-        """Return the headers of a request made within this span: the server that gets them continues its trace."""
+        """Return the headers with this span as the parent, so that the provider can continue the trace."""
         ...
 
     def names(self, model: str, address: str) -> None:
-        """`address`: the host of the provider."""
+        """Set the model and the provider's host."""
         ...
 
     def says(self, attribute: str, value: Value | None) -> None:
@@ -29,7 +29,7 @@ class Span(Protocol):
     def used(self, tokens: Tokens) -> None: ...
 
     def failed(self, kind: str | None) -> None:
-        """Record the end by a status, or one of our own codes; None: it did not fail."""
+        """Set the failure: a status or an error code of Steno; None if the call did not fail."""
         ...
 
     def ends(self) -> None: ...
@@ -37,9 +37,9 @@ class Span(Protocol):
 
 class Tracer(Protocol):
     def begins(self, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Span:
-        """Begin a span for a call at the provider's path `target`, in the trace of these headers or in a new one."""
+        """Start a span for a call to the provider's path `target`, in the trace of the headers or in a new one."""
         ...
 
     def close(self) -> None:
-        """Export waiting spans. Blocks for some seconds if no collector takes them."""
+        """Export waiting spans. Blocks for some seconds if the collector does not answer."""
         ...
