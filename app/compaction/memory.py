@@ -210,7 +210,7 @@ class HistoryBreaker:
     """Circuit breaker for histories that compaction does not help, or that would be compacted again and again.
 
     It measures growth of the client's own history, not time, as no compaction makes that history smaller. A history
-    that shrank by `RESTING_GROWTH` is taken for another one and is no longer blocked.
+    that shrank by the same share is taken for another one and is no longer blocked.
     """
 
     def __init__(self) -> None:

@@ -81,7 +81,7 @@ FIRST_TURNS, LANGUAGE_CHARACTERS = 10, 1_000
 """Turns whose user messages determine the language, and characters of each text."""
 RATIO_STEP = 0.25
 KEPT_TURN = 0.5
-"""Share of the quotations' size that the turn after them must have for them to stay."""
+"""Share of the room for one message, and of the quotations, that a turn must exceed for its quotations to stay."""
 WIDE = 3
 """Factor for the room while the view leaves it free. In a window of 8,000, 77 % of questions about dialogues find all
 evidence; with 1.6, 72 %."""
@@ -183,8 +183,8 @@ class Recollection:
             self._digest = conversation.chain[stop]
 
     def notes_in(self, form: Hashable) -> dict[bytes, QuotedNote | None]:
-        """Return the notes for views of this form, by the chain's digest after each message; None where nothing is
-        recalled."""
+        """Return the notes for views of this form, by the chain's digest after each user message; None if there is no
+        quotation."""
         if form != self._form:
             self._form, self._notes = form, {}
         return self._notes
@@ -287,8 +287,8 @@ def _state_note(
     conversation: Conversation, view: View, recollection: Recollection, covered: int, cost: Cost, room: int
 ) -> Note | None:
     """Return the state of the work when the view's last summary was made, or at `covered`, the end of the omitted
-    messages; None if it is unknown. All entries get one line first, in `room` tokens; half of the rest is for
-    details."""
+    messages; None if it is unknown. Each entry gets one line before any gets details, which take at most half of
+    `room`."""
     chain, transcript = conversation.chain, conversation.transcript
     known = [chunk.history_length or covered + 1 for chunk in view.chunks[-1:]]
     made = min(max([covered, *known]), len(transcript))
@@ -368,7 +368,7 @@ class _Quoter:
             note, quoted = known[key] or (None, ())
             if note is None or (stays and behind <= note.tokens):
                 continue
-            # Average turns are long, and the next one would be read uncached once the quotations disappear.
+            # By the average so far, this turn will be long, and is read uncached once its quotations disappear.
             is_costly = transcript.tokens(0, turn) > max(1, transcript.turn_at(turn)) * self.wide
             if left < note.tokens and (stays or is_costly):
                 continue

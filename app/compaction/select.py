@@ -329,7 +329,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
 
     @lazy
     def is_settled(self) -> bool:
-        """Return whether no new summary is needed or could help."""
+        """Return whether a new summary is unnecessary or useless."""
         return not self.policy.summarises or self.least_view is not None or self.fits_shortened
 
     def worked_out(self) -> PlanningState:
@@ -435,7 +435,7 @@ class Succession(Struct, frozen=True):
     """Two summarised forms, one after the other, that may be earlier forms of this history."""
 
     known_beyond: int
-    """Number of messages after which a form differs from the second one."""
+    """Length above which an earlier request of the current form certainly differs from the second form."""
     length: int
     """Number of messages of the second form."""
     lasted: int

@@ -68,7 +68,7 @@ _Asked = tuple[Upstream, bytes, str]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Route to a summariser."""
+    """Model that may summarise, and how it is called."""
 
     model: str
     upstream: Upstream

@@ -181,7 +181,7 @@ def _shown(value: Any, tree: Any) -> str:
 
 
 def _elements(keys: tuple[str, ...], group: Iterator[tuple[Any, Any]]) -> str:
-    """Return the elements in a row; objects with the same keys as a table."""
+    """Return the elements, separated by semicolons; objects with the same keys as a table."""
     elements = list(group)
     if not keys or len(elements) == 1:
         return "; ".join(_inside(*element) for element in elements)
@@ -190,7 +190,7 @@ def _elements(keys: tuple[str, ...], group: Iterator[tuple[Any, Any]]) -> str:
 
 def _member(name: str, value: Any, tree: Any) -> str:
     if isinstance(tree, dict) and [*tree.values()] == [name]:
-        return name  # An object whose only value is its own key.
+        return name  # An object whose only shown value is its own key.
     return f"{name}{f'[{len(value)}]' if isinstance(value, list) else ''}: {_inside(value, tree)}"
 
 

@@ -185,7 +185,7 @@ _CALLS, _ANSWERS, _MEDIA, _THINKING, _EXPIRES = 1, 2, 4, 8, 16
 """Bits for the content of messages."""
 
 
-class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked out
+class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
     """Messages in order, with properties derived from them, which a longer history reuses.
 
     A user message begins a turn, unless the assistant was still at work: after results, or in one message with them, it

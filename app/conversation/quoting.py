@@ -98,7 +98,7 @@ def word(name: str) -> str:
 
 
 def marked(mark: str, text: str, fence: str) -> str:
-    """Return the text between an opening and a closing mark, which the text cannot imitate. `mark`: one of `MARKS`."""
+    """Return the text between two marks of a kind from `MARKS`, which the text itself cannot contain."""
     return f"<{mark} {fence}>\n{quoted(text, fence)}\n</{mark} {fence}>"
 
 
