@@ -36,7 +36,7 @@ MOST_READ = 20
 LEAST_ITEMS = 2
 """Minimum number of checkbox items in a plan."""
 _BEGINNING, _STATUS_CHARACTERS = 400, 200
-"""Characters at the start of a result that may say that nothing was done, and at either end that may hold an exit
+"""Characters searched at the start of a result for a report that nothing was done, and at either end for an exit
 status."""
 
 _LISTS = read_wordings(__package__, "agent_progress.toml")

@@ -72,7 +72,7 @@ LIKELY_REQUESTS = 3
 LIKELY_TOKENS_PER_HOUR = 10_000
 """Minimum number of requests, and of prompt tokens an hour, in a conversation that is likely to continue."""
 PLANNED_GROWTH = 0.05
-"""Share of the room by which a history must change before its compaction is planned again, since each plan reads the
+"""Share of `Budget.room` by which a history must change before its compaction is planned again, as each plan reads the
 store. An urgent compaction is planned at once."""
 LONGEST_SECONDS = 3_600.0
 """Time limit of a background compaction; too high to be reached."""
@@ -146,7 +146,7 @@ class BackgroundLimits(Struct, frozen=True):
     """Maximum number of running background compactions."""
     per_tenant: int = 8
     body_bytes: int = 64_000_000
-    """Maximum bytes of all their histories together; one tenant may use half of it."""
+    """Maximum bytes of the histories of all running background compactions; one tenant may use half of it."""
 
 
 class BackgroundRoom:

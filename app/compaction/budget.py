@@ -60,7 +60,7 @@ class Window(Struct, frozen=True):
 
 
 class Trigger(Struct, frozen=True):
-    """Threshold of a view: a compaction is due for a larger one."""
+    """Threshold of a view's tokens: above it, a compaction is due."""
 
     tokens: int
     since: int | None = None
@@ -101,7 +101,7 @@ class Shares(Struct, frozen=True):
     """Maximum share of one summary chunk, which is also limited by `max_summary_tokens`."""
     max_summary_tokens: int = 2_048
     fold: float = 0.30
-    """Maximum share of all chunks together; larger ones are folded."""
+    """Maximum share of all chunks together: above it, chunks are folded."""
     reserve: float | None = None
     """Minimum share of the window reserved for the completion. None: see `reserve_of`."""
 
@@ -291,7 +291,7 @@ FEW = 16
 FULL_SHARE = 0.95
 """Minimum share of the window that prompt and answer fill if the window ended the answer."""
 PRESSURE = 0.80
-"""Minimum share of the window for the estimate of a prompt that may have been too large."""
+"""Minimum estimate, as a share of the window, of a prompt that may have been too large."""
 CEILING_SHARE = 0.95
 MIX_ERROR = 0.05
 """Share by which the provider may count more per estimated token in the smaller prompt, as its content differs."""

@@ -1,4 +1,4 @@
-"""Drafts of summary chunks: what the summariser is asked for each, and the chunk that its answer becomes."""
+"""Chunk builder: drafts each summary chunk and its summary call, and turns the answer into the chunk."""
 
 from __future__ import annotations
 
@@ -48,50 +48,50 @@ from app.conversation.secrets import REMOVED, without_secrets
 from app.tokens.estimate import Count, note_tokens
 
 WORDS_SHARE = 0.5
-"""The user's words take at most this share of what a summary replaces, or it would be no smaller than that."""
+"""Maximum share of the replaced tokens for the user's words in a chunk, as the chunk has to be smaller."""
 LEAST_ASKED = 1_000
-"""Tokens. A summary that was asked for is made of less, too: then it may be as short or long as little text needs."""
+"""Minimum tokens that a client-requested summary counts as replacing, so that a short history can be summarised too."""
 LEAST_PART = 100
-"""Tokens. So may that of a part which holds less beyond its words and values: without it large ones are of no use."""
+"""Minimum tokens that one of several parts counts as replacing, besides its values and user's words."""
 
 EDITED = "edited"
-"""The `prompt_version` of a text that a person wrote."""
+"""`prompt_version` of a chunk that a person edited."""
 
 
 class Draft(Struct, frozen=True):
-    """A chunk without its text, and what the summariser is asked for it."""
+    """Chunk without its text, and the input of its summary call."""
 
     chunk: SummaryChunk
     quoted: str
     stands_for: int
-    """Tokens of what the chunk stands for in a view."""
+    """Tokens that the chunk replaces in a view."""
     prompt: str
     notes: tuple[str, ...]
     shown: View | None
-    """The conversation itself, where that is what the summariser is to read."""
+    """View that the summariser reads instead of `quoted`; None if it reads `quoted`."""
     beside: tuple[str, ...]
-    """Lines that the conversation does not show and the quoted text does."""
+    """Notes that the summariser reads with the `shown` view."""
     aim: int
-    """Tokens that the text is to have at most."""
+    """Maximum tokens of the text that the prompt asks for."""
     replaces: int
-    """Tokens that the text has to be smaller than."""
+    """`stands_for`, or a minimum, less the tokens of values and user's words: the text has to be smaller."""
     least: int
-    """Tokens that it has at least."""
+    """Minimum tokens of the text."""
 
 
 class SummaryCall(Struct, frozen=True):
     request: SummaryRequest
     values: tuple[str, ...] = ()
-    """Exact values that will stand beside the answer: how many of them it holds itself is measured."""
+    """Exact values of the chunk: the share of them that the answer repeats is recorded."""
     stands_for: int = 0
-    """Tokens of what the answer is to stand for."""
+    """Tokens that the answer is to replace."""
     room: int = 0
-    """Tokens of its cap, as Steno counts them."""
+    """Output cap of the call, in tokens of the estimate."""
 
 
 def _before(stop: int, parts: Iterable[Part], *, masked: bool) -> Sequence[Part]:
-    """Parts of a view up to the message at `stop`; unless they are to be `masked`, the messages as the client wrote
-    them: masks end the cache's match, but a summary of what they leave holds less."""
+    """Return the parts of a view up to the message at `stop`. Unless `masked`, altered messages are replaced by the
+    client's own: this ends the match of the provider's cache, but masked messages make a poorer summary."""
     shown: list[Part] = []
     ends: list[int] = []
     for part in parts:
@@ -109,8 +109,6 @@ def _before(stop: int, parts: Iterable[Part], *, masked: bool) -> Sequence[Part]
 
 
 class ChunkBuilder(Struct, frozen=True):
-    """Drafts the chunks of one compaction from its material."""
-
     conversation: Conversation
     conversation_id: str
     plan: Plan
@@ -118,11 +116,11 @@ class ChunkBuilder(Struct, frozen=True):
     options: SummaryOptions
     count: Count
     sent: View | None = None
-    """View over the plan's base with what is quoted in it, as the provider has it in its cache, if that is known."""
+    """View over the plan's base, with recalled quotations, as in the provider's cache; None if unknown."""
     said: Sequence[tuple[int, UserWords]] = ()
-    """The user's words in the plan's spans, with the positions of the messages."""
+    """The user's words in the plan's spans, with the positions of their messages."""
     words_room: int = 0
-    """Most tokens of the user's words in all chunks."""
+    """Maximum tokens of the user's words in all chunks."""
 
     def with_words(self) -> ChunkBuilder:
         plan, conversation = self.plan, self.conversation
@@ -133,7 +131,7 @@ class ChunkBuilder(Struct, frozen=True):
         return replace(self, said=said, words_room=room)
 
     def of_messages(self, span: Span) -> Draft:
-        """A level 0 chunk, made from messages."""
+        """Draft a level 0 chunk from the messages of a span."""
         transcript = self.conversation.transcript
         end = self.plan.spans[-1].stop
         carried = tuple(index - span.start for index in transcript.carried(span.start, span.stop, end))
@@ -147,7 +145,7 @@ class ChunkBuilder(Struct, frozen=True):
         return self._draft(chunk, self._quoted(span, carried), replaces, shown=shown, beside=later)
 
     def of_update(self, span: Span, prior: Sequence[SummaryChunk]) -> Draft:
-        """A level 0 chunk over everything before the span's end, from the chunks before it and the span."""
+        """Draft a level 0 chunk of the history up to the span's end, from the span and the chunks before it."""
         transcript, cumulative = self.conversation.transcript, self.options.cumulative
         prior = [*map(self._without_failed_results, prior)]
         kept = transcript.carried(0, span.stop, span.stop)
@@ -179,11 +177,11 @@ class ChunkBuilder(Struct, frozen=True):
         return (prompts.RECENT_NOTE,) if self.options.strategy == "checkpoint" else ()
 
     def _quoted(self, span: Span, carried: tuple[int, ...]) -> str:
-        """The span's messages as the summariser reads them; offsets in `carried` count from the span's start."""
+        """Return the span's messages as a quoted transcript. Offsets in `carried` count from the span's start."""
         transcript, context = self.conversation.transcript, self.conversation.client_context
         stands = {span.start + offset for offset in carried}
         repeated = context.carry_over(span.stop, stands)
-        # As the provider has them, where only so one call reads the span.
+        # With the masks of the sent view, if the span fits one call only with them.
         sent = self.sent.parts if self.plan.masked and self.sent is not None else ()
         inside = range(span.start, span.stop)
         masks = {part.index: part for part in sent if isinstance(part, Altered) and part.index in inside}
@@ -197,7 +195,7 @@ class ChunkBuilder(Struct, frozen=True):
         ]
         masked = sum(transcript.tokens_of(index) - part.tokens for index, part in masks.items())
         tokens = quoted_tokens(transcript, span.start, span.stop) - masked
-        # Only a unit that could not be cut is larger than one call, and what masks and a cache alone let one call read.
+        # A span exceeds one call only if it is a single unit, or was planned for a masked or cached view.
         longest, readable = None, self.options.input_tokens
         if tokens > readable:
             lengths = [len(text) for message in messages for text in message.texts]
@@ -208,7 +206,7 @@ class ChunkBuilder(Struct, frozen=True):
         return prompts.quote_messages(messages, span.start, carried, fence, longest, recent)
 
     def _shown(self, path: Path, span: Span) -> View | None:
-        """The conversation up to the span's end, if the summariser reads it and not a transcript."""
+        """Return the view up to the span's end; None if the summariser reads a transcript instead."""
         masked = self.plan.masked and self.sent is not None and may_continue(self.conversation, span, self.options)
         if not masked and not is_shown(self.conversation, path, span, self.options):
             return None
@@ -216,11 +214,11 @@ class ChunkBuilder(Struct, frozen=True):
         view = self.sent if self.sent is not None and path == self.plan.base else build_view(self.conversation, path)
         parts = tuple(_before(span.stop, view.parts, masked=masked))
         notes = sum(part.tokens for part in parts if isinstance(part, Recalled))
-        # A provider refuses a call that the client left without its result. What repairing saves is of no account.
+        # Providers refuse a tool call without its result. The tokens that the repair saves are not needed here.
         return repair(self.conversation, View(parts, tokens + notes), lambda _: 0)
 
     def of_fold(self, chunks: Sequence[SummaryChunk], *, continued: bool) -> Draft:
-        """A chunk of a higher level that stands for several, and for what they carried of turns that are over now."""
+        """Draft a chunk of a higher level in place of several chunks and their carried messages of finished turns."""
         chunks = [*map(self._without_failed_results, chunks)]
         start = chunks[0].first_index
         stop = chunks[-1].last_index + 1
@@ -240,7 +238,7 @@ class ChunkBuilder(Struct, frozen=True):
     def _with_beside(
         self, chunk: SummaryChunk, replaces: int, chunks: Sequence[SummaryChunk], span: Span | None = None
     ) -> SummaryChunk:
-        """A chunk with the values and the user's words of the chunks and the messages that it is made from."""
+        """Add the exact values and the user's words of the chunks and messages that a chunk is made from."""
         messages = self.conversation.transcript.messages[span.start : span.stop] if span else ()
         room = int(self.options.values_share * self._cap(chunk, replaces))
         values: tuple[str, ...] = ()
@@ -278,9 +276,10 @@ class ChunkBuilder(Struct, frozen=True):
         return replace(chunk, user_words=kept, user_words_tokens=tokens)
 
     def _words_room(self, said: Sequence[tuple[int, UserWords]], held: int, *, is_fold: bool) -> tuple[int, int]:
-        """Tokens for the user's words in one chunk, and for those of rank; `held`: tokens of those in earlier chunks.
+        """Return the maximum tokens of the user's words in a chunk: of all sentences, and of ranked sentences alone.
+        `held`: tokens of the user's words in earlier chunks.
 
-        A fold leaves room for the next chunk. Spans of one compaction share the room by the length of what was said.
+        A fold leaves room for the next chunk. The spans of a compaction share the room by the length of their words.
         """
         one, shared = chunk_room(self.budget), int(SHARE * self.budget.room)
         if is_fold:
@@ -292,7 +291,7 @@ class ChunkBuilder(Struct, frozen=True):
         return int(part * room), int(part * wide)
 
     def _cap(self, chunk: SummaryChunk, replaces: int) -> int:
-        """Maximum tokens of a chunk: less than it replaces. One that takes in older chunks has room for two."""
+        """Return the maximum tokens of a chunk. A chunk that also replaces older chunks has twice the room."""
         takes_in = chunk.level == 0 and bool(chunk.children)
         return min((1 + takes_in) * self.budget.summary, int(AIMED_SHARE * replaces))
 
@@ -341,8 +340,8 @@ class ChunkBuilder(Struct, frozen=True):
         return Draft(chunk, quoted, stands_for, prompt, notes, shown, beside, aim, replaces - held, least)
 
     def call(self, draft: Draft, refused: Reasons) -> SummaryCall:
-        """The call for a draft. After one whose answer was `refused` it is stricter, with twice the room, and quotes
-        what that one showed: the summariser may have gone on with the conversation."""
+        """Return the call for a draft. Reasons in `refused` make it a retry with a stricter prompt and twice the room,
+        and with a transcript instead of the view, as the summariser may have continued the conversation."""
         room, shown = (2 * draft.aim, None) if refused else (draft.aim, draft.shown)
         stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
         focus = (prompts.FOCUS_NOTE + one_line(self.options.focus),) if self.options.focus else ()
@@ -355,7 +354,7 @@ class ChunkBuilder(Struct, frozen=True):
         text, asked = visible_text(answer.text), call.request.closing or call.request.instructions
         found = objection(answer, self.count(text), call.room, draft.replaces, asked, draft.least)
         if found is not None:
-            # Fewer messages have shorter notes.
+            # The summary of fewer messages is shorter.
             is_too_long = answer.ending is Ending.CUT_OFF or found.code is Code.SUMMARY_TOO_LONG
             return Failure((found,), overflow=is_too_long)
         chunk = draft.chunk
@@ -377,16 +376,16 @@ class ChunkBuilder(Struct, frozen=True):
         )
 
     def _without_failed_results(self, chunk: SummaryChunk) -> SummaryChunk:
-        """The chunk without its list of failed results: the summariser would copy it, and it would be there twice."""
+        """Return the chunk without its list of failed results, which the summariser would otherwise copy."""
         if not self._failed_results(chunk):
             return chunk
-        # By its heading: earlier releases kept the line ends of the results.
+        # The heading is searched, as earlier releases kept the line breaks of the results.
         written, heading, _ = chunk.text.rpartition(prompts.FAILURES_HEADING)
         return replace(chunk, text=written) if heading else chunk
 
 
 def addressed(chunk: SummaryChunk) -> SummaryChunk:
-    """The chunk with its id, the content address: a digest of all that makes its bytes in a payload."""
+    """Return the chunk with its content address as id: a digest of its range and of its bytes in a payload."""
     address = blake2b(digest_size=16, person=b"steno-chunk")
     for part in (chunk.series, str(chunk.level), chunk.text, prompts.chunk_beside(chunk)):
         encoded = part.encode("utf-8", "surrogatepass")
@@ -404,9 +403,9 @@ def corrected(
     values: Sequence[str] | None = None,
     user_words: Sequence[UserWords] | None = None,
 ) -> SummaryChunk:
-    """The chunk with these members in place of its own, under a new id; itself where nothing differs.
+    """Return the chunk with the given members replaced, under a new id; the same chunk if nothing differs.
 
-    `conversation_id`: the conversation in which it was corrected.
+    `conversation_id`: the conversation in which a person edited the chunk.
     """
     wanted = replace(
         chunk,

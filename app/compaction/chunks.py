@@ -1,5 +1,5 @@
-"""Summary chunks: the stored, content-addressed summaries that stand in for messages; the answers that may become one
-(`objection`), and the results of a compaction."""
+"""Summary chunks: stored, content-addressed summaries that replace messages in a payload; the check of a summariser's
+answer (`objection`), and the outcomes of a compaction."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ class UserWords(Struct, frozen=True):
     """The user's words in one message, letter by letter but for signs where some were left out."""
 
     turn: int | None
-    """Number of the turn, from 1; None for a rule that the previous release kept."""
+    """Number of the turn, from 1; None for a rule that the previous release stored."""
     text: str
 
 
 class SummaryChunk(Struct, frozen=True):
     """The summary of the messages after `from_digest` through `through_digest` of one chain.
 
-    It applies to a request exactly when both digests are in that request's own chain (see `identity`), so an
-    edited or branched history never receives a summary that was not made from its own messages.
+    A request uses it only if both digests are in the request's own chain (see `identity`), so an edited or
+    branched history never gets a summary of other messages.
 
-    `first_index` and `last_index` count messages after the leading instructions, from 0, both inclusive;
-    `through_turn` is the number of turns (user messages) that have begun by then. `carried` holds offsets from
-    `first_index` of the messages that stay verbatim directly after the summary. `tokens` is the uncalibrated
-    estimate of the summary as it stands in a payload: wrapper, values and the user's words included.
+    `first_index` and `last_index` count messages after the leading instructions, from 0, both inclusive.
+    `through_turn` is the number of turns (user messages) that begin up to `last_index`. `carried` holds offsets
+    from `first_index` of the messages that stay verbatim directly after the summary. `tokens` is the uncalibrated
+    estimate of the summary in a payload, with its wrapper, values and the user's words.
     """
 
     id: str
     """Content address: the same range, series, level, text, values and user's words have the same id everywhere."""
     conversation_id: str
-    """The conversation that made it; any conversation of the tenant may use it."""
+    """Conversation that it was made for; any conversation of the tenant may use it."""
     series: str
     """Strategy plus focus: a request reads only chunks of its own series."""
     level: int
-    """0: made from messages, and from the children that it takes in; n + 1: a fold of chunks up to level n."""
+    """0: made from messages, and from older chunks if it has `children`; n + 1: fold of chunks up to level n."""
     from_digest: bytes
     through_digest: bytes
     last_message_digest: bytes
@@ -58,39 +58,39 @@ class SummaryChunk(Struct, frozen=True):
     model: str
     prompt_version: str
     continued: bool = False
-    """Another chunk of the same compaction follows, or another fold. They are used together: where one that begins at
-    this one's end applies, too, a view does not end here nor go on with a chunk of another kind."""
+    """True if its compaction made another chunk, or fold, directly after it. The two are used together: if the next
+    one applies to a history, its views neither end here nor continue with a chunk of another kind."""
     children: tuple[str, ...] = ()
-    """Ids of the chunks that it stands for, in order."""
+    """Ids of the chunks that it replaces, in order."""
     values: tuple[str, ...] = ()
-    """Exact values of its range, made by code: most useful first."""
+    """Exact values in its range, extracted by code, the most useful first."""
     user_words: tuple[UserWords, ...] = ()
     """The user's words in its range, in order: see `compaction/user_words`."""
     user_words_tokens: int = 0
-    """Estimate of these, as they stand in a payload."""
+    """Estimate of `user_words` in a payload."""
     values_kept: float | None = None
-    """Share of `values` that the text holds as well; None where there are none."""
+    """Share of `values` that the text repeats; None without values."""
     history_length: int | None = None
-    """Messages of the history it was made for, those it does not cover too; None for one of an earlier release."""
+    """Number of all messages of the history that it was made for; None if an earlier release made it."""
     created_at: datetime | None = None
     """Set by the store's clock; None until the chunk is stored."""
 
 
 class FirstChunk(Struct, frozen=True):
-    """A recent chunk that begins at the root: where it ends, by its last message and by the whole history before."""
+    """Recent chunk that covers a history from the first message."""
 
     conversation_id: str
     last_index: int
     last_message_digest: bytes
     through_digest: bytes
     history_length: int
-    """Messages of the history it was made for."""
+    """Number of all messages of the history that it was made for."""
     created_at: int
     """Milliseconds, by the store's clock."""
 
 
 class ChunkRange(Struct, frozen=True):
-    """Range that a chunk in the making will cover: the key of its lease."""
+    """Range of a planned chunk: the key of its lease."""
 
     series: str
     from_digest: bytes
@@ -99,39 +99,39 @@ class ChunkRange(Struct, frozen=True):
 
 MINIMUM_TOKENS = 20
 REPLACED_SHARE = 0.70
-"""Share of what it replaces over which a summary saves too little to lose the original for."""
+"""Maximum size of a summary as a share of the replaced tokens; a larger one saves too little."""
 MISCOUNT = 1.25
-"""Factor by which we may count more where the provider cut an answer off at so many tokens: another tokenizer."""
+"""Factor by which Steno's count of an answer may exceed the provider's cap, as the tokenizers differ."""
 LONGEST_REFUSAL = 100
-"""Characters of the longest refusal. A longer text that begins like one quotes an apology in the conversation."""
+"""Maximum tokens of a refusal. A longer text that begins like one quotes an apology in the conversation."""
 ECHOED = 80
-"""Characters of what the summariser was asked that no summary begins with."""
+"""Characters at the start of the instructions that no summary begins with."""
 _THOUGHT = "think|thinking|reasoning"
 REASONING = re.compile(
     rf"\s*<({_THOUGHT})>.*?(?:</\1>|\Z)|(?:[^<]++|<(?!/?(?:{_THOUGHT})>))*+</(?:{_THOUGHT})>[ \t]*(?:\n|\Z)",
     re.DOTALL | re.IGNORECASE,
 )
-"""Reasoning before an answer. A server may leave out its first tag, and who was cut off the last one."""
+"""Reasoning before an answer. A server may omit the opening tag, and a cut answer lacks the closing tag."""
 REFUSAL = re.compile(
     rf"\W*(?:{'|'.join(chain.from_iterable(read_wordings(__package__, 'refusals.toml')['refusals'].values()))})",
     re.IGNORECASE,
 )
 CALL = re.compile(r"<\|?(?:tool_calls?|function_calls?|function=|invoke)\b|\[TOOL_CALLS\]", re.IGNORECASE)
-"""Form of a call that the provider did not parse."""
+"""Start of a tool call that the provider did not parse."""
 ERROR = re.compile(
     r'<(?:!doctype html|html)\b|\{\s*"(?:error"\s*:\s*[{"]|(?:type|object)"\s*:\s*"error")', re.IGNORECASE
 )
-"""How an error begins that a proxy or a provider wrote in the place of an answer."""
+"""Start of an error that a proxy or a provider returned as an answer."""
 
 
 class Ending(Enum):
     FINISHED = auto()
-    """The model ended it by itself."""
+    """The model ended the answer by itself."""
     CUT_OFF = auto()
-    """Room ran out before the end."""
+    """A length limit ended the answer."""
     REFUSED = auto()
     CALLED = auto()
-    """The model calls a tool, in place of text or beside it."""
+    """The model called a tool, with or without text."""
     OTHER = auto()
 
 
@@ -139,20 +139,19 @@ class SummaryAnswer(Struct, frozen=True):
     text: str
     ending: Ending = Ending.FINISHED
     word: str = ""
-    """The reason to end, for people: as the provider calls it, or as its like is usually called."""
+    """Stop reason for the log: the provider's word, or the usual word."""
     usage: Tokens = field(default_factory=Tokens)
-    """Tokens that the call took."""
     bill: Bill = UNBILLED
     model: str = ""
-    """The model that answered, which may be the one asked last."""
+    """Model that answered, which may be a fallback model."""
     upstream: str = ""
-    """Name of the upstream that answered, as the settings call it."""
+    """Name of the upstream that answered, as in the settings."""
     format: str = ""
-    """The name of the wire format in which it did."""
+    """Name of the answer's wire format."""
 
 
 def visible_text(text: str) -> str:
-    """The answer without the reasoning that some models put before it."""
+    """Return an answer without the reasoning that some models put before it."""
     found = REASONING.match(text)
     return text[found.end() if found else 0 :].strip()
 
@@ -160,14 +159,14 @@ def visible_text(text: str) -> str:
 def objection(
     answer: SummaryAnswer, tokens: int, at_most: int, replaces: int, asked: str, at_least: int = MINIMUM_TOKENS
 ) -> Reason | None:
-    """Why an answer may not become a chunk, or None.
+    """Return the reason why an answer must not become a chunk, or None.
 
-    `tokens` estimates its visible text, `replaces` estimates what it would stand for, by the same measure. `at_most`
-    is the cap the provider was given, `asked` the instructions.
+    All numbers are tokens of the estimate: `tokens` of the visible text, `at_most` of the call's output cap, `replaces`
+    of the replaced text. `asked`: the instructions of the call.
     """
     text = visible_text(answer.text)
     refused = tokens <= LONGEST_REFUSAL and REFUSAL.match(text.replace("\u2019", "'")) is not None
-    # Instructions of a few words may well stand in a summary, too.
+    # Short instructions may also occur in a good summary.
     echoed = len(asked) >= ECHOED and asked[:ECHOED] in text[: 2 * ECHOED]
     checks = (
         (answer.ending is Ending.CALLED or CALL.match(text) is not None, Reason(Code.SUMMARY_IS_A_TOOL_CALL)),
@@ -196,25 +195,25 @@ OBJECTIONS = frozenset(
 
 
 def was_refused(why: Reasons) -> bool:
-    """Whether a compaction failed by answers, which were paid for and could not be kept."""
+    """Return True if a compaction failed because Steno rejected the summariser's answers, which cost money."""
     return any(reason.code in OBJECTIONS for reason in why)
 
 
 class Outcome(Enum):
     MADE = auto()
-    """All that was planned."""
+    """All planned chunks were made."""
     FAILED = auto()
     LEASE_LOST = auto()
-    """Another holder took the lease while the compaction was made: that one's result is worth looking for."""
+    """Another process took the lease during the compaction; its result may be in the store."""
     DELETED = auto()
-    """The conversation is gone."""
+    """The conversation was deleted."""
     STORE_AWAY = auto()
     TAKES_TOO_LONG = auto()
-    """The summary is still being made; the request goes on without."""
+    """The summary is still being made; the request is sent without it."""
     AWAITED = auto()
-    """Another request's compaction ended before this one began: its result is worth looking for."""
+    """Another request's compaction ended before this one began; its result may be in the store."""
     IN_BACKGROUND = auto()
-    """The summary is made after the request's answer, or being made already; the request goes on without."""
+    """The summary is made after the request's answer, or is being made; the request is sent without it."""
     NOTHING_TO_SUMMARISE = auto()
     NOT_BEGUN = auto()
 
@@ -228,26 +227,26 @@ _CODES: Mapping[Outcome, Code] = {
     Outcome.IN_BACKGROUND: Code.SUMMARY_IN_BACKGROUND,
     Outcome.NOTHING_TO_SUMMARISE: Code.NOTHING_TO_SUMMARISE,
 }
-"""Reason for each outcome that needs no more words."""
+"""Reason for each outcome that needs no details."""
 
 
 class Failure(Struct, frozen=True):
-    """No answer could be had, or none that may be kept."""
+    """Summary call without an answer, or with a rejected answer."""
 
     why: Reasons
     overflow: bool = False
-    """The range was too large for one summary: a part of it may do."""
+    """True if the range was too large for one summary: a part of it may succeed."""
 
 
 class Compaction(Struct, frozen=True):
-    """Compaction that was tried: the chunks that were made, oldest first, and whether that is all of them."""
+    """Result of an attempted compaction, with the chunks made, the oldest first."""
 
     made: tuple[SummaryChunk, ...]
     outcome: Outcome = Outcome.MADE
     why: Reasons = ()
-    """Reasons for what failed, or was not begun."""
+    """Reasons for a failure, or for not starting."""
     overflow: bool = False
-    """True if a part of the range may do, as in `Failure`."""
+    """True if a part of the range may succeed, as in `Failure`."""
 
     @property
     def is_whole(self) -> bool:
@@ -255,7 +254,7 @@ class Compaction(Struct, frozen=True):
 
     @property
     def is_finished(self) -> bool:
-        """True if this request began it, and it came to an end within the request's time, with or without success."""
+        """True if this request started the compaction, and it ended within the request's time, also by a failure."""
         return self.outcome in _FINISHED
 
     @property

@@ -1,14 +1,14 @@
-"""The compactor: chooses the payload of a request, and has missing summaries made.
+"""Compactor: chooses the payload of a request, and starts the compactions that are due.
 
 `Compactor.prepare` runs these steps:
 
-    read the stored chunks and masks, and set the mask that is due
+    read the stored chunks and masks, and set the due mask
     while a compaction is due: make it, or wait for the process that makes it; read and mask again
-    choose the first view without problems; quote recalled passages; leave out the thinking of finished turns
+    choose the first view without problems; quote recalled passages; omit the thinking of finished turns
 
-The other methods run these steps in another order: for a dry run, a refused request, a compaction that a client asks
-for, and one made ahead. Steps over a long history run in a worker thread (`_compute`). If the store is unavailable, the
-compactor uses the chunks in memory and makes no summary.
+The other methods run these steps in another order: for a dry run, a refused request, a compaction that a client
+requests, and a background compaction. Steps over a long history run in a worker thread (`_compute`). If the store is
+unavailable, the compactor uses the chunks in memory and makes no summary.
 """
 
 from __future__ import annotations
@@ -66,15 +66,15 @@ from app.tokens.usage import COMMON_PRICE, rates_of
 T = TypeVar("T")
 
 ROUNDS = 3
-"""Compactions that one request begins at most: after a lost lease, or one that did not suffice, it plans again."""
+"""Maximum compactions that one request starts: it plans again after a lost lease or an insufficient compaction."""
 REFUSABLE: tuple[Status, ...] = ("trimmed", "summarized")
-"""Views that a provider may refuse for their shape: then what is below them is sent for a while."""
+"""Views that a provider may refuse for their shape: Steno then sends simpler views for a while."""
 REWRITTEN_WITHIN_SECONDS = 3_600.0
-"""Age of the first chunks by which a history is recognised that changes with every turn."""
+"""Maximum age of the first chunks that show whether a history changes with every turn."""
 
 
 def decide_at_once(request: ChatRequest) -> Decision | None:
-    """The decision that needs neither the store nor a summary; None if more is to be decided."""
+    """Return the decision if it needs neither the store nor a summary; else None."""
     early = needs_nothing(request.conversation, request.policy, request.budget, request.model)
     if early is not None or request.compaction:
         return early
@@ -88,20 +88,20 @@ class Stored(Struct, frozen=True):
 
 
 class Lately(Struct, frozen=True):
-    """Reasons for and against a planned compaction that this process knows of."""
+    """Reasons for and against a planned compaction, from the memory of this process."""
 
     stopping: bool = False
     """True if the server is shutting down."""
     blocked: Code | None = None
-    """Reason why the history is left alone for now."""
+    """Reason why the history is not compacted for now."""
     paused: Reasons | None = None
     """Reasons of the last failure, if the same compaction failed too often to be tried now."""
     failed_last: bool = False
-    """True if the same compaction failed when it was tried last."""
+    """True if the last attempt at the same compaction failed."""
     comes_back: bool = False
     """True if another request is expected soon, so that a summary is worth making in the background."""
     has_room: bool = False
-    """True if a compaction would find room in the background, or is under way there."""
+    """True if the conversation's compaction runs in the background, or could start there."""
 
 
 class CompactionStart(Struct, frozen=True):
@@ -112,12 +112,12 @@ class CompactionStart(Struct, frozen=True):
 
 
 Announce = Callable[[CompactionStart], None]
-"""Tells the client that a summary is made for its request."""
+"""Function that tells the client that a summary is made for its request."""
 
 
 @dataclass(slots=True, eq=False)
 class Compactor:
-    """One request's compaction: what was read, tried and made for it so far."""
+    """Compaction of one request: its state, its attempts and the chunks made so far."""
 
     request: ChatRequest
     parts: CompactionParts
@@ -126,27 +126,27 @@ class Compactor:
     """Time by the monotonic clock, in seconds, until which a compaction may hold the request."""
     may_postpone: bool = False
     waits: bool = True
-    """False if another process's compaction is not waited for: no request needs it yet."""
+    """True to wait for another process's compaction; False in the background, as no request needs it yet."""
     is_refused: bool = False
     """True if the provider refused the request for its size."""
     announced: CompactionStart | None = None
-    """Compaction that was announced to the client: the first one alone is."""
+    """Compaction that was announced to the client; only the first one is."""
     _state: PlanningState | None = None
     _stored: PlanningState | None = None
-    """State as the store said first; None if it did not answer."""
+    """First state that was read from the store; None if the store did not answer."""
     _before: PlanningState | None = None
-    """State before the first compaction of its own."""
+    """State before the request's own first compaction."""
     _tried: list[Compaction] = field(default_factory=list)
-    """Results of everything that was due, in order."""
+    """Results of all attempted compactions, in order."""
     _postponed: Sequence[SummaryChunk] = ()
-    """Chunks that the background would make, in a dry run."""
+    """Chunks that a dry run expects the background to make."""
     _mask_is_put_off: bool = False
-    """True if a mask was due that would have cost more than it saves."""
+    """True if a due mask was not set, as it costs more than it saves."""
     _has_set_a_mask: bool = False
     _options: SummaryOptions | None = None
 
     async def prepare(self) -> Decision:
-        """Choose the payload for an answer. Due masks are set and due summaries made before. A dry run raises
+        """Choose the payload of the request, after setting due masks and making due summaries. A dry run raises
         `StoreUnavailable`."""
         if (early := decide_at_once(self.request)) is not None:
             return await self._without_due_thinking(early)
@@ -176,8 +176,8 @@ class Compactor:
         return await self._without_due_thinking(decision)
 
     async def prepare_smaller(self) -> Decision:
-        """Decide again after a refusal for the size, by the request's corrected budget: without a summary where that
-        reaches it, and with nothing recalled."""
+        """Decide again after a refusal for the size, with the request's lower budget. A summary is made only if the
+        view does not fit without it, and no passages are recalled."""
         store_away, self.is_refused = False, True
         try:
             await self._read()
@@ -190,21 +190,21 @@ class Compactor:
         return await self._without_due_thinking(await self._compute(self._choose))
 
     async def step_down(self, refused: Decision, said: str) -> Decision:
-        """Decide again after a refusal of a view's shape: one step lower; the refused decision if nothing is better.
-        `said`: the provider's words."""
+        """Decide again after a refusal of a view's shape: return a simpler view, or the refused decision without one.
+        `said`: the provider's message."""
         lower = await self._decide_below(refused.status, because(Code.PAYLOAD_REFUSED, said))
         return refused if lower is None else lower
 
     async def merge_roles(self, refused: Decision, said: str) -> Decision:
-        """Decide again after a refusal of two messages of one role in a row: the same view with alternating roles; one
-        step lower where that cannot be."""
+        """Decide again after a refusal of two messages of one role in a row: return the same view with alternating
+        roles, or a simpler view if that is impossible."""
         state = await self._begin()
         if (merged := await self._compute(lambda: merge_roles(state, refused))) is not None:
             return await self._without_due_thinking(merged)
         return await self.step_down(refused, said)
 
     async def compact(self, position: int) -> Decision:
-        """Summarise everything before a position because a client asks for it, whatever that frees. Raises
+        """Summarise all messages before a position for a client that requests it, even if that frees few tokens. Raise
         `StoreUnavailable`."""
         request = self.request
         while True:
@@ -213,7 +213,7 @@ class Compactor:
             if plan is None:
                 if not path.chunks:
                     return Decision(None, why=because(Code.NOTHING_TO_SUMMARISE))
-                # Of the bare history: what is pinned or said again is for a payload, and this is none.
+                # Pins and repeated client context belong only in a payload.
                 view = build_view(request.conversation, path)
                 return Decision(view, view.actions, made=self.made)
             if why := self._no_more_rounds():
@@ -227,12 +227,12 @@ class Compactor:
                 return Decision(None, why=self._tried[-1].reasons)
 
     async def make_ahead(self, target: int) -> None:
-        """Make the one compaction that will be due for requests to come, unless something is against it. What failed is
-        not tried again before a request that needs it has. `target`: tokens that a mask has to reach then."""
+        """Make the compaction that will be due for later requests, unless there is an objection. After a failure, only
+        a request that needs the compaction tries again. `target`: the target of later requests, for masks."""
         self.waits = False
         with suppress(StoreUnavailable):
             await self._read()
-            # A mask is set by the request that needs it: that takes no time.
+            # If a mask is enough, the next request sets it, which takes no time.
             then = replace(self.state, budget=replace(self.state.budget, target=target))
             if self.state.is_settled or (await self._affordable_mask(then))[0]:
                 return
@@ -246,7 +246,7 @@ class Compactor:
                 self._tried.append(await self._make(plan))
             await self._report_savings()
 
-    # What is known so far
+    # Results so far
 
     @property
     def state(self) -> PlanningState:
@@ -256,7 +256,7 @@ class Compactor:
 
     @property
     def finished(self) -> list[Compaction]:
-        """The compactions that this request began and that came to an end within its time."""
+        """Compactions that this request started, and that ended within its time."""
         return [compaction for compaction in self._tried if compaction.is_finished]
 
     @property
@@ -270,7 +270,7 @@ class Compactor:
     # Reading and masking
 
     async def _compute(self, step: Callable[[], T]) -> T:
-        """Run a step over the whole history: off the event loop where that is long."""
+        """Run a step over the whole history, in a worker thread if the history is long."""
         return await self.request.beside(self.parts.work.do, step)
 
     async def _begin(self) -> PlanningState:
@@ -279,7 +279,7 @@ class Compactor:
         return self._state
 
     async def _read(self) -> None:
-        """Read what is stored of the history, and work out what follows from it. Raises `StoreUnavailable`."""
+        """Read the stored pins, chunks and masks, and update the state. Raise `StoreUnavailable`."""
         request, state = self.request, await self._begin()
         stored = await self.parts.read_prefix(request)
 
@@ -291,13 +291,13 @@ class Compactor:
         self._stored = self._stored or self._state
 
     async def _mask(self) -> None:
-        """Set the mask that is due, unless it costs too much. Raises `StoreUnavailable`."""
+        """Set the due mask, unless it costs too much. Raise `StoreUnavailable`."""
         boundary, self._mask_is_put_off = await self._affordable_mask(self.state)
         if boundary is not None:
             await self._keep_masks(self.state.with_boundaries([boundary]))
 
     async def _affordable_mask(self, state: PlanningState) -> tuple[MaskBoundary | None, bool]:
-        """The mask that is due in a state, or None; and whether one was omitted because it costs more than it saves."""
+        """Return the due mask of a state or None, and True if a due mask costs more than it saves."""
         boundary = await self._compute(lambda: due_mask(state))
         if boundary is None or self.request.policy.cost_gate is None:
             return boundary, False
@@ -315,17 +315,17 @@ class Compactor:
         await self._compute(masked.worked_out)
 
     def _remembered(self) -> PlanningState:
-        """The state with the chunks that this process remembers, masked where it is too large without a summary."""
+        """Return the state with the chunks in memory, masked if it is too large without a new summary."""
         state = self.state.with_chunks(self.parts.remembered(self.request))
         if not state.can_do_without_summary and (boundary := due_mask(state)) is not None:
             state = state.with_boundaries([boundary])
         return state
 
-    # Making what is due
+    # Due compactions
 
     async def _compact(self) -> Compaction:
-        """Make the due compaction, or wait for the process that makes it, unless something is against it: a due mask
-        that costs too much, its own cost, an earlier failure, or that the background will make it."""
+        """Make the due compaction, or wait for the process that makes it. Skip it if it, or a due mask, costs too much,
+        after earlier failures, or if it can be made in the background."""
         plan, costs_too_much = (None, True) if self._mask_is_put_off else await self._due_plan()
         if costs_too_much:
             return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
@@ -334,7 +334,7 @@ class Compactor:
         lately = self.parts.lately(self.request, plan)
         if why := await self._objections(lately):
             return Compaction((), Outcome.NOT_BEGUN, why)
-        # After an announcement it is made now, and nothing is shortened for one that would find no room there.
+        # An announced compaction is made now. Without room in the background, the view is not shortened.
         may_go_on = self.may_postpone and self.announced is None and lately.comes_back and not lately.failed_last
         if may_go_on:
             state, most = self.state, most_without_summary(self.request.budget)
@@ -347,8 +347,8 @@ class Compactor:
         return await self._make(plan)
 
     async def _due_plan(self) -> tuple[Plan | None, bool]:
-        """The compaction that is due, and whether it costs too much. What a request has begun is not put off half
-        way."""
+        """Return the due compaction, and True if it costs too much. After the request's first compaction, the cost
+        does not count."""
         state, options, series, prices = self.state, self._summary_options(), self.request.series, Prices()
         if state.policy.cost_gate is not None and not self.finished:
             prices = self.parts.prices(self.request, options.model)
@@ -364,7 +364,7 @@ class Compactor:
         return await self._compute(plan)
 
     async def _plan_to(self, position: int) -> tuple[Path, Plan | None]:
-        """The path that there is up to a position, and the compaction that extends it to there; None if that is all."""
+        """Return the widest path up to a position, and the compaction that extends it to there, or None."""
         state, options, series = self.state, self._summary_options(), self.request.series
 
         def plan() -> tuple[Path, Plan | None]:
@@ -375,7 +375,7 @@ class Compactor:
         return await self._compute(plan)
 
     def _summary_options(self) -> SummaryOptions:
-        """Options of the request's summaries, for the windows known at first use."""
+        """Return the options of the request's summaries, which use the windows known at the first call."""
         if self._options is None:
             self._options = self.parts.summary_options(self.request)
         return self._options
@@ -398,14 +398,14 @@ class Compactor:
         return self._no_more_rounds()
 
     def _no_more_rounds(self) -> Reasons:
-        """Reasons why the request begins no further compaction; none if it may."""
+        """Return the reasons why the request must not start another compaction."""
         finished = self.finished
         if not finished or (len(finished) < ROUNDS and finished[-1].outcome is not Outcome.DELETED):
             return ()
         return finished[-1].reasons or because(Code.SUMMARIES_NOT_ENOUGH)
 
     def _is_unfinished(self) -> bool:
-        """True if its last compaction had the maximum size, so the rest needs another one. The view may already be
+        """Return True if the last compaction had the maximum size, so that the rest needs another one. The view may be
         under the trigger, but it is larger than planned, and would soon be too large again."""
         finished = self.finished
         if not finished or not finished[-1].is_whole or len(finished) >= ROUNDS:
@@ -414,7 +414,7 @@ class Compactor:
         return bool(path.chunks) and path.chunks[-1].continued
 
     async def _make(self, plan: Plan) -> Compaction:
-        """Make a compaction under its lease, or wait for the process that holds it, and go on with what was made."""
+        """Make a compaction under its lease, or wait for the process that holds the lease, and add the chunks."""
         state, compaction = self.state, await self.parts.make(self.request, await self._job(plan))
         if compaction.is_finished:
             self._before = self._before or state
@@ -424,7 +424,7 @@ class Compactor:
     async def _job(self, plan: Plan) -> CompactionJob:
         request, state, options, cached = self.request, self.state, self._summary_options(), None
         if options.style == "prefix" and plan.base == state.widest_path:
-            # What the provider has in its cache, if the summariser is to read that.
+            # The view in the provider's cache, which the summariser reads.
             cached = (await self._recall(Decision(state.widest_view))).view
         conversation, id_ = state.conversation, request.conversation_id
         builder = ChunkBuilder(conversation, id_, plan, request.budget, options, request.count, cached)
@@ -463,15 +463,15 @@ class Compactor:
         )
 
     async def _decide_below(self, status: Status, why: Reasons) -> Decision | None:
-        """Go one step down. Nothing is recalled: that may be what was refused."""
+        """Return a simpler view without recalled passages, which may be the refused part; None if there is none."""
         with suppress(StoreUnavailable):
-            await self._read()  # For its pins.
+            await self._read()  # For the stored pins.
         state = await self._begin()
         lower = await self._compute(lambda: step_down(state, status, why))
         return None if lower is None else await self._without_due_thinking(lower)
 
     async def _recall(self, decision: Decision) -> Decision:
-        """Add quotations of what the current message is about, from messages that the decision's view leaves out."""
+        """Add quotations from the omitted messages that are relevant to the current message."""
         request, policy, view = self.request, self.request.policy.recall, decision.view
         if policy is None or view is None or not request.recalls:
             return decision
@@ -483,7 +483,7 @@ class Compactor:
         return decision if found == view else replace(decision, view=found, actions=found.actions)
 
     async def _without_due_thinking(self, decision: Decision) -> Decision:
-        """The decision without signed thinking that its provider need not get, or has refused."""
+        """Return the decision without the signed thinking that the provider does not need, or has refused."""
         request, conversation = self.request, self.request.conversation
         if not conversation.history.holds_signed_thinking or (decision.view is None and not request.thinking_from):
             return decision
@@ -497,23 +497,23 @@ class Compactor:
 
 def _initial_state(request: ChatRequest) -> PlanningState:
     conversation, budget = request.conversation, request.budget
-    _ = conversation.cut_digests  # The event loop asks for them next.
+    _ = conversation.cut_digests  # Computed in this thread, as the event loop needs it next.
     room = budget.steady_estimate(SHARE * budget.line.to_provider_tokens(budget.room))
     words = OmittedWords(conversation, room, request.count)
     return initial_state(conversation, request.policy, budget, request.cost, tuple(sorted({*request.pins})), words)
 
 
 def _should_replan(compaction: Compaction) -> bool:
-    """True if the store may hold more than before: the chunks that were just made, which need not be all that are due,
-    or those of another process."""
+    """Return True if the store may hold new chunks: the ones just made, which may not be all that are due, or those of
+    another process."""
     is_elsewhere = compaction.outcome in (Outcome.LEASE_LOST, Outcome.DELETED, Outcome.AWAITED)
     return is_elsewhere or (compaction.is_whole and bool(compaction.made))
 
 
 @dataclass(kw_only=True)
 class CompactionParts(LeasedCompaction):
-    """The store, the summariser and the memory of this process, as a request's compaction uses them. What reaches the
-    database raises `StoreUnavailable`."""
+    """Store, summariser and memory of this process, for the compactions of all requests. Methods that use the database
+    raise `StoreUnavailable`."""
 
     room: BackgroundRoom
     recall_index: RecallIndexCache
@@ -525,11 +525,11 @@ class CompactionParts(LeasedCompaction):
     def for_request(
         self, request: ChatRequest, announce: Announce | None = None, *, may_postpone: bool = False
     ) -> Compactor:
-        """`may_postpone`: a summary may be left to the background where the request can be sent without."""
+        """`may_postpone`: a summary may be made in the background if the request can be sent without it."""
         return Compactor(request, self, announce, monotonic() + request.wait_seconds, may_postpone)
 
     def dry_run(self, request: ChatRequest) -> Compactor:
-        """Return a compactor that changes nothing. Due summaries are imagined, for which the store has to answer."""
+        """Return a compactor that changes nothing. It simulates the due summaries, and needs the store."""
         return Compactor(request, DryRun(**vars(self)), may_postpone=True)
 
     async def make_ahead(self, request: ChatRequest, target: int) -> None:
@@ -538,7 +538,7 @@ class CompactionParts(LeasedCompaction):
     async def read_prefix(self, request: ChatRequest) -> Stored:
         conversation, policy, key = request.conversation, request.policy, request.conversation_key
         chain, history = conversation.chain, conversation.history
-        # Only results are masked, and media.
+        # Only tool results and media are masked.
         masks = policy.mask.key if policy.mask and (history.holds_answers or history.holds_media) else None
         series, bind = request.series if policy.summarises else None, not self.is_dry_run
 
@@ -556,7 +556,7 @@ class CompactionParts(LeasedCompaction):
             )
             return Stored(stored.pins, tuple(stored.chunks), tuple(boundaries))
 
-        # Once for a crowd, such as one that was woken together: they would wait for each other at the database.
+        # One read for all concurrent requests, such as those that waited for the same lease.
         stored = await self.reading.do((key, request.series, series, masks, chain.digests[-1], bind), read)
         self.memory.keep(key, request.series, stored.chunks)
         return stored
@@ -569,16 +569,16 @@ class CompactionParts(LeasedCompaction):
             await self.store.keep_mask(request.tenant, mask.key, *digests, request.conversation_id)
 
     async def read_first_chunks(self, request: ChatRequest) -> Sequence[FirstChunk]:
-        """Recent first chunks of histories that share messages with this one."""
+        """Return recent first chunks of histories that share messages with this one."""
         digests = [message.digest for message in request.conversation.transcript.messages]
         return await self.store.read_first_chunks(request.tenant, request.series, digests, REWRITTEN_WITHIN_SECONDS)
 
     async def read_heads(self, request: ChatRequest, digests: Sequence[bytes]) -> Collection[bytes]:
-        """Filter the digests: those that are heads of a conversation."""
+        """Return the digests that are heads of a conversation."""
         return [head.digest for head in await self.store.heads(request.tenant, tuple(digests))]
 
     def remembered(self, request: ChatRequest) -> Sequence[SummaryChunk]:
-        """Chunks from memory, for requests while the store is unavailable."""
+        """Return the chunks in memory, for use while the store is unavailable."""
         return self.memory.chunks_in(request.conversation_key, request.series, request.conversation.cut_digests)
 
     def summary_options(self, request: ChatRequest) -> SummaryOptions:
@@ -588,7 +588,7 @@ class CompactionParts(LeasedCompaction):
         price_of, warm = self.ledger.price_of, self.ledger.is_warm(*request.conversation_key, request.model)
         price, price_there = price_of(request.model), summariser and price_of(summariser)
         if price is None or (summariser and price_there is None):
-            # One of them alone would be in another currency.
+            # One known price is not comparable with the common one.
             price, price_there = COMMON_PRICE, summariser and COMMON_PRICE
         return Prices(rates_of(price, warm=warm), price_there or None, self.routing.is_by_own_model(request))
 
@@ -605,7 +605,7 @@ class CompactionParts(LeasedCompaction):
         )
 
     def shape_refused(self, request: ChatRequest, status: Status, why: Reasons) -> None:
-        """Remember that views of this status are refused for their shape: the step below was answered."""
+        """Record that the provider refuses views of this status for their shape, as it answered a simpler view."""
         self.refused_shapes.failed(request.history_key(status), why)
 
     def shape_refusals(self, request: ChatRequest, status: Status) -> Reasons | None:
@@ -620,7 +620,7 @@ class CompactionParts(LeasedCompaction):
         return await self.recall_index.recalled(request, view, policy)
 
     def count_reused(self, decision: Decision) -> None:
-        """Count the summaries of a payload that were there before its request."""
+        """Count the summaries of a payload that existed before its request."""
         made = {chunk.id for chunk in decision.made}
         chunks = decision.view.chunks if decision.view else ()
         self.metrics.chunks["reused"].inc(sum(chunk.id not in made for chunk in chunks))
@@ -630,17 +630,17 @@ class CompactionParts(LeasedCompaction):
             memory.forget(erased)
 
     def forget_summaries(self, tenant: str, ids: Sequence[str]) -> None:
-        """Forget summaries that were edited or deleted. Other processes do when they read the conversation next."""
+        """Forget edited or deleted summaries. Other processes forget them at their next read of the conversation."""
         self.memory.forget_chunks(tenant, ids)
 
 
 class DryRun(CompactionParts):
-    """The same for a dry run: it stores nothing, waits for nothing, and imagines the summaries."""
+    """Parts for a dry run, which stores nothing, waits for nothing, and simulates the summaries."""
 
     is_dry_run = True
 
     async def keep_mask(self, request: ChatRequest, boundary: MaskBoundary) -> None:
-        """Keep nothing."""
+        """Store nothing."""
 
     async def read_first_chunks(self, request: ChatRequest) -> Sequence[FirstChunk]:  # noqa: ARG002
         return ()
@@ -657,7 +657,7 @@ class DryRun(CompactionParts):
 
 
 class _ImaginedCalls(Struct):
-    """Calls of a dry run: every summary is as long as it may be, and is kept nowhere."""
+    """Simulated calls of a dry run: each summary has the maximum length, and is not stored."""
 
     request: ChatRequest
     work: Work

@@ -1,7 +1,7 @@
-"""Exact values: ids, paths, links, dates and amounts of a text, found by their form.
+"""Exact values: ids, paths, links, dates and amounts in a text, recognised by their form.
 
-Every pattern reads a run of characters once, and texts are read up to a length, so a hostile text costs no more than a
-long one. What looks like a password, a key or the number of a payment card is no value.
+Each pattern reads a run of characters once, and the length of a text is limited, so a hostile text costs no more than a
+long one. Passwords, keys and numbers of payment cards are excluded.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from app.conversation.secrets import without_secrets
 from app.conversation.wordings import read_wordings
 
 LONGEST_VALUE = 120
-"""Characters."""
+"""Maximum characters of a value."""
 LONGEST_TEXT = 1 << 16
-"""Characters of one text that are read: half of them at its start, half at its end."""
+"""Maximum characters read of one text, half at its start and half at its end."""
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
-"""Scripts without spaces: an identifier in such a text ends where they go on."""
+"""Characters of scripts without spaces: an identifier ends before them."""
 _LETTER = rf"[^\W{_UNSPACED}]"
 _WORDS = re.compile(
     rf"(?:https?|ftp|ssh|git|s3)://[^\s<>\"'`\\^{{}}|{_UNSPACED}]++"
@@ -58,7 +58,7 @@ _FORMS = {
     r"|(?=.*[^\W\d_])(?=.*[\d_.-]|[^/]*/[^/]+/)[\w.@+~$#%-]+(?:/[\w.@+~$#%-]+)+/?"
     rf"|[\w.@+-]*\w\.(?:{_LISTS['file_endings']}))(?:::?\w+)*",
     "amount": r"\d+(?:[.,]\d+)*(?:[ap]m|[kKMGT]i?B|kg|km|cm|mm|ms|[hmsx])|\d+x\d+",
-    # Letters and digits, or as many digits as a number has that was given out.
+    # Letters and digits, or enough digits for an assigned number.
     "identifier": r"(?=.*[^\W\d_])(?=.*\d)(?!\d+(?:[a-z]{2}|(?:-[a-z]+)+)$)\w[\w.#:+-]{2,}|[#№]\w*\d\w*(?:-\w+)*"
     r"|\+?\d{7,}|\d{2,}(?:-\d{2,})+",
 }
@@ -77,7 +77,7 @@ class ExactValue(Struct, frozen=True):
 
 
 def readable_part(text: str, most: int) -> str:
-    """The text without secrets and marks of Steno's notes; of a long one so many characters of its start and end."""
+    """Return a text without secrets and marks of Steno's notes, cut to start and end if over `most` characters."""
     most = min(most, LONGEST_TEXT)
     if len(text) > most:
         text = f"{text[: most // 2]} {text[len(text) - most // 2 :]}" if most > 1 else ""
@@ -85,7 +85,7 @@ def readable_part(text: str, most: int) -> str:
 
 
 def find_values(text: str) -> Sequence[ExactValue]:
-    """Exact values of a text in order. Of two that overlap the first one counts, or the longer one."""
+    """Return the exact values of a text in order. Of overlapping values, the earliest counts, then the longest."""
     phrases = (ExactValue(p.start(), p.end(), str(p.lastgroup), p[0].rstrip(".,'")) for p in _PHRASES.finditer(text))
     values: list[ExactValue] = []
     for value in sorted((*_words(text), *phrases), key=lambda value: (value.start, -value.stop)):
@@ -99,7 +99,7 @@ def exact_values(text: str) -> list[str]:
 
 
 def kept_share(lines: Sequence[str], text: str) -> float | None:
-    """Share of the exact values of these lines that a text holds letter by letter; None without any."""
+    """Return the share of the exact values in `lines` that a text repeats verbatim; None without values."""
     values = dict.fromkeys(value for line in lines for value in exact_values(line))
     return sum(value in text for value in values) / len(values) if values else None
 
@@ -118,7 +118,7 @@ def _words(text: str) -> Iterator[ExactValue]:
 
 
 def classify(word: str) -> tuple[str, str] | None:
-    """Kind of a word, and the word without the punctuation around it; None if it is no value."""
+    """Return the kind of a word, and the word without the punctuation around it; None if it is no value."""
     value = word.rstrip(".:+-%@#$~")
     value = value.lstrip(".:-%@") if "/" not in value else value.lstrip(":-%@")
     if not 3 <= len(value) <= LONGEST_VALUE or is_secret(value):
@@ -132,7 +132,7 @@ def is_secret(value: str) -> bool:
 
 
 def is_card_number(value: str) -> bool:
-    """Whether it has 13 to 19 digits with a valid check digit (Luhn)."""
+    """Return True for 13 to 19 digits with a valid check digit (Luhn)."""
     if not _CARD.fullmatch(value):
         return False
     digits = [int(digit) for digit in reversed(value) if digit.isdecimal()]

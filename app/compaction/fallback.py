@@ -1,9 +1,9 @@
-"""The fallback from view to view: from the stored summaries down to the client's own bytes.
+"""Fallback: the views that Steno tries in turn as payload, from the stored summaries to the client's own bytes.
 
-Each step is a view that went through the policy's stages, in their order: masks and summaries are in it when it is
-chosen; then results are pruned by the session or by position, or faded, or the window slides; where it still does not
-fit, single messages are fitted, whole ones pruned, and in an emergency everything truncated; what was split is repaired
-last. Where the summaries themselves leave too little room for that, all of it is tried without them.
+Each view starts with the stored masks and summaries, and passes the stages of the policy in order: pruning by session,
+fading, sliding window. If it is still too large, large texts are shortened, then whole units are omitted, and in an
+emergency all texts are truncated. At the end, tool calls without results are repaired. If the summaries leave too
+little room, the same stages are tried without them.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ from app.conversation.reasons import Code, Reason, Reasons, because, joined
 
 MOST_STEPS = 40
 LONGEST_REASON = 1_000
-"""Characters."""
+"""Maximum characters of a reason in an account."""
 
 Status = Literal["full", "summarized", "trimmed"]
-"""`full`: every message goes as it came; `summarized`: a summary stands for some of them; `trimmed`: none does, and
-something was shortened or left out."""
+"""`full`: all messages are sent unchanged. `summarized`: summaries replace some messages. `trimmed`: without summaries,
+messages are shortened or omitted."""
 
 
 StepName = Literal[
     "stored", "mask", "summarise", "least", "widest", "fit", "prune", "truncate", "without_summaries", "unchanged"
 ]
-"""`stored`: the least view over what is stored; `mask`: a new boundary; `summarise`: a compaction. Then what was sent,
-or not: the least view, the one with every summary and mask in use, that with its large texts shortened, with messages
-left out, with everything truncated; the same of the whole history, without summaries; the history as it came."""
+"""`stored`: the stored chunks; `mask`: a new boundary; `summarise`: a compaction. The other steps are views: `least`
+changes the history least, `widest` uses all summaries and masks, and `fit`, `prune` and `truncate` shorten it;
+`without_summaries` shortens the history without summaries; `unchanged` is the history itself."""
 
 
 class Step(Struct, frozen=True):
     name: StepName
     outcome: str
-    """`fits`, `too_large`; `set`, `put_off`; a compaction's outcome; `sent`, `refused`."""
+    """`fits` or `too_large`; for a mask `set` or `put_off`; a compaction's outcome; for a view `sent` or `refused`."""
     tokens: int | None = None
-    """Our estimate of the view, or of the summaries that were made."""
+    """Estimate of the view, or of the summaries that were made."""
     summaries: int = 0
-    """How many stand in the view, or were made."""
+    """Number of summaries in the view, or made."""
     why: Reasons = ()
 
 
 def earlier_steps(
     stored: PlanningState | None, state: PlanningState, tried: Iterable[Compaction], *, mask_is_put_off: bool
 ) -> Iterator[Step]:
-    """Steps before a view was chosen: what was found in the store (None without it), then masked and made."""
+    """Yield the steps before the choice of a view. `stored`: first state from the store; None without the store."""
     if stored is not None:
         least = stored.least_view
         view = least or stored.widest_view
@@ -72,23 +72,23 @@ def earlier_steps(
 
 
 class Decision(Struct, frozen=True, dict=True):
-    """Decision about a request: what will be sent, and what was done."""
+    """Decision about a request's payload, and how Steno came to it."""
 
     view: View | None
-    """View that is sent; None for the client's own bytes."""
+    """View to send; None for the client's own bytes."""
     actions: tuple[str, ...] = ()
     why: Reasons = ()
-    """Why something could not be done."""
+    """Reasons why an action was not possible."""
     failed: bool = False
-    """A compaction that was announced to the client brought no summary."""
+    """True if a compaction that was announced to the client made no summary."""
     steps: tuple[Step, ...] = ()
-    """Steps that were tried before, the last one being what is sent. Empty where nothing else was looked at."""
+    """Steps that were tried, the sent view last. Empty if no other view was considered."""
     budget: Budget | None = None
-    """Budget by which it was decided, where that is not the request's own."""
+    """Budget of the decision; None for the request's own budget."""
     output_cap: int | None = None
-    """Tokens to which the request's output cap is lowered; None where it stays."""
+    """Lowered output cap of the request, in tokens; None if unchanged."""
     made: tuple[SummaryChunk, ...] = ()
-    """Summaries that were made for it, or imagined."""
+    """Summaries that were made for the request, or simulated in a dry run."""
 
     @lazy
     def status(self) -> Status:
@@ -106,12 +106,12 @@ OUTPUT_CAPPED = "output_capped"
 
 
 TASK_BUDGET_LOWERED = "task_budget_lowered"
-"""Action of a decision with which the client's task budget is lowered by the omitted tokens."""
+"""Action of a decision that lowers the client's task budget by the omitted tokens."""
 
 
 THINKING_OFF = "thinking_off"
-"""Action of a decision by which the model is not to think in this answer: the turn goes without thinking that was
-refused, and its provider would demand it."""
+"""Action of a decision that turns thinking off for this answer: Steno omits the turn's refused thinking, which the
+provider would otherwise require."""
 
 
 def capped(decision: Decision, tokens: int) -> Decision:
@@ -120,11 +120,11 @@ def capped(decision: Decision, tokens: int) -> Decision:
 
 
 UNTOUCHED = Decision(None)
-"""Decision where nothing was due."""
+"""Decision if nothing is due."""
 
 
 def needs_nothing(conversation: Conversation, policy: Policy, budget: Budget, model: str) -> Decision | None:
-    """The decisions that need no chunks, or None where more is to be decided."""
+    """Return the decision if it needs no chunks; else None."""
     if policy.leaves_alone(conversation, budget):
         return UNTOUCHED
     if conversation.floor >= budget.limit:
@@ -146,25 +146,25 @@ def _floor(conversation: Conversation, budget: Budget, model: str) -> str:
 
 
 def settle(state: PlanningState, why: Reasons = (), *, has_failed: bool = False, is_refused: bool = False) -> Decision:
-    """The first view that holds; where none does, the client's own bytes.
+    """Return the first view without problems, else the client's own bytes.
 
-    `why` says why no compaction brought the view under the trigger. `has_failed`: one was announced, and brought no
-    summary. `is_refused`: the provider refused the client's own bytes for their size, so that the least view that is
-    only too large by our estimate is tried in their place.
+    `why`: reasons why no compaction brought the view under the trigger. `has_failed`: an announced compaction made no
+    summary. `is_refused`: the provider refused the client's own bytes for their size; the smallest view whose only
+    problem is its size by Steno's estimate is then tried instead.
     """
     conversation = state.conversation
     untrimmed = whole(conversation)
-    wrong = [Code.OVER_THE_LIMIT]  # Where nothing may be made to fit.
+    wrong = [Code.OVER_THE_LIMIT]  # If the policy cannot make a view fit.
     tried: list[Step] = []
     too_large: list[View] = []
     for name, view, still in _steps(state, why):
         failed = has_failed and bool(still)
-        if view.tokens > state.budget.limit and name in ("least", "widest"):  # The next ones are made to fit.
+        if view.tokens > state.budget.limit and name in ("least", "widest"):  # The next views are shortened to fit.
             tried.append(_step(name, view, Code.OVER_THE_LIMIT))
             continue
         if view == untrimmed and view.tokens <= state.budget.limit:
             return Decision(None, (), still, failed, (*tried, _step("unchanged", view)))
-        # What the client itself sent alone its provider takes, as long as nothing has to be left out.
+        # The provider accepts tool calls and results that the client itself sent alone, if the view omits nothing.
         leaves_out = any(isinstance(part, Summary | Pruned) for part in view.parts)
         orphans = leaves_out or view.tokens > state.budget.limit
         repaired = with_carried_context(conversation, repair(conversation, view, state.cost, orphans=orphans))
@@ -185,7 +185,7 @@ def settle(state: PlanningState, why: Reasons = (), *, has_failed: bool = False,
 
 
 def merge_roles(state: PlanningState, refused: Decision) -> Decision | None:
-    """The refused decision for a provider whose roles have to alternate; None where its view cannot do."""
+    """Return the refused decision with alternating roles; None if its view cannot have them."""
     if refused.view is None:
         return None
     view = separated(state.conversation, refused.view, state.cost)
@@ -197,10 +197,10 @@ def merge_roles(state: PlanningState, refused: Decision) -> Decision | None:
 
 
 def step_down(state: PlanningState, refused: Status, why: Reasons) -> Decision | None:
-    """Decision in place of a view that its provider refused for its shape: after summaries the same stages without any,
-    and without masks; after those the client's own bytes, where the window holds them.
+    """Return a simpler decision after the provider refused a view for its shape: a view without summaries and masks in
+    place of a summarised one, else the client's own bytes, if the window holds them.
 
-    None where there is nothing below, or the history itself is no better: then the refusal is the answer.
+    None if there is no simpler view, or the history itself is malformed: the client then gets the refusal.
     """
     conversation, budget = state.conversation, state.budget
     untrimmed = whole(conversation)
@@ -214,7 +214,7 @@ def step_down(state: PlanningState, refused: Status, why: Reasons) -> Decision |
 
 
 def _left_out(state: PlanningState, view: View) -> Reasons:
-    """Reasons for client context that is too long to be repeated, and for instructions that a view leaves out because
+    """Return reasons for client context that is too long to be repeated, and for instructions that a view omits because
     newer ones begin like them."""
     conversation, reported = state.conversation, state.budget.line.to_provider_tokens
     parts = (
@@ -232,13 +232,13 @@ def _left_out(state: PlanningState, view: View) -> Reasons:
 
 
 def _step(name: StepName, view: View, *wrong: Code) -> Step:
-    """Step of a view: it is what is sent where nothing is wrong with it."""
+    """Return the step of a view, which is sent unless a code says what is wrong."""
     return Step(name, "refused" if wrong else "sent", view.tokens, len(view.chunks), tuple(map(Reason, wrong)))
 
 
 def _steps(state: PlanningState, why: Reasons) -> Iterator[tuple[StepName, View, Reasons]]:
-    """The least view under the trigger; else the one that keeps every chunk and mask in use; that, made to fit; and
-    the whole history, masked and made to fit, where no room is left beside the summaries."""
+    """Yield the views to try, in order: the least view under the trigger; the widest view, with all chunks and masks;
+    the widest view made to fit; and the masked history without summaries, made to fit."""
     if (view := state.least_view) is not None:
         yield "least", _shaped(state, view), ()
     widest = _shaped(state, state.widest_view)
@@ -251,7 +251,7 @@ def _steps(state: PlanningState, why: Reasons) -> Iterator[tuple[StepName, View,
 
 
 def _shaped(state: PlanningState, view: View) -> View:
-    """Through the stages that have thresholds of their own."""
+    """Apply the stages with thresholds of their own: session pruning, fading, sliding window."""
     conversation, policy, budget, cost = state.conversation, state.policy, state.budget, state.cost
     if policy.session_pruning:
         view = prune_session(conversation, view, policy.session_pruning, budget.window, cost)
@@ -264,8 +264,8 @@ def _shaped(state: PlanningState, view: View) -> View:
 
 
 def _made_to_fit(state: PlanningState, view: View) -> Iterator[tuple[StepName, View]]:
-    """Through the stages that only a payload over the limit goes through, in their order; once more where what the last
-    turn began with has to give way."""
+    """Yield the view after each stage for payloads over the limit, in order; then again with the first message of the
+    last turn shortened, and without it."""
     policy, limit, cost = state.policy, state.budget.limit, state.cost
     target = min(state.budget.target, limit)
     for talk in (state.conversation, *state.conversation.giving_way):
@@ -283,8 +283,8 @@ def _made_to_fit(state: PlanningState, view: View) -> Iterator[tuple[StepName, V
 
 
 def account_of(conversation: Conversation, budget: Budget, source: WindowSource, decision: Decision) -> dict[str, Any]:
-    """Tokens are the provider's. `source`: where the window is from. `budget`: by which the request came in; one that
-    was sent again after a refusal has its own."""
+    """Return the account of a decision, in the provider's tokens. `source`: origin of the window. `budget`: the
+    request's first budget; a decision after a refusal has its own."""
     limits = decision.budget or budget
     reported = limits.line.to_provider_tokens
     return {

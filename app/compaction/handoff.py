@@ -1,7 +1,7 @@
-"""Handoff: a document in Markdown from which another model, or a person, can go on with a conversation.
+"""Handoff: a Markdown document with which another model, or a person, can continue a conversation.
 
-Whatever comes out of the conversation is indented, each line of it: Markdown takes that for text as it stands, and no
-line of it can leave.
+Each line of quoted content is indented: Markdown then shows it as literal text, so that no content can end its
+quotation.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from app.conversation.messages import History, Kind, tool_name
 from app.conversation.quoting import as_block
 
 ROOM = 60_000
-"""Characters of the messages under the latest turns, from the last one back. What the last turn begins with, and the
-first one of those that no summary stands for, are shown in any case."""
+"""Maximum characters of the section of the latest turns, counted from the last message back. The first messages of the
+last turn and of the first turn without a summary are always shown."""
 _USERS = frozenset({Kind.USER, Kind.CLIENT})
 LONGEST_TEXTS = {Kind.USER: 16_000, Kind.RESULT: 1_000}
 LONGEST_TEXT = 4_000
-"""Characters of one text of a message, by its kind, and of any other: more is cut out of its middle."""
+"""Maximum characters of a text, by kind of message, and for other kinds. Longer texts are cut in the middle."""
 LONGEST_FAILURE, LONGEST_PLAN = 4_000, 8_000
 MOST_ENTRIES = 64
-"""Entries about the state of the work."""
+"""Maximum number of entries of `agent_progress`."""
 
 OPENING = """\
 # Handoff of a conversation
@@ -49,8 +49,8 @@ LAST_ANSWER = "What the assistant answered to the last message is not stored."
 
 
 def handoff(about: Mapping[str, object], chunks: Sequence[SummaryChunk], history: History, absent: str) -> str:
-    """The document. `about`: facts by their names. `chunks`: the summaries that stand for its beginning, in order.
-    `history`: messages after the leading instructions; where it is empty, `absent` says why."""
+    """Return the document. `about`: facts by name. `chunks`: the summaries of the history's beginning, in order.
+    `history`: messages after the leading instructions. `absent`: text to show if `history` is empty."""
     told = "\n".join(f"{name}: {value}" for name, value in about.items())
     covered = chunks[-1].last_index + 1 if chunks else 0
     section = partial(_section, history)
@@ -72,9 +72,9 @@ def handoff(about: Mapping[str, object], chunks: Sequence[SummaryChunk], history
 def standing(
     shown: Sequence[SummaryChunk], stored: Iterable[SummaryChunk], is_of_it: Callable[[SummaryChunk], bool]
 ) -> list[SummaryChunk]:
-    """Chunks that stand for the beginning of a history, in order: those of its last view, up to the first one that was
-    corrected or deleted since, and behind them others that are `stored`. `is_of_it`: tells whether a chunk ends in this
-    history."""
+    """Return the chunks of a history's beginning, in order: the chunks `shown` in its last view, up to the first one
+    that was edited or deleted since, and then `stored` chunks that follow them. `is_of_it`: True for a chunk that ends
+    in this history."""
     found: list[SummaryChunk] = []
     for chunk in shown:
         if not _follows(chunk, found):
@@ -98,7 +98,7 @@ def _list(heading: str, lines: Sequence[str]) -> str:
 
 
 def _last_failure(history: History, section: Callable[..., str]) -> str:
-    """The latest result that tells of an error or of an exit status other than 0, behind its call."""
+    """Return the latest result with an error or an exit status other than 0, after its call; empty without one."""
     for index in reversed(range(len(history))):
         message = history[index]
         reported = (reports_failure(message.texts[place]) for place in message.result_places)
@@ -109,7 +109,7 @@ def _last_failure(history: History, section: Callable[..., str]) -> str:
 
 
 def _latest(history: History, section: Callable[..., str], covered: int) -> Iterator[str]:
-    """Sections of the last turn and of what no summary stands for, as far as there is room for them."""
+    """Yield the sections of the last turn and of messages without a summary, as far as `ROOM` allows."""
     starts = history.turn_starts
     task = starts[-1] if starts else 0
     shown: list[str] = []
@@ -128,7 +128,7 @@ def _latest(history: History, section: Callable[..., str], covered: int) -> Iter
 
 
 def _section(history: History, index: int, longest: int | None = None) -> str:
-    """A message under its number and speaker; empty where there is nothing to show."""
+    """Return a message under a heading with its number and speaker; empty if there is nothing to show."""
     message = history[index]
     longest = longest or LONGEST_TEXTS.get(message.kind, LONGEST_TEXT)
     own = replace(message, texts=without_context(message.texts)) if message.kind in _USERS else message

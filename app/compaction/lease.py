@@ -1,20 +1,19 @@
-"""Leased compaction: a plan's chunks are made under a lease, in a task the application owns.
+"""Leased compaction: makes the chunks of a plan under a lease, in a task that the application owns.
 
-1. Any request of a conversation may find that a compaction is due, at any replica, and usually several do at once. The
-   one that acquires the lease of its range makes it; the others wait for its *result*, not for the lease, and look
-   again.
-2. The lease is a row with an expiry and not a lock of the database: the work takes minutes of a model's time, in which
-   no connection and no transaction may be held. A holder that dies is waited for until the row expires and no longer;
-   a living one keeps its row alive by a heartbeat.
-3. A holder that was cut off or stopped may come back after another one took over. So each taking has an epoch of its
-   own, and what is stored names the epoch it was granted: an older one is refused. A lost lease means that the work was
-   in vain, never that anything is wrong: another one's result is there or on its way, and the request looks again,
-   three times at most.
-4. A deletion of the conversation revokes the lease, and then nothing is to be made for it again.
-5. If the client leaves, or its time is over, only its waiting ends: the summary is paid for, and the next request has
-   use for it.
+1. Several requests of a conversation, at any replica, may find at once that a compaction is due. The request that
+   acquires the lease of the range makes the compaction. The other requests wait for its *result*, not for the lease,
+   and then read the store again.
+2. The lease is a row with an expiry, not a database lock: a summary may take minutes, and must not hold a connection or
+   a transaction for so long. The holder extends the expiry by a heartbeat. If the holder dies, requests wait until the
+   row expires.
+3. A holder that was cut off or stopped may return after another process took the lease over. So each acquired lease has
+   its own epoch, and the store refuses chunks of an older epoch. A lost lease wastes work but harms nothing: another
+   process has made the chunks or is making them, and the request reads the store again, at most three times.
+4. Deleting the conversation revokes the lease, and its summary is not made again.
+5. If the client disconnects, or the request's time is over, the compaction continues: the summary is paid for, and the
+   next request can use it.
 
-The lease saves money; what keeps a history right is that chunks are content-addressed.
+The lease only saves money. Histories stay correct because chunks are content-addressed.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from app.telemetry.metrics import Metrics
 from app.tokens.usage import SummaryStats
 
 ATTEMPTS = 2
-"""Time for all calls for one summary, with retries and other models, as a multiple of one call's timeout."""
+"""Maximum time for one summary with retries and fallback models, as a multiple of one call's timeout."""
 MISSED_BEATS = 2
 """Missed heartbeats in a row after which the lease counts as lost."""
 RACE_SECONDS = 0.25
@@ -61,20 +60,20 @@ class _LeaseLost(Exception):
 
 
 class CompactionJob(Struct, frozen=True):
-    """A planned compaction, and what its request knows and waits for."""
+    """Planned compaction, with the known chunks and the deadline of its request."""
 
     builder: ChunkBuilder
     known: tuple[SummaryChunk, ...]
-    """Chunks that it was planned with."""
+    """Chunks that were known when the compaction was planned."""
     announce: Callable[[], None]
     """Called when the summary is about to be made, here or by another process."""
     deadline: float
-    """Time by the monotonic clock, in seconds, until which the request waits for it."""
+    """Time by the monotonic clock, in seconds, until which the request waits for the compaction."""
     is_again: bool = False
-    """True if another process's compaction brought nothing of use: all that waited for it plan again now, and one of
-    them is to make it."""
+    """True if another process's compaction did not help. All requests that waited for it now plan again; a random delay
+    lets one of them take the lease first."""
     waits: bool = True
-    """False if another process's compaction is not waited for."""
+    """True to wait for another process's compaction."""
 
     @property
     def seconds_left(self) -> float:
@@ -83,7 +82,7 @@ class CompactionJob(Struct, frozen=True):
 
 @dataclass
 class LeasedCompaction:
-    """Compactions of this process, and everything they are made with."""
+    """Runner of compactions under a lease, with its dependencies."""
 
     store: CompactionStore
     summariser: Summariser
@@ -95,15 +94,15 @@ class LeasedCompaction:
     rates: RequestRates
     memory: ChunkMemory
     most_per_tenant: int | None
-    """Compactions that a tenant may have under way at once, in all processes; None for any number."""
+    """Maximum running compactions of a tenant, in all processes together; None for no maximum."""
     holder: str
     """Name of this process in the leases."""
     backoff: CompactionBackoff = field(default_factory=CompactionBackoff)
     running: RunningCompactions = field(default_factory=RunningCompactions)
 
     async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction:
-        """Take the lease and make a compaction in a task of the application's, or wait for the process that has the
-        lease. Raises `StoreUnavailable`."""
+        """Take the lease and make a compaction in a task of the application, or wait for the process with the lease.
+        Raise `StoreUnavailable`."""
         if job.is_again:
             await asyncio.sleep(min(job.seconds_left, RACE_SECONDS * random.random()))
         range_, chain = job.builder.plan.range, request.conversation.chain.positions
@@ -113,12 +112,12 @@ class LeasedCompaction:
         if not isinstance(lease, Lease):
             return await self._await_other(request, job)
         task = self.tasks.start(self._run(request, job, lease), f"compaction for {request.request_id}")
-        # Waited for, not awaited: a client that leaves, or a deadline, ends the wait and not the work.
+        # `asyncio.wait` does not cancel the task if the client disconnects or the deadline passes.
         await asyncio.wait({task}, timeout=job.seconds_left)
         return task.result() if task.done() else Compaction((), Outcome.TAKES_TOO_LONG)
 
     async def _await_other(self, request: ChatRequest, job: CompactionJob) -> Compaction:
-        """Wait for the end of another process's compaction. Raises `StoreUnavailable`."""
+        """Wait for the end of another process's compaction. Raise `StoreUnavailable`."""
         if not job.waits:
             return Compaction((), Outcome.TAKES_TOO_LONG)
         job.announce()
@@ -129,14 +128,14 @@ class LeasedCompaction:
             self.metrics.lease_waits.observe(monotonic() - began)
         if ended is None:
             return Compaction((), Outcome.TAKES_TOO_LONG)
-        # What was deleted while requests waited for it is not made again for them.
+        # A conversation that was deleted during the wait is not summarised again.
         is_deleted = ended == "revoked" and not await self.store.is_stored(*request.conversation_key)
         return Compaction((), Outcome.DELETED if is_deleted else Outcome.AWAITED)
 
     async def _run(self, request: ChatRequest, job: CompactionJob, lease: Lease) -> Compaction:
-        """Make the chunks from the lease to its release, also where no request waits any more."""
+        """Make the chunks and release the lease, even if no request waits any more."""
         began, plan, key = monotonic(), job.builder.plan, request.conversation_key
-        compaction = Compaction((), Outcome.LEASE_LOST)  # Unless one of the branches below comes to its end.
+        compaction = Compaction((), Outcome.LEASE_LOST)  # Unless a branch below completes.
         ahead, is_revoked = request.purpose == "background", False
         calls = _LeasedCalls(self, request, lease)
         with self.running.during(key, plan.messages, ahead=ahead):
@@ -163,9 +162,9 @@ class LeasedCompaction:
                 except StoreUnavailable:
                     log.warning("lease not released, it expires by itself", conversation_id=lease.conversation_id)
         if compaction.outcome is Outcome.AWAITED:
-            return compaction  # Nothing was begun, so that there is nothing to log, count or learn from.
+            return compaction  # No call was made: there is nothing to log, count or learn from.
         if compaction.outcome is Outcome.LEASE_LOST and is_revoked:
-            # A summary for the request is not to be made again for it.
+            # The summary of a deleted conversation is not made again.
             compaction = Compaction((), Outcome.DELETED)
             self.memory.forget(Erased(*key))
         self.backoff.learn(request.history_key(plan.range.from_digest), compaction)
@@ -173,13 +172,13 @@ class LeasedCompaction:
         return compaction
 
     async def _is_overtaken(self, request: ChatRequest, known: Sequence[SummaryChunk]) -> bool:
-        """True if a chunk was stored between our look and our lease: it may be the one that is to be made."""
+        """Return True if a chunk was stored after this process read the store: it may be the planned chunk."""
         ids = {chunk.id for chunk in known}
         found = await self.store.read_chunks(request.tenant, request.series, request.conversation.cut_digests)
         return any(chunk.id not in ids for chunk in found)
 
     async def _keep_alive(self, lease: Lease) -> None:
-        """Renew the lease until it is lost, and raise `_LeaseLost` then, because the work is in vain."""
+        """Renew the lease until it is lost, then raise `_LeaseLost`, which cancels the compaction."""
         missed = 0
         while missed < MISSED_BEATS:
             await asyncio.sleep(HEARTBEAT_SECONDS)
@@ -195,7 +194,7 @@ class LeasedCompaction:
         reasons, made = compaction.reasons, len(compaction.made)
         self.metrics.compacted(request.purpose, compaction.outcome, reasons, made, seconds)
         if reasons == (PAUSED,):
-            return  # The summariser reports it, once, with a count.
+            return  # The summariser logs a pause itself, once, with a count.
         tell = log.info if compaction.is_whole else log.warning
         tell(
             "compacted" if compaction.is_whole else "compaction failed",
@@ -213,13 +212,13 @@ class LeasedCompaction:
 
 @dataclass(slots=True)
 class _LeasedCalls:
-    """Calls for the summaries of one compaction. The ledger records each call once."""
+    """Summary calls of one compaction. The ledger records each call once."""
 
     leased: LeasedCompaction
     request: ChatRequest
     lease: Lease
     unrecorded: dict[int, tuple[SummaryAnswer, SummaryCall, float]] = field(default_factory=dict)
-    """Answered calls with their seconds, by the identity of the answer, until it is known whether it is kept."""
+    """Answers with their calls and seconds, by the answer's `id()`, until the answer is stored or rejected."""
 
     async def ask(self, call: SummaryCall) -> SummaryAnswer | Failure:
         leased, request, prefix = self.leased, self.request, None
@@ -247,7 +246,7 @@ class _LeasedCalls:
         self._record(answer, None)
 
     def reject_unrecorded(self) -> None:
-        """Record the answers that were not kept for another reason than their text."""
+        """Record the answers that were neither stored nor rejected, such as after a lost lease."""
         for answer, _, _ in [*self.unrecorded.values()]:
             self.reject(answer)
 
@@ -255,8 +254,8 @@ class _LeasedCalls:
         return await self.request.beside(self.leased.work.do, step)
 
     def _record(self, answer: SummaryAnswer, kept: SummaryChunk | None) -> None:
-        """Record the call's own tokens: savings are seen in the request that it was made for, and in later ones.
-        `kept`: what came of it; if two replicas made the same summary at once, the stored one."""
+        """Record the tokens of a call. `kept`: the stored chunk, which is another replica's if both made the same
+        summary at once; None for a rejected answer."""
         request, ratio = self.request, self.request.budget.line.ratio
         _, call, seconds = self.unrecorded.pop(id(answer))
         if self.leased.store.is_erased(*request.conversation_key, request.epoch):
