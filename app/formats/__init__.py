@@ -1,1 +1,1 @@
-"""Provider JSON to core messages and back, and the byte-level codecs of the wire."""
+"""Conversion between providers' JSON and Steno's messages, and readers and writers of raw JSON and events."""

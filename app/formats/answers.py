@@ -1,4 +1,4 @@
-"""Answers on their way to the client, as far as all formats treat them alike: see `AnswerEditor`."""
+"""Answers on their way to the client: the parts that all formats share. See `AnswerEditor`."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ from app.formats.sse import MOST_VALUES, EarlyFrames, EventShape, data_of, event
 from app.formats.usage import LONGEST_USAGE, Usage, says_window_full, text_of, usage_of
 
 LARGEST_WHOLE = 16 << 20
-"""Bytes of an answer in one piece that are held, to tell something in it or to make it a stream.
+"""Most bytes of an unstreamed answer that Steno holds to edit it or to make it a stream.
 
-The longest texts of today's models take 1 MB, an answer with a picture a few.
+The longest texts of today's models take 1 MB, an answer with a picture a few MB.
 """
 MOST_RAW = 1_000_000
-"""Values of an answer that is taken apart but not decoded; the likelihoods of 10,000 tokens are as many."""
+"""Most JSON values of an answer that Steno splits but does not decode: as many as the logprobs of 10,000 tokens."""
 IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
-"""JSON has line ends between its members only; the data of a frame has none."""
+"""Translation of line ends to spaces, because the data of a frame has one line."""
 _SPACE = b" \t\r\n"
 _FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:data|event|id|retry)?:")
 _LONGEST_FIELD = len(b"\xef\xbb\xbfevent:")
 LONGEST_NAME = 1_000
-"""Bytes of what a provider calls its answer, that we tell."""
+"""Most bytes of an id or a model name that Steno reports as the provider's."""
 
 
 class ContextMembers(Struct, frozen=True):
-    """Members that an answer gets about its context: JSON members without their braces, the same in every format."""
+    """JSON members about the context that Steno adds to an answer, without braces, the same in every format."""
 
     status: bytes = b""
-    """Members sent early: `context_status`."""
+    """Members of an early frame: `context_status`."""
     report: bytes = b""
-    """Members at the end, or in an answer that is whole: `context_status` and the `context` object."""
+    """Members of the end of a stream or of an unstreamed answer: `context_status` and `context`."""
 
 
 UNTOLD = ContextMembers()
@@ -59,64 +59,62 @@ UNTOLD = ContextMembers()
 
 @dataclass(slots=True)
 class AnswerEditor:
-    """One answer on its way to the client: bytes in, bytes out, streamed or whole, and what it says on the way.
+    """Editor of one answer on its way to the client, streamed or whole, which also collects usage, end and errors.
 
-    What cannot be read passes as it is: the client's own parser is the judge of it. A stream goes through frame by
-    frame, in order, each with the blank line that ends it; what is left of an incomplete one at the end, too. A format
-    says what may be notable in a frame, and how that is edited.
+    Unreadable bytes pass unchanged; the client's parser judges them. `edit` takes the frames of a stream in order, each
+    with its final blank line, and at the end any incomplete frame. A format defines the notable frames and edits them.
     """
 
     SPEC: ClassVar[FormatSpec]
     NOTABLE: ClassVar[Pattern[bytes]]
-    """A frame without any of these says nothing new of itself."""
+    """Pattern of frames that Steno parses; it skips other frames."""
     CONTENT: ClassVar[Pattern[bytes]]
-    """A text that is not empty, or a call, in a frame or in an answer in one piece."""
+    """Pattern of a non-empty text or a call, in a frame or an unstreamed answer."""
 
     context: ContextMembers = UNTOLD
     request: WireRequest | None = None
-    """The request that it answers; None for one that was not read."""
+    """The answered request; None if Steno did not parse it."""
     early: EarlyFrames | None = None
-    """Frames sent before the answer."""
+    """Writer of the frames before the answer."""
     hides_usage: bool = False
-    """Whether the usage is taken out again: the client did not ask for it, we did, and many clients break on it."""
+    """Whether to remove usage that Steno requested and the client did not, because many clients fail on it."""
     usage_said: dict[str, Any] = field(default_factory=dict, init=False)
-    """Usage that the answer gave, as received. A stream may give it twice, and the second time counts."""
+    """Usage members as received. A stream may report usage twice; the second one counts."""
     model: str = field(default="", init=False)
     tier: str = field(default="", init=False)
     searches: int = field(default=0, init=False)
     window_full: bool = field(default=False, init=False)
     """Whether the answer ended because the model's window was full."""
     at_length: bool = field(default=False, init=False)
-    """Whether it ended at a bound of its length, which may be the client's, the model's or the window's."""
+    """Whether the answer ended at a length limit: the client's, the model's or the window's."""
     has_content: bool = field(default=False, init=False)
-    """Whether the model wrote or called anything."""
+    """Whether the answer has text or a call."""
     begun: bool = field(default=False, init=False)
     ended: bool = field(default=False, init=False)
-    """Whether the answer said that it is over, or came in one piece."""
+    """Whether the answer reported its end, or is unstreamed."""
     failed: bool = field(default=False, init=False)
     error: bytes = field(default=b"", init=False)
     provider: dict[str, bytes] = field(default_factory=dict, init=False)
-    """Members of the provider's own frames that were replaced by ours."""
+    """Members of the provider's frames that Steno replaced."""
 
     @classmethod
     def begin_early(cls, request: WireRequest, shape: EventShape, compaction_id: str) -> EarlyFrames:
-        """Make the frames of a stream that begins before the provider's, in a shape other than `off`."""
+        """Return the writer of frames before the provider's stream, in a shape other than `off`."""
         raise NotImplementedError
 
     @classmethod
     def own_error(cls, error: StenoError) -> bytes:
-        """Body of a refusal of our own."""
+        """Return the body of an error of Steno's."""
         return error.envelope
 
     @classmethod
     def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        """Body of the provider's refusal in a stream that can show no status any more. `now` in Unix seconds."""
+        """Return the body of a provider's refusal after Steno has sent status 200. `now` in Unix seconds."""
         return error_body(status, headers, body, now)
 
     @property
     def complete(self) -> bool:
-        """Whether it had an end of its own, be it an error. A stream without one was cut; a whole answer without one
-        could not be read."""
+        """Whether the answer ended or failed. If not, a stream was cut off, or an unstreamed answer was unreadable."""
         return self.ended or self.failed
 
     @property
@@ -137,11 +135,11 @@ class AnswerEditor:
 
     @property
     def continues(self) -> bool:
-        """Whether a frame of ours has begun the answer."""
+        """Whether a frame of Steno's began the answer."""
         return self.early is not None and self.early.begins_answer
 
     def quiet(self, frames: bytes, start: int) -> int:
-        """End of the frames from `start` on that pass as they are: they are not looked into."""
+        """Return the end of the frames from `start` on that need no edit."""
         if not self.begun:
             return start
         notable = self.NOTABLE.search(frames, start)
@@ -172,8 +170,7 @@ class AnswerEditor:
             self.has_content = self.CONTENT.search(frames, start, stop) is not None
 
     def _take(self, said: RawObject) -> list[object]:
-        """Take what a frame, or an answer in one piece, says of its cost and of its end. Returns the reasons to
-        finish."""
+        """Record the usage and the end from a frame or an unstreamed answer. Returns the finish reasons."""
         spec = self.SPEC
         for held in (said, *(object_in(said, holder) for holder in spec.holders)):
             self.model = text_of(held, spec.model) or self.model
@@ -188,14 +185,14 @@ class AnswerEditor:
         return reasons
 
     def _edited(self, said: RawObject) -> bytes:
-        """A frame's data, as the client gets them; empty for a frame that is left out."""
+        """Return a frame's data for the client; empty to drop the frame."""
         raise NotImplementedError
 
     def _fail(self, error: bytes) -> None:
         self.error, self.failed = self.error or error, True
 
     def _last_members(self) -> bytes:
-        """The last members, with what the provider said of itself where that was replaced."""
+        """Return the report, with the replaced members of the provider as `context.provider`."""
         if not self.provider or not self.context.report:
             return self.context.report
         told = RawObject(b"{%b}" % self.context.report)
@@ -211,23 +208,23 @@ class AnswerEditor:
         return self.failed_by(self.refusal(status, headers, body, now))
 
     def failed_by(self, envelope: bytes) -> bytes:
-        """The frames that end a stream with an error's body, behind what was sent."""
+        """Return the frames that end a stream with an error's body."""
         return event(envelope)
 
-    def frames_of(self, whole: RawObject) -> Iterable[bytes]:  # noqa: ARG002 - no provider is known to answer so
-        """The frames of a stream that says what an answer in one piece does. Raises `Unreadable` for what is none."""
+    def frames_of(self, whole: RawObject) -> Iterable[bytes]:  # noqa: ARG002 - no known provider answers so
+        """Return the frames of a stream equal to an unstreamed answer. Raises `Unreadable` if it is no answer."""
         raise UpstreamUnreadable("The provider's answer is no stream.")
 
     async def as_stream(
         self, chunks: AsyncIterator[bytes], *, is_stream: bool, headers: Headers
     ) -> AsyncIterator[bytes]:
-        """The stream that was asked for, as it comes, out of what came with status 200: a stream, an error, or, from
-        some servers, an answer in one piece.
+        """Yield the requested stream from a body with status 200, which may be a stream, an error or, from some
+        servers, an unstreamed answer.
 
-        `is_stream`: its content type says so. Raises `UpstreamUnreadable` for an answer that is neither.
+        `is_stream`: the content type is that of a stream. Raises `UpstreamUnreadable` for any other body.
         """
         start = bytearray()
-        first: int | None = None  # Where the first character stands.
+        first: int | None = None  # Index of the first character.
         begun = False
         async for chunk in chunks:
             if begun:
@@ -260,7 +257,7 @@ class AnswerEditor:
 
 
 def object_in(said: RawObject, name: str) -> RawObject:
-    """A member that is an object; an empty one for what is none."""
+    """Return a member that is an object; an empty object otherwise."""
     try:
         return RawObject(said.raw(name) or b"{}")
     except Unreadable:

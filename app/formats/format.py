@@ -1,14 +1,14 @@
-"""Wire formats: the one interface between what clients and providers say and what Steno decides.
+"""Wire formats: the interface between the APIs of clients and providers and the rest of Steno.
 
-A format is one API for conversations: where requests are posted, how history, answers, streams and errors are written.
-Everything inside knows three things of it only. A request is a `WireRequest`: the client's bytes, and what Steno read
-of them. A message is core's: of a kind, with texts, calls and results, and with the slice of the client's bytes that it
-was read from. An answer passes through an `AnswerEditor`: bytes in, bytes out, and it reports what core wants
-to know. Rendering goes the other way: what a view leaves as it was goes out as the very slices that came in, so that
-providers find it in their caches and nothing that Steno does not know is lost; only what it says itself is new.
+A format is one conversation API: its paths, and its JSON for history, answers, streams and errors. It provides
+1. `WireRequest`: the client's bytes and the parsed members;
+2. `Message`: kind, texts, calls, results, and the slice of the client's bytes that it was read from;
+3. `AnswerEditor`: edits an answer's bytes and reports usage, end and errors;
+4. `render`: turns a view into raw messages. Verbatim messages keep the client's bytes, so that provider caches match
+   and unknown members survive.
 
-A format has no state, does no input or output, and none knows another. `formats` lists them; the proxy finds the one of
-a request by its path; summaries are asked for in the dialect of the upstream that writes them.
+A format has no state, does no input or output, and imports no other format. `registry` lists all formats. The proxy
+finds a request's format by its path; a summary call uses a format of the upstream that writes the summary.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from app.tokens.rules import LONGEST_MODEL, CountingRules, rules_for
 
 
 class _Named(Struct):
-    """A body's model, which stands at the same place in every format; other members are skipped, whatever they hold."""
+    """A body's `model`; the decoder skips all other members."""
 
     model: str = ""
 
@@ -54,24 +54,24 @@ _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 @dataclass(eq=False)
 class WireFormat:
-    """One API for conversations: its table, and what that cannot say."""
+    """One conversation API: its table, and functions for the rest."""
 
     spec: FormatSpec
     request: type[WireRequest]
     editor: type[AnswerEditor]
-    """Editor of its answers, which also writes what Steno says itself."""
+    """Editor of answers, which also writes Steno's own frames and errors."""
     message: Callable[..., Draft]
-    """Function that reads one of a request's raw messages: see `Decode`."""
+    """Function that parses a raw message: see `Decode`."""
     render: Callable[..., list[bytes]]
-    """Function of a conversation and a view to the payload's raw messages in order; what is verbatim keeps its bytes.
-    `alternate`: for a provider that refuses two user messages in a row."""
+    """Function from a conversation and a view to the payload's raw messages in order. With `alternate` no two user
+    messages are in a row, for providers that refuse that."""
     breakpoints: Breakpoints = field(default_factory=Breakpoints)
     token_rules: Callable[..., CountingRules] = rules_for
-    """Function of a model, and of the host where it is asked, to the rules by which it counts a prompt."""
+    """Function from a model and its provider's host to the rules for counting a prompt."""
     window_asked: Callable[[Headers], int | None] = lambda _: None
-    """Function of a request's headers to the window in tokens that they ask for."""
+    """Function from a request's headers to the window in tokens that they request."""
     refuses_thinking: Callable[..., bool] = lambda *_, **__: False
-    """Whether a refusal is about signed thinking in a payload. `changed`: it is not the history as it came."""
+    """Function that tells whether a refusal is about signed thinking. `changed`: Steno changed the history."""
 
     def __post_init__(self) -> None:
         self.name, self.path = self.spec.name, self.spec.path
@@ -85,16 +85,15 @@ class WireFormat:
     def read(
         self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None, target: bytes = b""
     ) -> WireRequest:
-        """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
+        """Parse a body. Raises `Unreadable` if the provider should judge it, `InvalidRequest` for wrong options.
 
-        With `beginnings` a body that begins like one that was read is read from there on. What may be large is looked
-        at here, so that it is done beside the event loop where the body is. `target`: the path it was posted to, with
-        its query.
+        With `beginnings` only the bytes after a known prefix are parsed. All slow parsing happens here, because large
+        bodies are read outside of the event loop. `target` is the request's path with its query.
         """
         spec, kind = self.spec, self.request
         known = beginnings.find(body) if beginnings is not None else None
         start, marks = (known.stop, known.marks) if known is not None else (0, 0)
-        # Before anything is decoded: each value takes many times its bytes.
+        # Checked before decoding, because each value takes many times its bytes.
         if holds_more_values(body, bounds.values, start, marks):
             raise TooManyValues(f"It holds more than {bounds.values} values.")
         source = RawObject(body) if known is None else known.read_rest(body)
@@ -104,7 +103,7 @@ class WireFormat:
             raise TooManyMessages(messages, bounds.messages)
         members = kind.members_in(source, elements)
         (model, streams), hands_off = kind.asked_at(source, target), members.get("hands_off")
-        if model is None and hands_off:  # A template of the provider's may name the model, and hold the history.
+        if model is None and hands_off:  # A template at the provider may name the model.
             model = ""
         if not isinstance(model, str) or len(model) > LONGEST_MODEL:
             raise Unreadable("The request names no model.")
@@ -113,7 +112,7 @@ class WireFormat:
         options = read_options(source)
         if beginnings is not None and (source.raw(spec.history) or b"").startswith(b"["):
             beginnings.keep(source, spec.history, elements, known)
-        # Clients count what stands in their history; several of those may be one raw message.
+        # Clients count the elements of their history; one raw message may contain several.
         moved = messages - len(elements)
         pins = {max(len(leading), pin + moved) for pin in read_pins(options.get("pin"), len(elements))}
         output = kind.output_in(source)
@@ -138,7 +137,7 @@ class WireFormat:
         )
 
     def model_in(self, body: bytes, target: bytes = b"") -> str:
-        """The model of a body which is not read any further; empty if that cannot be known."""
+        """Return the model of a body that is not parsed otherwise; empty if unknown."""
         if self.spec.address is not None and (found := self.spec.address.match(target)):
             return unquote_to_bytes(found["model"][: 3 * LONGEST_MODEL]).decode("utf-8", "replace")[:LONGEST_MODEL]
         try:
@@ -148,8 +147,7 @@ class WireFormat:
         return model if len(model) <= LONGEST_MODEL else ""
 
     def alone(self, raw: bytes) -> bytes:
-        """A raw message as JSON that stands for itself: the instructions beside a history are a whole member, with its
-        key."""
+        """Return a raw message as valid JSON: a separate member with instructions gets braces."""
         return b"{%b}" % raw if self.spec.beside is not None and self.spec.beside.match(raw) else raw
 
     def raw_of(self, alone: bytes) -> bytes:
@@ -161,10 +159,10 @@ class WireFormat:
             return alone
 
     def assembled(self, model: str, messages: Sequence[bytes]) -> bytes:
-        """The body of a request with these messages, each as `alone` has it, what leads as instructions first."""
+        """Return the body of a request with these messages in the form of `alone`, instructions first."""
         history = self.request.history_of([*map(self.raw_of, messages)])
         return b'{"model":%b,%b}' % (msgspec.json.encode(model), history)
 
     def messages_in(self, payload: bytes) -> bytes:
-        """The history in a payload, as JSON and as it stands there."""
+        """Return the JSON of the history in a payload."""
         return RawObject(payload).raw(self.spec.history) or b"[]"

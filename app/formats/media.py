@@ -1,7 +1,7 @@
-"""Media: how large a picture is, how long a recording, how many pages a PDF has and how much is written on them.
+"""Media: the size of a picture, the length of a recording, and the pages and glyphs of a PDF.
 
-Nothing is fetched or rendered. Glyphs are counted, because a page's tokens depend on them; no font is decoded. A file
-may be hostile, so all work is bounded. A value that cannot be read counts as unknown.
+Nothing is fetched or rendered, and no font is decoded. Glyphs are counted because a page's tokens depend on them. All
+work is bounded because a file may be hostile. An unreadable value counts as unknown.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from app.formats.raw_json import text_at
 from app.runtime.bounded import BoundedMap
 
 HEADER = 4 << 10
-"""Characters of base64 that tell a picture's size, or the format of a recording."""
+"""Characters of base64 that include a picture's size, or a recording's header."""
 JPEG_HEADER = 4 << 16
-"""A JPEG gives its size only after previews and colour profiles, each of up to 64 KB."""
+"""The same for a JPEG, whose size follows previews and colour profiles of up to 64 KB each."""
 
 BYTES_PER_SECOND = {"mp3": 8_000, "pcm16": 48_000}
-"""Assumed where no header says it: speech at 64 kbit/s; samples of 16 bits at 24 kHz."""
+"""Rates assumed without a header: speech at 64 kbit/s; samples of 16 bits at 24 kHz."""
 SAMPLES_BYTES_PER_SECOND = 32_000
-"""Assumed for any other format: samples of 16 bits at 16 kHz."""
+"""Rate assumed for other formats: samples of 16 bits at 16 kHz."""
 
 
 def pixels(url: str) -> tuple[int, int]:
-    """Width and height of the picture in a data URL; zeros if they cannot be read."""
+    """Return width and height of the picture in a data URL; zeros if unreadable."""
     start = url.find(",", 0, 200) + 1
     head = _decoded(url, start, HEADER)
     if head.startswith(b"\xff\xd8"):
@@ -64,7 +64,7 @@ def _webp_pixels(head: bytes) -> tuple[int, int]:
 
 
 def _jpeg_pixels(head: bytes) -> tuple[int, int]:
-    """Width and height from the frame header, which stands behind any number of other segments."""
+    """Return width and height from the frame header, which any number of segments may precede."""
     position = 2
     while position + 9 <= len(head) and head[position] == 0xFF:
         marker = head[position + 1]
@@ -77,7 +77,7 @@ def _jpeg_pixels(head: bytes) -> tuple[int, int]:
 
 
 def seconds(data: str, format_: str) -> float:
-    """Length of a recording in base64, from its size: by the rate in a WAV header, else by its format."""
+    """Return a recording's length in seconds: its size divided by the rate in the WAV header or of its format."""
     start = data.find(",", 0, 200) + 1
     head = _decoded(data, start, HEADER)
     place = head.find(b"fmt ", 12) if head.startswith(b"RIFF") and head[8:12] == b"WAVE" else -1
@@ -90,8 +90,8 @@ def _little(head: bytes, start: int, length: int) -> int:
 
 
 def openai_media(kind: str, members: Mapping[str, Any], url: str, size: int) -> Media:
-    """A part of OpenAI's formats that is no text. `members` hold its data, or say where it is; `url` is a picture's;
-    `size`: characters of all that they hold."""
+    """Return the media of a part in OpenAI's formats. `members` hold its data, URL or file id; `url` is a picture's;
+    `size` is the characters of all of them."""
     if kind == "file" and (data := text_at(members, "file_data")):
         return replace(file_of(data, size), name=text_at(members, "filename"))
     width, height = pixels(url) if kind == "image" and url.startswith("data:") else (0, 0)
@@ -100,25 +100,25 @@ def openai_media(kind: str, members: Mapping[str, Any], url: str, size: int) -> 
 
 
 LONGEST = 43 << 20
-"""Characters of a document's base64 that are looked at: 32 MB, the most that providers take."""
+"""Characters of a document's base64 that are read: 32 MB decoded, the most that providers accept."""
 MOST_UNPACKED = 4 << 20
-"""Bytes that the streams of one document may unpack to; what is written in the others is taken to be as much."""
+"""Bytes to which all streams of a document may unpack; further streams are assumed to have average glyphs."""
 LARGEST_STREAM = 1 << 20
 MOST_STREAMS = 20_000
 MOST_PAGES = 3_000
 LEAST_WORK = 1 << 12
-"""Bytes that a stream which cannot be read counts as."""
+"""Bytes by which an unreadable stream counts towards `MOST_UNPACKED`."""
 SLICE = 1 << 16
-"""Bytes that are searched at once, so that no other thread waits for long."""
+"""Bytes searched in one step, so that other threads do not wait long."""
 GLYPHS_UNREAD = 2_000
 BYTES_A_PAGE = 50_000
-"""Bytes of a page, in a document that names no pages."""
+"""Bytes of a page, assumed if a document names no pages."""
 MOST_REMEMBERED = 512
 
 _HEAD = 2_048
-"""Base64 that tells what a file is."""
+"""Characters of base64 from which a file's type is detected."""
 _DICTIONARY = 400
-"""Bytes before a stream in which its dictionary is looked for."""
+"""Bytes before a stream that are searched for its dictionary."""
 
 _PAGE = re.compile(rb"/Type\s{0,9}/Page(?![A-Za-z])")
 _COUNT = re.compile(rb"/Count\s{1,9}([0-9]{1,6})\b")
@@ -127,14 +127,14 @@ _STREAM = re.compile(rb"(?<!end)stream\r?\n")
 _NO_CONTENT = re.compile(
     rb"/Length1\b|/Image\b|/Type1C|/CIDFontType0C|/OpenType|/XRef\b|/Metadata\b|/DCTDecode|/JPXDecode|/CCITTFaxDecode"
 )
-"""Marks of streams on which nothing can be written: fonts, pictures, tables."""
+"""Marks of streams without page text: fonts, pictures, tables."""
 _PACKED = re.compile(rb"/(?:FlateDecode|LZWDecode|ASCII85Decode|ASCIIHexDecode|RunLengthDecode|Crypt|Fl)\b")
 _LITERAL = re.compile(rb"\(((?:[^()\\]|\\.)*+)\)", re.DOTALL)
 _HEX = re.compile(rb"<([0-9A-Fa-f\s]++)>")
 _ESCAPE = re.compile(rb"\\(?:[0-7]{1,3}|.)", re.DOTALL)
 _BEGINS_TEXT, _SHOWS_TEXT = re.compile(rb"\bBT\b"), re.compile(rb"\bT[Jj]\b")
 _TWO_BYTES = b"/Identity-H"
-"""Mark in the dictionary of a font whose glyphs have two bytes each."""
+"""Encoding of fonts with two bytes for each glyph."""
 
 
 _known: BoundedMap[bytes, Media] = BoundedMap(MOST_REMEMBERED)
@@ -142,9 +142,9 @@ _lock = Lock()
 
 
 def file_of(data: str, size: int = 0) -> Media:
-    """A part that holds a file, in base64 or a data URL. `size`: characters of all it holds, where that is more.
+    """Return the media of a file in base64 or a data URL. `size` is the characters of its part, if more than `data`.
 
-    Its width and height are those of a PDF's first page, in points; glyphs are those of all pages. PDFs are remembered.
+    Width and height of a PDF are those of its first page, in points; glyphs those of all pages. PDFs are cached.
     """
     start, size = data.find(",", 0, 200) + 1, size or len(data)
     head = _decoded(data, start, _HEAD)
@@ -164,7 +164,7 @@ def file_of(data: str, size: int = 0) -> Media:
 
 
 def _decoded(text: str, start: int, limit: int) -> bytes:
-    """First characters of the base64 from `start`, up to so many; none if it is not base64."""
+    """Decode up to `limit` characters of base64 from `start`; empty if invalid."""
     try:
         return a2b_base64(text[start : start + limit])
     except ValueError:
@@ -179,14 +179,14 @@ def _pdf(data: bytes) -> Media:
         elif _BEGINS_TEXT.search(unpacked) and _SHOWS_TEXT.search(unpacked):
             contents.append(unpacked)
         else:
-            structure.append(unpacked)  # Objects may be packed, too.
+            structure.append(unpacked)  # Packed objects, which may include pages.
     counted = sum(len(_PAGE.findall(part)) for part in structure)
     named = max((int(count) for part in structure for count in _COUNT.findall(part)), default=0)
     pages = min(counted, named) if counted and named else counted or named
     pages = min(MOST_PAGES, pages or max(1, len(data) // BYTES_A_PAGE))
     width = 2 if any(_TWO_BYTES in part for part in structure) else 1
     glyphs = sum(_glyphs(content, width) for content in contents)
-    # Those that were not read are taken to be as the others.
+    # Unread streams are assumed to have average glyphs.
     glyphs = glyphs * (len(contents) + unread) // len(contents) if contents else bool(unread) * GLYPHS_UNREAD * pages
     box = next((found for part in structure if (found := _BOX.search(part))), None)
     left, low, right, high = (int(number) for number in box.groups()) if box else (0, 0, 0, 0)
@@ -194,10 +194,10 @@ def _pdf(data: bytes) -> Media:
 
 
 def _streams(data: bytes) -> Iterator[bytes | None]:
-    """The unpacked streams, as far as anything may be written in them; None for one that cannot be read."""
+    """Yield the unpacked streams that may have page text; None for an unreadable one."""
     left = MOST_UNPACKED
     places = [found.span() for found in islice(_STREAM.finditer(data), MOST_STREAMS)]
-    # To the next one, and not to where it says that it ends: that need not be anywhere.
+    # Each stream is read up to the next one, because its own end mark may be missing.
     for (begin, start), (stop, _) in pairwise([*places, (len(data), 0)]):
         before = data[max(0, begin - _DICTIONARY) : begin]
         about = before[before.rfind(b" obj") + 1 :]
@@ -224,8 +224,8 @@ def _unpacked(packed: bytes, limit: int) -> bytes | None:
 
 
 def _glyphs(content: bytes, width: int) -> int:
-    """Number of glyphs in all strings of a content stream. `width`: bytes of a glyph, where they are not written as
-    characters."""
+    """Count the glyphs in all strings of a content stream. `width` is the bytes of a glyph in hexadecimal or binary
+    strings."""
     glyphs = 0
     for start in range(0, len(content), SLICE):
         part = content[start : start + SLICE]

@@ -1,6 +1,6 @@
-"""Paths: which API an address belongs to, and which addresses have a conversation in them that is not compacted.
+"""Paths: find the API of a request path, and list the paths whose conversations Steno forwards uncompacted.
 
-Each format says which paths are its API's.
+The `spec.py` of each format lists the paths of its API.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ FORMAT_NAMES = tuple(BY_NAME)
 if TYPE_CHECKING:
     FormatName = str
 else:
-    FormatName = Literal[FORMAT_NAMES]  # Which names there are is known when Steno runs.
+    FormatName = Literal[FORMAT_NAMES]  # The names are known at run time only.
 _APIS = tuple((beginning, each.name) for each in FORMATS for beginning in (each.path, *each.spec.other_paths))
 _TELLS = {b"anthropic-version": "messages", b"x-goog-api-key": "gemini"}
-"""Headers whose sender means an API, also on a path that others have too, such as `/v1/models`."""
+"""Headers that identify the API on a path that several APIs share, such as `/v1/models`."""
 
 _COUNTED = re.compile(rb"/v1(?:alpha|beta\d*)?/(?:projects/.+/)?models/[^/:]+:countTokens")
 COUNTS = {each.spec.counting_path: each.name for each in FORMATS if each.spec.counting_path is not None}
-"""Paths at which a request is posted to be counted and not to be answered."""
+"""Token-counting paths, each with its format."""
 
 
 class Uncompacted(NamedTuple):
-    """Addresses that a conversation is posted to, and that pass."""
+    """Paths that receive a conversation and that Steno forwards without compaction."""
 
     name: str
     pattern: re.Pattern[bytes]
@@ -54,8 +54,8 @@ UNCOMPACTED = tuple(
         ("/openai/chat/completions", rb"/openai/(v1|deployments/[^/]+)/chat/completions", PASSES),
     )
 )
-"""The one list. The last two are Azure's own paths. A batch of OpenAI's is in an uploaded file, not in its request; a
-WebSocket is not relayed at all."""
+"""Complete list. The last two are Azure's paths. OpenAI's batches are missing because an uploaded file holds their
+requests, and WebSockets because Steno does not relay them."""
 
 
 def path_of(target: bytes) -> bytes:
@@ -63,7 +63,7 @@ def path_of(target: bytes) -> bytes:
 
 
 def format_at(target: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> FormatName | None:
-    """The API that a request means; None for what several have, such as embeddings and files."""
+    """Return the API of a request; None for a path that several APIs share, such as embeddings and files."""
     path = path_of(target)
     for beginning, name in _APIS:
         if path == beginning or path.startswith(beginning + b"/"):
@@ -78,17 +78,17 @@ def format_posted(path: bytes) -> str | None:
 
 
 def format_counted(path: bytes) -> str | None:
-    """The format of a request that is posted to this path to be counted, and not to be answered."""
+    """Return the format of a token-counting path."""
     return "gemini" if _COUNTED.fullmatch(path) else COUNTS.get(path)
 
 
 def keeps_version(speaks: frozenset[FormatName], target: bytes) -> bool:
-    """Whether the version in a path is a part of it: Google has several, and its upstream's base URL has none."""
+    """Return whether an upstream path keeps its version: Google has several versions, and its base URL names none."""
     return speaks == {"gemini"} or format_at(target) == "gemini"
 
 
 def uncompacted(method: str, target: bytes) -> Uncompacted | None:
-    """The entry of a path to which a conversation is posted, if that passes."""
+    """Return the entry of `UNCOMPACTED` for a request; None if there is none."""
     if method != "POST":
         return None
     path = target.partition(b"?")[0]
@@ -96,10 +96,10 @@ def uncompacted(method: str, target: bytes) -> Uncompacted | None:
 
 
 def key_headers(key: bytes, speaks: frozenset[FormatName], target: bytes) -> list[tuple[bytes, bytes]]:
-    """An upstream's key as it wants it: Messages in a header of its own, everything else as a bearer.
+    """Return the headers with an upstream's API key: `x-goog-api-key` for Google, `x-api-key` for an upstream that has
+    Messages only, otherwise a bearer token.
 
-    A server that speaks Messages beside another format is a gateway, and those differ: there it stands in both.
-    Google's own API, which Steno asks for windows, has a header of its own, too.
+    A gateway that has Messages and other formats gets both headers at a Messages path, because gateways differ.
     """
     if keeps_version(speaks, target):
         return [(b"x-goog-api-key", key)]

@@ -1,11 +1,10 @@
-"""Raw JSON: read single values of a document, and write them anew while every other byte stays as it came.
+"""Raw JSON: read and replace single values of a document while all other bytes stay unchanged.
 
-1. The decoder finds the values of an object as slices of its text; a member's place is looked for only when it is
-   edited.
-2. A key that stands twice is no object for us: parsers differ on which one counts.
-3. Work is bounded before anything is decoded: values are counted by the marks that stand before them.
-4. Halves of a surrogate pair, which a client sends that cut a text inside an emoji, are read from a copy with another
-   escape of the same length in their place. So all values stand where they stand in the original.
+1. The decoder returns the values of an object as slices; Steno computes a member's position only to edit it.
+2. An object with a repeated key is unreadable, because parsers differ on which value counts.
+3. Before decoding, values are counted by their marks (the bytes `,`, `[` and `{`), which bounds the work.
+4. A client that cuts a text inside an emoji sends half a surrogate pair, which the decoder refuses. Steno then decodes
+   a copy with another escape of the same length, so that all positions are those of the original.
 """
 
 from __future__ import annotations
@@ -22,20 +21,19 @@ from app.conversation.reasons import Code
 T = TypeVar("T")
 
 _LONE = re.compile(
-    # Escaped backslashes and whole pairs are stepped over.
+    # Skip escaped backslashes and whole pairs.
     rb"(?:\\\\)++|(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})++"
     rb"|\\u[dD](?P<first>[89a-fA-F])(?P<rest>[0-9a-fA-F]{2})"
 )
 BLOCK = 65_536
-"""Bytes that are looked at in one step: other threads wait for the end of each."""
+"""Bytes processed in one step, during which other threads wait."""
 ESCAPE = 6
-"""Bytes of an escape, which may begin in one step and end in the next."""
+"""Bytes of an escape, which two steps may share."""
 _ANY = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def decoded(json: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], T]) -> T:
-    """The result of `decode` for JSON, with U+FFFD in place of lone surrogates. Raises what it raises of anything
-    else."""
+    """Return `decode(json)`, with U+FFFD in place of lone surrogates. Raises the exceptions of `decode`."""
     try:
         return decode(json)
     except msgspec.DecodeError:
@@ -46,13 +44,13 @@ def decoded(json: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], T
 
 
 def replaced(json: bytes) -> bytes:
-    """JSON with U+FFFD in place of each lone surrogate; the same object where it has none."""
+    """Return JSON with U+FFFD in place of each lone surrogate; the same object if it has none."""
     return _each(json, lambda _: rb"\ufffd")
 
 
 def told_apart(json: bytes) -> bytes:
-    """JSON with a character for private use in place of each lone surrogate, another one for every other; the same
-    object where it has none. To compare by, not to be read."""
+    """Return JSON in which each lone surrogate is a different private-use character, for comparisons and positions;
+    the same object if it has none."""
     return _each(json, lambda lone: rb"\ue%d%b" % (int(lone["first"], 16) - 8, lone["rest"].lower()))
 
 
@@ -65,11 +63,11 @@ def _each(json: bytes, written: Callable[[re.Match[bytes]], bytes]) -> bytes:
 
 
 LONGEST_KEY = 65_536
-"""Bytes of a key, with the space around it."""
+"""Most bytes of a key with the space around it."""
 BESIDE_KEY = 5
-"""Bytes around a key where there are no spaces: a comma, two quotes, a colon, and one to tell that there is no more."""
+"""Bytes around a key without spaces: a comma, two quotes, a colon, and one more to detect the limit."""
 MOST_MEMBERS = 2_000
-# Possessive: nothing that was matched is tried again, and no place to go back to is remembered.
+# Possessive quantifiers prevent backtracking.
 _KEY = re.compile(rb'[ \t\n\r,]*+("(?:[^"\\]++|\\.)*+")[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
 _SPACE = b" \t\n\r"
 _BEFORE_KEY = b' \t\n\r,"'
@@ -79,11 +77,11 @@ _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 _MARKS = b",[{"
-"""Bytes that stand before a value, the outermost one aside."""
+"""Bytes that precede a value, except the outermost one."""
 
 
 STATUS_MEMBERS = ("context_status", "context")
-"""Members added to an answer; another Steno behind this one may have added them before."""
+"""Members that Steno adds to an answer; another Steno upstream may already have added them."""
 
 
 class Unreadable(ValueError):
@@ -94,23 +92,23 @@ class Unreadable(ValueError):
 
 
 class RepeatedKey(Unreadable):
-    """A top-level key stands twice: parsers differ on which one counts."""
+    """Raised for a repeated top-level key: parsers differ on which value counts."""
 
 
 class KeyTooLong(Unreadable):
-    """Longer than any that has a meaning."""
+    """Raised for a key longer than `LONGEST_KEY`."""
 
     reason = Code.KEY_TOO_LONG
 
 
 class TooManyMembers(Unreadable):
-    """Finding the places of all would take time that others have to wait for."""
+    """Raised for more than `MOST_MEMBERS` members: finding their positions would delay other requests."""
 
     reason = Code.TOO_MANY_MEMBERS
 
 
 class TooManyValues(Unreadable):
-    """Reading them all would take time that others have to wait for, and many times the body's memory."""
+    """Raised for so many values that decoding would delay other requests and take many times the body's memory."""
 
     reason = Code.TOO_MANY_VALUES
 
@@ -140,9 +138,9 @@ class RawObject:
 
     @lazy
     def members(self) -> dict[str, Member]:
-        """Places of the members, in their order. Raises `Unreadable`."""
+        """Positions of the members, in order. Raises `Unreadable`."""
         text, members, position = self.text, dict[str, Member](), self.text.index(b"{") + 1
-        # Of a key that stands twice the decoder kept the last value: an earlier one differs, or something is left.
+        # The decoder keeps the last value of a repeated key: then the bytes differ here, or some are left at the end.
         for name, value in self._values.items():
             key, raw = _KEY.match(text, position, position + LONGEST_KEY), memoryview(value)
             if (key is None and text[position] in _BEFORE_KEY) or (key and key.end() - position == LONGEST_KEY):
@@ -162,7 +160,7 @@ class RawObject:
         return None if raw is None else bytes(raw)
 
     def elements(self, name: str) -> Sequence[bytes]:
-        """The elements of a member that is an array, each with its own bytes. Raises `Unreadable` where it is none."""
+        """Return the elements of a member as slices. Raises `Unreadable` if it is no array."""
         return split_array(self._values[name])
 
     def value(self, name: str) -> object:
@@ -176,13 +174,13 @@ class RawObject:
     def spliced(
         self, replace: Mapping[str, bytes] | None = None, remove: Iterable[str] = (), add: bytes = b""
     ) -> bytes:
-        """The object with some values replaced, members removed, and members (`"a":1,"b":2`) added at its end."""
+        """Return the object with values replaced, members removed, and members (`"a":1,"b":2`) added at its end."""
         removed = [name for name in remove if name in self._values]
         edits = [(self.members[n].start, self.members[n].stop, value) for n, value in (replace or {}).items()]
         edits += [(*self._with_comma(name, removed), b"") for name in removed]
         if add:
             left = len(self._values) - len(removed)
-            end = self.text.rindex(b"}")  # Behind the last value, or what begins the object where it has none.
+            end = self.text.rindex(b"}")  # After the last value, or after the opening brace.
             last = len(self.text[:end].rstrip(_SPACE)) if self.text[end - 1] in _SPACE else end
             edits.append((last, last, b"," + add if left else add))
         pieces, position = [], 0
@@ -192,11 +190,11 @@ class RawObject:
         return b"".join((*pieces, self.text[position:]))
 
     def with_status(self, members: bytes) -> bytes:
-        """The object with our status, in place of any that it has."""
+        """Return the object with these `STATUS_MEMBERS` in place of its own."""
         return self.spliced(remove=STATUS_MEMBERS, add=members)
 
     def _with_comma(self, name: str, removed: list[str]) -> tuple[int, int]:
-        """A member's span with one comma: the one after it, or before it where only removed ones follow."""
+        """Return the span of a member and one comma: the next one, or the previous one if no kept member follows."""
         names = list(self.members)
         index = names.index(name)
         following = [n for n in names[index + 1 :] if n not in removed]
@@ -207,9 +205,9 @@ class RawObject:
 
 
 def _is_compact(text: bytes, values: Mapping[str, msgspec.Raw]) -> bool:
-    """Whether it is written without a space: then there is room for one of each and nothing else, so that no key
-    stands twice. That the length is right proves it, as nothing in JSON can be written shorter."""
-    if len(text) <= BLOCK:  # To count them one by one costs more than to copy them.
+    """Return whether the text has no spaces between its values, by its length. Then no key is repeated, because a
+    repetition would make it longer."""
+    if len(text) <= BLOCK:  # Joining is faster than summing here.
         names, raws = len("".join(values)), len(b"".join(values.values()))
     else:
         names, raws = sum(map(len, values)), sum([len(memoryview(raw)) for raw in values.values()])
@@ -217,7 +215,7 @@ def _is_compact(text: bytes, values: Mapping[str, msgspec.Raw]) -> bool:
 
 
 def _is_spaced(text: bytes, values: Mapping[str, msgspec.Raw]) -> bool:
-    """Whether it is what `json.dumps` writes of these, each of which stands there once."""
+    """Return whether the text is these members as `json.dumps` writes them, so that no key is repeated."""
     if len(text) > BLOCK:
         return False
     written = b", ".join([b'"%b": %b' % (name.encode("utf-8", "replace"), raw) for name, raw in values.items()])
@@ -225,12 +223,12 @@ def _is_spaced(text: bytes, values: Mapping[str, msgspec.Raw]) -> bool:
 
 
 class LengthenedObject(RawObject):
-    """An object whose array `name` begins with elements that are known and were not read again."""
+    """An object with an array that begins with known elements, which are not parsed again."""
 
     def __init__(self, text: bytes, short: bytes, place: int, known: Sequence[bytes]) -> None:
-        """`short`: the text with a `""` at `place`, where the known elements stand. Raises `Unreadable`.
+        """`short` is the text with `""` at index `place` instead of the known elements. Raises `Unreadable`.
 
-        Wherever JSON takes the one, it takes the others: a number could go on after it.
+        A string is the placeholder because a number could merge with the bytes after it.
         """
         super().__init__(short)
         members, longer = self.members, len(text) - len(short)
@@ -257,13 +255,12 @@ class LengthenedObject(RawObject):
 
 
 def holds_more_values(body: bytes, most: int, start: int = 0, counted: int = 0) -> bool:
-    """Whether JSON holds more than `most` values, without reading it. An empty object or list counts twice.
+    """Return whether JSON has more than `most` values, without decoding it. An empty object or list counts twice.
 
-    Counted is what stands before values, in blocks, first anywhere and then outside strings only; at the latest when
-    there are too many, it ends. Bytes that are no JSON get some answer, in the same time. `counted`: how many such
-    marks stand before `start`, where that is known.
+    The marks before values are counted: first all of them, then, if too many, only those outside of strings. For bytes
+    that are no JSON the result is arbitrary. `counted` is the known number of marks before `start`.
     """
-    if len(body) <= 2 * most:  # Hardly any JSON has more values than half of its bytes.
+    if len(body) <= 2 * most:  # JSON has at most about one value in two bytes.
         return False
     anywhere = counted
     for place in range(start, len(body), BLOCK):
@@ -274,7 +271,7 @@ def holds_more_values(body: bytes, most: int, start: int = 0, counted: int = 0) 
 
 
 def count_marks(body: bytes, start: int, stop: int) -> int:
-    """Count the marks before values in a part of a body, in strings too."""
+    """Count the marks in a part of a body, including those in strings."""
     return sum(_marks(body[place : min(stop, place + BLOCK)]) for place in range(start, stop, BLOCK))
 
 
@@ -283,13 +280,13 @@ def _holds_more_outside_strings(body: bytes, most: int) -> bool:
     left = b""
     for start in range(0, len(body), BLOCK):
         block = left + body[start : start + BLOCK]
-        # Without escapes every quote left opens or ends a string. A block ends before the backslashes at its end.
+        # After removing escapes, each quote begins or ends a string. Backslashes at a block's end go to the next one.
         held = block.rstrip(b"\\")
         left = b"\\" * ((len(block) - len(held)) % 2)
         pieces = held.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
         marks += _marks(b"".join(pieces[quotes % 2 :: 2]))
         quotes += len(pieces) - 1
-        # A string is a value, or the key of one.
+        # Each string is a value or a key.
         if marks > most or quotes > 4 * (most + 1):
             return True
     return False
@@ -315,8 +312,8 @@ def split_array(raw: bytes | msgspec.Raw) -> list[bytes]:
 
 
 def decoded_value(raw: bytes) -> object:
-    """Raises `Unreadable`, also for a key at any depth that is too long: with it everything that is done to the whole
-    would be done at once, and all requests wait meanwhile."""
+    """Decode JSON. Raises `Unreadable`, also for a too long key at any depth, because each step on such a key would
+    block all requests."""
     try:
         value = decoded(raw, _decode_any)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -334,7 +331,7 @@ def decoded_value(raw: bytes) -> object:
 
 
 def decoded_object(raw: bytes, what: str = "A message") -> dict[str, Any]:
-    """Raises `Unreadable`, as `decoded_value` does."""
+    """Decode a JSON object. Raises `Unreadable` as `decoded_value` does."""
     value = decoded_value(raw)
     if not isinstance(value, dict):
         raise Unreadable(f"{what} is no object.")
@@ -342,16 +339,16 @@ def decoded_object(raw: bytes, what: str = "A message") -> dict[str, Any]:
 
 
 def spliced(raw: bytes, replaced: Mapping[str, bytes], removed: Collection[str] = ()) -> bytes:
-    """An object with some members replaced or removed."""
+    """Return an object with some members replaced or removed."""
     try:
         return RawObject(raw).spliced(replaced, removed)
-    except Unreadable:  # A key that stands twice, for one: as it was read, with the last of them.
+    except Unreadable:  # Such as a repeated key, of which the decoder keeps the last value.
         left = {name: value for name, value in decoded_object(raw).items() if name not in removed}
         return msgspec.json.encode(left | {name: msgspec.Raw(value) for name, value in replaced.items()})
 
 
 class Where(NamedTuple):
-    """A step of a path to objects whose member has one of these values."""
+    """A step of a path that selects objects whose `member` has one of these values."""
 
     member: str
     values: Container[object]
@@ -361,7 +358,7 @@ Path = tuple[str | Where, ...]
 
 
 def values_at(held: object, path: Path) -> Iterator[Any]:
-    """The values at a path of members; on the way through a list, those of each element."""
+    """Yield the values at a path of members; a list on the way contributes the values of each element."""
     if not path:
         yield held
     elif isinstance(held, list):
@@ -377,7 +374,7 @@ def values_at(held: object, path: Path) -> Iterator[Any]:
 
 
 def values_in(raw: bytes, path: Path) -> Iterator[object]:
-    """The same of JSON, of which nothing else is decoded; none where it cannot be read."""
+    """Yield the values at a path in JSON without decoding other values; none if it is unreadable."""
     try:
         if not path:
             yield decoded(raw, _decode_any)

@@ -1,8 +1,8 @@
-"""Reading: raw messages to a history, each message once, and a body from where it is new.
+"""Readers with caches: parse each raw message once, and each body from its first new message on.
 
-A client sends its whole history each time, and most write it alike each time: what came in the last request, byte for
-byte, then what is new. So the longest known beginning of a body is looked for and compared, which takes a twentieth of
-the time of reading it. Where a client writes it otherwise, nothing is found, and the body is read.
+A client sends its whole history with each request. Most clients repeat the bytes of the last request and append the new
+messages, so Steno looks for the longest known prefix of a body: comparing takes a twentieth of the time of parsing. A
+body without a known prefix is parsed as a whole.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from app.runtime.caches import Cache, Caches
 
 _decode = msgspec.json.Decoder().decode
 written_alike = msgspec.json.Encoder(order="deterministic").encode
-"""Equal values as equal bytes."""
+"""Encoder that writes equal values as equal bytes."""
 NOTHING: tuple[object, ...] = (None, "", [], {})
 MOST_ARGUMENT_VALUES = 200_000
-"""Most values of a call's arguments; what holds more counts as text."""
+"""Most JSON values in a call's arguments; arguments with more are compared as text."""
 LONGEST_MEANT = 1 << 20
-"""Characters of arguments; longer ones count as text, too: other requests wait while it is read or written."""
+"""Characters of arguments; longer ones are compared as text, because parsing them delays other requests."""
 
 
 def meant_by(arguments: str) -> msgspec.Raw | str:
-    """JSON inside a string, as its values; written again at once: one call's values are held at a time."""
+    """Return arguments as canonical JSON; unchanged if they are too large or no JSON."""
     if len(arguments) > LONGEST_MEANT:
         return arguments
     try:
@@ -63,12 +63,12 @@ def without(text: str, ignore: Sequence[re.Pattern[str]]) -> str:
 
 
 def stated(members: Mapping[str, Any]) -> dict[str, Any]:
-    """The members that say something: null, empty and missing are the same."""
+    """Return the members that are neither null nor empty."""
     return {name: said for name, said in members.items() if said not in NOTHING}
 
 
 def canonical_part(part: Any, volatile: Container[str], ignore: Sequence[re.Pattern[str]]) -> Any:
-    """Meaning of a part of a content. `ignore`: volatile text."""
+    """Return a part without volatile members and without text that matches `ignore`."""
     if not isinstance(part, dict):
         return part
     kept = {key: value for key, value in part.items() if key not in volatile}
@@ -80,7 +80,7 @@ def canonical_part(part: Any, volatile: Container[str], ignore: Sequence[re.Patt
 def canonical_content(
     content: Any, volatile: Container[str], types: Container[object], ignore: Sequence[re.Pattern[str]]
 ) -> Any:
-    """Meaning of a content: a text, and one part of these `types` with that text, are the same."""
+    """Return the canonical form of a content: a single text part of one of `types` becomes its text."""
     if isinstance(content, str):
         return without(content, ignore)
     if not isinstance(content, list):
@@ -94,36 +94,34 @@ def canonical_content(
 
 
 def of_user(kind: Kind, texts: Sequence[str], *, plain: bool = True) -> tuple[Kind, ResultConfidence]:
-    """The kind of a message, and how it reads, where a user's may be his program's. `plain`: it holds texts only."""
+    """Find user messages with the client's own text or a tool result. `plain`: the message has texts only."""
     if kind is not Kind.USER or not plain:
         return kind, ResultConfidence.NONE
     return (Kind.CLIENT, ResultConfidence.NONE) if is_client_text(texts) else (kind, result_confidence(texts))
 
 
 class Draft(Struct, frozen=True):
-    """A message as a format reads it, without its digest."""
+    """A parsed message without its digest."""
 
     message: Message
     canonical: bytes
-    """Bytes of which its digest is made: equal for all spellings of the same meaning, without what moves between
-    turns."""
+    """Input of the digest: equal for messages with the same meaning, without volatile members."""
 
 
 Decode = Callable[[bytes, Sequence[re.Pattern[str]]], Draft]
-"""Reads a raw message, and leaves volatile text that the patterns find out of what it means.
-
-Raises `Unreadable` where it is none.
+"""Function that parses a raw message; the patterns find volatile text, which `canonical` leaves out. Raises
+`Unreadable` if it is no message.
 """
 
 
 MOST_NEW = 32
-"""Most messages that may have come since a history was seen last: with more, each is looked up by itself."""
+"""Most new messages after a cached history; with more, Steno looks up each message by itself."""
 MESSAGE_BYTES = 700
-"""Size in memory of a message beside its bytes, which are held twice: as they came, and as texts."""
+"""Memory overhead of a message, in addition to its raw bytes and its texts."""
 LONE = b"lone surrogates"
-"""Ending of the meaning of what holds lone surrogates: nothing else means the same."""
+"""Suffix of the canonical bytes of messages with lone surrogates, which keeps them different from others."""
 PLACE_BYTES = 80
-"""Size in memory of a message's places in a history, and in what follows from that."""
+"""Memory of a message's entries in a history and in its indexes."""
 
 
 Place = tuple[int, bytes]
@@ -135,7 +133,7 @@ class _Known(Struct, frozen=True):
     history: History
     size: int
     weight: int
-    """Bytes that count for it: not what the one that grew out of it holds, too."""
+    """Bytes that the cache counts: not those shared with a longer history that grew from this one."""
     place: Place
     before: Place | None = None
 
@@ -144,7 +142,7 @@ _EMPTY = _Known(0, (), History(), 0, 0, (0, b""))
 
 
 class MessageReader:
-    """Raw messages to core messages; what was read before is not read or digested again."""
+    """Parser of raw messages that reuses the messages and histories it parsed before."""
 
     def __init__(
         self,
@@ -154,17 +152,17 @@ class MessageReader:
         caches: Caches | None = None,
         mark: str = "",
     ) -> None:
-        """`decode` reads the format's messages, `mark` makes its digests differ from others. `ignore`: patterns of
-        volatile text, such as a date that a client injects, which digests leave out. `caches` keeps what was read."""
+        """`decode` parses the format's messages; `mark` makes its digests differ from other formats'. Digests leave out
+        text that matches the `ignore` patterns, such as a date that a client injects."""
         caches = caches or Caches()
         self._digest = identity.digester(b"message", *([mark.encode()] if mark else ()))
         self._decode = decode
         self._ignore = tuple(re.compile(pattern) for pattern in ignore)
         self._messages: WeakValueDictionary[bytes, Message] = WeakValueDictionary()
-        """Messages of cached histories, by their bytes: an edited history has most of them."""
+        """Messages of cached histories by their bytes: an edited history shares most of them."""
         self._histories: Cache[Place, _Known] = caches.cache("histories", lambda _, known: known.weight)
         self.beginnings = Beginnings(caches)
-        """Beginnings of the bodies that the messages came in: a reader of those may use them."""
+        """Cached prefixes of the bodies of the same requests, for `WireFormat.read`."""
         self._lock = caches.lock  # Long histories are read in worker threads.
 
     def unread_bytes(self, raw_messages: Sequence[bytes]) -> int:
@@ -172,13 +170,13 @@ class MessageReader:
         return sum(len(raw) for raw in raw_messages[known:] if raw not in self._messages)
 
     def digests(self, raw_messages: Sequence[bytes]) -> Iterator[tuple[Kind, bytes]]:
-        """Yield kind and digest of each message without caching it. Raises `Unreadable`."""
+        """Yield kind and digest of each message, without caching new ones. Raises `Unreadable`."""
         for raw in raw_messages:
             message = self._messages.get(raw) or self._read(raw)
             yield message.kind, message.digest
 
     def read(self, raw_messages: Sequence[bytes]) -> History:
-        """Raises `Unreadable` where an element is no message."""
+        """Return the parsed history and cache it. Raises `Unreadable`."""
         known = self._longest_known(raw_messages)
         length = known.length
         if length == len(raw_messages):
@@ -194,32 +192,32 @@ class MessageReader:
             self._drop(now.place)
             if known.before is not None:
                 self._drop(known.before)
-            if length:  # The latest turn may be edited, or sent to several: then it grows from there again.
+            if length:  # The next request may edit the latest turn and extend this shorter history again.
                 self._keep(known, PLACE_BYTES * length)
             self._histories.keep(now.place, now)
         return now.history
 
     def _used(self, known: _Known) -> _Known:
-        """Count a history by itself from here on: it may stay longer than the one that grew out of it."""
+        """Count all bytes of a history: it may outlive the longer one that grew from it."""
         with self._lock:
             self._keep(known, known.size, known.before)
         return known
 
     def _keep(self, known: _Known, weight: int, before: Place | None = None) -> None:
-        """Keep a history, which may count for less than it did, or for more."""
+        """Cache a history with a new weight."""
         if known.weight != weight or known.before != before:
             known = _Known(known.length, known.raw_messages, known.history, known.size, weight, known.place, before)
         self._histories.keep(known.place, known)
 
     def _drop(self, place: Place) -> None:
-        """Drop a history with the one that it grew out of: what that holds was counted here."""
+        """Drop a history and the shorter one that it grew from, whose bytes count as part of it."""
         gone = self._histories.pop(place)
         if gone is not None and gone.before is not None:
             self._drop(gone.before)
 
     def _longest_known(self, raw_messages: Sequence[bytes]) -> _Known:
-        """The longest history that was read and that these messages begin with."""
-        find = self._histories.get  # One step: no other thread comes between.
+        """Return the longest cached history that is a prefix of these messages."""
+        find = self._histories.get  # Atomic: other threads cannot interfere.
         for length in range(len(raw_messages), max(0, len(raw_messages) - MOST_NEW), -1):
             known = find((length, raw_messages[length - 1]))
             if known is not None and known.raw_messages == tuple(raw_messages[:length]):
@@ -227,7 +225,7 @@ class MessageReader:
         return _EMPTY
 
     def _remember(self, message: Message) -> Message:
-        """The message, or an equal one that another thread was faster to keep."""
+        """Cache a message; return the one that another thread cached first, if any."""
         with self._lock:
             if (held := self._messages.get(message.raw)) is not None:
                 return held
@@ -240,7 +238,7 @@ class MessageReader:
         canonical = draft.canonical
         if (apart := told_apart(raw)) is not raw and (told := self._decode(apart, self._ignore).canonical) != canonical:
             canonical = told + LONE
-        # It was made just now and is not shared yet.
+        # The new message is not shared yet.
         msgspec.structs.force_setattr(message, "digest", self._digest(canonical))
         return draft.message
 
@@ -249,7 +247,7 @@ def _grown(known: _Known, new: Sequence[Message]) -> _Known:
     history = known.history.grown(new) if known.length else History(new)
     raw, size = (*known.raw_messages, *map(_raw, new)), known.size
     for message in new:
-        # Of its own: one character out of a thousand may make all of a text four times as large.
+        # Measured, because one wide character makes a whole string up to four times as large.
         held = (*message.texts, *message.thoughts, *(call.arguments for call in message.calls))
         size += len(message.raw) + sum(map(getsizeof, held)) + MESSAGE_BYTES + PLACE_BYTES
     before = known.place if known.length else None
@@ -260,23 +258,22 @@ _raw = attrgetter("raw")
 
 
 def _latest_turn(messages: Sequence[Message]) -> int:
-    """Place at which the latest turn begins; 0 where it is the first one, or there is none."""
+    """Return the index at which the latest turn begins; 0 if there is no earlier turn."""
     return next((index for index in range(len(messages) - 1, 0, -1) if messages[index].kind is Kind.USER), 0)
 
 
 SHORTEST = 32_768
-"""Bytes of a beginning that is kept: reading a shorter one takes no longer than looking for it."""
+"""Least bytes of a cached prefix: parsing a shorter one is as fast as finding it."""
 SEPARATORS = (b",", b", ")
-"""Separators that programs write between the elements of an array."""
+"""Usual separators between the elements of an array."""
 MOST_COMPARED = 500
-"""Beginnings that are looked at for one body, the longest first, in a tenth of a millisecond. Many conversations may be
-as long as this one."""
+"""Most prefixes compared with one body, the longest first; this takes a tenth of a millisecond."""
 LAST_BYTES = 64
-"""Number of last bytes by which, with its length, a beginning is found."""
+"""Last bytes of a prefix, which are its key together with its length."""
 JOINED = 128
-"""Elements that are compared at once: all in one piece would need fresh memory for all of it."""
+"""Elements that are joined for one comparison: joining all would copy the whole body."""
 LONGEST_JOINED = 1 << 18
-"""Bytes that they have together; longer ones are compared one by one, without a copy."""
+"""Most bytes of joined elements; larger groups are compared one by one, without a copy."""
 ELEMENT_BYTES = 16
 
 _BodyPlace = tuple[int, bytes]
@@ -287,24 +284,24 @@ class Beginning(Struct, frozen=True):
     elements: tuple[bytes, ...]
     separator: bytes
     stop: int
-    """Place at which the last element ends in the body."""
+    """Index of the end of the last element in the body."""
     marks: int
-    """Number of marks that stand before values in it, in strings too: see `holds_more_values`."""
+    """Number of marks in it: see `holds_more_values`."""
     weight: int
-    """Bytes that count for it: not those of the elements that the one which grew out of it holds, too."""
+    """Bytes that the cache counts: not those shared with a longer prefix that grew from this one."""
     before: _BodyPlace | None = None
 
     def begins(self, body: bytes) -> bool:
         return body.startswith(self.head) and _stop(body, len(self.head), self.separator, self.elements) is not None
 
     def read_rest(self, body: bytes) -> RawObject:
-        """A body that begins so. Raises `Unreadable`."""
+        """Parse a body that has this prefix. Raises `Unreadable`."""
         start = len(self.head)
         return LengthenedObject(body, b'%b""%b' % (self.head, body[self.stop :]), start, self.elements)
 
 
 class Beginnings:
-    """The latest ones. Safe to use from several threads."""
+    """Cache of the prefixes of recent bodies. Safe to use from several threads."""
 
     def __init__(self, caches: Caches | None = None) -> None:
         caches = caches or Caches()
@@ -312,11 +309,11 @@ class Beginnings:
             "bodies", lambda _, beginning: beginning.weight, lambda place, _: self._unlist(place)
         )
         self._stops: list[int] = []
-        """Ascending."""
+        """Lengths of the cached prefixes, ascending."""
         self._lock = caches.lock
 
     def find(self, body: bytes) -> Beginning | None:
-        """The longest one that the body goes on from."""
+        """Return the longest cached prefix of a body."""
         with self._lock:
             above = bisect_right(self._stops, len(body))
             places = [
@@ -331,7 +328,7 @@ class Beginnings:
         return len(body) - (found.stop if found is not None else 0)
 
     def keep(self, source: RawObject, name: str, elements: tuple[bytes, ...], before: Beginning | None) -> None:
-        """Keep where a body's array `name` ends. `before` is the beginning that it was found to have, which grew."""
+        """Cache a body up to the end of its array `name`. `before` is the known prefix that it extends."""
         if len(source.text) < SHORTEST or len(elements) == (len(before.elements) if before else 0):
             return
         beginning = _beginning(source, name, elements) if before is None else _body_grown(source, elements, before)
@@ -342,7 +339,7 @@ class Beginnings:
             if before is not None:
                 if before.before is not None:
                     self._drop(before.before)
-                # The latest turn may be edited, or sent to several: then it grows from there again.
+                # The next request may edit the latest turn and extend this shorter prefix again.
                 self._keep(replace(before, weight=ELEMENT_BYTES * len(before.elements), before=None))
             self._keep(beginning)
 
@@ -353,7 +350,7 @@ class Beginnings:
         self._kept.keep(place, beginning)
 
     def _drop(self, place: _BodyPlace) -> None:
-        """Drop a beginning with the one that it grew out of: what that holds was counted here."""
+        """Drop a prefix and the shorter one that it grew from, whose bytes count as part of it."""
         if (gone := self._kept.pop(place)) is not None:
             self._unlist(place)
             if gone.before is not None:
@@ -373,7 +370,7 @@ def _beginning(source: RawObject, name: str, elements: tuple[bytes, ...]) -> Beg
 
 
 def _stop(body: bytes, start: int, separator: bytes, elements: tuple[bytes, ...]) -> int | None:
-    """End of these elements in a body that has them there; None where it has others, or writes them otherwise."""
+    """Return the end of these elements in a body that has the same bytes from `start` on, else None."""
     for first in range(0, len(elements), JOINED):
         few = elements[first : first + JOINED]
         if sum(map(len, few)) <= LONGEST_JOINED:

@@ -1,16 +1,16 @@
-"""Refusals: what a provider's error says was wrong with a request, and which numbers of it are the provider's own.
+"""Refusals: classify a provider's error, and tell the provider's numbers from numbers that it quotes.
 
-1. Overflow (`classify`): only errors; the provider's own words, never the caller's; vetoes for what merely looks like
-   it; then a structured code, or the grammar *something that is input - is over - a measure of tokens or context*.
-2. Shape (`refused_shape`): messages do not stand as their format demands. Such a refusal of a changed payload is a
-   fault of Steno's. That thoughts are bound to another prompt is none of it, nor a size.
-3. Missing path (`says_no_such_path`): there is no such path, and not that something named in it is missing.
-4. Echo (`echoes`): a number in an error may be the client's own, because the error quotes the request. Numbers are
-   compared by value, however they are written. The words beside a number are looked for too: it may be changed.
-5. Once more (`is_repeatable`, `named_pause`): whether the same request may be sent again, and when.
-6. Retelling (`provider_error`): the error object that a stream which had begun ends with.
+1. Overflow (`classify`): the prompt is too large. Vetoes exclude similar errors; then a structured code decides, or a
+   sentence that names an input, an excess, and a measure of tokens or context.
+2. Shape (`refused_shape`): the order or the form of messages is wrong, which Steno may have caused by changing the
+   history. Errors about signed thinking or sizes do not count.
+3. Missing path (`says_no_such_path`): the path is unknown, rather than a resource that the path names.
+4. Echo (`echoes`): a number in an error may be a quotation from the request. Numbers are compared by value in any
+   notation, and by the words next to them, because the error may have changed the number.
+5. Retry (`is_repeatable`, `named_pause`): whether and when the same request may be sent again.
+6. Relay (`provider_error`): the error object at the end of a stream that has begun.
 
-The wordings are in `refusals.toml`; `PATTERNS` changes with those of overflow.
+The wordings are in `refusals.toml`; increase `PATTERNS` with every change of those for overflow.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from app.tokens.usage import MOST_TOKENS
 
 PATTERNS = 4
 OVERFLOW_STATUSES = frozenset({400, 413, 422, 429, 500, 502, 503})
-"""Statuses with which a prompt that is too large is refused: some servers fail where they meet it."""
+"""Statuses of refusals of a too large prompt; some servers fail with 500 or more."""
 SHAPE_STATUSES = frozenset({400, 422, 500, 502, 503})
-"""Statuses of refused shapes: llama.cpp answers 500 where a chat template refuses the order, and proxies wrap that."""
+"""Statuses of refused shapes: llama.cpp answers 500 if a chat template refuses the order, and proxies change it."""
 MISSING_PATH_STATUSES = frozenset({404, 405, 501})
 _REASONLESS_STATUSES = frozenset({400, 413})
 _OTHER_REASONS = frozenset({401, 402, 403, 404})
-"""Statuses that a body names where the answer itself has another one."""
+"""Statuses in a body that exclude an overflow, whatever the HTTP status."""
 _STATUSES = {
     "rate_limit_error": 429,
     "rate_limit_exceeded": 429,
@@ -49,9 +49,9 @@ _STATUSES = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""Statuses of errors that some servers send in a stream they began with 200."""
+"""Statuses for error codes in streams that began with status 200."""
 CUT_WORDS = (b'length"', b'"max_tokens"', b'"incomplete"', b"context")
-"""Words of answers that ended at a bound; without any of these an answer need not be looked into."""
+"""Words of answers that ended at a length limit; Steno does not parse answers without these."""
 
 _WORDINGS = read_wordings(__package__, "refusals.toml")
 _MEMBERS = _WORDINGS["body"]
@@ -64,10 +64,10 @@ _BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(bytes?\b|[km]i?b\b)")
 _UNITS = {"b": 1, "k": 1_000, "m": 1_000_000}
 _QUOTES = re.compile(r"[\\`'\"\u2018\u2019\u201c\u201d]")
 DEEPEST, _DEEPEST_BODY = 4, 8
-"""Depth to which JSON inside a string, and objects in a body, are looked into."""
+"""Greatest depth of JSON in strings, and of objects in a body, that is read."""
 LONGEST_TEXT = 20_000
 _LONGEST_CODE, _LONGEST_SHAPE, _LONGEST_PATH = 100, 8_000, 1_000
-"""Characters that are read of a code, and of a refusal of a shape or a path."""
+"""Characters of a code, of a refused shape and of a missing path's message that are read."""
 
 
 def _says(name: str, text: str) -> bool:
@@ -75,7 +75,7 @@ def _says(name: str, text: str) -> bool:
 
 
 def decoded_body(body: bytes) -> object:
-    """The body that a provider sent: parsed JSON, or the text where it is none."""
+    """Return a provider's body as parsed JSON, or as text if it is no JSON."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -83,10 +83,9 @@ def decoded_body(body: bytes) -> object:
 
 
 def classify(status: int, body: object, *, first_frame: bool = False) -> Overflow | None:
-    """The verdict on an answer; None: no overflow.
+    """Return the overflow that an answer reports; None if there is none.
 
-    `body` is parsed JSON, or the text where it is none. `first_frame` says that it is the first data frame of a stream
-    that began with status 200; later frames and ordinary answers are never asked about.
+    `body` is from `decoded_body`. `first_frame`: it is the first data frame of a stream that began with status 200.
     """
     if first_frame:
         if not _is_error_frame(body):
@@ -101,7 +100,7 @@ def classify(status: int, body: object, *, first_frame: bool = False) -> Overflo
     bucket = _BUCKET.search(text) if _PER_TIME.search(text) else None  # Tokens per minute, hour or day.
     if bucket is not None or status == HTTPStatus.TOO_MANY_REQUESTS:
         limit, requested = (int(bucket[1]), int(bucket[2])) if bucket else (0, 0)
-        # A request that fits the empty bucket only has to wait.
+        # A smaller request only has to wait.
         return Overflow("request_too_large", limit, None, requested) if requested > limit >= MIN_LIMIT else None
     codes = " ".join(said.codes)
     is_too_large = status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
@@ -115,7 +114,7 @@ def classify(status: int, body: object, *, first_frame: bool = False) -> Overflo
     found = _measured(text, said.fields)
     is_over = found.limit is not None and found.requested is not None and found.requested > found.limit
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not _says("overflow_codes", codes):
-        # A server that failed has to say that tokens were too many, and no trouble of its own.
+        # With these statuses the error must name too many tokens, and no trouble of the server.
         is_excess = is_over or (_says("tokens", text) and _says("excess", text))
         if not is_excess or _says("server_trouble", text):
             return None
@@ -128,7 +127,7 @@ def classify(status: int, body: object, *, first_frame: bool = False) -> Overflo
 
 
 def status_named(body: object) -> int | None:
-    """The status that an error frame stands for, by a number or a code; None where it names none."""
+    """Return the status of an error frame by its number or code; None if it has neither."""
     said = _said(body)
     return said.status or next((_STATUSES[code] for code in said.codes if code in _STATUSES), None)
 
@@ -137,15 +136,15 @@ def status_named(body: object) -> int | None:
 class _Said:
     message: str = ""
     codes: list[str] = field(default_factory=list)
-    """Codes and types that are words, in lower case, with `_` between their parts."""
+    """Codes and types in lower case, with `_` for spaces and hyphens."""
     param: str = ""
     status: int | None = None
-    """The HTTP status that an error frame names."""
+    """HTTP status in the body."""
     fields: dict[str, int] = field(default_factory=dict)
 
 
 def is_error(body: object) -> bool:
-    """Whether a whole answer with status 200 is an error and nothing else."""
+    """Return whether an unstreamed answer with status 200 is only an error."""
     return isinstance(body, Mapping) and _is_error_frame(body) and not any(map(body.get, _CONTENTS))
 
 
@@ -199,17 +198,17 @@ def _inner(body: Mapping[Any, Any], depth: int) -> _Said:
     """Parse the first member that has a message; an `error` object comes first."""
     keys: Iterable[str] = _MEMBERS["messages"]
     if isinstance(body.get("error"), Mapping):
-        keys = dict.fromkeys(("error", *_MEMBERS["messages"]))  # Each once: twice at every depth would be often.
+        keys = dict.fromkeys(("error", *_MEMBERS["messages"]))  # Each key once, or the work doubles at every depth.
     found = [_said(body[key], depth + 1) for key in keys if body.get(key)]
     found += [_said(body[key], depth + 1) for key in _MEMBERS["around"] if isinstance(body.get(key), Mapping)]
     metadata = body.get("metadata")
     if isinstance(metadata, Mapping) and isinstance(metadata.get("raw"), str):
-        found.insert(0, _said(metadata["raw"], depth + 1))  # A router quotes the provider behind it.
+        found.insert(0, _said(metadata["raw"], depth + 1))  # A router quotes its provider.
     return next((said for said in found if said.message), found[0] if found else _Said())
 
 
 def _in_string(text: str, depth: int) -> _Said:
-    """Parse JSON inside a string; without it the string is the message."""
+    """Parse JSON inside a string; if there is none, the string is the message."""
     starts, end = [at for at in (text.find("{"), text.find("[")) if at >= 0], max(text.rfind("}"), text.rfind("]"))
     if starts and depth < DEEPEST:
         try:
@@ -222,14 +221,14 @@ def _in_string(text: str, depth: int) -> _Said:
 
 
 def _plain(message: str) -> str:
-    """Lower case, on one line, without addresses and thousands separators."""
+    """Return a message in lower case, on one line, without URLs and thousands separators."""
     text = re.sub(r"https?://\S+|<[^<>]{1,200}>", " ", message.lower())
     text = re.sub(r"(?<=[0-9])[,_'](?=[0-9]{3}(?![0-9]))", "", text)
     return _PATTERNS["prefix"].sub("", " ".join(text.replace("\u2019", "'").split()).strip(" .:!"))
 
 
 def _payload(text: str, codes: str, fields: Mapping[str, int]) -> Overflow | None:
-    """A limit of bytes, with the lowest number of them that is named."""
+    """Return an overflow of the body's bytes, with the lowest number of bytes that the error names."""
     is_vetoed = _says("veto_words", text) or _says("veto_codes", codes)
     if is_vetoed or not (_says("payload", text) or _says("payload", codes)):
         return None
@@ -238,7 +237,7 @@ def _payload(text: str, codes: str, fields: Mapping[str, int]) -> Overflow | Non
 
 
 def _speaks_of_overflow(text: str) -> bool:
-    """Whether a sentence reports an overflow: by itself, or by naming an input, an excess and a measure."""
+    """Return whether a sentence reports an overflow: by a fixed wording, or with an input, an excess and a measure."""
 
     def says_so(sentence: str) -> bool:
         if _says("output", sentence) and not _says("input_beside_output", sentence):
@@ -250,10 +249,10 @@ def _speaks_of_overflow(text: str) -> bool:
 
 
 def _measured(text: str, fields: Mapping[str, int]) -> Overflow:
-    """The numbers of an overflow, as far as they are told apart."""
+    """Return an overflow with its numbers; a number whose meaning is unclear is None."""
 
     def number(name: str, other_than: int | None = None) -> int | None:
-        """The first number; `other_than` is one with a role of its own."""
+        """Return the first number of this kind, except `other_than`, which has another meaning."""
         beside = (fields[field] for field in _MEMBERS.get(name, ()) if 0 < fields.get(field, 0) <= MOST_TOKENS)
         if (told := next(beside, None)) is not None:
             return told
@@ -265,7 +264,7 @@ def _measured(text: str, fields: Mapping[str, int]) -> Overflow:
     if total is None and prompt is None:
         total = number("unsplit", limit)
     if total is not None and prompt is not None and total < prompt + (output or 0):
-        total = None  # What was requested is the output.
+        total = None  # The number is that of the output.
     if total is None and prompt is not None:
         total = prompt + (output or 0)
     names_output = _says("output", text) or _says("names_output", text)
@@ -273,9 +272,9 @@ def _measured(text: str, fields: Mapping[str, int]) -> Overflow:
 
 
 def refused_shape(status: int, body: bytes, *, first_frame: bool = False) -> str | None:
-    """The provider's words for what is wrong with the shape; None where it refused something else.
+    """Return the provider's words about a wrong shape; None for any other refusal.
 
-    `first_frame`: the error came as the first frame of a stream that began with status 200.
+    `first_frame`: the error is the first frame of a stream that began with status 200.
     """
     if status not in SHAPE_STATUSES and not first_frame:
         return None
@@ -287,12 +286,12 @@ def refused_shape(status: int, body: bytes, *, first_frame: bool = False) -> str
 
 
 def demands_alternation(said: str) -> bool:
-    """Whether these words of a refusal, as `refused_shape` returns them, demand that roles alternate."""
+    """Return whether words from `refused_shape` demand that roles alternate."""
     return _PATTERNS["roles"].fullmatch(said) is not None
 
 
 def says_no_such_path(status: int, body: bytes) -> bool:
-    """`body`: its beginning is enough, where it is not JSON."""
+    """`body` may be cut off if it is no JSON."""
     if status not in MISSING_PATH_STATUSES:
         return False
     content = decoded_body(body)
@@ -307,15 +306,15 @@ def says_no_such_path(status: int, body: bytes) -> bool:
 
 
 WORDS = 3
-"""Words before or behind the number. If the request has them beside a number, too, that is no coincidence."""
+"""Words before or after a number. If the request has them next to a number, too, the error counts as a quotation."""
 MOST_PLACES = 8
-"""An error that gives its number more often than that is not looked into any further: it may quote anything."""
+"""Most occurrences of a number in an error; an error with more counts as a quotation."""
 PIECE = 65_536
-"""Characters of a request that are searched at once: a search keeps all other requests from the interpreter."""
+"""Characters of a request that are searched in one step, because a search blocks all other requests."""
 LONGEST_FOUND = 1_000
-"""Characters by which the pieces overlap."""
+"""Characters by which two pieces overlap."""
 LONGEST_COMPARED = 1 << 20
-"""Bytes of a request that are compared with an error; nothing is learnt of one that is longer."""
+"""Most bytes of a request that is compared with an error; for a longer one Steno learns no limit."""
 
 _ESCAPED = re.compile(r"(?:\\u00|\\x|&#x0{0,4}|%)3([0-9]);?|&#0{0,4}(4[89]|5[0-7]);?")
 _FOREIGN_DIGIT = re.compile(r"(?![0-9])\d")
@@ -326,7 +325,7 @@ _BESIDE = r"[\W_]{1,20}"
 
 
 def echoed_in(error: str, number: int, body: bytes) -> bool:
-    """Whether an error may quote this number from the request; True if unknown."""
+    """Return whether an error may quote this number from the request; True if unknown."""
     if len(body) > LONGEST_COMPARED:
         return True
     try:
@@ -337,7 +336,7 @@ def echoed_in(error: str, number: int, body: bytes) -> bool:
 
 
 def echoes(error: str, number: int, request: str) -> bool:
-    """Whether the request holds that number, or the words that stand beside it in the error."""
+    """Return whether the request contains the number, or the words next to it in the error."""
     beside = set(islice(_beside(_comparable(error), number), 2 * MOST_PLACES + 1))
     if len(beside) > 2 * MOST_PLACES:
         return True
@@ -346,7 +345,7 @@ def echoes(error: str, number: int, request: str) -> bool:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """A number that a piece begins in the middle of may be taken for another one: then the request counts as quoted."""
+    """Split a text into overlapping pieces. A number cut in two may match wrongly, which counts as a quotation."""
     return (text[start : start + PIECE + LONGEST_FOUND] for start in range(0, len(text), PIECE))
 
 
@@ -362,14 +361,14 @@ def _written(number: int) -> str:
 
 
 def _forms(number: int) -> Iterator[str]:
-    """Patterns of how the number may be written."""
+    """Yield patterns of all notations of a number."""
     digits = str(number)
     yield "[^0-9a-z]{0,3}".join(digits) + "(?![0-9])"
     for power in range(1, len(digits) + 1):
         yield rf"{_decimal(digits[:-power], digits[-power:])}e\+?0*{power}(?![0-9])"
     for unit, scale in _MULTIPLIERS:
         whole, rest = divmod(number * 1_000, scale)
-        if not rest:  # To three places.
+        if not rest:  # Up to three decimals.
             thousandths = f"{whole:04}"
             yield rf"{_decimal(thousandths[:-3], thousandths[-3:])} ?{unit}\b"
 
@@ -380,7 +379,7 @@ def _decimal(whole: str, rest: str) -> str:
 
 
 def _beside(error: str, number: int) -> Iterator[str]:
-    """Patterns of the words before and behind each place where the number stands, beside any number at all."""
+    """Yield patterns of the words before and after each occurrence of the number, next to any digit."""
     words = _WORD.findall(_SEPARATOR.sub("", error))
     for place, word in enumerate(words):
         if not word.isdecimal() or word.lstrip("0") != str(number):
@@ -393,14 +392,14 @@ def _beside(error: str, number: int) -> Iterator[str]:
 
 
 REPEATABLE = frozenset({408, 409, 429})
-"""Below 500; from there on SDKs repeat every status."""
+"""Statuses below 500 that SDKs retry; they retry every higher one."""
 LONGEST_DATE = 100
 LONGEST_PAUSE = 31_536_000.0
-"""A year, in seconds: a longer one says that there is no use in waiting."""
+"""Seconds in a year; longer pauses count as this."""
 
 
 def is_repeatable(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether an SDK would send the same request again. What the provider says of that counts first."""
+    """Return whether an SDK would retry the request. The provider's `x-should-retry` decides if present."""
     asked = dict(headers).get(b"x-should-retry")
     if asked in (b"true", b"false"):
         return asked == b"true"
@@ -408,7 +407,7 @@ def is_repeatable(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def named_pause(headers: Iterable[tuple[bytes, bytes]], now: float) -> float | None:
-    """The pause that the provider asks for, in seconds; None if it names nothing. `now` in Unix seconds."""
+    """Return the pause in seconds from `retry-after`; None if there is none. `now` in Unix seconds."""
     named = dict(headers)
     for name, unit in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
         said = named.get(name, b"").strip()
@@ -416,16 +415,16 @@ def named_pause(headers: Iterable[tuple[bytes, bytes]], now: float) -> float | N
             return min(float(said) * unit, LONGEST_PAUSE)
     try:
         date = parsedate_to_datetime(named.get(b"retry-after", b"")[:LONGEST_DATE].decode("latin-1")).timestamp()
-    except (ValueError, OverflowError, TypeError, IndexError):  # The parser's own, where it was not written for it.
+    except (ValueError, OverflowError, TypeError, IndexError):  # The parser raises any of these for invalid dates.
         return None
     return min(max(0.0, date - now), LONGEST_PAUSE)
 
 
 CODES = {401: "invalid_api_key", 413: "request_too_large", 429: "rate_limit_exceeded"}
-"""OpenAI's own; the other statuses are given by their names."""
+"""OpenAI's error codes; for other statuses the code is the status's name."""
 TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 REQUEST_ID = (b"x-request-id", b"request-id", b"apim-request-id")
-"""Headers in which providers name a request, the first found counts."""
+"""Headers with a provider's request id; the first one present counts."""
 MESSAGES = ("message", "detail", "error", "msg", "error_message")
 LONGEST_QUOTE = 500
 
@@ -435,10 +434,9 @@ def error_body(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes,
 
 
 def provider_error(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes, now: float) -> dict[str, Any]:
-    """Members of a refusal's error: the provider's own, and those that only its status and headers give.
+    """Return the error's members from a refusal: the provider's own unchanged, and status, request id and pause.
 
-    Of OpenAI's four members those that it left out are filled in; what it said itself is never changed. `now` in Unix
-    seconds.
+    Missing ones of OpenAI's four members (message, type, param, code) are filled in. `now` in Unix seconds.
     """
     headers = list(headers)
     values = dict(headers)
@@ -462,7 +460,7 @@ def provider_error(status: int, headers: Iterable[tuple[bytes, bytes]], body: by
 
 
 def _error_in(body: bytes) -> dict[str, Any]:
-    """The members of the provider's error, in whichever of the usual shapes it comes."""
+    """Return the members of the provider's error from any of the usual shapes."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""The formats there are. A new one is a folder beside the others, a line here, and samples in `tests/conformance`."""
+"""All formats. A new format needs a folder in `app/formats`, an entry here, and samples in `tests/conformance`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from app.formats.messages.format import MESSAGES
 from app.formats.responses.format import RESPONSES
 
 FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS, MESSAGES, RESPONSES, GEMINI)
-"""The first one is what is spoken where nothing says otherwise."""
+"""Chat Completions is the default and comes first."""
 
 
 def mark_of(format_: WireFormat) -> str:
-    """Mark that sets apart what is digested and learnt in a format. The first one has none: it was there before
-    marks."""
+    """Return the mark that keeps digests and learnt values of formats apart. The first format has none: it is older
+    than marks."""
     return "" if format_ is FORMATS[0] else format_.name

@@ -1,8 +1,8 @@
-"""Rendering: which raw messages a view becomes, as far as all formats do it alike, and the cache breakpoints in them.
+"""Rendering: turn a view into raw messages, as far as all formats do it alike, and set a cache breakpoint.
 
-Some providers find a prompt in their cache only where a breakpoint stood. The quotation before the last user message
-goes with the next turn, so nothing behind it is found then. Where the client sets breakpoints and one more is allowed,
-the end of what stands before the quotation gets a breakpoint of its own.
+Some providers cache a prompt up to its breakpoints only. The quotation (recalled text) before the last user message is
+removed in the next turn, so the cached prefix must end before it. Steno adds a breakpoint there if the client sets
+breakpoints itself and the limit allows one more.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from app.formats.raw_json import (
 )
 
 OPENER = "[Earlier messages of this conversation are left out here.]"
-"""Text in front of a history that would begin with the assistant, where a provider wants the user's first."""
+"""User message that Steno inserts before an assistant message where a provider demands one."""
 
 
 class Placed(NamedTuple):
     raw: bytes
     place: int | None = None
-    """Index of the transcript's message; None for one of our own, and for the leading instructions."""
+    """Index in the transcript; None for a message of Steno's and for the leading instructions."""
     role: str = ""
-    """Role of the client's message; empty for one of our own, which the user says."""
+    """Role of the client's message; empty for a message of Steno's, which has the user's role."""
     own: bool = False
-    """Written by us: a summary or a note."""
+    """Whether Steno wrote the message: a summary or a note."""
     summary: Summary | None = None
 
 
@@ -49,8 +49,8 @@ def placed(
     altered: Callable[[bytes, Altered], bytes | None],
     unthinking: Callable[[bytes], bytes | None] = lambda raw: raw,
 ) -> list[Placed]:
-    """The payload's raw messages in order. `user_message` makes a message of Steno's text; `altered` applies a view's
-    changes, and `unthinking` removes signed thinking; both return None if nothing is left."""
+    """Return the payload's raw messages in order. `user_message` makes a message from text; `altered` applies a view's
+    changes and `unthinking` removes signed thinking: both return None if nothing is left."""
     payload = [Placed(message.raw, role=message.role) for message in conversation.instructions]
     messages = conversation.transcript.messages
 
@@ -77,13 +77,13 @@ def placed(
 
 
 Place = tuple[dict[str, Any], str]
-"""A text as a member of what holds it."""
+"""Object that contains a text, and the key of the text."""
 Edit = Callable[[dict[str, Any]], dict[str, Any] | None]
-"""Function from a part to its remainder: the same object if unchanged, None if nothing is left."""
+"""Function that edits a part: returns the same object if unchanged, None if nothing is left."""
 
 
 def edited(raw: bytes, edit: Edit, member: str = "content") -> bytes:
-    """A message with its parts edited; those that stay keep their bytes. Empty where no part is left."""
+    """Return a message with its parts edited; unchanged parts keep their bytes. Empty if no part is left."""
     held = decoded_object(raw).get(member)
     if not isinstance(held, list):
         return raw
@@ -99,19 +99,19 @@ def edited(raw: bytes, edit: Edit, member: str = "content") -> bytes:
 
 
 class Parts(Struct, frozen=True):
-    """Texts, media and calls in the parts of a message, which a view may change."""
+    """Functions that edit the texts and media in the parts of a message."""
 
     texts: Callable[[dict[str, Any]], Iterable[Place]]
     in_words: Callable[[dict[str, Any], Iterator[str]], dict[str, Any]]
-    """Replaces a part's media by words; returns the same part if it has none."""
+    """Replace a part's media by the next words; return the same part if it has no media."""
     emptied: Callable[[dict[str, Any]], dict[str, Any] | None]
-    """Finishes a part with a changed text; None if the text is empty, which some providers refuse."""
+    """Return a part with a changed text; None if the text is empty, which some providers refuse."""
 
     def altered(
         self, raw: bytes, texts: Sequence[str], media: Sequence[str], member: str = "content", call: Edit | None = None
     ) -> bytes:
-        """A message with its texts replaced in order, words in place of its media, and its calls as `call` edits them;
-        the rest keeps its bytes. Empty where no part is left."""
+        """Return a message with its texts replaced in order, its media replaced by words, and its calls edited by
+        `call`; other bytes stay the same. Empty if no part is left."""
         remaining, words, held = iter(texts), iter(media), decoded_object(raw).get(member)
         if isinstance(held, str):
             text = next(remaining)
@@ -131,7 +131,7 @@ class Parts(Struct, frozen=True):
 def raw_parts(raw: bytes, member: str) -> list[bytes]:
     try:
         return split_array(RawObject(raw).raw(member) or b"[]")
-    except Unreadable:  # A key that stands twice, for one: as it was read, with the last of them.
+    except Unreadable:  # Such as a repeated key, of which the decoder keeps the last value.
         return [*map(msgspec.json.encode, decoded_object(raw).get(member) or ())]
 
 
@@ -142,11 +142,10 @@ def joined(
     as_object: Callable[[bytes], bytes] = bytes,
     goes_first: Callable[[bytes], bool] = lambda _: False,
 ) -> list[bytes]:
-    """The raw messages for a provider that refuses two user messages in a row. Messages that were not neighbours in the
-    client's history are joined.
+    """Join adjacent user messages, for a provider that refuses two in a row; neighbours in the client's history stay.
 
-    `text_type`: the type of a part with the text of a message whose `member` is no list. `as_object`: makes one of a
-    raw message that is none. `goes_first`: whether a part has to stand before the others.
+    `text_type` is the type of the part that replaces a string in `member`. `as_object` turns a raw message that is no
+    object into one. `goes_first` tells whether a part must precede the others.
     """
 
     def parts(raw: bytes) -> list[bytes]:
@@ -161,7 +160,7 @@ def joined(
         if before is not None and not were_neighbours and {before.role or "user", each.role or "user"} == {"user"}:
             one, other = as_object(merged[-1]), as_object(each.raw)
             both = sorted((*parts(one), *parts(other)), key=lambda part: not goes_first(part))
-            # The message that is no note keeps its other members.
+            # The client's message keeps its other members.
             merged[-1] = spliced(one if each.own else other, {member: b"[%b]" % b",".join(both)})
         else:
             merged.append(each.raw)
@@ -170,37 +169,36 @@ def joined(
 
 
 MOST_BREAKPOINTS = 4
-"""Breakpoints that a request may have, at Anthropic and at OpenAI."""
+"""Most breakpoints of a request, at Anthropic and at OpenAI."""
 CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT = "cache_control", "prompt_cache_breakpoint"
 PROMPT_CACHE_OPTIONS = "prompt_cache_options"
 MESSAGE_PARTS = ("content", "output")
-"""Members of a message or an item that hold parts."""
+"""Members of a message or an item that contain parts."""
 _HOLDERS = (*MESSAGE_PARTS, "source", "tool_calls", "function")
-"""Members in which something with a breakpoint may stand."""
+"""Members whose values may contain breakpoints."""
 
 Json = Mapping[str, Any]
 
 
 class Breakpoints(Struct, frozen=True):
     members: tuple[str, ...] = ()
-    """Members that are a breakpoint. Steno writes the first of them that the client uses."""
+    """Names of breakpoint members. Steno writes the first one that the client uses."""
     types: frozenset[str] = frozenset()
     text_type: Callable[[Json], str | None] = lambda _: None
-    """Gives the type of a part with the whole text of a message whose content is a string; None where it may have no
-    parts."""
+    """Return the type of the text part that may replace a message's string content; None if it must stay a string."""
 
     def may_be_set(self, source: RawObject) -> bool:
-        """Whether the client may have set breakpoints, by the words in its body: `added` reads them."""
+        """Quick check by a text search: whether the client may have set breakpoints."""
         return PROMPT_CACHE_OPTIONS in source or any(member.encode() in source.text for member in self.members)
 
     def added(self, source: RawObject, payload: Sequence[bytes], quotation: str) -> list[bytes] | None:
-        """The raw messages of a payload with one more breakpoint, at the end of what stands before the quotation.
+        """Return the payload with one more breakpoint, on the last possible part before the quotation.
 
-        None where the client sets no breakpoints, the payload has as many as it may, or nothing before the quotation
-        may have one, or has one already. `source`: the client's request.
+        None if the client sets no breakpoints, the payload has the most allowed, no part before the quotation may have
+        one, or that part already has one. `source` is the client's request.
         """
         for member in self.members:
-            # OpenAI sets one of its own, which counts, unless it is told not to.
+            # OpenAI sets one breakpoint itself, which counts, unless the mode is `explicit`.
             is_explicit = object_of(source.value(PROMPT_CACHE_OPTIONS)).get("mode") == "explicit"
             automatic = member == PROMPT_CACHE_BREAKPOINT and not is_explicit
             marks = list(_marks(source, payload, member)) if member.encode() in source.text else []
@@ -218,7 +216,7 @@ class Breakpoints(Struct, frozen=True):
             raw = payload[index]
             try:
                 message = decoded_object(raw)
-            except Unreadable:  # It stands beside the messages, or is a history that the provider compacted.
+            except Unreadable:  # A member beside the messages, or a history that the provider compacted.
                 return None
             holder = next((name for name in MESSAGE_PARTS if name in message), "content")
             held = message.get(holder)
@@ -238,7 +236,7 @@ class Breakpoints(Struct, frozen=True):
                 continue
             if parts[place].get(member):
                 return None
-            # The value of the next one, else of the one before: none of an hour stands behind one of five minutes.
+            # Copy the next breakpoint, else the last: one of an hour may not follow one of five minutes.
             following = (mark for at, mark in marks if at >= index)
             value = msgspec.json.encode(next(following, marks[-1][1] if marks else {"mode": "explicit"}))
             part = RawObject(RawObject(elements[place]).spliced(remove=(member,)))
@@ -253,15 +251,15 @@ def kept_breakpoint(part: Json) -> Json:
 
 
 def _marks(source: RawObject, payload: Sequence[bytes], member: str) -> Iterator[tuple[int, object]]:
-    """Yield a payload's breakpoints in order, each with its message's position; -1 for tools."""
+    """Yield the breakpoints in order, each with the index of its message; -1 for tools."""
     for tool in objects_in(source.value("tools")):
         yield from ((-1, mark) for mark in _marks_in(tool, member))
     for place, raw in enumerate(payload):
         if member.encode() in raw:
-            with suppress(Unreadable):  # It stands beside the messages, with its key.
-                # Some are a list, or several messages.
+            with suppress(Unreadable):  # A member beside the messages, with its key.
+                # A raw message may be a list, or several messages.
                 yield from ((place, mark) for mark in _marks_in(decoded_value(b"[%b]" % raw), member))
-    if mark := source.value(member):  # On the last part that may have one.
+    if mark := source.value(member):  # The provider applies it to the last possible part.
         yield len(payload), mark
 
 

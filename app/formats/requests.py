@@ -1,4 +1,4 @@
-"""Requests: what Steno reads of a body in any format, what is asked of Steno in it, and the body that goes on."""
+"""Requests: the members of a body that Steno reads, its options for Steno, and the body that Steno forwards."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from app.tokens.declarations import Declarations, ResponseFormat, Tool
 
 Headers = Sequence[tuple[bytes, bytes]]
 Named = tuple[str, bytes]
-"""A member's name, as errors tell it, and its JSON as received."""
+"""Member's name as shown in errors, and its JSON as received."""
 
 
 class TooManyMessages(Unreadable):
-    """The request has so many messages that planning it would delay others."""
+    """Raised for so many messages that planning would delay other requests."""
 
     reason = Code.TOO_MANY_MESSAGES
 
@@ -30,7 +30,7 @@ class TooManyMessages(Unreadable):
 
 
 class BodyBounds(Struct, frozen=True):
-    """Bounds of a body that is read: one that passes them goes to the provider as it is."""
+    """Largest body that Steno reads; a larger one goes to the provider unchanged."""
 
     values: int = 200_000
     messages: int = 10_000
@@ -42,76 +42,76 @@ BOUNDS = BodyBounds()
 class AnswerAsked(Struct, frozen=True):
     stream: bool
     output: int | None
-    """Output cap in tokens; None if the request names none."""
+    """Output cap in tokens; None if the request has none."""
     thinking: int = 0
-    """Tokens for thinking, which the output cap has to exceed."""
+    """Thinking budget in tokens; the output cap must be larger."""
     choices: int = 1
-    """Answers asked for; with more than one, nothing may be sent before the provider's begins."""
+    """Number of requested answers; with more than one, Steno sends no frames before the provider's."""
     wants_usage: bool = True
-    """Whether the client asked for a stream's usage, which most formats report by default."""
+    """Whether the client wants usage in a stream; most formats always report it."""
     says_whether_usage: bool = True
-    """Whether the client says anything about usage; if not, usage in a stream came unasked."""
+    """Whether the request has options about usage in a stream."""
 
 
 class Wishes(Struct, frozen=True):
-    """Instructions to Steno in a request: how its history is to be compacted."""
+    """Options for Steno in a request: how to compact its history."""
 
     options: Mapping[str, Any]
     focus: str
-    """Wishes for the summary of this conversation: `context.instructions`."""
+    """Client's instructions for the summary: `context.instructions`."""
     pins: tuple[int, ...]
-    """Indexes in `raw_messages` of messages that stay verbatim: `context.pin`."""
+    """Indexes in `raw_messages` of the messages that stay verbatim: `context.pin`."""
     threshold: int | None = None
-    """Trigger that this request names, in prompt tokens."""
+    """Compaction trigger of this request, in prompt tokens."""
 
 
 class WireRequest(Struct, frozen=True):
-    """A client's request: its bytes, and the members that Steno reads. Slow work is done while it is read.
+    """A client's request: its bytes, and the members that Steno reads.
 
-    A format overrides `members_in`, and methods for what its `FormatSpec` cannot express.
+    A format overrides `members_in`, and the methods whose behaviour its `FormatSpec` cannot express.
     """
 
     SPEC: ClassVar[FormatSpec]
 
     source: RawObject
     raw_messages: tuple[bytes, ...]
-    """The history as slices, the instructions first: where they stand beside the messages, as slices of that member.
-    `WireFormat.message` reads each, `with_messages` takes them back."""
+    """Slices of the body: the instructions (from a member of their own, in some formats), then the history.
+    `WireFormat.message` parses each one; `with_messages` accepts them."""
     model: str
     declared: bytes
-    """The `declaring_members` as received: counts are cached by them."""
+    """The `declaring_members` as received; cache key of their token count."""
     names: tuple[Named, ...]
-    """The members that may name the conversation to Steno, the first choice first, with their JSON as received."""
+    """Members that may hold the conversation id, in order of preference."""
     has_tools: bool
     forbids_tools: bool
-    """Whether the model may not call what is declared."""
+    """Whether the client forbids tool calls."""
     answer: AnswerAsked
     wishes: Wishes
     hands_off: Reason | None = None
-    """Reason to forward it unchanged: the provider keeps its history, or compacts it."""
+    """Reason to forward the request unchanged, such as history that the provider stores or compacts."""
     thinking: str = ""
-    """Thinking mode, if the provider signs thinking. With `enabled` it refuses the current turn without its earlier
-    thinking."""
+    """Thinking mode, if the provider signs thinking. With `enabled` the provider refuses a current turn whose earlier
+    thinking is missing."""
     task_budget: int | None = None
-    """Tokens that the model may still spend on its task, as the client says; None where it does not."""
+    """Tokens that the client lets the model still spend on its task; None if not given."""
 
     @classmethod
     def names_in(cls, source: RawObject) -> Iterator[Named]:
-        """The members that may name the conversation, the first choice first, with their JSON as received."""
+        """Yield the members that may hold the conversation id, in order of preference."""
         if (raw := source.raw("conversation_id")) is not None:
             yield "conversation_id", raw
         if "metadata" not in source:
             return
         try:
             metadata = RawObject(source.raw("metadata") or b"{}")
-        except Unreadable:  # It is the provider's.
+        except Unreadable:  # The provider judges it.
             return
         for name in ("conversation_id", "session_id"):
             if (raw := metadata.raw(name)) is not None:
                 yield f"metadata.{name}", raw
 
     @classmethod
-    def asked_at(cls, source: RawObject, target: bytes) -> tuple[object, bool]:  # noqa: ARG003 - in most formats the body says it
+    def asked_at(cls, source: RawObject, target: bytes) -> tuple[object, bool]:  # noqa: ARG003 - most formats have both in the body
         return source.value("model"), source.value("stream") is True
 
     @classmethod
@@ -121,17 +121,17 @@ class WireRequest(Struct, frozen=True):
 
     @classmethod
     def elements_in(cls, source: RawObject) -> tuple[bytes, ...]:
-        """The history as the client counts it, each element with its bytes. Raises `Unreadable`."""
+        """Return the elements of the client's history. Raises `Unreadable`."""
         return tuple(source.elements(cls.SPEC.history)) if cls.SPEC.history in source else ()
 
     @classmethod
-    def split(cls, source: RawObject, elements: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:  # noqa: ARG003 - in many formats nothing stands beside the history
-        """The raw messages that stand beside the history and lead it, and those in it."""
+    def split(cls, source: RawObject, elements: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:  # noqa: ARG003 - many formats have no such member
+        """Return the raw messages from members beside the history, and those from the history."""
         return (), elements
 
     @classmethod
     def members_in(cls, source: RawObject, elements: Sequence[bytes]) -> dict[str, Any]:  # noqa: ARG003 - in some formats there are none
-        """The attributes of a request that only this format has, by their names."""
+        """Return attributes of the request object that only this format sets, by name."""
         return {}
 
     @property
@@ -140,13 +140,13 @@ class WireRequest(Struct, frozen=True):
 
     @property
     def untouched(self) -> bytes:
-        """The client's bytes, less Steno's own members."""
+        """The client's bytes without Steno's own members."""
         if not any(name in self.source for name in self.SPEC.own_members):
             return self.source.text
         return self.source.spliced(remove=self.SPEC.own_members)
 
     def declarations(self) -> Declarations:
-        """The declarations in `declared`; values of the wrong type are left out."""
+        """Parse the `declaring_members`; values of the wrong type are left out."""
         raise NotImplementedError
 
     @property
@@ -169,19 +169,18 @@ class WireRequest(Struct, frozen=True):
 
     @property
     def cache_key(self) -> Named | None:
-        """The key of the provider's prompt cache, such as `prompt_cache_key`: some clients send their conversation's id
-        in it."""
+        """The member `prompt_cache_key` or its like, in which some clients send their conversation id."""
         member = self.SPEC.cache_key_member
         raw = self.source.raw(member)
         return None if raw is None else (member, raw)
 
     def echoed_in(self, error: str, number: int) -> bool:
-        """Whether an error may quote this number from the request; True if unknown."""
+        """Return whether an error may quote this number from the request; True if unknown."""
         return echoed_in(error, number, self.source.text)
 
     @classmethod
     def beside(cls, raw: bytes) -> bytes | None:
-        """The raw message if it is a member beside the history, with its key; None if it is in the history."""
+        """Return the raw message, with its key, if it is a member beside the history; else None."""
         return raw if cls.SPEC.beside is not None and cls.SPEC.beside.match(raw) else None
 
     @classmethod
@@ -190,15 +189,15 @@ class WireRequest(Struct, frozen=True):
 
     @classmethod
     def history_of(cls, raw_messages: Sequence[bytes]) -> bytes:
-        """The members of a request, without braces, that hold these raw messages."""
+        """Return the JSON members, without braces, that hold these raw messages."""
         leading = [member for raw in raw_messages if (member := cls.beside(raw)) is not None]
         history = b'"%b":%b' % (cls.SPEC.history.encode(), cls.array(raw_messages[len(leading) :]))
         return b",".join((*leading, history))
 
-    def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:  # noqa: ARG002 - most streams tell it unasked
-        """The body with other messages; every other member keeps its bytes and its place, Steno's own are left out.
+    def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:  # noqa: ARG002 - most streams report it anyway
+        """Return the body with other messages and without Steno's own members; all other bytes stay the same.
 
-        `ask_usage`: ask a stream for its usage if it reports none by default.
+        `ask_usage` requests the usage of a stream that does not report it by default.
         """
         history = self.array([raw for raw in raw_messages if self.beside(raw) is None])
         return self.source.spliced({self.SPEC.history: history}, self.SPEC.own_members)
@@ -222,20 +221,20 @@ class WireRequest(Struct, frozen=True):
 
 
 def is_given(source: RawObject, name: str) -> bool:
-    """Whether a member holds anything: it is there, and neither null nor an empty list."""
+    """Return whether a member is present, and neither null nor an empty list."""
     return source.raw(name) not in (None, b"null", b"[]")
 
 
 OPTIONS = ("compaction", "instructions", "pin", "preset", "recall")
 SWITCHES = ("compaction", "recall")
-"""Members of the `context` object; those of `SWITCHES` are true or false."""
+"""Members of the `context` object that are true or false."""
 LONGEST_FOCUS = 4_000
 LONGEST_OPTIONS = 131_072
-"""Bytes of the `context` object: ten thousand pins and the longest focus have room."""
+"""Bytes of the `context` object: enough for ten thousand pins and the longest focus."""
 
 
 def read_options(source: RawObject) -> Mapping[str, Any]:
-    """A body's `context` object. Raises `InvalidRequest` for a member that would be ignored, such as a mistyped one."""
+    """Return a body's `context` object. Raises `InvalidRequest` for an unknown member, such as a mistyped one."""
     given = source.raw("context")
     if given is None or given == b"null":
         return {}
@@ -255,7 +254,7 @@ def read_options(source: RawObject) -> Mapping[str, Any]:
 
 
 def read_focus(instructions: object, param: str = "context.instructions") -> str:
-    """Raises `InvalidRequest`, which names the member as `param`."""
+    """Check the instructions for the summary. Raises `InvalidRequest`; `param` is the member that it names."""
     if instructions is None:
         return ""
     if not isinstance(instructions, str) or len(instructions) > LONGEST_FOCUS:
@@ -264,7 +263,7 @@ def read_focus(instructions: object, param: str = "context.instructions") -> str
 
 
 def read_pins(pin: object, messages: int) -> tuple[int, ...]:
-    """Indexes into the request's messages, of which there are so many. Raises `InvalidRequest`."""
+    """Return the pinned indexes in ascending order. `messages` is their number. Raises `InvalidRequest`."""
     if pin is None:
         return ()
     if not isinstance(pin, list):
@@ -280,12 +279,11 @@ def read_pins(pin: object, messages: int) -> tuple[int, ...]:
 
 
 OWN_REFERENCE = "stn1."
-"""Beginning of the references that releases up to 2026-11 gave to clients as compactions."""
+"""Prefix of the compaction references that releases up to 2026-11 gave to clients."""
 
 
 def check_compaction(item: Mapping[str, Any], history: str) -> None:
-    """Raises `InvalidRequest` for a compaction that holds a reference of Steno's. `history`: the
-    member it stands in."""
+    """Raise `InvalidRequest` for a compaction that an earlier Steno made. `history` is the member that contains it."""
     sealed = (item.get(member) for member in ("encrypted_content", "signature"))
     if any(isinstance(text, str) and text.startswith(OWN_REFERENCE) for text in sealed):
         raise InvalidRequest(
@@ -304,7 +302,7 @@ def elements_of(source: RawObject, name: str) -> list[tuple[dict[str, Any], str]
 
 
 def unread(source: RawObject, members: Iterable[str]) -> list[str]:
-    """Members that cannot be decoded, for a number beyond all bounds, as their text: too much rather than nothing."""
+    """Return the JSON text of undecodable members, such as one with a huge number, so that they are counted."""
     raws = (source.raw(name) for name in members if source.value(name) is None)
     return [raw.decode("utf-8", "replace") for raw in raws if raw is not None and raw != b"null"]
 

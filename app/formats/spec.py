@@ -1,8 +1,8 @@
-"""A format as a table: what can be said of an API for conversations without code.
+"""Format tables: the properties of a conversation API that need no code.
 
-Each format has one, in `spec.py` of its folder. Where a vendor adds a reason to finish or a type of tool, its row
-changes. Three things stand elsewhere: members of `usage` in `usage.py`, parts of messages in the format's module of
-messages, and the first events of a stream in its `answers.py`.
+Each format has one in its `spec.py`. If a vendor adds a finish reason or a tool type, only a row of its table changes.
+Three things are elsewhere: members of `usage` in `usage.py`, parts of messages in the format's module of messages, and
+the first events of a stream in the format's `answers.py`.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from app.formats.raw_json import Path
 
 
 class SummarySpec(Struct, frozen=True, kw_only=True):
-    """How a summary is asked for in a format."""
+    """Properties of a format's summary calls."""
 
     quoting: Callable[[str, str], Mapping[str, Any]]
-    """Makes the members of a request out of instructions and a transcript."""
+    """Return the members of a request with instructions and a transcript."""
     forbidding: tuple[tuple[str, str, Any], ...] = ()
-    """Members that declare tools, each with the member and its value that forbid calls. The tools have to stay: they
-    are a part of the cached prompt. Without any, providers refuse a choice among them."""
+    """Tuples of a member that declares tools, and the member and value that forbid calling them. Tools stay in the
+    request because the cached prompt includes them. Without tools, providers refuse the forbidding member."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
-    """Headers that the format wants beside what a body needs, where the caller does not give them; in lower case."""
+    """Headers that the format requires, unless the client sent them; in lower case."""
     own_members: frozenset[str]
-    """Members that a call says by itself, or leaves out on purpose; an operator may add others."""
+    """Members that Steno sets or leaves out itself; the operator's parameters may name others only."""
     optional: tuple[str, ...]
-    """Members that a call can do without, beside those that the operator adds."""
+    """Members that Steno leaves out after a refusal, as it does with the operator's parameters."""
     otherwise_named: Mapping[str, Pattern[bytes]] = {}
-    """Patterns of refusals that name an optional member and are about something else."""
+    """Patterns of refusals that name an optional member but have another cause."""
     also_named: Mapping[str, Pattern[bytes]] = {}
-    """Patterns of refusals that are about an optional member without its name."""
+    """Patterns of refusals that an optional member causes although they do not name it."""
     caps: tuple[str, str]
-    """Names of the member that bounds the answer: for most models, and for those that reason first."""
+    """Names of the output cap: for most models, and for models that reason first."""
     least_output: int = 0
     reasoning: Pattern[str] = re.compile(r"(^|/)(o\d|gpt-5)")
-    """Models that reason first, without being asked to."""
+    """Models that reason by default."""
     restrained: Callable[[str], Mapping[str, Any]]
-    """Makes the members by which a model that reasons first is asked to reason little."""
+    """Return the members that make such a model reason little."""
     holder: str = ""
-    """Member in which the other members of `options` stand."""
+    """Member that contains all options; empty if they are members of the body."""
     streaming: bytes = b""
-    """Ending of the path, in place of the request's own, by which an answer is streamed."""
+    """Method at the end of the path that requests a stream."""
     said: Mapping[str, Any] = MappingProxyType({"stream": True})
-    """Members of every call, among them that the answer is to be streamed."""
+    """Options of every call, such as the one that requests a stream."""
 
 
 class FormatSpec(Struct, frozen=True, kw_only=True):
@@ -59,77 +59,75 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     noun: str
 
     path: bytes
-    """Path at which a client posts its requests, and where they are compacted; `{model}` stands for the model."""
+    """Path of the requests that Steno compacts; `{model}` is replaced by the model."""
     address: Pattern[bytes] | None = None
-    """Pattern of paths that name a model and a method, where those do; of `methods` are requests that are compacted."""
+    """Pattern of paths that contain a model and a method, if the API has such. Steno compacts requests of `methods`."""
     methods: frozenset[bytes] = frozenset()
     early_is_content: bool = False
-    """Whether clients keep early frames in their histories, where a call may not be taken behind one: a request with
-    tools gets none unasked."""
+    """Whether clients store early frames in their histories. A provider may refuse a tool call after such a frame, so a
+    request with tools gets early frames only if the client requests them."""
     other_paths: tuple[bytes, ...] = ()
-    """Beginnings of other paths of its API. What is sent there goes to the same upstreams, as it comes."""
+    """Prefixes of other paths of the API. Requests there go to the same upstreams unchanged."""
     counting_path: bytes | None = None
-    """Path at which a request is posted to be counted and not to be answered."""
+    """Path of the API's token counting."""
     largest_body: int = 50_000_000
-    """Bytes of a request that the vendor takes."""
+    """Most bytes of a request that the vendor accepts."""
 
     history: str
     user_message: Callable[[str], Mapping[str, Any]]
-    """Makes a message of the user out of a text: notes of Steno's, and what a summary call ends with."""
+    """Return a user message with a text: a note of Steno's, or the instructions at the end of a summary call."""
     own_members: tuple[str, ...] = ("context", "conversation_id")
-    """Steno's own members of a request: cut out before forwarding, because a provider refuses what it does not know."""
+    """Steno's own members of a request, removed before forwarding because providers refuse unknown members."""
     output_members: tuple[str, ...]
-    """Members that bound the answer; the first that is given counts."""
+    """Output caps; the first one in a request counts."""
     declaring_members: tuple[str, ...]
-    """Members beside the messages that cost prompt tokens."""
+    """Members other than the messages that cost prompt tokens."""
     tool_members: tuple[str, ...] = ("tools",)
     cached_members: tuple[str, ...] = ("tools",)
-    """Members that stand before the messages in a prompt, so that the provider's cache depends on them."""
+    """Members that precede the messages in a prompt, so that the provider's cache depends on them."""
     cache_key_member: str = "prompt_cache_key"
-    """Member that shows the provider's cache which requests are alike; empty where the format has none."""
+    """Member with the key of the provider's prompt cache; empty if the format has none."""
     schema_members: tuple[str, ...]
-    """Members that may hold a schema for the answer: text to some models, and no cost at others."""
+    """Members that may hold a schema for the answer, which costs prompt tokens with some models only."""
     extending_members: tuple[str, ...]
-    """Members by which a provider puts text of its own into the prompt, or leaves some out."""
+    """Members that make the provider add text to the prompt or remove text from it."""
     client_tools: frozenset[str | None]
-    """Types of tools that the client runs; what others cost is not known."""
+    """Types of tools that the client runs; the prompt tokens of other tools are unknown."""
 
     roles: Mapping[str, Kind]
     volatile_members: frozenset[str]
-    """Members of messages and parts that clients move or drop between turns without changing what a message means:
-    digests leave them out."""
+    """Members of messages and parts that clients move or drop between turns; digests leave them out."""
 
     beside: Pattern[bytes] | None = None
-    """Beginning, with its key, of a member with the instructions that stands beside the history: it is the first of the
-    raw messages."""
+    """Pattern of the key of a separate member with the instructions, which becomes the first raw message."""
     length_tells_window: bool = True
-    """Whether an answer that ends at its length may have filled the window: not where the answer has one of its own."""
+    """Whether `cut_off` may mean a full window; False if the answer has a window of its own."""
 
     holders: tuple[str, ...] = ()
-    """Members of a frame in which an answer stands that is not the frame itself."""
+    """Members of a frame that may contain the answer object."""
     usage: str = "usage"
     usage_option: Pattern[bytes] | None = None
-    """Pattern of refusals of the option by which a stream is asked for its usage; None where it tells it unasked."""
+    """Pattern of refusals of the option that requests usage in a stream; None if streams always report it."""
     model: str = "model"
     whole: tuple[Path, ...]
-    """Members of which an answer in one piece has one."""
+    """Paths of which every unstreamed answer has at least one."""
     texts: tuple[Path, ...]
-    """The model's texts, in a frame or in an answer in one piece."""
+    """Paths of the model's texts, in a frame or an unstreamed answer."""
     late_texts: tuple[Path, ...] = ()
-    """Texts of the frame that ends an answer, which count where none came before."""
+    """Paths of texts in the last frame; they count if no earlier frame had text."""
     calls: tuple[Path, ...]
-    """Calls that the model makes, or their types."""
+    """Paths of the model's calls, or of their types."""
     refusals: tuple[Path, ...] = ()
-    """The model's words that it does not answer."""
+    """Paths of the model's own refusals to answer."""
     reasons: tuple[Path, ...]
-    """Why an answer finished; the first that is given counts."""
+    """Paths of finish reasons; the first one present counts."""
     usual_reason: str = ""
-    """The reason of an answer in one piece that gives none."""
+    """Finish reason assumed if an answer has none."""
     done_ends: bool = False
-    """Whether `[DONE]` ends an answer that gave no reason to finish."""
+    """Whether `[DONE]` ends an answer without a finish reason."""
     endings: Mapping[str, Ending]
-    """Endings of an answer by its reasons to finish; any other reason is `Ending.OTHER`."""
+    """Endings by finish reason; any other reason is `Ending.OTHER`."""
     cut_off: str
-    """The reason to finish of an answer that reached its bound."""
+    """Finish reason of an answer that reached its output cap."""
 
     summary: SummarySpec

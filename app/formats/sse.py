@@ -1,7 +1,7 @@
-"""Server-sent events, byte for byte: frames out of chunks, and frames of ours.
+"""Server-sent events, byte for byte: split chunks into frames, and write Steno's own frames.
 
-The provider's bytes pass as they came. A frame is held back until it is complete, because what is spliced in, and
-what we send between frames, may only stand at a frame's boundary.
+The provider's bytes stay unchanged. A frame is held back until it is complete, because Steno may edit frames and
+insert its own between them.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ import msgspec
 
 KEEP_ALIVE = b": keep-alive\n\n"
 _BOUNDARY = re.compile(rb"\n(?:\n|\r\n?)|\r\r\n?")
-"""Ends of a line, and of the empty one behind it: `\\r\\n`, `\\n` or `\\r`, and they may be mixed."""
+"""Two line ends in a row, each `\\r\\n`, `\\n` or `\\r`."""
 _MARKS = (b"\n\r", b"\r\r", b"\n\n")
-"""Beginnings of these ends; a line feed may follow the `\\r`."""
+"""First two bytes of a boundary; a line feed may follow a `\\r`."""
 LONGEST_FRAME = 8 << 20
-"""Past this an incomplete frame is passed on as it is."""
+"""Bytes; a longer incomplete frame is forwarded at once."""
 MOST_VALUES = 200_000
-"""Most values of a frame that is decoded; a few bytes of JSON can become many objects."""
+"""Most JSON values of a frame that Steno decodes, which bounds its memory."""
 
 
 class FrameSplitter:
-    """Chunks in, complete frames out, each with the blank line that ends it.
+    """Splitter of chunks into complete frames, each with its final blank line.
 
-    A `\\r` at a chunk's end is not held back: the line feed that may follow it says nothing by itself.
+    A boundary's `\\r` at a chunk's end is not held back; a line feed that follows it is forwarded by itself.
     """
 
     def __init__(self) -> None:
         self._held = bytearray()
         self.overran = False
-        """The frame that is under way was too long to be held: a part of it was passed on."""
+        """Whether part of the current frame was forwarded because it was too long."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         return frames_in(self.together(chunk))
 
     def together(self, chunk: bytes) -> bytes:
-        """All frames that are complete now, in one piece."""
+        """Return all frames that are now complete, joined."""
         if not self._held:
             stop = last_end(chunk)
             if not stop and not self.overran and chunk.startswith(b"\n"):
-                stop = 1  # An empty line for itself, or what belongs to the `\r` that was passed on.
+                stop = 1  # An empty line, or the line feed after a forwarded `\r`.
             complete = chunk[:stop]
             self._held += memoryview(chunk)[stop:]
         else:
@@ -61,7 +61,7 @@ class FrameSplitter:
         return complete
 
     def flush(self) -> bytes:
-        """The rest: an incomplete frame, or nothing."""
+        """Return and forget the incomplete frame; empty if there is none."""
         held = bytes(self._held)
         self._held.clear()
         return held
@@ -76,7 +76,7 @@ def frames_in(together: bytes) -> list[bytes]:
 
 
 def first_end(frames: bytes, start: int) -> int:
-    if frames.find(b"\r", start, frames.find(b"\n", start)) == -1:  # Hardly any provider ends its lines so.
+    if frames.find(b"\r", start, frames.find(b"\n", start)) == -1:  # Few providers use `\r`.
         place = frames.find(b"\n\n", start)
         stop = len(frames) if place == -1 else place + 2
         if frames.find(b"\r", start, stop) == -1:
@@ -86,7 +86,7 @@ def first_end(frames: bytes, start: int) -> int:
 
 
 def last_end(frames: bytes, start: int = 0, stop: int | None = None) -> int:
-    """End of the last frame that is complete before `stop`; `start` where none is."""
+    """Return the end of the last complete frame before `stop`; `start` if there is none."""
     if frames.find(b"\r", start, stop) == -1:
         place = frames.rfind(b"\n\n", start, stop)
         return start if place == -1 else place + 2
@@ -98,12 +98,12 @@ def last_end(frames: bytes, start: int = 0, stop: int | None = None) -> int:
 
 
 def event(data: bytes, name: str | None = None) -> bytes:
-    """A frame of ours. The default shape has no `event:` line: old SDKs crash on named events."""
+    """Return a frame. By default it has no `event:` line, because old SDKs crash on named events."""
     return (b"event: " + name.encode() + b"\n" if name else b"") + b"data: " + data + b"\n\n"
 
 
 def data_of(frame: bytes) -> tuple[int, int] | None:
-    """Start and stop of the data of a frame, if it has exactly one data line."""
+    """Return start and stop of a frame's data; None unless it has exactly one data line."""
     if b"\r" in frame:
         frame = frame.replace(b"\r", b"\n")
     start = len(b"data:")
@@ -122,22 +122,20 @@ def data_of(frame: bytes) -> tuple[int, int] | None:
 
 EventShape = Literal["chunk", "start", "named", "comment", "off"]
 EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "start", "named", "comment", "off")
-"""Ways to announce a compaction before the provider's first frame: in the format's safest frame; in a frame that begins
-the answer, which more clients see; as a named event; as a comment. With `off` nothing is sent before the provider's
-status is known."""
+"""Ways to announce a compaction before the provider's first frame: `chunk` is the format's safest frame; `start` begins
+the answer, so that more clients show it; `named` is a named event. With `off` Steno sends nothing before it knows the
+provider's status."""
 
 
 @dataclass(slots=True)
 class EarlyFrames:
-    """Frames about one compaction: `compaction_started`, then `compaction_completed` or `compaction_failed` with the
-    same id.
+    """Writer of a compaction's frames: `compaction_started`, then `compaction_completed` or `compaction_failed`.
 
-    The stream's editor receives them. If a frame of Steno began the answer, the editor removes the second beginning
-    from the provider's frames.
+    If one of these frames began the answer, the `AnswerEditor` removes the beginning from the provider's frames.
     """
 
     PREFIX: ClassVar[str] = ""
-    """Beginning of the names of events beside the answer."""
+    """Prefix of the names of named events."""
     BEGINNING: ClassVar[EventShape] = "start"
     """Shape whose first frame begins the answer."""
 
@@ -149,11 +147,11 @@ class EarlyFrames:
         return self.shape == self.BEGINNING
 
     def keep_alive(self) -> bytes:
-        """A frame without news, so that no client takes silence for the end."""
+        """Return a frame without content, which keeps clients from timing out."""
         return KEEP_ALIVE
 
-    def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:  # noqa: ARG002 - only a frame of the answer has room for them
-        """A frame outside the answer: a named event, or a comment. A format may override it with a safer frame.
+    def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:  # noqa: ARG002 - only a frame of the answer can hold them
+        """Return a frame outside the answer: a named event or a comment. A format may override this with a safer one.
         `members`: see `ContextMembers.status`."""
         data = self.data(kind, details)
         return event(data, self.PREFIX + kind) if self.shape == "named" else b": %b %b\n\n" % (kind.encode(), data)

@@ -1,6 +1,6 @@
-"""Summary calls: how a summary is asked for in a format, what a refusal teaches about it, and how the answer is read.
+"""Summary calls: write the request for a summary, adapt it after a refusal, and read the answer.
 
-It comes as a stream or as one piece of JSON, whatever was asked for; `FormatSpec` says where its parts stand.
+An upstream may answer with a stream or with one JSON object, whichever was requested. `FormatSpec` has the members.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from app.formats.usage import bill_of, read_usage, says_window_full
 Json = Mapping[str, Any]
 
 STRING_BYTES = 50
-"""Bytes that Python needs for a text beside its characters."""
+"""Memory overhead of a Python string."""
 WORD = re.compile(r"[A-Za-z0-9_-]{1,60}")
-"""A reason to finish. It goes into a header where there is no summary because of it."""
+"""Pattern of a finish reason that may be copied into a header, if it is why there is no summary."""
 _TOO_LARGE = re.compile(rb"too (?:large|high|big)|at most|exceed|less than")
 _SPACE = b" \t\r\n"
 
 
 class SummaryReader:
-    """A summary call's answer: chunks in, the answer out, be it a stream or, from some gateways, one piece of JSON."""
+    """Parser of a summary call's answer, fed with chunks of a stream or of one JSON object."""
 
     def __init__(self, spec: FormatSpec) -> None:
         self._spec = spec
         self.error: object = None
-        """The body, as parsed JSON, that says what went wrong where the provider sent an error with status 200."""
+        """Parsed JSON of an error that the provider sent with status 200."""
         self.error_is_first = False
-        """Whether nothing came before the error: in truth the request was refused."""
+        """Whether the error came before any content, so that it is a refusal of the request."""
         self.unreadable = False
         self.done = False
-        """Whether there is nothing more to come."""
+        """Whether the answer is over."""
         self.length = 0
         self._texts: list[str] = []
         self._begun = False
-        """Whether anything of an answer came."""
+        """Whether any part of an answer has come."""
         self._ended = False
         self._failed = False
         self._word = spec.usual_reason
@@ -57,14 +57,14 @@ class SummaryReader:
         self._usage: dict[str, Any] = {}
         self._model = self._tier = ""
         self._start: bytes | None = b""
-        """Bytes that came before the shape was known."""
+        """Bytes received before it was clear whether they are a stream or JSON."""
         self._json: bytearray | None = None
         self._splitter = FrameSplitter()
         self._incomplete = 0
 
     @property
     def answer(self) -> SummaryAnswer | None:
-        """The answer, once it has come to an end of its own."""
+        """The answer; None until it has ended, and after an error."""
         if self._failed or not self._ended:
             return None
         word = "refusal" if self._refused else self._word
@@ -76,7 +76,7 @@ class SummaryReader:
 
     @property
     def held(self) -> int:
-        """Bytes that are kept, roughly: reasoning, which can be long, is not."""
+        """Approximate memory in bytes; reasoning is not kept."""
         return self._incomplete + STRING_BYTES * len(self._texts) + self.length + len(self._json or b"")
 
     def feed(self, chunk: bytes) -> None:
@@ -119,7 +119,7 @@ class SummaryReader:
                 self._take(said)
                 self.done = self.done or in_one_piece
                 self._ended = self._ended or in_one_piece
-        elif is_complete:  # Half a frame at the end spoils nothing: what came before it may be a whole answer.
+        elif is_complete:  # An incomplete last frame is ignored: the answer before it may be whole.
             self._fail(None)
 
     def _fail(self, error: object) -> None:
@@ -145,7 +145,7 @@ class SummaryReader:
             self._word = reason if isinstance(reason, str) and WORD.fullmatch(reason) else "other"
         for held in (said, *(object_of(said.get(holder)) for holder in spec.holders)):
             given = object_of(held.get(spec.usage))
-            # A stream may give it twice, and the second time counts.
+            # A stream may report usage twice; the second one counts.
             self._usage |= {name: value for name, value in given.items() if value is not None}
             self._model, self._tier = (
                 text_at(held, spec.model) or self._model,
@@ -156,22 +156,22 @@ class SummaryReader:
 
 
 def member_named(members: Iterable[str], refusal: bytes) -> str | None:
-    """The first of these members that a refusal names."""
+    """Return the first of these members that a refusal names."""
     return next((name for name in members if re.search(rf"(?<!\w){re.escape(name)}(?!\w)".encode(), refusal)), None)
 
 
 class Manners(Struct, frozen=True):
-    """How a model behind an upstream wants to be asked for a summary, as far as its refusals taught."""
+    """Learnt quirks of an upstream's model in summary calls: the output cap's name, and members to leave out."""
 
     cap: str
     without: frozenset[str] = frozenset()
 
 
 class SummaryDialect:
-    """How a summary is asked for in one format. See `SummarySpec`."""
+    """Writer of summary calls in one format. See `SummarySpec`."""
 
     def __init__(self, spec: FormatSpec, request: type[WireRequest]) -> None:
-        """The call is posted at the path of `spec`, in which `/v1` stands for the path of the upstream's base URL."""
+        """`/v1` in the path of `spec` is replaced by the path of the upstream's base URL."""
         self.spec, self._request = spec, request
 
     def reader(self) -> SummaryReader:
@@ -183,24 +183,24 @@ class SummaryDialect:
     def options(
         self, manners: Manners, model: str, most: int, allowance: int, parameters: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The members that a call depends on manners for: the cap of `most` tokens, with an `allowance` for a model
-        that reasons first, the operator's parameters, and that the answer is to be streamed."""
+        """Return the members of a call that a provider may refuse: an output cap of `most` tokens (plus `allowance` if
+        the model reasons first), the operator's parameters, and the streaming options."""
         spec = self.spec.summary
         reasons = spec.reasoning.search(model) is not None
         bound = max(spec.least_output, most + (allowance if reasons else 0))
         wanted = {manners.cap: bound, **(spec.restrained(model) if reasons else {}), **parameters, **spec.said}
-        # Without a stream there is nothing for its options to say.
+        # Without a stream its options have no meaning.
         left_out = {*manners.without, *(("stream_options",) if "stream" in manners.without else ())}
         return {name: value for name, value in wanted.items() if name not in left_out}
 
     def taught(self, manners: Manners, refusal: bytes, sent: Mapping[str, Any]) -> Manners | None:
-        """The manners to ask again with, or None if nothing is learnt from this refusal. `sent`: the options."""
+        """Return the quirks for a second try; None if this refusal teaches nothing. `sent` are the refused options."""
         spec = self.spec.summary
         elsewhere = {name for name, pattern in spec.otherwise_named.items() if pattern.search(refusal)}
         meant = [name for name in spec.optional if name in sent and name not in elsewhere]
         also = (name for name, pattern in spec.also_named.items() if name in meant and pattern.search(refusal))
         if (refused := member_named(meant, refusal) or next(also, None)) is None:
-            # A cap that is too large would be so under the other name, too.
+            # A cap that is too large would be too large under the other name, too.
             if spec.caps[1].encode() in refusal and not _TOO_LARGE.search(refusal):
                 cap = spec.caps[b"'%b'" % spec.caps[0].encode() in refusal]
                 if cap != manners.cap:
@@ -220,8 +220,8 @@ class SummaryDialect:
         model: str,
         options: Mapping[str, Any],
     ) -> bytes:
-        """The body that continues the conversation itself, so that the provider finds the prompt in its cache: its raw
-        messages and `WireRequest.cached`, which have to be of this format."""
+        """Return a body that appends the instructions to the conversation, so that the provider can use its cache.
+        `messages` (raw) and `cached` (see `WireRequest.cached`) must be of this format."""
         spec = self.spec.summary
         members = {name: msgspec.Raw(raw) for name, raw in cached.items()}
         choices = {
@@ -241,8 +241,8 @@ class SummaryDialect:
         return {holder: options} if holder else options
 
     def target(self, model: str, asked: bytes = b"", query: bytes = b"") -> bytes:
-        """The path with the query. `asked`: the path that the conversation was posted to, where that is the provider's
-        own; `query` holds keys."""
+        """Return the path with the query. `asked` is the path of the client's request if the summary goes to the same
+        provider; `query` may hold API keys."""
         spec, path = self.spec, self.spec.path
         if spec.address is not None:
             named = quote(model, safe="").encode()

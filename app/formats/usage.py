@@ -1,7 +1,7 @@
-"""Usage: what a provider says a call took, in the shapes that are seen.
+"""Usage: read the tokens and the price that a provider reports for a call, in all known shapes.
 
-`MEMBERS` has the names; a new or a renamed one goes there. Nothing is read that cannot be: a part larger than its whole
-is not known, nor a number beyond all prompts.
+Add new or renamed members to `MEMBERS`. Impossible numbers count as unknown: a part that is larger than its whole, or
+more than `MOST_TOKENS`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from app.tokens.rules import LONGEST_MODEL
 from app.tokens.usage import MOST_TOKENS, UNBILLED, Bill, Tokens
 
 CACHE_PARTS = ("cache_read_input_tokens", "cache_creation_input_tokens")
-"""Anthropic's own counts: tokens beside `input_tokens`, not among them."""
+"""Anthropic's cached tokens, which `input_tokens` does not include."""
 _INPUT, _OUTPUT = (
     ("prompt_tokens_details", "input_tokens_details"),
     ("completion_tokens_details", "output_tokens_details"),
@@ -43,33 +43,33 @@ MEMBERS: dict[str, tuple[tuple[str, str], ...]] = {
     "speech": tuple((details, "audio_tokens") for details in _OUTPUT),
     "searches": (("server_tool_use", "web_search_requests"),),
 }
-"""Members that may hold each number, with the object that they stand in; the first that is given counts."""
+"""Members that may hold each number, each with the object that contains it; the first present one counts."""
 _THINKS_BESIDE = re.compile(r"gemini", re.IGNORECASE)
-"""Models whose thoughts are in the total alone, where nothing else says how many they are."""
+"""Models whose usage may include reasoning in the total only."""
 _WINDOW_FULL = re.compile(r"context\w*(exceed|overflow|limit|reached|full)|model_length$", re.IGNORECASE)
-"""Bedrock and Anthropic, Mistral. What OpenAI calls `length` may be the caller's own bound."""
+"""Finish reasons for a full window (Bedrock, Anthropic, Mistral). OpenAI's `length` may be the client's own cap."""
 LONGEST_USAGE = 64 << 10
 LONGEST_REASON = 100
 LONGEST_WORD = 64
-"""Characters of what an answer calls its service tier or its region."""
+"""Most characters of the name of a service tier or a region."""
 TICKS = 10_000_000_000
 MOST_CHARGED = 1_000_000.0
-"""US dollars; what is more is no bill of one call."""
+"""US dollars; a larger charge for one call is ignored."""
 
 
 class Usage(Struct, frozen=True):
     tokens: Tokens
-    """Tokens as they were given, for the ledger."""
+    """Reported tokens, for the ledger."""
     prompt: int | None
-    """The whole prompt, where that is said clearly: nothing else is learnt from."""
+    """Tokens of the whole prompt if unambiguous; calibration learns from this number only."""
     bill: Bill = UNBILLED
 
 
 def usage_of(said: object, model: str = "", tier: str = "", searches: int = 0) -> Usage | None:
-    """The usage in an answer; None where it says nothing of its tokens.
+    """Return the usage in an answer; None if the answer reports no usage.
 
-    Where the model read several prompts for one answer, none of them is the one that was sent: nothing is learnt then.
-    `model`, `tier` and `searches` are what the answer says beside its usage.
+    If the model read several prompts for one answer (`iterations`), `prompt` is None: none of them is the sent prompt.
+    `model`, `tier` and `searches` come from the answer's other members.
     """
     if not said:
         return None
@@ -77,7 +77,7 @@ def usage_of(said: object, model: str = "", tier: str = "", searches: int = 0) -
     prompt = prompt_tokens(said) if len(calls) <= 1 else None
     tokens = read_usage(said, model)
     if any(call.get("type") == "compaction" for call in calls):
-        # What it says of the whole is the last call's alone; a number that no call reports is not known.
+        # The outer numbers are those of the last call only; a number that no call reports is unknown.
         prompt, each = None, [read_usage(call) for call in calls]
         reported = {
             name: [n for call in each if (n := getattr(call, name)) is not None] for name in Tokens.__annotations__
@@ -87,10 +87,10 @@ def usage_of(said: object, model: str = "", tier: str = "", searches: int = 0) -
 
 
 def bill_of(usage: object, model: str = "", tier: str = "", searches: int = 0) -> Bill:
-    """The price in an answer, beside its tokens.
+    """Return the members of an answer that its price depends on.
 
-    With a key of the caller's own at another provider the charge is not all: what that one charged is added, and where
-    it is not given the sum is unknown.
+    If a gateway used the client's own key at another provider, the cost includes that provider's charge; without that
+    number the cost is unknown.
     """
     said = object_of(usage)
     cost = said.get("cost", said.get("estimated_cost"))
@@ -111,7 +111,7 @@ def bill_of(usage: object, model: str = "", tier: str = "", searches: int = 0) -
 
 
 def _amount(said: object, most: float = MOST_CHARGED) -> float | None:
-    """A number that can be one of money, also where it is written as text."""
+    """Return a number, or a text with one, as an amount of money; None if it is not between 0 and `most`."""
     try:
         amount = float(said) if type(said) in (int, float, str) and len(str(said)) <= LONGEST_WORD else -1.0  # type: ignore[arg-type]
     except ValueError:
@@ -120,21 +120,21 @@ def _amount(said: object, most: float = MOST_CHARGED) -> float | None:
 
 
 def text_of(answer: RawObject, name: str) -> str:
-    """A short text among an answer's members; empty where it has none."""
+    """Return a short text member of an answer; empty if it is missing."""
     return as_text(answer.value(name)) if len(answer.raw(name) or b"") <= 2 * LONGEST_MODEL else ""
 
 
 def says_window_full(finish: object) -> bool:
-    """Whether an answer that finished for this reason was cut off by the model's window."""
+    """Return whether this finish reason means that the model's window was full."""
     return isinstance(finish, str) and len(finish) <= LONGEST_REASON and _WINDOW_FULL.search(finish) is not None
 
 
 def read_usage(usage: object, model: str = "") -> Tokens:
-    """Tokens that the provider reported, for the ledger: nothing that it did not say, and nothing that cannot be.
+    """Return the tokens that the provider reported, for the ledger; impossible numbers are None.
 
-    Beside `prompt_tokens` the cache parts of another shape are among them, unless they are more than there is room for.
-    Some providers tell the completion without its reasoning: then that is more than it, or the total is the sum of all
-    three. `model`: the one that answered.
+    `prompt_tokens` is taken to include Anthropic's cache parts unless these are larger. Some providers leave reasoning
+    out of the completion: then reasoning is larger than the completion, or the total is the sum of prompt, completion
+    and reasoning. `model` is the model that answered.
     """
     if not isinstance(usage, dict):
         return Tokens()
@@ -149,7 +149,7 @@ def read_usage(usage: object, model: str = "") -> Tokens:
         written = sum(number for number in map(_count, ages.values()) if number <= MOST_TOKENS)
     written = _part_of(None if prompt is None else prompt - (cached or 0), written)
     completion, reasoning = _number(usage, "completion"), _number(usage, "reasoning")
-    if completion is None and "promptTokenCount" in usage:  # Google leaves out what is zero.
+    if completion is None and "promptTokenCount" in usage:  # Google leaves out numbers that are zero.
         completion = 0
     if "thoughtsTokenCount" in usage and completion is not None:
         completion += reasoning or 0
@@ -166,7 +166,7 @@ def read_usage(usage: object, model: str = "") -> Tokens:
         cached,
         reasoning,
         written,
-        # Nearly every answer says that these are 0, and few that they are not.
+        # Nearly every answer reports 0 here.
         _part_of(written, _number(usage, "written_hour")) or None,
         _part_of(None if prompt is None else prompt - (cached or 0) - (written or 0), _number(usage, "audio")) or None,
         _part_of(completion, _number(usage, "speech")) or None,
@@ -174,11 +174,10 @@ def read_usage(usage: object, model: str = "") -> Tokens:
 
 
 def prompt_tokens(usage: object) -> int | None:
-    """All tokens of the prompt, cached ones too; None where the usage does not say so clearly.
+    """Return all tokens of the prompt, cached ones included; None if the usage is ambiguous.
 
-    OpenAI's `prompt_tokens` includes what came from a cache. Anthropic's `input_tokens` does not: its cache parts are
-    added. Where both shapes are mixed it is unknown which holds, so nothing is read, nor where the sum is beyond all
-    prompts.
+    OpenAI's `prompt_tokens` includes cached tokens. Anthropic's `input_tokens` does not, so its cache parts are added.
+    A usage that mixes both shapes is ambiguous.
     """
     if not isinstance(usage, dict):
         return None
@@ -191,7 +190,7 @@ def prompt_tokens(usage: object) -> int | None:
 
 
 def _part_of(whole: int | None, part: int | None) -> int | None:
-    """None where there is no room for it: then it is unknown what it is a part of."""
+    """Return the part; None if it is larger than the whole, or the whole is unknown."""
     return None if whole is None or part is None or part > whole else part
 
 
@@ -200,7 +199,7 @@ def _count(value: object) -> int:
 
 
 def _number(usage: dict[str, Any], name: str) -> int | None:
-    """The first of a number's `MEMBERS` that is given, 0 too."""
+    """Return the first plausible number among the `MEMBERS` of `name`; 0 counts."""
     for holder, member in MEMBERS[name]:
         held = usage.get(holder) if holder else usage
         if type(held) is dict and type(number := held.get(member)) is int and 0 <= number <= MOST_TOKENS:

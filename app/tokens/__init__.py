@@ -1,1 +1,1 @@
-"""Tokens of a prompt by our estimate and by the provider, and what they cost."""
+"""Estimate of a prompt's tokens, calibration by the provider's counts, and costs."""

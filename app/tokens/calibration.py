@@ -1,7 +1,7 @@
-"""Calibration: the provider's count, learnt as a line over the estimate: reported = offset + ratio x estimate.
+"""Calibration: learn the provider's token count as a line over the estimate: reported = offset + ratio x estimate.
 
-The line misses the latest samples least, relative to their size, and lies closest to the prior of the model's family.
-docs/estimates.md#calibration gives the method and the source of the numbers.
+The line minimises the relative error of the latest samples and the distance from the prior of the model's family.
+Method and sources: docs/estimates.md#calibration.
 """
 
 from __future__ import annotations
@@ -19,60 +19,60 @@ from app.tokens.rules import LONGEST_MODEL, WHOLE
 from app.tokens.usage import MOST_TOKENS
 
 FEWEST_NOTED = 3
-"""Samples before a note is written: one or two may lie anywhere."""
+"""Least samples for a note: one or two may be arbitrary."""
 TOLERANCE = 0.01
 ENOUGH_OF_ONE = 5
-"""Samples after which a tenant has a line of its own: they bring an estimate within a hundredth."""
+"""Samples after which a tenant has its own line: with them estimates are precise to a hundredth."""
 COMPARED_AT = (1_000, 100_000)
-"""Estimates at which the lines of several tenants are compared."""
+"""Estimates at which lines of several tenants are compared."""
 SIZES = (1_000, 10_000, 100_000)
-"""Estimates: a new line is adopted if it differs at any of them by more than the tolerance."""
+"""Estimates; a new line is adopted if it differs at one of them by more than `TOLERANCE`."""
 
 KEPT = 8
-"""Samples kept of each size, large and small: short prompts do not push out long ones."""
+"""Most samples of large prompts, and of small ones, so that short prompts do not replace long ones."""
 NOISE = 0.001
-"""The relative misfit of all samples together that does not count against a line."""
+"""Total relative error that does not count against a line."""
 OFFSET_SCALE = 2_000
-"""An offset so many tokens from the prior's costs as much as a ratio e times the prior's where the weight is 1."""
+"""Tokens of distance from the prior's offset that cost as much as e times the prior's ratio at weight 1."""
 EXP_ENDS = 700.0
-"""exp of little more is no float."""
+"""`exp` of much more overflows."""
 
 CAUTION = 1.5
-"""Weight of a sample above the line. Too low a line lets a request grow until it does not fit; one too high compacts a
-little early."""
+"""Weight of a sample above the line. With a low line a request may exceed the window; with a high line compaction only
+starts a little early."""
 CONFIRMED = 3
-"""Samples that have to agree with a ratio below the prior's."""
+"""Least samples that must agree with a ratio below the prior's."""
 CONFIRMING = 1.0
-"""Their least weight together: short prompts alone never lower the ratio."""
+"""Least total weight of these samples: short prompts alone never lower the ratio."""
 AGREEING = 0.1
-"""The misfit up to which a sample agrees with a line."""
+"""Largest relative error of a sample that agrees with a line."""
 
 EXACT = 0.01
 EXACT_TOKENS = 5
 EXACT_SAMPLES = 3
-"""Latest samples that a line has to predict within the two bounds above for texts to be counted exactly."""
+"""Latest samples that an exact line must predict to within `EXACT` (a share) or `EXACT_TOKENS`."""
 CLEAR = 0.1
-"""A text beside pictures may be uncertain by this share of the pictures' estimate."""
+"""Greatest error of a text's count for learning from pictures, as a share of the pictures' estimate."""
 SCALE_STEP = 0.05
-"""The scale of pictures moves by such steps of its logarithm, as counts are cached for each scale."""
+"""Steps of the logarithm of the pictures' scale; coarse because counts are cached for each scale."""
 
 
 class LineBounds(Struct, frozen=True):
     ratios: tuple[float, float]
     offsets: tuple[float, float]
     measured: tuple[float, float]
-    """A ratio outside is unusual."""
+    """Usual ratios; others get a note."""
     large: int
-    """Estimate from which on a sample has its full weight."""
+    """Least estimate of a sample with full weight."""
     least: float
-    """A sample below this share of what was expected is rejected."""
+    """Share of the expected count; a sample below it is rejected."""
     confirmed_above: bool = False
-    """Whether a ratio above the prior's has to be confirmed, as one below has."""
+    """Whether a ratio above the prior's must be confirmed, too, as one below it must."""
 
 
 PROMPTS = LineBounds((0.5, 5.0), (0.0, 1_500.0), (0.7, 1.8), large=2_000, least=0.5)
 PICTURES = LineBounds((1 / 16, 16.0), (0.0, 0.0), (1 / 16, 16.0), large=100, least=0.0, confirmed_above=True)
-"""The factor of a picture's tokens by its family's rule."""
+"""Bounds of the factor by which a family's picture tokens are scaled."""
 
 
 class Line(Struct, frozen=True):
@@ -85,7 +85,7 @@ class Line(Struct, frozen=True):
         return round(self.offset + self.ratio * estimate)
 
     def to_estimate(self, reported: float) -> int:
-        """The largest estimate that the provider counts as so many tokens."""
+        """Return the largest estimate that the provider counts as at most `reported` tokens."""
         return max(0, int((reported - self.offset) / self.ratio))
 
 
@@ -93,30 +93,30 @@ ONE_TO_ONE = Line()
 
 
 class Prior(Struct, frozen=True):
-    """Line that is expected of a model before anything was reported."""
+    """Line assumed for a model before the first sample."""
 
     ratio: float
     offset: float
     weight: float
-    """Weight of the distance from its ratio."""
+    """Weight of a line's distance from this ratio."""
     bounds: LineBounds = PROMPTS
 
 
 class Sample(Struct, frozen=True):
-    """The prompt of one answered request, in tokens."""
+    """Prompt of one answered request, in tokens."""
 
     estimate: int
     reported: int
 
 
 class Calibration(Struct, frozen=True, dict=True):
-    """The line of one upstream, model and formula, with or without tools."""
+    """Line of one upstream, model and formula, with or without tools."""
 
     prior: Prior
     recent: tuple[Sample, ...] = ()
-    """The latest samples of each size, oldest first."""
+    """Latest samples of each size, oldest first: see `KEPT`."""
     samples: int = 0
-    """Number of all samples so far."""
+    """Number of all accepted samples."""
     adopted: Line | None = None
 
     @property
@@ -125,7 +125,7 @@ class Calibration(Struct, frozen=True, dict=True):
 
     @property
     def exact(self) -> bool:
-        """Whether the line predicted the latest samples to about a hundredth."""
+        """Whether the line predicts the latest samples to about a hundredth."""
         latest = self.recent[-EXACT_SAMPLES:]
         return len(latest) == EXACT_SAMPLES and all(
             abs(self.line.to_provider_tokens(sample.estimate) - sample.reported) <= tolerance_of(sample.reported)
@@ -147,10 +147,10 @@ class Calibration(Struct, frozen=True, dict=True):
 
 
 def agreed_line(prior: Prior, lines: Sequence[Line]) -> Line | None:
-    """Line of several tenants, one each; None where there is only one.
+    """Return the common line of several tenants, given one line of each; None for fewer than two.
 
-    At either end it is their median, of two medians the one nearer to the prior: one tenant moves it neither beyond
-    what another one reports, nor beyond `LineBounds.measured`.
+    At both `COMPARED_AT` it is their median (of two, the one nearer to the prior). So no tenant can move it beyond
+    another tenant's line or beyond `LineBounds.measured`.
     """
     if len(lines) < 2:
         return None
@@ -163,7 +163,7 @@ def agreed_line(prior: Prior, lines: Sequence[Line]) -> Line | None:
     offset = small - ratio * COMPARED_AT[0]
     if lowest <= offset <= highest:
         return Line(offset, ratio)
-    # With an offset at its bound the line turns around the large end, so that it stays at the median there.
+    # With the offset at its bound the ratio changes, so that the line keeps the median at the large end.
     offset = min(highest, max(lowest, offset))
     return Line(offset, min(most, max(least, (large - offset) / COMPARED_AT[1])))
 
@@ -173,7 +173,7 @@ def _median(values: Sequence[float], expected: float) -> float:
 
 
 def observe(calibration: Calibration, sample: Sample) -> Calibration:
-    """The calibration after one more sample; the same one if the sample is rejected."""
+    """Return the calibration with one more sample; unchanged if the sample is rejected."""
     if rejection_reason(calibration, sample):
         return calibration
     recent, large = calibration.recent, calibration.prior.bounds.large
@@ -181,18 +181,18 @@ def observe(calibration: Calibration, sample: Sample) -> Calibration:
     oldest = recent.index(same_size[0]) if len(same_size) >= KEPT else len(recent)
     recent = (*recent[:oldest], *recent[oldest + 1 :], sample)
     best = _best(calibration.prior, recent)
-    # With every small change of the line the same history would be sent otherwise.
+    # Small changes are ignored, because every change of the line may change the payload.
     pairs = [(best.to_provider_tokens(size), calibration.line.to_provider_tokens(size)) for size in SIZES]
     differs = any(abs(new - old) > TOLERANCE * old for new, old in pairs)
     return Calibration(calibration.prior, recent, calibration.samples + 1, best if differs else calibration.adopted)
 
 
 def rejection_reason(calibration: Calibration, sample: Sample) -> str | None:
-    """Why nothing can be learnt from the sample.
+    """Return the reason to reject a sample, or None.
 
-    Usage far above what was expected may be real, and one sample does not move a line that others agree on. Less than
-    half is usage without its cached part: half of the prior, if that is less, so that a calibration that began with a
-    mistake accepts what corrects it.
+    Usage far above the expected count may be real, and a single sample does not move the line much. Usage below half
+    lacks its cached part. The expected count is that of the line or of the prior, whichever is smaller, so that a wrong
+    line accepts the samples that correct it.
     """
     if not (0 < sample.estimate <= MOST_TOKENS and 0 < sample.reported <= MOST_TOKENS):
         return "no usage"
@@ -205,9 +205,9 @@ def rejection_reason(calibration: Calibration, sample: Sample) -> str | None:
 
 
 def picture_sample(calibration: Calibration, text: int, pictures: int, reported: int) -> Sample | None:
-    """Sample of the cost of a request's pictures; None where the cost of the text beside them is uncertain.
+    """Return a sample of the pictures' cost; None if the cost of the request's text is uncertain.
 
-    `calibration` is that of texts alone. `text` and `pictures` are estimates, the latter by the family's rule.
+    `calibration` is that of texts. `text` and `pictures` are estimates, the latter by the family's rule.
     """
     expected = calibration.line.to_provider_tokens(text)
     if not calibration.exact or tolerance_of(expected) > CLEAR * pictures:
@@ -221,15 +221,14 @@ def tolerance_of(reported: int) -> float:
 
 
 def picture_scale(ratio: float) -> float:
-    """The ratio, rounded to one of about a hundred steps."""
+    """Round a ratio to the nearest step of `SCALE_STEP`."""
     return exp(round(log(ratio) / SCALE_STEP) * SCALE_STEP)
 
 
 def _best(prior: Prior, samples: Sequence[Sample]) -> Line:
-    """The line of least cost: the logarithm of the samples' misfit, and the distance from the prior.
+    """Return the line of least cost: the logarithm of the samples' error plus the distance from the prior.
 
-    In the logarithm, samples that agree with each other outvote the prior, and samples that contradict each other do
-    not.
+    By the logarithm, samples that agree with each other outweigh the prior, and contradictory samples do not.
     """
     weighed = [(s.estimate, s.reported, min(1.0, s.estimate / prior.bounds.large)) for s in samples]
     weight = sum(own for _, _, own in weighed)
@@ -238,7 +237,7 @@ def _best(prior: Prior, samples: Sequence[Sample]) -> Line:
         away = prior.weight * abs(log(ratio / prior.ratio)) + abs(offset - prior.offset) / OFFSET_SCALE
         if away >= least:
             continue
-        # With more misfit than this it costs more than the best so far; NOISE more, against rounding.
+        # A line with more error costs more than the best one so far; NOISE is left for rounding.
         most = NOISE * exp(min(EXP_ENDS, (least - away) / weight))
         misfit = 0.0
         for estimate, reported, own in weighed:
@@ -264,11 +263,11 @@ def _confirmed(offset: float, ratio: float, weighed: Sequence[tuple[int, int, fl
 
 
 def _candidates(prior: Prior, samples: Sequence[Sample]) -> Iterator[tuple[float, float]]:
-    """Offset and ratio of every line that may be the best one, the prior first.
+    """Yield offset and ratio of every line that may be the best one, the prior first.
 
-    From the prior's ratio on the cost is concave between the points where a sample is hit exactly, or ratio or offset
-    is the prior's or a bound, so the best line has two of these properties. Below, a line between the confirmed ones
-    might cost a little less.
+    From the prior's ratio on, the cost is concave between lines that hit a sample exactly, or whose ratio or offset is
+    the prior's or a bound. So the best line has two of these properties. Below the prior's ratio a line between the
+    confirmed ones might cost a little less.
     """
     (least, most), (lowest, highest) = prior.bounds.ratios, prior.bounds.offsets
     ratios, offsets = (prior.ratio, least, most), (prior.offset, lowest, highest)
@@ -290,14 +289,14 @@ def _candidates(prior: Prior, samples: Sequence[Sample]) -> Iterator[tuple[float
 KNOWN = 6.0
 UNKNOWN = 0.5
 SCALED = 2.0
-"""Weights of priors: a first sample of a known family moves the offset, not the ratio, up to about 12,000 tokens; of an
-unknown one up to 1,000. The last is for pictures, which no single sample moves."""
+"""Weights of priors. A first sample moves the offset rather than the ratio up to about 12,000 tokens with a known
+family, and up to 1,000 with an unknown one. With `SCALED`, for pictures, no single sample moves the line."""
 
 _PICTURES = "/pictures"
 
 
 def pictures_of(formula: str) -> str:
-    """Key of the pictures' scale beside the line of the texts."""
+    """Return the formula under which the scale of pictures is stored."""
     return formula + _PICTURES
 
 
@@ -308,7 +307,7 @@ def prior_for(model: str, formula: str, tools: bool) -> Prior:
     return replace(prior, ratio=whole_ratio(model), offset=0.0) if f"/{WHOLE}" in formula else prior
 
 
-# (pattern, ratio, offset without tools, offset with tools) on estimates with o200k_base; the first match wins.
+# (pattern, ratio, offset without tools, offset with tools) for estimates with o200k_base; the first match wins.
 _FAMILIES = tuple(
     (re.compile(pattern), ratio, text, tools)
     for pattern, ratio, text, tools in (
@@ -329,7 +328,7 @@ _FAMILIES = tuple(
         (r"palmyra", 1.00, 25, 130),
     )
 )
-# The same for Claude, from each version on, the newest first.
+# The same for Claude by first version, the newest first.
 _CLAUDES = (
     ((4, 7), 1.20, 5, 450),
     ((4, 5), 1.08, 0, 570),
@@ -337,7 +336,7 @@ _CLAUDES = (
     ((0, 0), 1.08, 0, 350),
 )
 OLDER_CLAUDES, NEWER_CLAUDES = 1.12, 1.40
-"""Tokens of Claude's own for one of o200k_base, up to 4.6 and from 4.7 on."""
+"""Claude's tokens for each token of o200k_base, up to 4.6 and from 4.7 on."""
 _CLAUDE_VERSION = re.compile(r"(?<!\d)(\d{1,2})(?:[.-](\d{1,2}))?(?!\d)")
 
 
@@ -353,7 +352,7 @@ def prior_of(model: str, tools: bool) -> Prior:
 
 
 def whole_ratio(model: str) -> float:
-    """Ratio that is expected where the estimate includes all that the family adds: see `WHOLE`."""
+    """Return the expected ratio for a formula with all tokens that the family adds: see `WHOLE`."""
     version = claude_version(model)
     if version is None:
         return prior_of(model, tools=False).ratio
@@ -361,8 +360,8 @@ def whole_ratio(model: str) -> float:
 
 
 def claude_version(model: str) -> tuple[int, int] | None:
-    """The version in `claude-sonnet-4.5`, `claude-4.6-sonnet` or `claude-3-5-sonnet-20241022-v2:0`; a name without one
-    means the newest. None for another family."""
+    """Return the version in names such as `claude-sonnet-4.5` or `claude-3-5-sonnet-20241022-v2:0`; (99, 0) for a
+    name without one, which is the newest. None for another family."""
     name = model[-LONGEST_MODEL:].rsplit("/", 1)[-1].lower()
     if "claude" not in name:
         return None

@@ -1,7 +1,6 @@
-"""Declarations: what a request declares to the model beside its messages, and the TypeScript in which OpenAI's models
-are shown the functions they may call.
+"""Declarations: the tools and the response format of a request, and the TypeScript in which OpenAI's models see tools.
 
-A schema never makes it fail: what is not understood is `any`.
+No schema raises an error: types that Steno does not understand become `any`.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from typing import Any
 from msgspec import Struct
 
 MAX_DEPTH = 40
-"""Schemas inside schemas; beyond it everything is `any`."""
+"""Greatest depth of nested schemas; deeper ones become `any`."""
 REPEATED_CHARACTERS = 500_000
-"""Most characters that all `$ref` and lists of types may be written to: definitions that each use another twice grow
-without end."""
+"""Most characters for all `$ref` and lists of types, because definitions that use each other twice grow
+exponentially."""
 
 NAMES = {"integer": "number", "number": "number", "boolean": "boolean", "null": "null", "string": "string"}
 
 Schema = Mapping[str, Any]
-"""A JSON schema as received; anything may be missing or of the wrong type."""
+"""JSON schema as received; members may be missing or have a wrong type."""
 
 
 class Tool(Struct, frozen=True):
@@ -39,16 +38,16 @@ class ResponseFormat(Struct, frozen=True):
 class Declarations(Struct, frozen=True):
     tools: tuple[Tool, ...] = ()
     legacy: bool = False
-    """Declared as `functions`, the form before tools."""
+    """Whether the tools are declared as `functions`, the older form."""
     choice: str = ""
-    """`tool_choice` or `function_call` where it is a word: none, auto, required; empty where it is missing."""
+    """`tool_choice` or `function_call` if it is a word (none, auto, required); else empty."""
     forced: str = ""
-    """The function the model has to call, where the request names one."""
+    """Function that the model must call, if the request names one."""
     response_format: ResponseFormat | None = None
     others: tuple[str, ...] = ()
-    """Tools that are no functions (custom, web search, ...), as JSON text."""
+    """JSON of tools that are no functions (custom, web search, ...)."""
     must_call: bool = False
-    """Whether the answer has to be a call of any function."""
+    """Whether the model must call some function."""
 
 
 def functions_text(tools: Iterable[Tool]) -> str:
@@ -58,12 +57,12 @@ def functions_text(tools: Iterable[Tool]) -> str:
 
 
 def comment_lines(text: str) -> list[str]:
-    """A line `// ...` for each line of the text, less the blank ones around it."""
+    """Return each line of the text as `// ...`, without blank lines around the text."""
     return [f"// {line.strip()}".rstrip() for line in text.strip().splitlines()]
 
 
 class _Writer:
-    """Writes types: it follows references, and stops at a depth and a length."""
+    """Writer of TypeScript types, which follows references and is limited in depth and length."""
 
     def __init__(self) -> None:
         self._root: Schema = {}
@@ -80,7 +79,7 @@ class _Writer:
         return "\n".join((*comment_lines(tool.description), f"type {tool.name} = ({arguments}) => any;"))
 
     def _type(self, schema: Any, indent: str) -> str:
-        """`indent` is that of the properties of an object of several lines."""
+        """`indent` is for the properties of a multi-line object."""
         return " | ".join(self._options(schema, indent))
 
     def _options(self, schema: Any, indent: str) -> list[str]:
@@ -110,14 +109,14 @@ class _Writer:
                 return ["any"]
 
     def _union(self, options: list[Any], indent: str) -> list[str]:
-        """A union that may be null stands below its name, an option a line, each with its format."""
+        """Return the types of a union; one with null has a line for each option, with its format."""
         types = [self._type(option, indent) for option in options]
         if "null" not in types:
             return types
         return ["".join(f"\n{indent[2:]} | {name}{_format(o)}" for name, o in zip(types, options, strict=True))]
 
     def _referenced(self, reference: str, indent: str) -> list[str]:
-        """The definition; inside itself it is `any`."""
+        """Return the types of a definition; a reference to itself becomes `any`."""
         if reference in self._following:
             return ["any"]
         self._following.add(reference)
@@ -127,7 +126,7 @@ class _Writer:
         return self._repeated(options)
 
     def _repeated(self, texts: list[str]) -> list[str]:
-        """Subtract from the room what stands once in a schema and may be written many times."""
+        """Subtract texts from the remaining length that one schema may cause several times."""
         self._room -= sum(map(len, texts))
         return texts
 
@@ -141,7 +140,7 @@ class _Writer:
         return f"({text})[]" if len(options) > 1 and "\n" not in text else f"{text}[]"
 
     def _object(self, schema: Schema, indent: str) -> str:
-        """One line, or one line a property where any of them has a comment."""
+        """Return an object type: one line, or one line for each property if any has a comment."""
         properties = _properties(schema)
         if not properties:
             return "object"
@@ -164,7 +163,7 @@ def _properties(schema: Schema) -> Mapping[str, Any]:
 
 
 def _resolve(root: Schema, reference: str) -> Any:
-    """The schema at a path such as `#/$defs/Name`; None where there is none."""
+    """Return the schema at a path such as `#/$defs/Name`; None if missing."""
     value: Any = root
     for key in reference.removeprefix("#").split("/")[1:]:
         value = value.get(key) if isinstance(value, Mapping) else None

@@ -1,7 +1,7 @@
-"""The token estimate: the formula by which Steno counts a prompt, before calibration.
+"""Token estimate of a prompt before calibration.
 
-Found on prompts whose size the providers reported. It is a sum over units and declarations, so that each part is
-counted once and cached.
+The formula is derived from prompts whose size the providers reported. It is a sum over units (messages, or calls with
+their results) and declarations, so that each part is counted once and cached.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from app.tokens.declarations import Declarations, ResponseFormat, Tool, comment_
 from app.tokens.rules import CountingRules, media_tokens
 
 Count = Callable[[str], int]
-"""Tokens of a text in the model's encoding: never more than its bytes in UTF-8."""
+"""Function that counts a text's tokens: never more than its UTF-8 bytes."""
 
 Cost = Callable[[Message], int]
-"""Tokens of a message by its model's rules."""
+"""Function that counts a message's tokens by its model's rules."""
 
 FORMULA_VERSION = 4
-"""Part of the keys of counts and calibrations."""
+"""Version in the keys of counts and calibrations; increase it with every change of the formula."""
 
 UNWRITTEN_KEYS = frozenset(
     {"required", "additionalProperties", "default", "minimum", "maximum", "minItems", "maxItems"}
 )
-"""Keys of a response schema that the model is not shown."""
+"""Keys of a response schema that the prompt leaves out."""
 NAME_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions"})
-"""Keys of a schema whose value maps the client's own names to schemas."""
+"""Keys of a schema whose value maps client-chosen names to schemas."""
 MAX_SCHEMA_DEPTH = 60
-"""Schemas inside schemas; deeper ones are not counted."""
+"""Greatest depth of nested schemas; deeper ones are not counted."""
 CHANNEL_TOKENS = 2
-"""Tokens that name the channel of an assistant's text to gpt-5."""
+"""Tokens for the channel of an assistant's text, with gpt-5."""
 LONGEST_COMPACTED = 200_000
-"""Characters of a call's arguments; longer ones are counted with their whitespace."""
+"""Most characters of arguments whose whitespace is removed before counting."""
 
-# Possessive, so that a long run of escapes is not backtracked.
+# Possessive, so that long runs of escapes cause no backtracking.
 _ESCAPES = re.compile(r"(?:\\(?:u[0-9a-fA-F]{4}|.))++")
 
 
 class Costs(Struct, frozen=True):
-    """The uncalibrated estimate of a prompt, by its parts."""
+    """Uncalibrated estimate of a prompt's parts."""
 
     messages: Sequence[int]
     """Tokens of each message, the instructions first."""
     fixed: int
-    """Tokens of all beside the messages: tools, response format, reply priming."""
+    """Tokens of everything except the messages: tools, response format, reply priming."""
     question: int | None = None
-    """Tokens of the last user message without the results in it; None where it holds none."""
+    """Tokens of the last user message without its tool results; None if it has none."""
 
 
 def estimate(messages: Sequence[Message], declarations: Declarations, rules: CountingRules, count: Count) -> int:
@@ -66,36 +66,36 @@ def estimate(messages: Sequence[Message], declarations: Declarations, rules: Cou
 
 
 def latest_turn(messages: Sequence[Message]) -> int:
-    """Index after the last user message: some providers leave out the reasoning before it."""
-    user = (Kind.USER, Kind.CLIENT)  # A provider does not tell one from the other.
+    """Return the index after the last user message: some providers drop the reasoning before it."""
+    user = (Kind.USER, Kind.CLIENT)  # Providers do not distinguish these.
     indexes = (i for i in reversed(range(len(messages))) if messages[i].kind in user or messages[i].is_result_text)
     return next((i + 1 for i in indexes), 0)
 
 
 def turn_reasoning_tokens(message: Message, rules: CountingRules, count: Count) -> int:
-    """Tokens of reasoning that costs in its own turn alone. `unit_tokens` leaves them out, so that its counts hold for
-    every history that begins like this one."""
+    """Return the tokens of reasoning that later turns drop. `unit_tokens` leaves them out, so that its counts stay
+    valid."""
     return reasoning_tokens(message, rules, count) if _counts_in_its_turn(message, rules) else 0
 
 
 def _counts_in_its_turn(message: Message, rules: CountingRules) -> bool:
-    # Reasoning in a history that the provider compacted is of another kind, and costs in every turn.
+    # Reasoning in a history that the provider compacted is an instruction, and costs tokens in every turn.
     return rules.drops_reasoning and message.kind is Kind.ASSISTANT
 
 
 def reasoning_tokens(message: Message, rules: CountingRules, count: Count) -> int:
-    """Tokens of the reasoning in a message: the larger of its text, which may be a summary, and its encrypted form."""
+    """Return the tokens of a message's reasoning: the larger count of its text and its encrypted form."""
     shown = sum(map(count, message.thoughts))
     return max(shown, rules.encrypted.tokens(message.encrypted)) if message.encrypted else shown
 
 
 def byte_bound(messages: Sequence[Message], rules: CountingRules) -> int:
-    """An upper bound of the messages' tokens: a token has at least one byte."""
+    """Return an upper bound of the messages' tokens: a token has at least one byte."""
     return _messages_tokens(messages, rules, utf8_length)
 
 
 def picture_tokens(messages: Iterable[Message], rules: CountingRules) -> int | None:
-    """Tokens of all pictures; None without one, with one of unknown size, or with other media."""
+    """Return the tokens of all pictures; None if there is none, one of unknown size, or other media."""
     media = [media for message in messages for media in message.media]
     if not media or any(one.kind != "image" or not one.width or not one.height for one in media):
         return None
@@ -107,15 +107,15 @@ def utf8_length(text: str) -> int:
 
 
 def system_text(messages: Iterable[Message]) -> str | None:
-    """The text of the first system or developer message: declarations are written after it."""
+    """Return the text of the first system or developer message, which precedes the declarations."""
     return next(("".join(m.texts) for m in messages if m.kind is Kind.INSTRUCTIONS), None)
 
 
 def unit_tokens(unit: Sequence[Message], rules: CountingRules, count: Count) -> tuple[int, ...]:
-    """Tokens of each message of a unit.
+    """Return the tokens of each message of a unit.
 
-    Parallel calls are written as one, and so are their results. A result gets the tokens of its own text, the caller
-    the rest.
+    Parallel calls are one text in the prompt, and so are their results. A result gets the tokens of its own text, the
+    caller the rest.
     """
     if len(unit) == 1 and not (unit[0].calls or unit[0].answers):  # Nearly all units.
         return (_message_tokens(unit[0], unit[0].name, rules, count),)
@@ -145,7 +145,7 @@ def unit_tokens(unit: Sequence[Message], rules: CountingRules, count: Count) -> 
 def declared_tokens(
     declarations: Declarations, system: str | None, holds_calls: bool, rules: CountingRules, count: Count
 ) -> int:
-    """Tokens of a request beside its messages. `system` is the text before it, see `system_text`."""
+    """Return the tokens of a request except its messages. `system` is the result of `system_text`."""
     tokens = rules.reply_prime + sum(map(count, declarations.others))
     shows_tools = bool(declarations.tools) and not (rules.hides_tools and declarations.choice == "none")
     if shows_tools:
@@ -157,14 +157,14 @@ def declared_tokens(
             return tokens + count(text)
         if shows_tools:
             return tokens + count(text) + 1
-        # The opening of the reply names the format too, where it cannot be a call instead.
+        # Without tools the beginning of the reply names the format, too.
         tokens += answer_tokens(declarations, rules, count)
         tokens += count(text) + 4 if system is None else _tokens_behind(system, text, count)
     return tokens
 
 
 def answer_tokens(declarations: Declarations, rules: CountingRules, count: Count) -> int:
-    """Additional tokens of each assistant message that is text: the name of the response format it follows."""
+    """Return the additional tokens of each assistant text: the name of its response format."""
     if declarations.response_format is None or rules.gpt_5 or rules.declares_apart or not rules.shows_schema:
         return 0
     return 2 + count(declarations.response_format.name)
@@ -175,7 +175,7 @@ def is_answer(message: Message) -> bool:
 
 
 def note_tokens(text: str, count: Count) -> int:
-    """Tokens of a message that Steno adds, by any model's rules."""
+    """Return the tokens of a message that Steno adds, with any model."""
     return 3 + count(own_message(text).role) + count(text)
 
 
@@ -206,7 +206,7 @@ def _tool_text(tool: Tool) -> str:
 
 
 def _tokens_behind(system: str, text: str, count: Count) -> int:
-    """Tokens of a text after the system message, where the two merge."""
+    """Return the tokens of a text that is appended to the system message."""
     return count(f"{system}\n\n{text}") - count(system)
 
 
@@ -217,7 +217,7 @@ def _format_text(response_format: ResponseFormat) -> str:
 
 
 def _written(value: Any, depth: int, names: bool = False) -> Any:
-    """The part of a schema that the model is shown. `names`: the keys of this object are the client's names."""
+    """Return the part of a schema that the prompt contains. `names`: the keys of this object are client-chosen."""
     if depth == MAX_SCHEMA_DEPTH:
         return None
     if isinstance(value, list):
@@ -239,7 +239,7 @@ def _messages_tokens(messages: Sequence[Message], rules: CountingRules, count: C
 
 
 def _message_tokens(message: Message, called: str, rules: CountingRules, count: Count) -> int:
-    """`called`: name of the function that returned a tool result."""
+    """`called` is the function whose result the message is, if any."""
     thinks = message.thoughts or message.encrypted
     thoughts = reasoning_tokens(message, rules, count) if thinks and not _counts_in_its_turn(message, rules) else 0
     if message.sealed and not (message.texts or message.calls or message.answers):
@@ -269,7 +269,7 @@ def _media_tokens(message: Message, rules: CountingRules, count: Count) -> int:
 
 
 def _calls_tokens(message: Message, rules: CountingRules, count: Count) -> int:
-    """Tokens of calls at their message; parallel ones are counted with their results, except on gpt-5."""
+    """Return the tokens of a message's calls; parallel ones count with their results, except with gpt-5."""
     apart = (*(call for call in message.calls if not call.id), *message.settled)
     tokens = sum(3 + count(call.name) + count(call.arguments) for call in apart)
     calls = _tool_calls(message)
@@ -284,7 +284,7 @@ def _calls_tokens(message: Message, rules: CountingRules, count: Count) -> int:
 
 
 def _parallel_tokens(calls: Iterable[ToolCall], results: Sequence[str], count: Count) -> int:
-    """Tokens of calls that are written as one, with their results as one JSON array."""
+    """Return the tokens of parallel calls (one text) and their results (one JSON array)."""
     uses = ",".join(
         f'{{"recipient_name":{_json_text(f"functions.{call.name}")},"parameters":{_compact(call.arguments)}}}'
         for call in calls
@@ -298,7 +298,7 @@ def _tool_calls(message: Message) -> list[ToolCall]:
 
 
 def _compact(arguments: str) -> str:
-    """JSON without whitespace and needless escapes; any other text as it is."""
+    """Return JSON without whitespace and needless escapes; any other text unchanged."""
     if len(arguments) > LONGEST_COMPACTED:
         return arguments
     try:

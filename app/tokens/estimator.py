@@ -1,4 +1,4 @@
-"""The estimator: the formula of `estimate` with a memory, so that a turn counts only what is new in it."""
+"""Estimator: the formula of `estimate` with caches, so that each turn counts only its new messages."""
 
 from __future__ import annotations
 
@@ -41,36 +41,35 @@ log = structlog.get_logger("steno.estimator")
 INTEGER_BYTES = 32
 MOST_MODELS = 1_000
 DECLARED_REMEMBERED = 16
-"""Declarations of tools whose digest is remembered: the latest, with their bytes."""
+"""Most tool declarations whose digest is cached, with their bytes."""
 
 COSTLY = 1 << 20
-"""Bytes that tools or a schema stand for until they have been counted: the instructions are counted twice with them."""
+"""Bytes of work assumed for uncounted tools or schemas, for which the instructions are counted twice."""
 
 Tokens = tuple[int, ...]
 _Declares = tuple[bytes, bool, Sequence[Message]]
-"""Key of the tokens of a declaration: its digest, whether there are calls, the instructions before it."""
+"""Cache key of a declaration's tokens: its digest, whether the history has calls, the preceding instructions."""
 Key = bytes
 
 TokenRules = Callable[[str, str], CountingRules]
-"""Rules by which a model at a host counts: each format says it of its own prompts, and one value for all that count
-alike."""
+"""A format's function from a model and a host to counting rules, which are equal for models that count alike."""
 
 
 class Estimator:
-    """Counts every prompt, by whatever rules its model has. Safe to use from several threads."""
+    """Token counter of all prompts. Safe to use from several threads."""
 
     def __init__(self, tokenizer: Tokenizer, caches: Caches | None = None) -> None:
         self.counter = tokenizer.counter
-        """The counter of an encoding."""
+        """Function from an encoding to its counter."""
         self.heuristics = tokenizer.missing
         """Encodings whose tables are missing."""
         self._remembered: Cache[Key, Tokens] = (caches or Caches()).cache(
             "tokens", lambda key, tokens: getsizeof(key) + getsizeof(tokens) + INTEGER_BYTES * len(tokens)
         )
-        """Tokens of units of histories that are not in memory any more."""
+        """Tokens of units by their digests, which outlive the histories in memory."""
         self._ways: dict[tuple[TokenRules, CountingRules], _Way] = {}
         self._asked: BoundedMap[tuple[str, str, float, TokenRules], _Way] = BoundedMap(MOST_MODELS)
-        """How each model is counted, by model, host and rules."""
+        """Counting rules by model, host, picture scale and format."""
         self._lock = Lock()
 
     def prompt(
@@ -83,7 +82,7 @@ class Estimator:
         picture_scale: float = 1.0,
         token_rules: TokenRules = rules_for,
     ) -> Prompt:
-        """Return a prompt that is counted on demand. `declared` is the cache key for the declarations of `read`."""
+        """Return a prompt that is counted on demand. `read` parses the declarations; `declared` is their cache key."""
         asked = model, host, picture_scale, token_rules
         way = self._asked.get(asked) or self._found(*asked)
         history = messages if isinstance(messages, History) else History(messages)
@@ -109,46 +108,46 @@ class Estimator:
         return way
 
     def formula(self, rules: CountingRules) -> str:
-        """Name the formula that counts a model: each calibration is for one formula."""
+        """Return the name of a model's formula: each calibration is for one formula."""
         encoding = "bytes" if rules.encoding in self.heuristics else rules.encoding
         return f"{FORMULA_VERSION}/{encoding}" + (f"/{rules.variant}" if rules.variant else "")
 
 
 class _Way(Struct, frozen=True, eq=False, dict=True, weakref=True):
-    """A way of counting: the rules of a format's prompts for a model. There is one of each."""
+    """Counting rules with their counter and cache; one object for each distinct format and rules."""
 
     rules: CountingRules
     count: Counter
     remembered: Cache[Key, Tokens]
     tag: int
-    """Number of the rules: what is remembered holds for one."""
+    """Number of these rules in cache keys."""
 
 
 class _Counted(Struct, frozen=True):
-    """Tokens of a history, to go on from in a longer one that begins with it."""
+    """Tokens of a history, which a longer history with this prefix reuses."""
 
     way: _Way
     tokens: Tokens
-    """Tokens of each message, the leading instructions first."""
+    """Tokens of each message, beginning with the leading instructions."""
     declares: _Declares | None
     beside: Tokens
-    """Tokens of the declaration."""
+    """Tokens of the declarations: see `Prompt.beside`."""
 
 
 class Prompt(Struct, frozen=True):
-    """One request's messages and declarations. New parts are counted on demand."""
+    """Messages and declarations of one request. New parts are counted on demand."""
 
     way: _Way
     history: History
     counted: Tokens
-    """Tokens of its first messages, which were counted as part of a shorter history."""
+    """Tokens of the first messages, counted earlier as part of a shorter history."""
     units: Sequence[tuple[Sequence[Message], Key, Tokens | None]]
-    """Units behind the counted messages, each with its key, and its tokens if they are known."""
+    """Units after the counted messages, each with its cache key and, if known, its tokens."""
     declared: bytes
     read: Callable[[], Declarations]
     declares: _Declares
     beside: Tokens | None
-    """Tokens of the declarations, and additional tokens of each answer because of them; None if unknown."""
+    """Tokens of the declarations, and the additional tokens that they cause in each answer; None if unknown."""
 
     @property
     def count(self) -> Counter:
@@ -156,9 +155,9 @@ class Prompt(Struct, frozen=True):
 
     @property
     def bound(self) -> int | None:
-        """Tokens that the estimate cannot exceed: by their bytes, where they are not known.
+        """Upper bound of the estimate, which counts new messages by their bytes.
 
-        None where tools or a schema were never counted: a few bytes of references can stand for a long text.
+        None if tools or a schema are uncounted, because a few bytes of references may expand to a long text.
         """
         if self.beside is None and self.declared:
             return None
@@ -173,7 +172,7 @@ class Prompt(Struct, frozen=True):
 
     @property
     def uncounted(self) -> int:
-        """Bytes that `costs` has to count, or as much work."""
+        """Bytes that `costs` must count, or the equivalent work."""
         size = COSTLY if self.beside is None and self.declared else 0
         return size + sum([len(message.raw) for unit, _, known in self.units if known is None for message in unit])
 
@@ -184,7 +183,7 @@ class Prompt(Struct, frozen=True):
         for unit, key, known in self.units:
             new += self._count(unit, key) if known is None else known
         costs = (*self.counted, *new)
-        if new or self.beside is None:  # Kept for longer histories.
+        if new or self.beside is None:  # Cache for longer histories.
             rest.counted = _Counted(self.way, costs, self.declares, beside)
             if (shorter := rest.shorter) is not None:
                 sure = len(costs) - len(rest) + _sure(rest, len(shorter))
@@ -200,7 +199,7 @@ class Prompt(Struct, frozen=True):
         return Costs(costs, fixed, question)
 
     def pictures(self) -> tuple[int, int] | None:
-        """Tokens of all pictures by the family's rule, and scaled; None where that is not known of all media."""
+        """Return the tokens of all pictures by the family's rule, and scaled; None if `picture_tokens` is None."""
         rules = self.way.rules
         scaled = picture_tokens(self.history, rules)
         plain = picture_tokens(self.history, replace(rules, picture_scale=1.0))
@@ -210,7 +209,7 @@ class Prompt(Struct, frozen=True):
         return sum(unit_tokens([message], self.way.rules, self.way.count))
 
     def _thoughts(self, message: Message) -> int:
-        """Tokens of its reasoning, which are not remembered with it: in a later turn it costs nothing."""
+        """Return the tokens of a message's reasoning, cached separately because it costs nothing in later turns."""
         if not (message.thoughts or message.encrypted):
             return 0
         key = b"%bthoughts" % _key(self.way, [message])
@@ -223,7 +222,7 @@ class Prompt(Struct, frozen=True):
         try:
             tokens = unit_tokens(unit, self.way.rules, self.way.count)
         except Exception:
-            # Whatever a message holds, counting it fails no request.
+            # Counting must never fail a request.
             log.exception("messages were counted by bytes")
             return tuple(by_bytes(len(message.raw)) for message in unit)
         self.way.remembered.keep(key, tokens)
@@ -244,7 +243,7 @@ class Prompt(Struct, frozen=True):
 
 
 def _split(leading: Sequence[Message], rest: History, counted: Tokens) -> tuple[Tokens, list[Sequence[Message]]]:
-    """Tokens of a shorter history that still hold, and the units behind it."""
+    """Return the still valid tokens of a shorter history, and the units after it."""
     units: list[Sequence[Message]] = [] if counted else [(message,) for message in leading]
     known = max(0, len(counted) - len(leading))
     if known == len(rest):
@@ -258,7 +257,7 @@ def _split(leading: Sequence[Message], rest: History, counted: Tokens) -> tuple[
 
 
 def _sure(history: History, known: int) -> int:
-    """Number of the first `known` messages that cost what they did: results that were added since change their unit."""
+    """Return how many of the first `known` messages keep their tokens: new results change the tokens of their unit."""
     starts = history.unit_starts
     return starts[bisect_right(starts, known) - 1] if starts else 0
 
@@ -275,6 +274,6 @@ def _declared_key(way: _Way, declares: _Declares) -> Key:
 
 def _key(way: _Way, unit: Sequence[Message]) -> Key:
     key = b"%d" % way.tag
-    for message in unit:  # With the sizes: a digest leaves out volatile text, which costs tokens nevertheless.
+    for message in unit:  # With sizes, because digests leave out volatile text, which costs tokens, too.
         key = b"%b %b%d" % (key, message.digest, len(message.raw))
     return key

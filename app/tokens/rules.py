@@ -1,7 +1,7 @@
-"""Counting rules: how each family of models counts a prompt, found from the model's name, and what pictures, recordings
-and files cost by their size, never by their base64.
+"""Counting rules: the token costs of each model family, by model name, and of pictures, recordings and files.
 
-Measured on prompts whose size the providers reported. Other families count like gpt-4o, and calibration does the rest.
+The rules are derived from prompts whose size the providers reported. Unknown families count like gpt-4o; calibration
+corrects the difference. Media cost tokens by their size, never by their base64.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from msgspec.structs import replace
 from app.conversation.messages import Media
 
 UNKNOWN_SIZE = (1024, 1024)
-"""Pixels assumed for a picture behind a URL, which is never fetched."""
+"""Width and height assumed for a picture at a URL, which Steno never fetches."""
 AUDIO_TOKENS_PER_SECOND = 10
 AUDIO_TOKENS = 4
 GLYPHS_PER_TOKEN = 3.8
-"""On a page in English; spaces are often no glyphs."""
+"""Ratio for English; spaces are often no glyphs."""
 TILE = 512
 PATCH = 32
 
 
 class Tiles(Struct, frozen=True):
-    """Tokens by squares of 512 pixels, once the picture is fitted into 2048 x 2048 and its short side to 768."""
+    """Cost by 512-pixel squares after shrinking the picture to 2048 x 2048 and its short side to 768 pixels."""
 
     base: int
     tile: int
@@ -43,25 +43,25 @@ class Tiles(Struct, frozen=True):
 class Fit(Struct, frozen=True):
     patches: int
     side: int
-    """Pixels of the longer side."""
+    """Most pixels of the longer side."""
 
 
 LOW = Fit(256, 512)
 
 
 class Patches(Struct, frozen=True):
-    """Tokens by squares of 32 pixels, once the picture is scaled down to what its `detail` allows."""
+    """Cost by 32-pixel squares after shrinking the picture to the `Fit` of its `detail`."""
 
     hundredths: int
     """Cost of a patch in hundredths of a token."""
     extra: int
     high: Fit
     original: Fit | None = None
-    """Size at `detail: original`, if the model knows it."""
+    """Fit of `detail: original`, if the model supports it."""
     low: bool = False
-    """Whether `detail: low` makes it smaller."""
+    """Whether the model supports `detail: low`."""
     auto_original: bool = False
-    """`original` holds where no detail is given."""
+    """Whether `original` is the default detail."""
 
     def tokens(self, width: int, height: int, detail: str) -> int:
         return self.hundredths * _patches(width, height, self._fit(detail)) // 100 + self.extra
@@ -83,16 +83,16 @@ class Area(Struct, frozen=True):
 
 
 class Pages(Struct, frozen=True):
-    """Cost of files: the text of each page, and its picture."""
+    """Cost of files: the text and the picture of each page."""
 
     page: int
-    """Tokens of a page's picture, at most."""
+    """Most tokens of a page's picture."""
     tokens_per_point: float | None = None
-    """Tokens by a page's area; None where all pages cost the same."""
+    """Tokens for each square point of a page; None if all pages cost the same."""
     file: int = 0
     """Tokens around a file."""
     unknown: int = 1_000
-    """Tokens of a file behind a URL, or of one that is neither a PDF nor text."""
+    """Tokens of a file at a URL, or of one that is neither a PDF nor text."""
 
     def tokens(self, media: Media) -> int:
         page = self.page
@@ -102,7 +102,7 @@ class Pages(Struct, frozen=True):
 
 
 TEXT_ALONE = Pages(0)
-"""Files that cost what is written in them."""
+"""Files that cost only the tokens of their text."""
 
 
 def media_tokens(
@@ -112,7 +112,7 @@ def media_tokens(
     files: Pages = TEXT_ALONE,
     count: Callable[[str], int] = len,
 ) -> int:
-    """Tokens of one part. `scale` is a factor of pictures; `count` counts the text of a file."""
+    """Return the tokens of one media part. `scale` is a factor for pictures; `count` counts the text of a file."""
     match media.kind:
         case "image":
             width, height = (media.width, media.height) if media.width > 0 < media.height else UNKNOWN_SIZE
@@ -130,7 +130,7 @@ def _squares(width: int, height: int, side: int) -> int:
 
 
 def _shrunk(width: int, height: int, side: int, limit: int) -> tuple[int, int]:
-    """Scale in proportion until `side` is within the limit."""
+    """Scale both sides so that `side` is at most the limit."""
     if side <= limit:
         return width, height
     return max(1, width * limit // side), max(1, height * limit // side)
@@ -144,7 +144,7 @@ def _patches(width: int, height: int, fit: Fit) -> int:
 
 
 def _within_patches(width: int, height: int, patches: int) -> tuple[int, int]:
-    """Scale to the area of so many patches, then until one side is whole patches."""
+    """Scale to the area of `patches`, then further until one side is a whole number of patches."""
     scale = sqrt(patches * PATCH**2 / (width * height))
     across, down = width * scale / PATCH, height * scale / PATCH
     scale *= min(max(1, int(across)) / across, max(1, int(down)) / down)
@@ -152,14 +152,14 @@ def _within_patches(width: int, height: int, patches: int) -> tuple[int, int]:
 
 
 LONGEST_MODEL = 300
-"""Characters; no model has a longer name, and searching megabytes would take a while."""
+"""Characters of a model's name; the limit keeps searches short."""
 WHOLE = "whole"
-"""A variant whose estimate includes all that a family adds by itself: its calibration has a ratio alone."""
+"""Variant whose estimate includes all tokens that a family adds, so that its prior has no offset."""
 
 
 class Encrypted(Struct, frozen=True):
     wrapping: int
-    """Characters that cost nothing."""
+    """Characters that cost no tokens."""
     per_token: float
 
     def tokens(self, characters: int) -> int:
@@ -167,70 +167,70 @@ class Encrypted(Struct, frozen=True):
 
 
 class OneByOne(Struct, frozen=True):
-    """Tokens around tools, calls and results in a prompt that writes each by itself, as JSON."""
+    """Tokens around tools, calls and results in a prompt that contains each one as separate JSON."""
 
     preamble: int
     must_call: int
-    """Replaces `preamble` where the answer has to be a call."""
+    """Replaces `preamble` if the answer must be a call."""
     call: int
     result: int
 
 
 PAGES = Pages(216)
-"""A page costs about so much as text and as a picture together."""
+"""Average cost of a page, text and picture together."""
 
 
 class CountingRules(Struct, frozen=True):
-    """How a family of models counts. Counts are cached by these values, of which there are few."""
+    """Token costs of a model family. Counts are cached for each of the few distinct values."""
 
     pictures: Tiles | Patches | Area
     encoding: str = "o200k_base"
     reply_prime: int = 3
-    """Tokens that open the reply, once a request."""
+    """Tokens that begin the reply, once for each request."""
     tools_alone: int = 3
-    """Tokens around the tools where no system message stands before them."""
+    """Tokens around the tools without a preceding system message."""
     gpt_5: bool = False
-    """Tools have a preamble, parallel calls are written one by one, an assistant's text names its channel, and nothing
-    names the response format."""
+    """Whether prompts have gpt-5's form: a preamble before tools, separate parallel calls, a channel for each assistant
+    text, and no name of the response format in replies."""
     hides_tools: bool = False
-    """The model is not shown tools that it may not call (`tool_choice: none`)."""
+    """Whether the prompt leaves out tools with `tool_choice: none`."""
     shows_schema: bool = True
-    """False if the provider enforces the schema of the response format without a word in the prompt."""
+    """Whether the prompt contains the response schema; some providers enforce it without that."""
     schema_extra: int = 0
-    """Tokens around the schema."""
+    """Tokens around the response schema."""
     message: int = 3
-    """Tokens around a message, beside its role."""
+    """Tokens around a message, in addition to its role."""
     declares_apart: bool = False
-    """Declarations do not merge with the instructions, and the reply does not name the response format."""
+    """Whether declarations are separate from the instructions, and replies do not name the response format."""
     call_extra: int = 0
-    """Tokens that each call costs more."""
+    """Additional tokens of each call."""
     unstored_call_extra: int = 0
-    """The same for a call that the provider does not know by an id of its own."""
+    """The same for a call without an id of the provider's item."""
     required_extra: int = 0
-    """Tokens that tools cost more where the answer has to be a call."""
+    """Additional tokens of tools if a call is required."""
     one_by_one: OneByOne | None = None
     drops_reasoning: bool = False
-    """The provider leaves out the reasoning of earlier turns."""
+    """Whether the provider drops the reasoning of earlier turns."""
     encrypted: Encrypted = Encrypted(1_000, 6.4)
     files: Pages = PAGES
     variant: str = ""
-    """Part of the calibration's key where a model is counted in several ways."""
+    """Part of the calibration's key if several formulas count the same model."""
     picture_scale: float = 1.0
-    """Learnt factor of the tokens of pictures."""
+    """Learnt factor for picture tokens."""
 
 
 GPT_4O = CountingRules(Tiles(85, 170))
 GPT_4 = replace(GPT_4O, encoding="cl100k_base")
 O_SERIES = CountingRules(Tiles(75, 150), reply_prime=2, tools_alone=4)
 GPT_5_TOOLS = 3
-"""Tokens around the tools of gpt-5, where they have no preamble."""
+"""Tokens around the tools of gpt-5 if they have no preamble."""
 GPT_5 = CountingRules(Tiles(70, 140), reply_prime=2, tools_alone=85, gpt_5=True)
 
 SMALL = Fit(1_536, 2_048)
 HIGH = Fit(2_500, 2_048)
 ORIGINAL = Fit(10_000, 6_000)
 UNSCALED = Fit(30_000, 65_535)
-"""A larger picture is refused."""
+"""Providers refuse larger pictures."""
 GPT_5_2 = replace(GPT_5, pictures=Patches(120, 2, SMALL, low=True))
 GPT_5_4 = replace(GPT_5, pictures=Patches(120, 2, HIGH, ORIGINAL, low=True))
 GPT_5_5 = replace(GPT_5, pictures=Patches(120, 4, HIGH, ORIGINAL, low=True, auto_original=True))
@@ -262,14 +262,14 @@ _FAMILIES = tuple(
     )
 )
 _ROUTED = re.compile(r"(^|/)openai$")
-"""A router's name for the vendor: it sends gpt-5 item by item, where tools have no preamble."""
+"""Prefix of a router's model names. Routers use Responses for gpt-5, where tools have no preamble."""
 _HIDING_HOSTS = re.compile(r"(^|\.)(groq\.com|huggingface\.co|deepseek\.com|mistral\.ai)$")
 
 
 @lru_cache(maxsize=1_024)
 def rules_for(model: str, host: str = "") -> CountingRules:
-    """Rules by the name after the last slash, of a fine-tune (`ft:gpt-4o-mini:org::id`) by its base model, and by the
-    provider's host."""
+    """Return the rules by the provider's host and the name after the last slash; for a fine-tune such as
+    `ft:gpt-4o-mini:org::id` by its base model."""
     routed, _, name = model.lower().rpartition("/")
     name = name.removeprefix("ft:")
     rules = next((rules for pattern, rules in _FAMILIES if pattern.match(name)), GPT_4O)

@@ -1,9 +1,9 @@
-"""The token tables: OpenAI's two encodings as tiktoken reads them, known by their hashes, and how they are fetched.
+"""Token tables: download and verify the files of OpenAI's two encodings for tiktoken.
 
-They are not part of Steno. A package of the Python registry holds them byte for byte; its name, version and hashes are
-locked, and the client that is here, pip or uv, downloads it with the mirror, proxy and certificates of this machine.
+Steno does not include the tables. pip or uv downloads a PyPI package that contains them, with this machine's mirror,
+proxy and certificates; the package's name, version and hashes are locked.
 
-Standard library only: scripts/fetch_tables.py runs it before anything else is installed.
+Standard library only: scripts/fetch_tables.py runs this module before anything else is installed.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ TABLES = {
         "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
     ),
 }
-"""Encoding -> the file name tiktoken looks for (sha1 of its source's address) and the sha256 of its bytes."""
+"""Encoding -> tiktoken's file name (SHA-1 of the source URL), and SHA-256 of the file."""
 INSIDE = "llama_index/core/_static/tiktoken_cache"
-"""Their folder in the package."""
+"""Folder of the tables in the package."""
 _HERE = Path(__file__).resolve()
 _LOCKS = (_HERE.with_name("tables.txt"), _HERE.parents[2] / "requirements" / "tables.txt")
-"""The package with its hashes: where a wheel has it, and where a checkout has it."""
+"""Lock file of the package: its path in a wheel, and in a checkout."""
 
 
 class TablesUnavailable(Exception):
-    """The tables could not be fetched; the message says why."""
+    """Raised if the tables cannot be downloaded; the message has the reason."""
 
 
 def missing_in(folder: Path) -> list[str]:
-    """Encodings whose table is not in the folder, or is not what it should be."""
+    """Return the encodings whose table is missing from the folder or has another hash."""
     return [encoding for encoding in TABLES if not is_in(folder, encoding)]
 
 
@@ -51,7 +51,7 @@ def is_in(folder: Path, encoding: str) -> bool:
 
 
 def fetch(folder: Path) -> None:
-    """Download both tables into the folder, over those that are there. Raises `TablesUnavailable`."""
+    """Download both tables into the folder and overwrite existing ones. Raises `TablesUnavailable`."""
     with tempfile.TemporaryDirectory() as temporary:
         unpacked = Path(temporary)
         _download(unpacked)
@@ -67,11 +67,11 @@ def fetch(folder: Path) -> None:
 
 
 def _download(folder: Path) -> None:
-    """The package, unpacked. Its code is not run."""
+    """Download and unpack the package without running its code."""
     lock = next(path for path in _LOCKS if path.is_file())
     command = [*_installer(), "--quiet", "--target", str(folder), "--no-deps", "--no-compile"]
     command += ["--only-binary", ":all:", "--require-hashes", "--requirement", str(lock)]
-    # Without a network a start should be late by seconds, not by minutes.
+    # Without a network the start should not be delayed by minutes.
     patience = {"PIP_RETRIES": "2", "PIP_DEFAULT_TIMEOUT": "20", "UV_HTTP_RETRIES": "2", "UV_HTTP_TIMEOUT": "20"}
     quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_ROOT_USER_ACTION": "ignore"}
     ended = subprocess.run(command, env={**os.environ, **patience, **quiet}, check=False)  # noqa: S603 - our command
@@ -80,16 +80,16 @@ def _download(folder: Path) -> None:
 
 
 def _installer() -> list[str]:
-    """Command that installs a package: uv's where there is no pip, as in environments that uv made."""
+    """Return the command that installs a package: pip, or uv in an environment without pip."""
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip", "install"]
-    if uv := os.environ.get("UV") or shutil.which("uv"):  # uv names itself to what it runs.
+    if uv := os.environ.get("UV") or shutil.which("uv"):  # uv sets `UV` for its child processes.
         return [uv, "pip", "install", "--python", sys.executable]
     raise TablesUnavailable("neither pip nor uv is here to download the package that holds them")
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write beside the target, then rename: a reader never sees half a table."""
+    """Write a temporary file, then rename it, so that no reader sees a partial table."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     part.write_bytes(content)
     part.replace(path)

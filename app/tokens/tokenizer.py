@@ -1,4 +1,4 @@
-"""tiktoken, without the network: counts that cannot fail, from tables that were fetched before."""
+"""Token counts by tiktoken from downloaded tables, without network access. Counting never fails."""
 
 from __future__ import annotations
 
@@ -16,20 +16,18 @@ if TYPE_CHECKING:
     from tiktoken import Encoding
 
 SLICE = 50_000
-"""Characters per call: a million blanks at once make tiktoken panic."""
+"""Characters per call of tiktoken, which panics on a million blanks."""
 BYTES_PER_TOKEN = 3.3
-"""The heuristic without tables: real messages have more bytes a token in 99 of 100 cases."""
+"""Heuristic without tables: 99 of 100 real messages have more bytes for each token."""
 _ENVIRONMENT = Lock()
-"""Held while a table is loaded, whose folder tiktoken reads from the environment."""
+"""Lock while a table is loaded, because tiktoken reads its folder from an environment variable."""
 
 
 class Counter:
-    """Counts the tokens of a text in one encoding. The table is loaded with the first text: that takes a quarter of a
-    second, and 40 MB that a process which counts nothing does not need."""
+    """Token counter of one encoding. The first text loads the table, which takes 40 MB and a quarter of a second."""
 
     def __init__(self, encoding: str, place: Path | None) -> None:
-        """`place`: the folder with the verified table; None where there is none, and the count is the byte
-        heuristic."""
+        """`place` is the folder with the verified table; without one, tokens are estimated by bytes."""
         self.encoding = encoding
         self.heuristic = place is None
         self._place = place
@@ -37,7 +35,7 @@ class Counter:
 
     @property
     def is_ready(self) -> bool:
-        """Whether no table has to be loaded first."""
+        """Whether counting is possible without loading a table first."""
         return self._place is None or self._table is not None
 
     def __call__(self, text: str) -> int:
@@ -47,15 +45,15 @@ class Counter:
         if len(text) > SLICE:
             return sum(self(text[start : start + SLICE]) for start in range(0, len(text), SLICE))
         try:
-            return len(table.encode_ordinary(text))  # A text may hold <|endoftext|>, and that is text, too.
-        except Exception:  # noqa: BLE001 - whatever the text does to it, a count never fails a request.
+            return len(table.encode_ordinary(text))  # `<|endoftext|>` counts as plain text.
+        except Exception:  # noqa: BLE001 - counting must never fail a request.
             return by_bytes(utf8_length(text))
 
     def _load(self) -> Encoding | None:
-        """The table; the hash of its folder matches, so tiktoken neither downloads nor deletes anything."""
+        """Load the table. Its hash was verified, so tiktoken neither downloads nor deletes anything."""
         if self._place is None:
             return None
-        import tiktoken  # noqa: PLC0415 - 0.1 s that a process without tables need not spend
+        import tiktoken  # noqa: PLC0415 - takes 0.1 s, needed with tables only
 
         with _ENVIRONMENT:
             if self._table is None:
@@ -68,14 +66,14 @@ class Counter:
                         del os.environ["TIKTOKEN_CACHE_DIR"]
                     else:
                         os.environ["TIKTOKEN_CACHE_DIR"] = before
-                # What it was made from, as Python objects: 28 MB that counting has no use for.
+                # Free 28 MB of Python objects that counting does not need.
                 table._mergeable_ranks = {}  # noqa: SLF001 - there is no other way
                 self._table = table
         return self._table
 
 
 class Tokenizer:
-    """The counters of all encodings, each table verified at the start."""
+    """Counters of all encodings; the tables are verified at the start."""
 
     def __init__(self, folder: Path | None = None) -> None:
         places = {
@@ -83,14 +81,14 @@ class Tokenizer:
         }
         self._counters = {encoding: Counter(encoding, place) for encoding, place in places.items()}
         self.missing = [encoding for encoding, place in places.items() if place is None]
-        """Encodings that are only estimated by bytes."""
+        """Encodings without a table, whose tokens are estimated by bytes."""
 
     def counter(self, encoding: str) -> Counter:
         return self._counters[encoding]
 
 
 def _places(folder: Path | None) -> Iterator[Path]:
-    """Places where tables may lie, the operator's choice first. A package is located, never imported."""
+    """Yield folders that may contain tables, the operator's choice first. Packages are located but not imported."""
     if folder is not None:
         yield folder
     for variable in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"):

@@ -1,18 +1,17 @@
-"""Usage: the tokens that a provider reports of a call, their price, and what a compaction saves.
+"""Usage: the reported tokens of a call, their price, and the saving by compaction.
 
-A saving is what the client's own request would have cost uncompacted, less what the call did cost.
+The saving is the cost of the client's own (uncompacted) request minus the cost of the call. The provider reports the
+tokens of the sent prompt and how many of them its cache had. For the client's own request Steno derives both from the
+conversation's previous request, because a client's history only grows:
 
-The provider reports the prompt that it was sent, and how much of it came from its cache. For the client's own request
-both follow from the request before it, because a client's history only grows:
+1. Steno omitted the same tokens as from the previous request. Then the client's prompt grew by as many tokens as the
+   sent one. If the cache had the previous prompt, it would also have had the omitted tokens.
+2. Steno omitted other tokens. Then the growth is estimated, and the cache had only the bytes before the change. The
+   client's own prompt would still have extended its previous one: a provider that caches, and that read it a short
+   time ago, would have had all of it except the last tokens (`lag`).
+3. Steno omitted nothing, now or before: the saving is 0.
 
-1. Steno changed this prompt as it changed the one before. Then each extends its predecessor, and both grew by as much.
-   If the cache had the earlier prompt, it would have had what was left out of it, too.
-2. Steno changed it otherwise. Then the growth is known as an estimate, and the cache had only what stands before the
-   change. The client's own prompt would still have extended the one before: a provider that caches, and was sent that
-   one a short time ago, would have had all of it but the few tokens at its end that were never cached so far.
-3. Nothing was left out, now or before: the call cost what it would have cost.
-
-Completions are the same in both.
+Both requests are assumed to have the same completion.
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 Purpose = Literal["message", "summary", "background"]
-"""`background`: a summary that is made after a request's answer."""
+"""`background` is a summary written after a request's answer."""
 Kind = Literal["prompt", "cached", "written", "written_hour", "audio", "completion", "speech", "search"]
 PriceSource = Literal["provider", "settings", "registry"]
-"""The provider's own bill, the operator's price, or the public list price. The first and the last are in US dollars."""
+"""Provider's own bill (US dollars), operator's price, or public list price (US dollars)."""
 
 MOST_TOKENS = 100_000_000
-"""No window and no prompt is larger: a larger number counts no tokens."""
+"""Larger than any window; larger numbers are ignored."""
 MILLIONTHS = 1_000_000
-"""A price is for a million tokens: a token costs its price in millionths of the currency unit."""
+"""Tokens for which a price is given."""
 
 
 class Tokens(Struct, frozen=True):
-    """Tokens that a provider reported of one call; None where it did not."""
+    """Reported tokens of one call; None if not reported."""
 
     prompt: int | None = None
-    """Tokens of the prompt, those read from and written to the provider's cache included."""
+    """Tokens of the prompt, including those read from and written to the provider's cache."""
     completion: int | None = None
-    """Tokens of the completion, its reasoning included."""
+    """Tokens of the completion, including reasoning."""
     cached: int | None = None
     reasoning: int | None = None
     written: int | None = None
-    """Tokens of the prompt that were written to the provider's cache."""
+    """Tokens of the prompt written to the provider's cache."""
     written_hour: int | None = None
-    """Tokens among `written` that are kept for an hour."""
+    """Tokens of `written` that the cache keeps for an hour."""
     audio: int | None = None
     """Uncached tokens of sound in the prompt."""
     speech: int | None = None
@@ -55,15 +54,15 @@ class Tokens(Struct, frozen=True):
 
 
 class Bill(Struct, frozen=True):
-    """Members of an answer that its price depends on, beside its tokens."""
+    """Members of an answer, other than tokens, that determine its price."""
 
     model: str = ""
     tier: str = ""
-    """The service tier, as the provider calls it."""
+    """Provider's name of the service tier."""
     region: str = ""
-    """Region it was computed in, where that is charged for."""
+    """Region of the computation, if it affects the price."""
     searches: int = 0
-    """Searches of the web."""
+    """Number of web searches."""
     cost: float | None = None
     """US dollars."""
 
@@ -72,33 +71,32 @@ UNBILLED = Bill()
 
 
 class DecisionRecord(Struct, frozen=True):
-    """The decision about a request, for the ledger. Tokens are the provider's."""
+    """Decision about a request, for the ledger, in the provider's tokens."""
 
     window: int
     limit: int
     trigger: int
     actions: tuple[str, ...] = ()
-    """Actions on its history, in their order."""
+    """Actions on the history, in order."""
     reason: str | None = None
-    """Why something could not be done."""
+    """Reason if an action was impossible."""
     waited_seconds: float | None = None
-    """None where no compaction was being made for it."""
+    """None if the request waited for no compaction."""
 
 
 class SummaryStats(Struct, frozen=True):
-    """A call for a summary, for the ledger. Tokens are the provider's."""
+    """Summary call, for the ledger, in the provider's tokens."""
 
     seconds: float
     replaced: int
-    """Tokens of the messages that the summary stands for."""
+    """Tokens of the messages that the summary replaces."""
     summary: int | None = None
-    """Tokens of the chunk as it stands in a payload; None where none was kept."""
+    """Tokens of the summary in a payload; None if it was not stored."""
     summary_id: str | None = None
 
 
 class Price(Struct, frozen=True):
-    """Prices in currency units for a million tokens (see `Tokens`) or searches; None where they have none of their
-    own."""
+    """Prices in currency units for a million tokens (see `Tokens`) or searches; None if not priced separately."""
 
     prompt: float
     completion: float
@@ -110,26 +108,26 @@ class Price(Struct, frozen=True):
     search: float | None = None
 
     def times(self, factor: float) -> Price:
-        """Price in a region where tokens cost more, or less. A search costs the same."""
+        """Return the price with all rates multiplied, except that of a search."""
         return Price(
             **{name: rate if rate is None or name == "search" else rate * factor for name, rate in asdict(self).items()}
         )
 
 
 Steps = tuple[tuple[int, Price], ...]
-"""Prices by the size of the prompt: each is for prompts of more tokens than its number, the first for all."""
+"""Prices by prompt size: each applies to prompts above its number of tokens, the first to all prompts."""
 
 
 class Tariff(Struct, frozen=True):
-    """Prices of a model, by what its answers say."""
+    """Prices of a model by prompt size, service tier and region."""
 
     model: str
     source: PriceSource
     steps: Steps
     tiers: Mapping[str, Steps] = field(default_factory=dict)
-    """Prices of the service tiers that have their own."""
+    """Prices of service tiers that differ from `steps`."""
     regions: Mapping[str, float] = field(default_factory=dict)
-    """Factor of a region's prices."""
+    """Price factors by region."""
 
     @property
     def base(self) -> Price:
@@ -143,30 +141,29 @@ class Tariff(Struct, frozen=True):
 
 
 class Charge(Struct, frozen=True):
-    """The cost of a call in currency units, and where it comes from; None where unknown."""
+    """Cost of a call in currency units, and its source; None if unknown."""
 
     cost: float | None = None
     price: Price | None = None
-    """Price of the table, also where the provider's own bill is the cost."""
+    """Price of the table, even if the provider's bill is the cost."""
     source: PriceSource | None = None
     model: str | None = None
-    """Model whose price it is."""
+    """Model of the price."""
 
 
 class Spend(Struct, frozen=True):
-    """One row of the ledger; amount and value are negative, because they leave the account."""
+    """One row of the ledger; amount and value are negative because they are spent."""
 
     kind: Kind
     amount: int
     """Tokens, or searches."""
     rate: float | None
     value: float | None
-    """Amount times rate: millionths of the currency unit."""
+    """Amount times rate, in millionths of the currency unit."""
 
 
 def spends(tokens: Tokens, price: Price | None, searches: int = 0) -> tuple[Spend, ...]:
-    """The rows of one call. Tokens with a price of their own are taken from the row of the prompt, or of the
-    completion."""
+    """Return the rows of one call. Tokens with a separate price are not in the rows of prompt and completion."""
     return tuple(
         Spend(kind, -amount, rate, None if rate is None else -amount * rate)
         for kind, amount, rate in _amounts(tokens, price, searches)
@@ -174,14 +171,14 @@ def spends(tokens: Tokens, price: Price | None, searches: int = 0) -> tuple[Spen
 
 
 def cost(tokens: Tokens, price: Price | None, searches: int = 0) -> float | None:
-    """Currency units; None unless price, prompt and completion are known."""
+    """Return the cost in currency units; None if price, prompt or completion is unknown."""
     if price is None or tokens.prompt is None or tokens.completion is None:
         return None
     return sum([amount * (rate or 0.0) for _, amount, rate in _amounts(tokens, price, searches)]) / MILLIONTHS
 
 
 def charge(tokens: Tokens, bill: Bill, tariff: Tariff | None) -> Charge:
-    """The provider's own bill, or else the cost of the tokens."""
+    """Return the provider's own bill, or else the cost of the tokens."""
     if tariff is None:
         return Charge() if bill.cost is None else Charge(bill.cost, source="provider")
     price = tariff.price(tokens.prompt or 0, bill)
@@ -191,7 +188,7 @@ def charge(tokens: Tokens, bill: Bill, tariff: Tariff | None) -> Charge:
 
 
 def saved(estimated: int | None, forwarded: int | None, status: int) -> int:
-    """Tokens left out of a call; 0 unless its status is 200, because another call has to answer."""
+    """Return the tokens omitted from a call; 0 unless its status is 200."""
     return 0 if estimated is None or forwarded is None or status != 200 else estimated - forwarded
 
 
@@ -218,54 +215,54 @@ def _amounts(tokens: Tokens, price: Price | None, searches: int) -> list[_Amount
 
 
 def _split(kind: Kind, whole: int, parts: Mapping[Kind, int | None], price: Price | None) -> list[_Amount]:
-    """The whole without the parts that have a price of their own, and those parts. Kinds are the fields of `Price`."""
+    """Return the amounts of the parts with a separate price, and of the rest. Kinds are the fields of `Price`."""
     rates: Mapping[str, float | None] = asdict(price) if price is not None else {}
     apart = [(part, n, rate) for part, n in parts.items() if n and (rate := rates.get(part)) is not None]
     return [(kind, whole - sum(amount for _, amount, _ in apart), rates.get(kind)), *apart]
 
 
 WARM_SHARE = 0.5
-"""Share of a prompt read from or written to the cache from which on the next prompt counts as cached."""
+"""Least share of a prompt read from or written to the cache for which the prompt counts as cached."""
 
 
 class PromptEstimate(Struct, frozen=True):
-    """A request by the estimate."""
+    """Estimated tokens of a request."""
 
     received: int
     sent: int
     ratio: float = 1.0
-    """The provider's tokens for one of the estimate's."""
+    """Provider's tokens for each estimated token."""
 
     @property
     def omitted(self) -> int:
-        """Negative where more was added."""
+        """Tokens omitted by Steno; negative if it added more."""
         return self.received - self.sent
 
 
 class EarlierRequest(Struct, frozen=True):
-    """The request before in the conversation. Tokens are the provider's."""
+    """Previous request of the conversation, in the provider's tokens."""
 
     estimated: PromptEstimate
     prompt: int
-    """Tokens of the prompt that was sent."""
+    """Tokens of the sent prompt."""
     whole: int
-    """Tokens of the client's own prompt."""
+    """Tokens of the client's own, uncompacted prompt."""
     counted: tuple[int, int]
-    """Tokens of the conversation so far, by the provider and by the estimate."""
+    """Tokens of the conversation so far, by the provider and by the estimate; the ratio predicts growth."""
     caches: bool = False
     """Whether the provider caches such prompts."""
     lag: int = 0
-    """Tokens at the end of a prompt that are not in the cache when the next one comes."""
+    """Tokens at the end of a prompt that the cache misses at the next request."""
     long: bool = False
-    """Whether the provider is paid to keep them for an hour."""
+    """Whether the cache keeps prompts for an hour, at a price."""
 
 
 def uncompacted_usage(
     tokens: Tokens, estimated: PromptEstimate, before: EarlierRequest | None, *, recent: bool
 ) -> Tokens:
-    """The usage that the provider would have reported of the client's own request.
+    """Return the usage that the provider would have reported for the client's own request.
 
-    `recent`: a cache still holds the request `before`.
+    `recent`: the cache still has the previous request.
     """
     if tokens.prompt is None or not (estimated.omitted or (before is not None and before.estimated.omitted)):
         return tokens
@@ -273,7 +270,7 @@ def uncompacted_usage(
     if tokens.cached is None and tokens.written is None:
         return replace(tokens, prompt=whole)
     cached = min(whole, max(0, _cached(tokens, whole - tokens.prompt, estimated, before, recent=recent)))
-    # Of the uncached tokens as large a share is written to the cache.
+    # The same share of the uncached tokens is written to the cache.
     share = (whole - cached) / max(1, tokens.prompt - (tokens.cached or 0))
     written, hour = (count and round(share * count) for count in (tokens.written, tokens.written_hour))
     return replace(tokens, prompt=whole, cached=cached, written=written, written_hour=hour)
@@ -282,7 +279,7 @@ def uncompacted_usage(
 def earlier_request(
     tokens: Tokens, whole: Tokens, estimated: PromptEstimate, before: EarlierRequest | None
 ) -> EarlierRequest | None:
-    """Record this request for the next one; None where nothing was reported."""
+    """Return this request as the `before` of the next one; None without reported tokens."""
     if not tokens.prompt or whole.prompt is None:
         return None
     read, written = tokens.cached or 0, tokens.written or 0
@@ -310,10 +307,10 @@ def earlier_request(
 def saved_cost(
     tokens: Tokens, whole: Tokens | None, bill: Bill, charged: Charge, tariff: Tariff | None
 ) -> float | None:
-    """Saving in currency units, negative where more was paid; None where the price or the tokens are unknown.
+    """Return the saving in currency units, negative if the call cost more; None if price or tokens are unknown.
 
-    `whole` is None for a call that the client did not make. Both costs are by the table, also where the provider
-    billed: it does not say what another prompt would have cost.
+    `whole` is None for a call that the client did not make. Both costs are from the price table, because a provider's
+    bill is for the sent prompt only.
     """
     if charged.cost is None:
         return None
@@ -335,7 +332,7 @@ def _whole(prompt: int, estimated: PromptEstimate, before: EarlierRequest | None
         return prompt + round(estimated.ratio * estimated.omitted)
     if _extends(estimated, before):
         return before.whole + prompt - before.prompt
-    # The conversation's own ratio of counts is closer than the calibration's.
+    # The conversation's own ratio is more precise than the calibration's.
     counted, of = before.counted
     return before.whole + round((estimated.received - before.estimated.received) * counted / max(1, of))
 
@@ -350,49 +347,49 @@ def _cached(
     return max(read, before.whole - before.lag) if before.caches and recent else read
 
 
-# The cost gate: whether a change of the prompt is worth what it costs
+# The cost gate: whether a change of the prompt saves more than it costs
 
 
 class CostGate(Struct, frozen=True):
-    """Puts off what would cost more than it saves.
+    """Gate that postpones changes which cost more than they save.
 
-    1. A change that frees tokens saves `freed * cached` with each request from this one on. It costs the calls for its
-       summaries once and, where the prompt is in the provider's cache, `rewritten * (uncached - cached)`.
-    2. The conversation grew by `growth` tokens with each request. As many more are counted on as have paid for what is
-       freed, `freed / (2 * growth)`: that costs at most twice the best choice, had the end been known (the ski rental
-       problem).
-    3. Waiting for `n` requests costs `n * freed * cached` and spares `n / requests` of the costs, so that putting off
-       needs no term of its own.
+    1. A change that frees tokens saves `freed * cached` with each request from this one on. It costs the summary calls
+       once and, if the prompt is in the provider's cache, `rewritten * (uncached - cached)`.
+    2. The conversation grew by `growth` tokens with each request. The expected number of further requests is
+       `freed / (2 * growth)`, at least `requests`. As in the ski rental problem, the total is at most twice the cost
+       of the best decision with a known end.
+    3. Waiting for `n` requests costs `n * freed * cached` and avoids `n / requests` of the costs, so that the rule
+       needs no term for waiting.
     """
 
     requests: int = 10
-    """Least number of further requests that are counted on, the current one included."""
+    """Least expected number of further requests, including the current one."""
 
 
 class Rates(Struct, frozen=True):
     """Prices of a token of the prompt."""
 
     uncached: float
-    """Price where the provider reads it for the first time, and writes it to its cache."""
+    """Price of a token that the provider reads for the first time and writes to its cache."""
     cached: float
 
 
 class Change(Struct, frozen=True):
-    """Difference that a change makes to the prompts from this one on, in tokens."""
+    """Effect of a change on this and later prompts, in tokens."""
 
     freed: int
     rewritten: int
-    """Tokens after the first byte that changes."""
+    """Tokens after the first changed byte."""
     growth: float
-    """Tokens that each request added so far."""
+    """Average tokens that a request added so far."""
 
 
 COMMON_PRICE = Price(prompt=1.0, completion=5.0, cached=0.1)
-"""Stands for the price of a model without one: the ratio that most models have. A local model's cache spares time."""
+"""Assumed price ratios of a model without a price: those of most models. With a local model caching saves time."""
 
 
 def rates_of(price: Price, *, warm: bool) -> Rates | None:
-    """Rates of a price; None where the prompt is warm and the price of cached tokens is unknown."""
+    """Return the rates of a price; None if the prompt is cached (`warm`) and the price of cached tokens unknown."""
     if not warm:
         return Rates(price.prompt, price.prompt)
     if price.cached is None:
@@ -401,8 +398,8 @@ def rates_of(price: Price, *, warm: bool) -> Rates | None:
 
 
 def is_worth(change: Change, rates: Rates, gate: CostGate, calls: float = 0.0) -> bool:
-    """Whether the change saves at least what it costs. `calls` is the cost of its summaries, in tokens times the price
-    of a million."""
+    """Return whether the change saves at least its cost. `calls` is the cost of its summaries, in tokens times the
+    price of a million."""
     requests = max(gate.requests, change.freed / (2 * max(1.0, change.growth)))
     saves = requests * change.freed * rates.cached
     return saves >= calls + change.rewritten * (rates.uncached - rates.cached)

@@ -1,13 +1,12 @@
-"""The answer on its way to the client: our members go in, and what would be a second beginning comes out.
+"""Chat completions: add Steno's members to an answer on the way to the client.
 
-A stream passes frame by frame, nearly always as it came: only a frame that may hold something of ours is looked into,
-and even that keeps all its other bytes. There are three such frames. The first chunk gets the status, so that a
-client knows it soon. The first chunk that finishes a choice gets everything: many clients stop reading there. And
-where we began the stream ourselves, every chunk is given the head that was sent, and the one with the role loses it:
-clients break on a second role, drop chunks of another id, and cannot merge two times or models.
+Only a few frames of a stream are parsed and edited; all others keep their bytes:
+1. The first chunk gets `context_status`.
+2. The first chunk that finishes a choice gets all members, because many clients stop reading there.
+3. If Steno began the stream, every later chunk gets the head that Steno sent (id, time, model), and the provider's
+   role is removed: clients fail on a second role, drop chunks with another id, and cannot merge two times or models.
 
-An answer in one piece gets everything at its end. What is not what it should be passes as it came: the client's own
-parser is the judge of it.
+An unstreamed answer gets all members at its end. Unreadable answers pass unchanged.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event, last_end
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
 _USAGE = re.compile(rb'"usage"\s*:\s*[^n\s]')
 MOST_CHOICES = 128
-"""Most choices of an answer: as many as OpenAI gives."""
+"""OpenAI's maximum of choices."""
 _SEARCHES = re.compile(r"-search-(?:preview|api)")
-"""Models that search the web once for each answer, and charge for it."""
+"""Models that search the web once for each answer, at a charge."""
 
 
 @dataclass(slots=True)
 class CompletionEditor(AnswerEditor):
-    """One answer, streamed or whole. What the provider's chunks had for a head stands in `context.provider`."""
+    """Editor of one answer. If Steno replaced the head of the provider's chunks, `context.provider` reports it."""
 
     SPEC = SPEC
     NOTABLE = re.compile(rb'"(?:finish_reason|usage)"\s*+:\s*+[^n\s]|"error"|\[DONE\]')
@@ -49,27 +48,27 @@ class CompletionEditor(AnswerEditor):
     )
 
     finished: set[int] = field(default_factory=set, init=False)
-    """Choices with a reason to finish. After the last one what follows is bookkeeping."""
+    """Indexes of the choices that have a finish reason."""
 
     @property
     def choices(self) -> int:
-        """Number of answers in the stream, each with an end of its own."""
+        """Number of choices, each of which has its own end."""
         return self.request.answer.choices if self.request else 1
 
     @property
     def complete(self) -> bool:
-        """Whether the answer had an end of its own: reasons to finish, `[DONE]`, or an error."""
+        """Whether the answer has ended: with finish reasons, `[DONE]` or an error."""
         return len(self.finished) >= self.choices or self.ended or self.failed
 
     @classmethod
     def begin_early(cls, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
         head = ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time()), request.model)
-        # Its chunks begin the answer anyway.
+        # The shape `chunk` begins the answer, too.
         return CompactionEvents("chunk" if shape == "start" else shape, compaction_id, head)
 
     def frames_of(self, whole: RawObject) -> Iterator[bytes]:
-        """A chunk with what all choices say, one with how they end, and the usage: in a chunk of its own, which has no
-        choices and breaks clients that did not ask for it, or in the last one."""
+        """Yield a chunk with all texts and calls, one with the finish reasons, and `[DONE]`. Usage gets a chunk without
+        choices if the client requested it, because such a chunk breaks other clients; else it is in the last chunk."""
         elements = split_array(whole.raw("choices") or b"[]")
         if not 0 < len(elements) <= MOST_CHOICES:
             raise Unreadable(f"It has {len(elements)} choices.")
@@ -123,10 +122,10 @@ class CompletionEditor(AnswerEditor):
         replaced, added = self._headed(said)
         finished = (choice for choice in objects_in(said.value("choices")) if choice.get("finish_reason"))
         finishes = {index for choice in finished if isinstance(index := choice.get("index", 0), int)}
-        # All members in the first chunk that finishes a choice, else the status in the first chunk.
+        # All members go into the first chunk that finishes a choice, the status into the first chunk.
         members = self._last_members() if finishes and not self.finished else b"" if self.begun else self.context.status
         self.begun = True
-        if len(self.finished) < self.choices:  # A provider may number them without an end.
+        if len(self.finished) < self.choices:  # A provider may number choices without end.
             self.finished |= finishes
         if replaced or added or hides:
             said = RawObject(said.spliced(replaced, ("usage",) if hides else (), added))
@@ -138,7 +137,7 @@ class CompletionEditor(AnswerEditor):
         return reasons
 
     def _headed(self, chunk: RawObject) -> tuple[dict[str, bytes], bytes]:
-        """Members of the head that was sent: those to replace in the chunk, and those to add."""
+        """Return the members of Steno's head to replace in the chunk, and those to add."""
         if not self.continues or not isinstance(self.early, CompactionEvents):
             return {}, b""
         head = self.early.head.members
@@ -154,7 +153,7 @@ class CompletionEditor(AnswerEditor):
 
 
 def _may_be_notable(frames: bytes, start: int) -> bool:
-    """Whether frames may say something of themselves: to search by pattern takes five times as long as to count."""
+    """Fast check for `NOTABLE`: counting is five times as fast as searching by pattern."""
     if frames.find(b'"error"', start) != -1 or frames.find(b"[DONE]", start) != -1:
         return True
     for name in (b"finish_reason", b"usage"):
@@ -165,7 +164,7 @@ def _may_be_notable(frames: bytes, start: int) -> bool:
 
 
 def _without_role(choices: bytes) -> bytes:
-    """The choices with the role taken out of choice 0's delta; all else keeps its bytes, and so does what is none."""
+    """Remove the role from the delta of choice 0; other bytes stay the same."""
     try:
         elements = split_array(choices)
     except Unreadable:
@@ -192,25 +191,25 @@ class ChunkHead(Struct, frozen=True):
 
 @dataclass(slots=True)
 class CompactionEvents(EarlyFrames):
-    """The frames of this format.
+    """Frames of Chat Completions.
 
-    A member has the same type in every frame and in `context`: LangChain.js merges a stream's chunks, and throws if
-    types differ.
+    A member has the same type in every frame and in `context`, because LangChain.js merges a stream's chunks and throws
+    if types differ.
     """
 
     BEGINNING = "chunk"
 
     head: ChunkHead
-    """The head of our chunks; the provider's later chunks take it over."""
+    """Head of Steno's chunks; the editor writes it into the provider's chunks."""
 
     def keep_alive(self) -> bytes:
-        """An empty delta where our chunks are chunks already, else a comment."""
+        """Return an empty delta if Steno began the answer, else a comment."""
         return event(self._chunk({})) if self.begins_answer else KEEP_ALIVE
 
     def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
         if not self.begins_answer:
             return super(CompactionEvents, self).frame(kind, details)
-        # No text: an empty one would stay in a message that has tool calls and none of its own.
+        # `None`, because an empty text would remain in a message with tool calls only.
         delta = {"role": "assistant", "content": None} if kind == "compaction_started" else {}
         added = b',"compaction":' + self.data(kind, details) + (b"," + members if members else b"")
         return event(self._chunk(delta)[:-1] + added + b"}")
@@ -235,7 +234,7 @@ def _chunk(
 
 
 def _numbered(number: int, call: bytes) -> bytes:
-    """Add to a tool call its `index` among the calls of a stream."""
+    """Return a tool call with its `index`, which calls in a stream have."""
     known = RawObject(call)
     return call if "index" in known else known.spliced(add=b'"index":%d' % number)
 

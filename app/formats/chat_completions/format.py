@@ -1,4 +1,4 @@
-"""The format: its requests, and the list of its parts."""
+"""Requests of Chat Completions, and its `WireFormat`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST_THRESHOLD = 1
 
 
 class ChatRequest(WireRequest, frozen=True):
-    """A chat request as far as Steno reads it. The whole history comes with each, uncompacted."""
+    """A chat request, which always contains the whole history."""
 
     SPEC = SPEC
 
@@ -44,7 +44,7 @@ class ChatRequest(WireRequest, frozen=True):
         source = self.source
         tools, functions = elements_of(source, "tools"), elements_of(source, "functions")
         choice, answer = source.value("tool_choice") or source.value("function_call"), source.value("response_format")
-        named = object_of(choice)  # The function's name, in `function_call` without its wrapping.
+        named = object_of(choice)  # In `tool_choice` the name is inside `function`.
         schema = object_of(answer).get("json_schema") if object_of(answer).get("type") == "json_schema" else None
         wrapped = [tool["function"] for tool, _ in tools if "function" in tool]
         return Declarations(
@@ -63,7 +63,7 @@ class ChatRequest(WireRequest, frozen=True):
         options = self.source.raw("stream_options") or b"null"
         try:
             given = RawObject(options if options.startswith(b"{") else b"{}")
-        except Unreadable:  # Such as a key that stands twice: the provider judges it.
+        except Unreadable:  # Such as a repeated key: the provider judges it.
             return self.source.spliced(replaced, SPEC.own_members)
         asking = given.spliced(remove=("include_usage",), add=b'"include_usage":true')
         if "stream_options" in self.source:
@@ -78,7 +78,7 @@ def _threshold(source: RawObject) -> int | None:
             if not isinstance(value, int) or isinstance(value, bool) or value < LEAST_THRESHOLD:
                 expected = f"a whole number of tokens, at least {LEAST_THRESHOLD}; it is {value!r:.100}"
                 raise InvalidRequest(f"compact_threshold must be {expected}.", "context_management")
-            return min(value, MOST_TOKENS)  # However large, it is over every window.
+            return min(value, MOST_TOKENS)  # More than any window anyway.
     return None
 
 

@@ -1,4 +1,4 @@
-"""Messages: what one of them says, the bytes that stand for what it means, and the payload that a view becomes."""
+"""Chat messages: read a message, write its canonical bytes, and render a view as messages."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from app.formats.rendering import (
 Json = Mapping[str, Any]
 
 VOLATILE_PARTS = ("thinking", "reasoning")
-"""Types of parts that clients drop behind a turn."""
+"""Types of parts that clients drop after a turn."""
 
 
 def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
-    """Raises `Unreadable` where an element is no message."""
+    """Parse a message. Raises `Unreadable` if it is none."""
     message = decoded_object(raw)
     role = message.get("role")
     if not isinstance(role, str):
@@ -63,10 +63,10 @@ def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
 
 
 def canonical(message: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
-    """The bytes that stand for what a message means.
+    """Return equal bytes for messages with the same meaning.
 
-    A string and one text part are the same; so are null, missing and empty; arguments count by value. Unknown keys
-    count. `ignore` removes volatile text, such as a date a client injects.
+    A string equals one text part; null and empty equal missing; arguments are compared by value. Unknown keys count.
+    `ignore` removes volatile text, such as a date that a client injects.
     """
     if not ignore and len(message) == 2 and message.get("role") and isinstance(text := message.get("content"), str):
         return written_alike(message if text else {"role": message["role"]})
@@ -113,7 +113,7 @@ def is_text(part: Any) -> bool:
 
 
 def _content(content: Any) -> tuple[tuple[str, ...], tuple[Media, ...], tuple[str, ...]]:
-    """Texts, with those of parts that are refusals behind them; media; thoughts."""
+    """Return the texts (followed by refusals), media and thoughts of a content."""
     if isinstance(content, str):
         return (content,), (), ()
     if not isinstance(content, list):
@@ -136,7 +136,7 @@ def _content(content: Any) -> tuple[tuple[str, ...], tuple[Media, ...], tuple[st
 
 
 def _thoughts(held: Any) -> list[str]:
-    """Anthropic's form, a text, or Mistral's, a list of parts."""
+    """Return the texts of a thinking part: a text (Anthropic) or a list of parts (Mistral)."""
     if isinstance(held, str):
         return [held]
     return [part["text"] for part in held if is_text(part)] if isinstance(held, list) else []
@@ -163,7 +163,6 @@ MEDIA = {"image_url": "image", "input_image": "image", "input_audio": "audio", "
 
 
 def read_media(part: Mapping[str, Any]) -> Media:
-    """A content part that is no text, whatever it holds."""
     type_ = text_at(part, "type")
     kind = MEDIA.get(type_, type_)
     held = part.get("image_url" if kind == "image" else type_)
@@ -182,10 +181,10 @@ BREAKPOINTS = Breakpoints(
 
 
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
-    """The payload's raw messages in order; what is verbatim keeps its bytes.
+    """Return the payload's raw messages in order; verbatim ones keep their bytes.
 
-    `alternate`: for a provider that refuses two user messages in a row, each summary and each carried message is merged
-    with the user message beside it, whose text stays whole.
+    `alternate` merges each summary and each carried message with a neighbouring user message, for a provider that
+    refuses two user messages in a row.
     """
     payload = placed(conversation, view, SPEC.user_message, _left)
     return joined(payload, "text") if alternate else [each.raw for each in payload]
@@ -211,7 +210,7 @@ def _left(raw: bytes, part: Altered) -> bytes:
 
 
 def _with_calls(message: Json, calls: Sequence[tuple[int, str]]) -> tuple[Mapping[str, bytes], tuple[str, ...]]:
-    """Members to replace and to remove. Providers refuse an empty list of calls."""
+    """Return members to replace and to remove; `tool_calls` is removed if empty, because providers refuse that."""
     held = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
     left = [_with_arguments(held[position], arguments) for position, arguments in calls if position < len(held)]
     if left:

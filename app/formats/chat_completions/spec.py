@@ -1,4 +1,4 @@
-"""Chat Completions as a table."""
+"""Format table of Chat Completions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.formats.spec import FormatSpec, SummarySpec
 
 _CHOICE: Path = ("choices", Where("index", (0, None)))
 _MESSAGES: tuple[Path, ...] = ((*_CHOICE, "delta"), (*_CHOICE, "message"))
-"""The first choice's message, in a chunk and in a completion."""
+"""Paths of the first choice's message, in a chunk and in a completion."""
 
 SPEC = FormatSpec(
     name="chat_completions",
@@ -27,10 +27,10 @@ SPEC = FormatSpec(
     tool_members=("tools", "functions"),
     cached_members=("tools", "functions", "parallel_tool_calls"),
     schema_members=("response_format",),
-    # The first is OpenAI's; OpenRouter's, Cohere's and vLLM's behind it.
+    # Of OpenAI, OpenRouter, Cohere and vLLM.
     extending_members=("web_search_options", "plugins", "documents", "transforms", "truncate_prompt_tokens"),
     client_tools=frozenset({"function", "custom"}),
-    # A `function` answers a `function_call`: both are the form before tools, and have no id.
+    # `function` answers a legacy `function_call`, without an id.
     roles={
         "system": Kind.INSTRUCTIONS,
         "developer": Kind.INSTRUCTIONS,
@@ -53,7 +53,7 @@ SPEC = FormatSpec(
     refusals=tuple((*at, "refusal") for at in _MESSAGES),
     reasons=((*_CHOICE, "finish_reason"),),
     done_ends=True,
-    # A reason that is absent where the answer is over is the usual one.
+    # A complete answer without a finish reason is finished.
     endings={
         **dict.fromkeys(("", "stop", "end_turn", "eos"), Ending.FINISHED),
         "length": Ending.CUT_OFF,

@@ -1,9 +1,9 @@
-"""The answer on its way to the client: our members go in.
+"""Gemini's answers: add Steno's members on the way to the client.
 
-Each event of a stream is a whole answer, with the usage up to there; the one with a reason to finish is the last, and
-its usage is right. Clients take every line for data, so nothing of ours is a comment or has a name. They forget a turn
-in which an event has no part, so ours have an empty text. The first event gets the status, the last one everything.
-Without `alt=sse` a stream is one array of the same answers, of which the first and the last are edited.
+Each event of a stream is a whole answer with the usage so far; the last one has a finish reason and the final usage.
+The first event gets `context_status`, the last one all members. Clients parse every line as data, so Steno sends no
+comments or named events. Clients drop a turn if one of its events has no part, so Steno's events have an empty text.
+Without `alt=sse` a stream is one array of such answers, of which Steno edits the first and the last.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class GeminiEditor(AnswerEditor):
 
     @classmethod
     def own_error(cls, error: StenoError) -> bytes:
-        """Our code stands among its details."""
+        """Return the body with Steno's error code in `details`."""
         info = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": error.code, "domain": "steno"}
         return _envelope(error.status, {"message": error.message, "details": [info]})
 
     @classmethod
     def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        """The number is one that clients take for an error's, and the error stands first."""
+        """Return the body with the provider's code or one of at least 400, by which clients know an error."""
         said = provider_error(status, headers, body, now)
         names = ("message", "status", "details")
         given = {name: said[name] for name in names if isinstance(said.get(name), str | list)}
@@ -82,7 +82,7 @@ class GeminiEditor(AnswerEditor):
 
 @dataclass(slots=True)
 class GeminiEvents(EarlyFrames):
-    """The frames of this format: all clients take an answer with an empty text, and no other frame."""
+    """Frames of Gemini's format: answers with an empty text, the only frame that all clients accept."""
 
     def keep_alive(self) -> bytes:
         return self._with(b"")

@@ -1,12 +1,12 @@
-"""Contents: what one of them says, the bytes that stand for what it means, and the payload that a view becomes.
+"""Contents: read a content, write its canonical bytes, and render a view as contents.
 
-A content has a role and parts, and each part holds one thing: a text, a call, a result, a file. Results stand in a
-user's content. They name their call's tool, and its id only since Gemini 3: without one they answer in order. The
-instructions beside the history are read as a content of the role `system`.
+A content has a role and parts, and each part holds one text, call, result or file. A user's content holds the results.
+A result names its call's tool, and since Gemini 3 the call's id; without ids results answer the calls in order. The
+`systemInstruction` is read as a content of the role `system`.
 
-A provider takes two contents of one role in a row, and calls behind a user's content or behind results only: a text of
-the user's stands where the model's contents would come first, or where they were no neighbours. A signature stands
-beside the part that it is for, and goes where that goes.
+A provider accepts two contents of one role in a row, but calls only after a user's content. So Steno inserts a user's
+text before a content of the model that would come first, or that follows another one without having done so in the
+client's history. A signature is a member of the part that it signs.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from app.formats.rendering import OPENER, Placed, edited, joined, placed
 Json = Mapping[str, Any]
 
 DATA = ("functionCall", "functionResponse", "inlineData", "fileData", "codeExecutionResult", "text")
-"""Members that a part may hold. The first that it has says what it is."""
+"""Members that tell the type of a part; the first one present counts."""
 _ALPHABET = str.maketrans("-_", "+/", "=")
 
 
 def read_content(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
-    """Raises `Unreadable` where an element is no content."""
+    """Parse a content. Raises `Unreadable` if it is none."""
     if SPEC.beside is not None and SPEC.beside.match(raw):
         [held] = decoded_object(b"{%b}" % raw).values()
         content = {**object_of(camel(held)), "role": "system"}
@@ -71,7 +71,7 @@ def _read(role: str, parts: Sequence[Json], raw: bytes) -> Message:
         raw=raw,
         digest=b"",
         calls=tuple(_call(part["functionCall"]) for part in parts if _sort(part) == "functionCall"),
-        # Rather by an id than by the tool's name.
+        # The id, or else the tool's name.
         answers=tuple(text_at(result, "id") or text_at(result, "name") for result in results),
         owners=tuple(owners) if results and any(owners) else (),
         failed=tuple(place for place, result in enumerate(results) if "error" in object_of(result.get("response"))),
@@ -90,14 +90,14 @@ def _read(role: str, parts: Sequence[Json], raw: bytes) -> Message:
 
 
 def _sort(part: Json) -> str:
-    """The member that says what a part is; empty for one that is none of these, or a summary of thoughts."""
+    """Return the member of `DATA` that a part has; empty for other parts and for thoughts."""
     found = next((name for name in DATA if name in part), "")
     is_read = not part.get("thought") if found == "text" else isinstance(part.get(found), dict)
     return found if is_read else ""
 
 
 def text_of(part: Json) -> str | None:
-    """The text of a part, which may be shortened; a result that is one text is that text, and any other one JSON."""
+    """Return the text of a part; for a result, its only member if that is a text, or else its JSON."""
     match _sort(part):
         case "text":
             return text_at(part, "text")
@@ -114,7 +114,7 @@ def text_of(part: Json) -> str | None:
 
 
 def _with_text(part: dict[str, Any], text: str) -> dict[str, Any] | None:
-    """A part, in whichever case its names are, with another text; None where nothing is left, which is refused."""
+    """Return a part with another text and its keys' case unchanged; None for an empty text, which is refused."""
     sort = _sort(object_of(camel(part)))
     if sort == "text":
         return {**part, "text": text} if text else None
@@ -164,8 +164,8 @@ def _padded(data: str) -> str:
 
 
 def _canonical(role: str, content: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, Any]:
-    """Meaning of a content: names in camelCase, base64 in one alphabet. Thoughts and their signatures do not count, nor
-    does what is missing, null or empty; unknown names count. `ignore` removes volatile text."""
+    """Return the canonical form of a content: names in camelCase, base64 in one alphabet, without thoughts, signatures,
+    and null or empty members. Unknown members stay. `ignore` removes volatile text."""
     said = (part for part in objects_in(content.get("parts")) if not part.get("thought"))
     parts = [kept for part in said if (kept := _canonical_part(part, ignore))]
     return stated({**content, "role": role, "parts": parts})
@@ -179,9 +179,9 @@ def _canonical_part(part: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, 
 
 
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
-    """The payload's raw messages in order; what is verbatim keeps its bytes.
+    """Return the payload's raw messages in order; verbatim ones keep their bytes.
 
-    `alternate`: for a provider that refuses two contents of the user in a row.
+    `alternate` is for a provider that refuses two user contents in a row.
     """
     payload: list[Placed] = []
     for each in placed(conversation, view, SPEC.user_message, _left):
@@ -194,8 +194,8 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
 
 
 def _left(raw: bytes, part: Altered) -> bytes | None:
-    """A content with its texts replaced in order, its calls by those that are left, and words in place of its files;
-    None where nothing is left."""
+    """Return a content with other texts, only the remaining calls, and its files replaced by words; None if nothing is
+    left."""
     calls = None if part.calls is None else dict(part.calls)
     edit = partial(_edit, iter(part.texts), calls, count(), iter(part.media))
     return edited(raw, edit, "parts") or None
@@ -218,7 +218,7 @@ def _edit(
             return None
         if arguments != _call(read["functionCall"]).arguments:
             name = _name_of(part, "functionCall")
-            # A signature may be one of the call as it was.
+            # The signature may cover the old arguments.
             signed = {_name_of(part, "thoughtSignature"): UNSIGNED} if "thoughtSignature" in read else {}
             return {**part, name: {**part[name], "args": msgspec.Raw(arguments.encode())}, **signed}
     elif any(_media([read])) and (word := next(words, None)) is not None:

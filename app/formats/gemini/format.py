@@ -1,7 +1,7 @@
-"""The format: its requests, what its prompts cost, and the list of its parts.
+"""Gemini's requests, token costs and `WireFormat`.
 
-Model and streaming stand in the path; Steno's own routes name the model in the body. A request with cached content
-holds only what comes behind that. Costs were measured on prompts whose size Google reported (docs/estimates.md).
+The path names the model and whether to stream; on Steno's own routes the body does. A request with `cachedContent`
+contains only the contents after the cached ones. Costs are from prompts whose size Google reported (docs/estimates.md).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class GeminiRequest(WireRequest, frozen=True):
     def asked_at(cls, source: RawObject, target: bytes) -> tuple[object, bool]:
         if (found := ADDRESS.match(target)) is None:
             return source.value("model"), source.value("stream") is True
-        # Without `alt=sse` the answers are elements of one array.
+        # Without `alt=sse` the answer is one JSON array.
         streams = found["method"] == b"streamGenerateContent" and re.search(rb"[?&]alt=sse(?:&|$)", target) is not None
         return unquote_to_bytes(found["model"]).decode("utf-8", "replace"), streams
 
@@ -98,7 +98,7 @@ class GeminiRequest(WireRequest, frozen=True):
 
 
 def _member(source: RawObject, name: str) -> object:
-    """A member, in whichever case its name is, with names in camelCase."""
+    """Return a member, named in camelCase or snake_case, with its keys in camelCase."""
     snake = re.sub(r"([A-Z])", lambda found: "_" + found[1].lower(), name)
     return camel(source.value(name) if name in source else source.value(snake))
 
@@ -108,7 +108,7 @@ def _config(source: RawObject) -> dict[str, Any]:
 
 
 def _tools(source: RawObject) -> Iterator[dict[str, Any]]:
-    """The tools, which may be one object: with names in camelCase, but for those of the schemas."""
+    """Yield the tools (a list or one object) with keys in camelCase, except in schemas."""
     tools = source.value("tools")
     for tool in [tools] if isinstance(tools, dict) else objects_in(tools):
         yield object_of(camel(tool))
@@ -116,14 +116,14 @@ def _tools(source: RawObject) -> Iterator[dict[str, Any]]:
 
 _VERSION = re.compile(r"gemini-(\d+)")
 FREE = Encrypted(1 << 62, 1.0)
-"""Signatures up to 2.5 cost nothing."""
+"""Signatures cost no tokens up to Gemini 2.5."""
 
 
 @lru_cache(maxsize=1_024)
 def token_rules(model: str, host: str = "") -> CountingRules:
     found = _VERSION.search(model.lower())
     is_new = found is None or int(found[1]) >= 3
-    # Up to 2.0, and at Vertex, nothing stands around a content.
+    # Up to 2.0, and at Vertex, a content has no tokens around it.
     is_bare = "aiplatform" in host or re.search(r"gemini-(?:1|2\.0)", model.lower()) is not None
     return replace(
         rules_for(model, host),

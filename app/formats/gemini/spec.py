@@ -1,6 +1,6 @@
-"""Gemini as a table.
+"""Gemini's format table.
 
-Names are written in camelCase or in snake_case, also mixed in one object: rows have the first, and `camel` reads both.
+Clients write names in camelCase or snake_case, even mixed in one object. Rows use camelCase; `camel` converts both.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from app.formats.raw_json import Where
 from app.formats.spec import FormatSpec, SummarySpec
 
 ADDRESS = re.compile(rb"/v1(?:alpha|beta\d*)?/(?:projects/.+/)?models/(?P<model>[^/:]+):(?P<method>[A-Za-z]+)")
-"""Paths with a model and a method, which says whether the answer is to be streamed. Vertex names a project and a
-publisher before the model."""
+"""Paths with a model and a method, which decides whether the answer is streamed. At Vertex a project and a publisher
+precede the model."""
 _ANSWER = ("candidates", "content", "parts")
 _THINKING = re.compile(r"gemini-(?:2\.5|[3-9])")
 
 
 def _restrained(model: str) -> dict[str, object]:
-    """Until 2.5 a budget in tokens; from 3 on a level."""
+    """Limit thinking by a budget in tokens up to Gemini 2.5, by a level from 3 on."""
     return {"thinkingConfig": {"thinkingBudget": 512} if "gemini-2" in model else {"thinkingLevel": "low"}}
 
 
@@ -45,7 +45,7 @@ SPEC = FormatSpec(
     extending_members=("cachedContent", "cached_content", "continuationToken", "continuation_token"),
     client_tools=frozenset({None}),
     roles={"system": Kind.INSTRUCTIONS, "user": Kind.USER, "model": Kind.ASSISTANT, "function": Kind.RESULT},
-    # A provider wants signatures in the current turn alone, in any alphabet of base64; clients put dummies there.
+    # Providers need signatures in the current turn only, and clients may replace them by dummies.
     volatile_members=frozenset({"thoughtSignature"}),
     beside=re.compile(rb'"(?:systemInstruction|system_instruction)"[ \t\n\r]*+:[ \t\n\r]*+'),
     usage="usageMetadata",
@@ -94,17 +94,17 @@ STATUSES = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
-"""Names of errors by status; below 500 the others are faults of the request, and from there on of the server."""
+"""Error names by status; see `_envelope` for other statuses."""
 COMPACTION_PROMPT = b"You are a specialized system component responsible for distilling chat history"
-"""Beginning of the instructions by which Gemini CLI compacts its history itself."""
+"""Beginning of the instructions with which Gemini CLI compacts its history itself."""
 UNSIGNED = b64encode(b"skip_thought_signature_validator").decode()
-"""Signature of a call that the model did not make so, as Google documents it."""
+"""Documented dummy signature for a call that the model did not make in this form."""
 VERBATIM = frozenset({"args", "response", "partMetadata", "parameters", "parametersJsonSchema"})
-"""Members whose keys are the client's own."""
+"""Members whose keys the client chose."""
 
 
 def camel(value: object) -> object:
-    """JSON with its names in camelCase, but for those that are the client's own."""
+    """Return JSON with its keys in camelCase, except those that the client chose (`VERBATIM`)."""
     if isinstance(value, list):
         return [camel(each) for each in value]
     if not isinstance(value, dict):

@@ -1,10 +1,9 @@
-"""The answer on its way to the client: our members go in, and what would be a second beginning comes out.
+"""Answers in Messages: add Steno's members on the way to the client.
 
-A stream passes frame by frame, nearly always as it came. Its `message_start` gets the status, its `message_delta`
-everything; all other frames keep their bytes. Where a `message_start` of ours has begun the answer, the provider's is
-taken out, and what it said of the prompt's size goes into the `message_delta`.
+In a stream `message_start` gets `context_status` and `message_delta` all members; other frames keep their bytes. If
+Steno's own `message_start` began the answer, the provider's is removed and its usage moves to the `message_delta`.
 
-An answer in one piece gets everything at its end.
+An unstreamed answer gets all members at its end.
 """
 
 from __future__ import annotations
@@ -45,25 +44,25 @@ class MessageEditor(AnswerEditor):
 
     @classmethod
     def own_error(cls, error: StenoError) -> bytes:
-        """Our code stands beside the type: types are fewer."""
+        """Return the body with Steno's error code as `code`, because it is more precise than the type."""
         members: dict[str, Any] = {"type": type_of(error.status), "message": error.message, "code": error.code}
         return _envelope(members if error.param is None else {**members, "param": error.param})
 
     @classmethod
     def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        """The provider's words stay as they are: clients recover by them."""
+        """Return the body with the provider's message unchanged, because clients react to its words."""
         members = provider_error(status, headers, body, now)
-        # What it left out was filled in as another format has it.
+        # `provider_error` fills in a missing type in OpenAI's wording.
         given = b'"type"' in body
         left = {name: value for name, value in members.items() if value is not None}
         return _envelope(left if given else {**left, "type": type_of(status)})
 
     def failed_by(self, envelope: bytes) -> bytes:
-        return event(envelope, "error")  # Without its name clients take it for no error.
+        return event(envelope, "error")  # Clients recognise an error by the event's name.
 
     @property
     def usage(self) -> Usage | None:
-        # What the beginning of a stream says of the answer's tokens stands for a number that is not known yet.
+        # The output tokens in `message_start` are only a placeholder.
         return super(MessageEditor, self).usage if self.ended else None
 
     def _edited(self, said: RawObject) -> bytes:
@@ -98,7 +97,7 @@ class MessageEditor(AnswerEditor):
         return RawObject(edited).with_status(members) if members else edited
 
     def _with_prompt(self, given: RawObject) -> bytes:
-        """The frame with what the provider's beginning said of the prompt, where it does not say so itself."""
+        """Add to the frame's usage the prompt tokens from the provider's `message_start`, if missing."""
         usage = object_in(given, "usage")
         known = (name for name in PROMPT_PARTS if name in self.usage_said and name not in usage)
         missing = joined_members({name: msgspec.json.encode(self.usage_said[name]) for name in known})
@@ -113,9 +112,9 @@ PING = event(b'{"type": "ping"}', "ping")
 
 @dataclass(slots=True)
 class MessageEvents(EarlyFrames):
-    """The frames of this format.
+    """Frames of Messages.
 
-    All clients take a `ping` anywhere, with further members too; more of them show what stands in a `message_start`.
+    All clients accept a `ping` anywhere, even with additional members; more of them show those of a `message_start`.
     """
 
     PREFIX = "context_"
@@ -124,7 +123,7 @@ class MessageEvents(EarlyFrames):
     model: str
 
     def keep_alive(self) -> bytes:
-        """A comment where nothing else of ours is an event."""
+        """Return a `ping`, or a comment for the shapes `named` and `comment`."""
         return PING if self.shape in ("chunk", "start") else KEEP_ALIVE
 
     def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
@@ -150,7 +149,7 @@ TYPES = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-"""Types by status; below 500 the others are faults of the request, and from there on of the server."""
+"""Error types by status; see `type_of` for other statuses."""
 
 
 def type_of(status: int) -> str:

@@ -1,8 +1,7 @@
-"""The format: its requests, what its prompts cost, and the list of its parts.
+"""Requests of Messages, token costs of Claude, and the `WireFormat`.
 
-Claude is counted by what its vendor says about it, as far as that goes; what runs elsewhere has a template of its own
-and counts alike in every format. Amounts are Claude's own tokens. An estimate is in those of o200k_base, of which
-calibration makes Claude's.
+Claude's costs follow Anthropic's documentation as far as possible. Other models count alike in every format. Constants
+are in Claude's own tokens; an estimate is in tokens of o200k_base, which calibration converts to Claude's.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ COMPACTION_PROMPTS = (
     "You are performing a CONTEXT CHECKPOINT COMPACTION",
     "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",
 )
-"""Beginnings of the last text of a request with which a client compacts its history itself."""
+"""Beginnings of the last text when a client compacts its history itself."""
 _SESSION = re.compile(r"_session_([0-9a-fA-F-]{36})$")
-"""End of the name that Claude Code gave its user, before that was JSON."""
+"""Session id at the end of the `user_id` of older Claude Code versions; newer ones send JSON."""
 BETAS = b"anthropic-beta"
 BINDING_MEMBER = b"block_binding"
-"""Member of `thinking`: what is to become of blocks that are signed over another prompt. Their refusal names it."""
+"""Member of `thinking` that controls blocks signed over another prompt. Refusals of such blocks name it."""
 _THINKING_REFUSED = re.compile(
     rb"(?:signature|data). in .(?:redacted_)?thinking. block"
     rb"|blocks in the latest assistant message cannot be modified"
@@ -53,13 +52,13 @@ _THINKING_REFUSED = re.compile(
 )
 _WINDOW = re.compile(rb"\bcontext-(\d{1,2})m-")
 LONGEST_NAME = 4_000
-"""Bytes of the user's name that is looked into for a conversation's."""
+"""Most characters of a `user_id` that is searched for a session id."""
 
 
 class MessagesRequest(WireRequest, frozen=True):
-    """A request as far as Steno reads it.
+    """A request of Messages.
 
-    Its raw messages are the value of `system` first, where there is one, and what the provider compacted as one.
+    Its raw messages begin with the value of `system`, if any; a history that the provider compacted is one raw message.
     """
 
     SPEC = SPEC
@@ -126,15 +125,15 @@ class MessagesRequest(WireRequest, frozen=True):
 
 
 def window_asked(headers: Headers) -> int | None:
-    """The window that a beta is about: `context-1m-2025-08-07`."""
+    """Return the window in tokens that a beta header requests, such as `context-1m-2025-08-07`."""
     betas = (value for name, value in headers if name == BETAS)
     found = next((found for value in betas if (found := _WINDOW.search(value))), None)
     return int(found[1]) * 1_000_000 if found else None
 
 
 def _behind_compaction(source: RawObject, elements: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """The messages, those as one, as they stand, that the provider no longer reads: up to its last compaction, and to
-    the results of what was called beside it."""
+    """Join the messages that the provider no longer reads: up to its last compaction, and the results of tool calls in
+    the same message."""
     marked = (i for i in range(len(elements) - 1, -1, -1) if b'"compaction"' in elements[i])
     last = next((i for i in marked if holds_compaction(decoded_object(elements[i]))), None)
     if last is None:
@@ -154,7 +153,7 @@ def _behind_compaction(source: RawObject, elements: tuple[bytes, ...]) -> tuple[
 def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
     if source.raw("thread") not in (None, b"null"):
         return Reason(Code.SERVER_STATE)
-    # Now, or from a threshold on. To clear results or thinking is no compaction.
+    # Compaction at once or from a threshold on; clearing of results or thinking does not count.
     edits = (str(edit.get("type")).startswith("compact_") for edit in edits_in(source))
     if object_of(source.value("compaction")).get("type") == "summarize" or any(edits):
         return Reason(Code.NATIVE_COMPACTION)
@@ -166,8 +165,8 @@ def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
 
 
 def refuses_thinking(refusal: bytes, request: WireRequest, *, changed: bool) -> bool:
-    """Whether signed thinking is refused: because of what stands before it, or, where the history was `changed`, for
-    another reason. Not where the client itself says what is to become of such thinking."""
+    """Return whether a refusal is about signed thinking. If Steno `changed` the history, any complaint about thinking
+    counts. False if the client sets `block_binding` itself."""
     if BINDING_MEMBER.decode() in object_of(request.source.value("thinking")):
         return False
     return BINDING_MEMBER in refusal or (changed and _THINKING_REFUSED.search(refusal) is not None)
@@ -178,7 +177,7 @@ def edits_in(source: RawObject) -> Sequence[Mapping[str, Any]]:
 
 
 def _session_of(user: str) -> str:
-    """Claude Code's session: a member of the JSON that its user is named by, or the end of an older name."""
+    """Return Claude Code's session id from a `user_id`, which is JSON or, in older versions, ends with the id."""
     if found := _SESSION.search(user):
         return found[1]
     try:
@@ -188,21 +187,21 @@ def _session_of(user: str) -> str:
 
 
 REPLY, MESSAGE = 3, 3
-"""Around the whole, and around each message beside its role."""
+"""Tokens around the prompt, and around each message in addition to its role."""
 CALL, RESULT = 30, 18
 """Tokens around each call, and around each result."""
 SCHEMA = 150
 FILE = 25
 PAGE = 1_570
-"""A page's picture, at most."""
+"""Most tokens of a page's picture."""
 POINTS = 4.0
-"""Pixels of a page's picture for each of its points: it is drawn at twice its size."""
+"""Pixels for each square point of a page, which is drawn at twice its size."""
 UNKNOWN_FILE = 1_600
-"""A file of which nothing is known is taken for a page."""
+"""Tokens of an unreadable file: about one page."""
 PIXELS = 750
-"""Pixels of a picture for a token."""
+"""Pixels of a picture for each token."""
 ENCRYPTED = Encrypted(250, 4.9)
-"""A thought's signature: beside a fixed part it grows with what was thought."""
+"""Cost of thinking by the length of its signature, which has a fixed part and grows with the thinking."""
 
 _PREAMBLES: tuple[tuple[str, int, int], ...] = (
     ("opus-5", 286, 406),
@@ -214,14 +213,13 @@ _PREAMBLES: tuple[tuple[str, int, int], ...] = (
     ("3-haiku", 264, 340),
     ("3-5-haiku", 264, 340),
 )
-"""Tokens before the tools, and where the answer has to be a call, of models that differ from those of their version."""
+"""Tokens before the tools, without and with a forced call, of models that differ from their version."""
 _PREAMBLES_SINCE = (((4, 7), 354, 474), ((4, 5), 497, 589), ((0, 0), 346, 313))
-"""Preambles of the other models, from a version on; the newest first."""
+"""The same for other models by their first version, the newest first."""
 
 
 @lru_cache(maxsize=1_024)
 def token_rules(model: str, host: str = "") -> CountingRules:
-    """Rules by which a model at a host counts."""
     rules = rules_for(model, host)
     version = claude_version(model)
     if version is None:
@@ -240,7 +238,7 @@ def token_rules(model: str, host: str = "") -> CountingRules:
         schema_extra=own(SCHEMA),
         declares_apart=True,
         one_by_one=OneByOne(own(preamble), own(must_call), own(CALL), own(RESULT)),
-        # Thoughts of earlier turns are left out of the prompt up to Opus 4.1, and 4.5 of the smaller ones.
+        # Up to Opus 4.1 and up to 4.5 of smaller models, the prompt has no thinking of earlier turns.
         drops_reasoning=version < ((4, 5) if "opus" in model.lower() else (4, 6)),
         encrypted=replace(ENCRYPTED, per_token=ENCRYPTED.per_token * ratio),
         files=Pages(own(PAGE), POINTS / (PIXELS * ratio), own(FILE), own(UNKNOWN_FILE)),

@@ -1,7 +1,7 @@
-"""Messages: what one of them says, and the bytes that stand for what it means.
+"""Messages of Anthropic's format: read a message and write its canonical bytes.
 
-A raw message is one of three: the value of `system`, which is a text or a list of blocks; an object out of `messages`;
-or several of those together, up to the provider's own compaction: what stands before it is no longer read.
+A raw message is the value of `system` (a text or a list of blocks), one object of `messages`, or all objects of
+`messages` up to the provider's own compaction as one: the provider ignores everything before that.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from app.formats.rendering import CACHE_CONTROL, Breakpoints, Place
 Json = Mapping[str, Any]
 MARK = CACHE_CONTROL
 SEALED = frozenset({"thinking", "redacted_thinking"})
-"""Signed over all that stands before them: a provider takes them as they came, and in their place, or not at all."""
+"""Types of blocks that sign everything before them: they must stay unchanged and in place, or be left out."""
 SERVER_USES = frozenset({"server_tool_use", "mcp_tool_use"})
-"""Calls that the provider makes itself; their results stand in the assistant's messages too."""
+"""Types of calls that the provider runs itself; the assistant's messages contain their results too."""
 _RESULT = "tool_result"
 _SERVER_RESULT = "_tool_result"
 _READ = frozenset({"text", "title", "url", "stdout", "stderr", "content"})
-"""Members that a model is shown of the results that the provider makes, in whichever object it stands."""
+"""Members of provider-run tools' results that the model reads, at any depth."""
 
 
 def decoded_messages(raw: bytes) -> list[dict[str, Any]]:
-    """One message, or several as they stand in a history, with the commas between them. Raises `Unreadable`."""
+    """Parse one message, or several separated by commas. Raises `Unreadable`."""
     messages = decoded_value(b"[%b]" % raw)
     if not isinstance(messages, list) or len(objects_in(messages)) < len(messages):
         raise Unreadable("A message is no object.")
@@ -65,12 +65,12 @@ def is_server_result(block: Json) -> bool:
 
 
 def is_compaction(block: Json) -> bool:
-    """Whether it is the provider's own summary of what stands before it; one that failed is empty."""
+    """Return whether a block is the provider's own summary; a failed one is empty and does not count."""
     return block.get("type") == "compaction" and bool(block.get("content") or block.get("encrypted_content"))
 
 
 def texts_in(message: dict[str, Any]) -> Iterator[Place]:
-    """Places of the texts of a message, in order."""
+    """Yield the texts of a message in order, each as its object and key."""
     if isinstance(message.get("content"), str):
         yield message, "content"
     else:
@@ -109,7 +109,7 @@ def _texts_in_result(value: object) -> Iterator[Place]:
 
 FILES = frozenset({"document", "container_upload"})
 READ = SEALED | SERVER_USES | {"text", "tool_use", "search_result", "compaction", "fallback", "mcp_tool_listing"}
-"""Blocks that are read as something else, or that no model is shown."""
+"""Types of blocks that are no media."""
 
 
 def media_in(content: object) -> Iterator[Media]:
@@ -158,16 +158,16 @@ BREAKPOINTS = Breakpoints(
 
 
 _PASSED_ON = ("document", "search_result")
-"""Blocks that a tool may have returned beside its result."""
+"""Types of blocks that a tool may return in addition to its result."""
 
 
 def is_beside(raw: bytes) -> bool:
-    """Whether a raw message is the value of `system`, which stands beside the messages."""
+    """Return whether a raw message is the value of `system`."""
     return raw[:1] in (b'"', b"[")
 
 
 def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
-    """Raises `Unreadable` where an element is no message."""
+    """Parse a raw message. Raises `Unreadable` if it is none."""
     if is_beside(raw):
         messages = decoded_messages(b'{"role":"system","content":%b}' % raw)
     else:
@@ -220,13 +220,13 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
         sealed=expires or (bool(blocks) and all(map(is_sealed, blocks))),
         expires=expires,
         signed_thinking=any(block.get("type") in SEALED for block in blocks),
-        # A turn was paused before the provider's own result, which the assistant's next message begins with.
+        # The turn was paused: the assistant's next message begins with the result of the provider's tool.
         bound=any(block.get("id") not in returned for block in served),
     )
 
 
 def _is_client_text(blocks: Sequence[Json]) -> bool:
-    """Whether nothing in a user's message is his own: results, what came with them, and what his program says."""
+    """Return whether a user message has only tool results, their documents and text that the client injected."""
     holds_results = any(map(is_result, blocks))
     came = ("tool_result", *_PASSED_ON) if holds_results else ()
     said = [block for block in blocks if block.get("type") not in came]
@@ -238,7 +238,7 @@ def _is_client_text(blocks: Sequence[Json]) -> bool:
 
 
 def _owners(blocks: Sequence[dict[str, Any]]) -> tuple[int, ...]:
-    """Places among the results by the texts of a message, -1 for those outside; empty where all are of the first."""
+    """Return each text's tool result by its index, -1 for other texts; empty if all belong to the first result."""
     owners = list[int]()
     results = count()
     for block in blocks:
@@ -253,7 +253,7 @@ def _failed(blocks: Sequence[Json]) -> tuple[int, ...]:
 
 
 def _passed_on(blocks: Sequence[Json], places: Sequence[Place]) -> tuple[int, ...]:
-    """Places of the texts of results and documents among those of a message: all that are in no block of text."""
+    """Return the indexes of the texts that are in no text block, such as those of results and documents."""
     own = {id(block) for block in blocks if block.get("type") == "text"}
     if len(own) == len(blocks):
         return ()
@@ -261,8 +261,8 @@ def _passed_on(blocks: Sequence[Json], places: Sequence[Place]) -> tuple[int, ..
 
 
 def _compacted(messages: Sequence[dict[str, Any]], raw: bytes) -> Message:
-    """A compacted history, read as instructions: it is never moved, counted as it is, and cut behind only. Its texts
-    are those from the last compaction on."""
+    """Read a history that the provider compacted as instructions, which Steno never moves or cuts. Its texts begin with
+    the last compaction."""
     last = max(i for i, message in enumerate(messages) if holds_compaction(message))
     blocks = blocks_of(messages[last].get("content"))
     first = max(place for place, block in enumerate(blocks) if is_compaction(block))
@@ -294,17 +294,17 @@ def written(arguments: object) -> str:
 
 
 def _thoughts(blocks: Sequence[Json]) -> list[str]:
-    """Thoughts: text to the model that is never quoted."""
+    """Return texts that the model reads and that Steno never quotes: thinking, and lists of MCP tools."""
     thoughts = [text for block in blocks if (text := text_at(block, "thinking"))]
     listed = (block.get("tools") for block in blocks if block.get("type") == "mcp_tool_listing")
     return [*thoughts, *(written(tools) for tools in listed)]
 
 
 def _canonical(message: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, Any]:
-    """Bytes of what a message means: a text and one block of text are the same, what is missing, null and empty too.
+    """Return the canonical form of a message: a text equals one text block; null and empty equal missing.
 
-    Thinking is kept within a turn and dropped behind it, and marks of the cache wander: they mean nothing. Unknown keys
-    count. `ignore` removes volatile text, such as a date a client injects.
+    Thinking and cache breakpoints are left out, because clients drop or move them between turns. Unknown keys count.
+    `ignore` removes volatile text, such as a date that a client injects.
     """
     content = [
         _canonical_block(block, ignore)

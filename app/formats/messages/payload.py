@@ -1,14 +1,11 @@
-"""Payloads: a view as messages. What is verbatim keeps its bytes, as far as a provider takes it where it stands now.
+"""Payloads: render a view as messages of Anthropic's format. Verbatim messages keep their bytes.
 
-What was legal in the client's history may not be so behind a summary, and two things are seen to here. Instructions
-among the messages may only stand behind a user's message and before an assistant's, or last: where their neighbours are
-gone they wait for the next such place. And a history begins with a user's message.
-
-Instructions that have expired (`clear_at`) never move. Those of earlier turns are left out; those of the current turn
-stay, because its thinking may be signed over them.
-
-Marks of the provider's cache move with what they stood on: at most four in a request, none of an hour behind one of
-five minutes. None is invented, so there are never more than the client set.
+1. Instructions in the history may stand only between a user's and an assistant's message, or last. If their neighbours
+   are gone, Steno moves them to the next such position. Expired instructions (`clear_at`) never move: those of
+   earlier turns are dropped; those of the current turn stay because its thinking may be signed over them.
+2. A history must begin with a user's message.
+3. Cache breakpoints stay on their blocks; a summary gets the last breakpoint of the messages that it replaces. Steno
+   adds none here. One of an hour may not follow one of five minutes.
 """
 
 from __future__ import annotations
@@ -37,10 +34,10 @@ from app.formats.rendering import OPENER, Parts, Placed, edited, joined, kept_br
 
 
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
-    """The payload's raw messages in order.
+    """Return the payload's raw messages in order.
 
-    `alternate`: for a provider that refuses two user messages in a row, those that were not neighbours in the client's
-    own history are joined: results first, then the texts in their order.
+    `alternate` joins adjacent user messages, tool results first, for a provider that refuses two in a row; neighbours
+    in the client's own history stay separate.
     """
     instructions = [message.raw for message in conversation.instructions]
     messages = conversation.transcript.messages
@@ -76,12 +73,12 @@ def _marked(block: dict[str, Any], mark: object) -> dict[str, Any]:
 
 
 def _note(text: str) -> Mapping[str, Any]:
-    """A note with a block, which may get a mark of the cache."""
+    """Return a user message with one block, which may get a cache breakpoint."""
     return {"role": "user", "content": [{"type": "text", "text": text}]}
 
 
 def _mark_of(conversation: Conversation, view: View, part: Summary) -> object:
-    """The mark of the cache on the last message that only this summary stands for, if any has one."""
+    """Return the last cache breakpoint among the messages that this summary alone replaces, if any."""
     messages, positions = conversation.transcript.messages, conversation.chain.positions
     start, stop = (positions[end] for end in (part.chunk.from_digest, part.chunk.through_digest))
     sent = {i for other in view.parts if isinstance(other, Pinned) for i in range(other.start, other.stop)}
@@ -118,7 +115,7 @@ def _left(raw: bytes, part: Altered) -> bytes | None:
 
 
 def _without_empty(block: dict[str, Any]) -> dict[str, Any] | None:
-    """A block without the blocks of text that nothing is left of: providers refuse those."""
+    """Remove empty text blocks, which providers refuse; None if the block itself is one."""
     if block.get("type") == "text":
         return block if block["text"] else None
     if isinstance(content := block.get("content"), list):
@@ -131,8 +128,8 @@ _PARTS = Parts(texts_in_block, _without_media, _without_empty)
 
 
 def _settled(entries: Sequence[Placed], begun: str, expired: Container[int | None]) -> list[Placed]:
-    """Instructions stay where they may stand, and else go on to where they may, unless they are `expired`. `begun`:
-    whose turn is before all."""
+    """Move instructions to the next position that the provider accepts, or drop `expired` ones. `begun` is the role
+    before the first entry."""
     placed: list[Placed] = []
     waiting: list[Placed] = []
     turn = begun
@@ -149,7 +146,7 @@ def _settled(entries: Sequence[Placed], begun: str, expired: Container[int | Non
             waiting = []
         placed.append(entry)
         turn = entry.role
-    if waiting and turn != "user":  # There is no such place behind them.
+    if waiting and turn != "user":  # No accepted position follows.
         turns = [(i, entry.role) for i, entry in enumerate(placed) if entry.role != "system"]
         pairs = pairwise(turns)
         before = max((i for (_, one), (i, other) in pairs if (one, other) == ("user", "assistant")), default=0)
@@ -172,7 +169,7 @@ def last_mark(raw: bytes) -> object:
 
 
 def _blocks_marked(blocks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Blocks with a mark, those inside of results too, which count before their own."""
+    """Yield blocks with a breakpoint; blocks inside a tool result precede the result."""
     for block in blocks:
         if isinstance(block.get("content"), list):
             yield from _blocks_marked(blocks_of(block["content"]))
@@ -181,7 +178,7 @@ def _blocks_marked(blocks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]
 
 
 def in_order(raw_messages: Sequence[bytes]) -> list[bytes]:
-    """The messages without the marks of an hour that came behind one of five minutes, as others were moved."""
+    """Remove each one-hour breakpoint after a five-minute one, because providers refuse that order."""
     if not any(b'"ttl"' in raw for raw in raw_messages):
         return list(raw_messages)
     is_short = False

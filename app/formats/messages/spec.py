@@ -1,4 +1,4 @@
-"""Messages as a table."""
+"""Format table of Messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.formats.raw_json import Where
 from app.formats.spec import FormatSpec, SummarySpec
 
 SYSTEM = "system"
-"""Member beside the history, which is a text or a list of blocks; and the role of instructions in the history."""
+"""Member with the instructions (a text or a list of blocks), and the role of instructions in the history."""
 
 SPEC = FormatSpec(
     name="messages",
@@ -48,7 +48,7 @@ SPEC = FormatSpec(
             SYSTEM: instructions,
             "messages": [{"role": "user", "content": transcript}],
         },
-        # Tools are not forbidden: that would cost the cache.
+        # `tool_choice` stays: changing it would invalidate the cache.
         headers=((b"anthropic-version", b"2023-06-01"),),
         own_members=frozenset(
             {"model", "messages", SYSTEM, "max_tokens", "stream", "tools", "tool_choice", "thinking"}

@@ -1,12 +1,11 @@
-"""The answer on its way to the client: our members go in, and what would be a second beginning comes out.
+"""Answers in Responses: add Steno's members on the way to the client.
 
-A stream passes frame by frame, nearly always as it came: only what begins or ends it is looked into, and even that
-keeps all its other bytes. The first frame gets the status, the one that ends the response everything. A provider
-opens its stream before it looks at the prompt: what it says until the first item does not count as an answer, and an
-error behind it is a refusal.
+The first frame of a stream gets `context_status`, the frame that ends the response all members; other frames keep their
+bytes. A provider opens its stream before it checks the prompt: the frames before the first item are no answer yet, and
+an error after them is a refusal.
 
-Numbers ascend and one stream has one id, also where Steno began it: then each frame is given the next number and our
-id; and an error of ours behind the provider's frames is given theirs.
+Sequence numbers must ascend, and a stream has one response id. If Steno began the stream, every later frame gets the
+next number and Steno's id. If Steno ends a provider's stream with an error, the error continues its numbers and its id.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ UNSAID: dict[str, Any] = {
     "tools": [],
     "metadata": {},
 }
-"""Members that clients' types want of every response."""
+"""Members that client SDKs require in every response."""
 FAILED = "server_error"
-"""The code of a failure that has none."""
+"""Code of a failure without one."""
 
 
 def new_id() -> str:
@@ -46,7 +45,7 @@ def new_id() -> str:
 
 
 def response(id_: str, model: str, status: str, **members: Any) -> dict[str, Any]:
-    """A response without output, as clients read it."""
+    """Return a response without output, with all required members."""
     head = {"id": id_, "object": "response", "created_at": int(time()), "status": status, "model": model}
     return {**head, **UNSAID, **members}
 
@@ -59,17 +58,17 @@ def frame(type_: str, number: int, members: Mapping[str, Any]) -> bytes:
 class CompactionEvents(EarlyFrames):
     model: str
     id: str = field(default_factory=new_id)
-    """Id of the response that we begin; all later frames are given it."""
+    """Id of the response that Steno begins; the editor writes it into all later frames."""
     number: int = 0
     outcome: bytes = b""
-    """A member that says what became of the compaction, for the provider's first frame."""
+    """JSON member with the compaction's result, for the provider's first frame."""
 
     def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
         opens = kind == "compaction_started"
         if self.shape == "comment" and not opens:
             self.outcome = b'"compaction":' + self.data(kind, details)
         if not self.begins_answer:
-            # Clients tell an event by the type in its data, too.
+            # Some clients read the type from the data.
             return super(CompactionEvents, self).frame(f"context.{kind}" if self.shape == "named" else kind, details)
         parsed = msgspec.json.decode(b"{" + members + b"}")
         compaction = msgspec.Raw(self.data(kind, details))
@@ -81,7 +80,7 @@ class CompactionEvents(EarlyFrames):
 
 BEGINNINGS = frozenset({"response.created", "response.in_progress", "response.queued"})
 COUNTLESS = frozenset({*BEGINNINGS, "keepalive", "ping"})
-"""Frames that are no part of an answer."""
+"""Types of frames that are no part of an answer."""
 ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 _NUMBER = re.compile(rb'"sequence_number"\s*+:\s*+([0-9]{1,9})')
 _LAST_NUMBER = b'"sequence_number"'
@@ -99,7 +98,7 @@ class ResponsesEditor(AnswerEditor):
     )
 
     _told: bool = field(default=False, init=False)
-    """Whether the first frame that gets the status has come."""
+    """Whether a frame has got the status."""
     _id: str = field(default="", init=False)
     _next: int = field(default=0, init=False)
 
@@ -109,13 +108,13 @@ class ResponsesEditor(AnswerEditor):
 
     @classmethod
     def begin_early(cls, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
-        """Choose comments for `chunk`. Also for `start` if the provider stores the answer: it does not know our id."""
+        """Use comments for `chunk`, and for `start` if the provider stores the answer under an id of its own."""
         quiet = shape == "chunk" or (shape == "start" and request.source.value("store") is not False)
         return CompactionEvents("comment" if quiet else shape, compaction_id, request.model)
 
     def failed_by(self, envelope: bytes) -> bytes:
-        """An error, flat and nested, because clients read either; then the response's end, which is all that some of
-        them show."""
+        """Return an `error` frame, with flat and nested members because clients read either, and a `response.failed`
+        frame, which is all that some clients show."""
         error: dict[str, Any] = msgspec.json.decode(envelope)["error"]
         flat = {name: error.get(name) for name in ("code", "message", "param")}
         cause = {"code": error.get("code") or FAILED, "message": flat["message"]}
@@ -168,12 +167,12 @@ class ResponsesEditor(AnswerEditor):
         response = object_in(said, "response") if "response" in said else said
         if b"web_search_call" in (response.raw("output") or b""):
             calls = (item for item in objects_in(response.value("output")) if item.get("type") == "web_search_call")
-            # To open a page that a search found costs nothing.
+            # Opening a page is free.
             self.searches = sum(object_of(call.get("action")).get("type", "search") == "search" for call in calls)
         return super(ResponsesEditor, self)._take(said)
 
     def _in_place(self, said: RawObject) -> dict[str, bytes]:
-        """The members to replace where Steno began the stream, so that the frame goes on from what the client has."""
+        """Track number and id; return the members to replace so that the frame continues Steno's stream."""
         replaced: dict[str, bytes] = {}
         if isinstance(number := said.value("sequence_number"), int):
             if self.continues and number != self._next:

@@ -1,9 +1,9 @@
-"""The format: its requests, what its prompts cost, and the list of its parts.
+"""Requests of Responses, token costs and the `WireFormat`.
 
-The history is `input`: a text, or items. `instructions` stand beside it and are the first of the raw messages, with
-their key. What a provider keeps itself, or is asked to compact itself, is handed off. OpenAI's models are shown tools,
-calls and schemas otherwise than in Chat Completions; what runs elsewhere counts alike in both. Measured on prompts
-whose size the providers reported (docs/estimates.md).
+The history is `input`, a text or items; the `instructions` member with its key is the first raw message. Requests whose
+history the provider stores or shall compact are forwarded unchanged. OpenAI's models see tools, calls and schemas in
+another form than in Chat Completions; other models count alike in both. Costs are from prompts whose size the providers
+reported (docs/estimates.md).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from app.tokens.declarations import Declarations
 from app.tokens.rules import GPT_5_TOOLS, WHOLE, CountingRules, Encrypted, Pages, rules_for
 
 STATE_MEMBERS = ("previous_response_id", "conversation")
-"""Members that name what the provider has kept, and puts before the input."""
+"""Members that refer to history which the provider stores and puts before the input."""
 CODEX_METADATA = "x-codex-turn-metadata"
 CODEX_PROMPT = "You are performing a CONTEXT CHECKPOINT COMPACTION"
-"""Beginning of Codex's request to a model that does not compact by itself."""
+"""Beginning of Codex's request for a summary, if the provider has no compaction."""
 
 
 class ResponsesRequest(WireRequest, frozen=True):
@@ -86,17 +86,17 @@ class ResponsesRequest(WireRequest, frozen=True):
 
     @classmethod
     def array(cls, raw_messages: Sequence[bytes]) -> bytes:
-        """An input that was a text becomes a list only where it has others beside it."""
+        """Return the input: a single text stays a text, otherwise a list of items."""
         if len(raw_messages) == 1 and raw_messages[0].startswith(b'"'):
             return raw_messages[0]
         return b"[%b]" % b",".join(map(as_item, raw_messages))
 
 
 def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
-    """Reason to leave a request to the provider, or None.
+    """Return the reason to forward a request unchanged, or None.
 
-    The content of an item that refers to another by its id cannot be seen: a summary would leave it out, and a cut
-    might part it from its call. Reasoning without content is sealed anyway, and no such item.
+    An item that refers to a stored item by its id is such a reason: Steno cannot read its content, so a summary would
+    omit it, and a cut might separate a result from its call.
     """
     if any(source.value(name) is not None for name in STATE_MEMBERS) or any(map(_is_reference, elements)):
         return Reason(Code.SERVER_STATE)
@@ -110,14 +110,14 @@ def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
 
 
 def _is_reference(raw: bytes) -> bool:
-    # Nearly all items say what they are; reading each of them would take as long as reading the request.
+    # Nearly all items have a type or a role; parsing each one would be slow.
     if b'"item_reference"' not in raw and (b'"type"' in raw or b'"role"' in raw):
         return False
     return raw.startswith(b"{") and type_of(decoded_object(raw, "An item")) == "item_reference"
 
 
 def _asks_for_compaction(source: RawObject, elements: Sequence[bytes]) -> bool:
-    """Whether the provider is asked to compact: now, in place of an answer, or from a threshold on."""
+    """Return whether the client requests compaction by the provider: at once, or from a threshold on."""
     last = elements[-1] if elements else b""
     if b'"compaction_trigger"' in last and type_of(decoded_object(last, "An item")) == "compaction_trigger":
         return True
@@ -125,7 +125,7 @@ def _asks_for_compaction(source: RawObject, elements: Sequence[bytes]) -> bool:
 
 
 def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:
-    """Whether the client compacts its history itself, as Codex says beside its input, or in what it asks for."""
+    """Return whether the client compacts its history itself: Codex tells it in its metadata or its prompt."""
     turn = text_at(object_of(source.value("client_metadata")), CODEX_METADATA)
     with suppress(msgspec.DecodeError, RecursionError):
         if turn and object_of(msgspec.json.decode(turn)).get("request_kind") == "compaction":
@@ -138,19 +138,19 @@ def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:
 
 VARIANT = "items"
 TOOLS_BEFORE = -3
-"""Tokens of its predecessors' tools: their tools have no headings here, which are counted with them."""
+"""Tokens around the tools of models before gpt-5; negative because the counted headings are missing here."""
 CALL, UNKEPT_CALL_BEFORE = 1, -2
-"""Tokens that a call costs more; the latter of gpt-5's predecessors, where it has no id of its own."""
+"""Additional tokens of a call, and of a call without an id before gpt-5."""
 REQUIRED = 8
-"""Tokens that gpt-5's tools cost more where one has to be called."""
+"""Additional tokens of gpt-5's tools if a call is required."""
 PAGES = Pages(8, file=6)
-"""Costs of a file: its text, but for a few tokens around it and its pages."""
+"""Costs of a file in addition to its text: a few tokens for each page and the file."""
 SCHEMA_BEFORE = 1
-"""Tokens around the response format, which gpt-5 has not."""
+"""Tokens around the response format before gpt-5."""
 GROK_PREAMBLE, GROK_TOOLS = 185, 50
-"""Tokens with which every prompt of grok's begins, and tokens around its tools."""
+"""Tokens at the beginning of every prompt of grok, and around its tools."""
 GROK_ENCRYPTED = Encrypted(0, 5.8)
-"""Tokens of grok's earlier reasoning, which it reads again in every turn."""
+"""Cost of earlier reasoning, which grok reads in every turn."""
 
 _OPENAI = re.compile(r"(?:.*/)?(?:openai\.)?(?P<name>(?:ft:)?(?:chatgpt|gpt-(?!oss)|codex|computer-use|o\d).*)")
 

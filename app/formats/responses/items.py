@@ -1,11 +1,10 @@
-"""Items: what one of them says, the bytes that stand for what it means, and the payload that a view becomes.
+"""Items: read an item, write its canonical bytes, and render a view as items.
 
-An item has a type. Messages have a role as well; calls and their outputs are items of their own that name each other by
-an id, in nine families; what the provider's own tools did is one item each; reasoning is sealed, and bound to the item
-behind it. What a provider compacted itself stands in an item, too: it reads nothing of what is before that.
+An item has a type. A message also has a role. A call and its output are separate items with the same id, of nine types
+each. A call of a provider's own tool is one item with its result. Reasoning is sealed, and bound to the next item. A
+`compaction` item is the provider's: the model reads no item before it.
 
-Two of a request's raw messages are no items: `instructions`, which stand beside them, are the whole member, with its
-key; an input that is only a text is that text.
+Two raw messages are no items: the `instructions` member with its key, and an input that is a text.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 
 def read_item(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
-    """Raises `Unreadable` where a raw message is none."""
+    """Parse a raw message. Raises `Unreadable`."""
     if (text := _bare_text(raw)) is not None:
         kind = Kind.INSTRUCTIONS if INSTRUCTIONS.match(raw) else Kind.USER
         role = "developer" if kind is Kind.INSTRUCTIONS else "user"
@@ -81,7 +80,7 @@ def read_item(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
 
 
 def type_of(item: Json) -> str:
-    """Messages need not name theirs, nor what refers to an item by its id."""
+    """Return the type of an item; a message and a reference by id may lack it. Raises `Unreadable` if unknown."""
     type_ = item.get("type")
     if isinstance(type_, str):
         return type_
@@ -93,7 +92,7 @@ def type_of(item: Json) -> str:
 
 
 def texts_of(item: Json) -> tuple[str, ...]:
-    """Texts of a message, or of a result, in order."""
+    """Return the texts of a message or a result, in order."""
     type_ = type_of(item)
     if type_ in SEALED or not (type_ == "message" or type_ in OUTPUTS):
         return ()
@@ -105,7 +104,7 @@ def texts_of(item: Json) -> tuple[str, ...]:
 
 
 def _holder(type_: str) -> str:
-    """Member of a message or a result with its text or its parts."""
+    """Return the member of a message or a result with its text or its parts."""
     return OUTPUTS[type_].member if type_ in OUTPUTS else "content"
 
 
@@ -122,7 +121,7 @@ def _text_keys(part: Any) -> tuple[str, ...]:
 
 
 def as_item(raw: bytes) -> bytes:
-    """A raw message as it may stand among others."""
+    """Return a raw message as an item: a text becomes a user message."""
     return b'{"type":"message","role":"user","content":%b}' % raw if raw.startswith(b'"') else raw
 
 
@@ -198,7 +197,7 @@ def _output(raw: bytes, item: Json, type_: str) -> Message:
 
 
 def _settled(raw: bytes, item: Json, type_: str, media: tuple[Media, ...]) -> Message:
-    """The call, and as its texts what came of it."""
+    """Return the message of a provider's tool: the call as settled, and its results as texts."""
     name, member = SETTLED[type_]
     held = item.get(member)
     arguments = held if isinstance(held, str) else json_text(held) if held else ""
@@ -244,7 +243,7 @@ def _thoughts(item: Json) -> Iterator[str]:
 
 
 def compacted_upto(elements: Sequence[bytes]) -> int:
-    """Number of an input's items up to the last one that the provider compacted; 0 without one."""
+    """Return the number of items up to and including the last `compaction` item; 0 without one."""
     for place in range(len(elements), 0, -1):
         raw = elements[place - 1]
         if b'"compaction"' in raw and type_of(decoded_object(raw, "An item")) == COMPACTION:
@@ -253,7 +252,7 @@ def compacted_upto(elements: Sequence[bytes]) -> int:
 
 
 def _compacted(raw: bytes) -> list[dict[str, Any]]:
-    """The items of a raw message that ends with a provider's compaction; none where it is another."""
+    """Return the items of a raw message that ends with a `compaction` item; empty for any other."""
     if b'"compaction"' not in raw:
         return []
     try:
@@ -264,8 +263,8 @@ def _compacted(raw: bytes) -> list[dict[str, Any]]:
 
 
 def _read_compacted(raw: bytes, items: Sequence[Json]) -> Draft:
-    """Read a compacted history as one message: nothing in it may be moved, and what is before its end is not read by
-    the model, but for the leading instructions."""
+    """Read a history that the provider compacted as one message, which Steno never moves. Of the items before the
+    `compaction` item the model reads only the leading instructions."""
     leading: list[Message] = []
     for item in items[:-1]:
         message = _read(b"", item)
@@ -279,15 +278,15 @@ def _read_compacted(raw: bytes, items: Sequence[Json]) -> Draft:
     return Draft(read, canonical)
 
 
-# What an item means
+# Canonical form
 
 
 def canonical_item(item: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
-    """The bytes that stand for what an item means: see `SPEC.volatile_members`.
+    """Return equal bytes for items with the same meaning, without `SPEC.volatile_members`.
 
-    A text and one part with that text are the same; so are null, missing and empty; a call's arguments count by value.
-    What is sealed does not count: clients keep reasoning within a turn, and may send less of it afterwards. Unknown
-    keys count. `ignore` removes volatile text, such as a date a client injects.
+    A text equals one part with that text; null and empty equal missing; arguments are compared by value. The content of
+    reasoning does not count, because clients may drop it after the turn. Unknown keys count. `ignore` removes volatile
+    text, such as a date that a client injects.
     """
     type_ = type_of(item)
     if type_ == REASONING:
@@ -308,11 +307,11 @@ def canonical_item(item: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
 
 MEDIA = {"input_image": "image", "computer_screenshot": "image", "input_file": "file", "input_audio": "audio"}
 HOLDING = ("image_url", "file_data", "file_url", "file_id", "data")
-"""Members that hold what the part is, or say where it is."""
+"""Members with the data of a part, or its URL or id."""
 
 
 def read_media(part: Mapping[str, Any]) -> Media:
-    """A part that is no text, whatever it holds."""
+    """Return the media of a part that is no text."""
     type_ = text_at(part, "type")
     kind = MEDIA.get(type_, type_)
     inner = part.get("input_audio")
@@ -333,17 +332,16 @@ BREAKPOINTS = Breakpoints(
 
 
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
-    """The payload's raw messages in order; what is verbatim keeps its bytes.
+    """Return the payload's raw messages in order; verbatim ones keep their bytes.
 
-    `alternate`: for a model whose template refuses two user messages in a row.
+    `alternate` is for a model whose template refuses two user messages in a row.
     """
     payload = _unbound(conversation, placed(conversation, view, SPEC.user_message, _left))
     return joined(payload, "input_text", as_object=as_item) if alternate else [each.raw for each in payload]
 
 
 def _unbound(conversation: Conversation, payload: Sequence[Placed]) -> list[Placed]:
-    """The payload, in which what stood behind reasoning that is gone has no id: by that the provider would look for the
-    reasoning."""
+    """Remove the id of an item whose preceding reasoning is gone: by the id the provider would look for it."""
     messages = conversation.transcript.messages
     before: int | None = None
     left: list[Placed] = []
@@ -370,8 +368,8 @@ _PARTS = Parts(_texts, _in_words, lambda part: None if part.get("text") == "" el
 
 
 def _left(raw: bytes, part: Altered) -> bytes | None:
-    """An item with its texts replaced in order, words in place of its media, or a call with other arguments; None for
-    one that is taken out."""
+    """Return an item with other texts, words in place of its media, or other arguments of its call; None for a removed
+    call."""
     if raw.startswith(b'"'):
         return msgspec.json.encode(part.texts[0])
     item = decoded_object(raw, "An item")
@@ -380,7 +378,7 @@ def _left(raw: bytes, part: Altered) -> bytes | None:
         texts = part.texts[1:] if type_ == "mcp_approval_response" else part.texts
         member = _holder(type_)
         left, parts = _PARTS.altered(raw, texts, part.media, member), objects_in(item.get(member))
-        # The first part stays, where all have become empty.
+        # If all parts became empty, the first one stays with an empty text.
         return left or (spliced(raw, {member: msgspec.json.encode([{**parts[0], "text": ""}])}) if parts else raw)
     if part.calls is None:
         return raw
@@ -393,7 +391,7 @@ def _left(raw: bytes, part: Altered) -> bytes | None:
 
 
 def _with_arguments(held: Any, arguments: str, long_text: Sequence[str]) -> Any:
-    """Arguments of a call, in the form they had. An object with a place for a long text gets it there."""
+    """Return arguments in the form of `held`; in an object, shortened arguments replace its long text."""
     if not isinstance(held, dict | list):
         return arguments
     if msgspec.json.encode(held).decode() == arguments:

@@ -1,4 +1,4 @@
-"""Responses as a table: the API, and the families of its items."""
+"""Format table of Responses, and the types of its items."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from app.formats.rendering import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT
 from app.formats.spec import FormatSpec, SummarySpec
 
 INSTRUCTIONS = re.compile(rb'"instructions"[ \t\n\r]*+:[ \t\n\r]*+')
-"""Beginning of the `instructions` member, which is no text and no item."""
+"""Pattern of the key of the `instructions` member."""
 PLACED = frozenset({"additional_tools", "configuration_update"})
-"""Items that say how the model is run from there on."""
+"""Types of items that change the tools or the configuration of the following turns."""
 COMPACTION = "compaction"
-"""Type of the item that the provider made of everything before it."""
+"""Type of the item into which the provider compacted everything before it."""
 REASONING = "reasoning"
 
 
 class CallType(NamedTuple):
-    """A family's calls: one that an output answers."""
+    """A type of call items that an output item answers."""
 
     name: str
-    """The tool, where the item does not name it."""
+    """Tool's name if the item has none."""
     member: str
-    """Member with what it is called with: a text, or an object."""
+    """Member with the arguments, a text or an object."""
     id: str = "call_id"
     long_text: tuple[str, ...] = ()
-    """Place in an object where a text may be of any length: arguments that are cut go there."""
+    """Key in an arguments object that may hold a long text: shortened arguments are written there."""
 
 
 class OutputType(NamedTuple):
@@ -53,7 +53,7 @@ OUTPUTS = {
     "custom_tool_call_output": OutputType("output"),
     "mcp_approval_response": OutputType("reason", "approval_request_id"),
     "computer_call_output": OutputType("output"),
-    # Its id is that of the call, which has both.
+    # This `id` is the `call_id` of the call.
     "local_shell_call_output": OutputType("output", "id"),
     "shell_call_output": OutputType("output"),
     "apply_patch_call_output": OutputType("output"),
@@ -67,25 +67,24 @@ SETTLED = {
     "image_generation_call": ("image_generation", "revised_prompt"),
     "mcp_call": ("", "arguments"),
 }
-"""Items of what a provider's own tool did, the call and its result in one: the tool's name, and what it was called
-with."""
+"""Items of the provider's own tools, each with call and result: the tool's name, and the member with its arguments."""
 SEALED = frozenset({REASONING, COMPACTION, "program", "tool_search_output", "mcp_list_tools", *PLACED})
-"""Sent as they came or not at all: signed, encrypted, or a list of tools."""
+"""Types of items that Steno sends unchanged or drops: they are signed, encrypted, or lists of tools."""
 NAMED_BY_ID = frozenset({"mcp_approval_request", "local_shell_call_output", "item_reference"})
-"""Items whose `id` is no mere name of the item."""
+"""Types of items whose `id` links them to another item."""
 SHORT = 200
-"""Characters of arguments that nothing shortens; an object without a long text that has more is sealed."""
+"""Characters of arguments; a longer object without `long_text` is sealed, because it cannot be shortened."""
 
 VOLATILE_PART_KEYS = frozenset({"annotations", "logprobs", PROMPT_CACHE_BREAKPOINT, CACHE_CONTROL})
-"""The same of a part of a content."""
+"""The volatile members of a content's part."""
 SEALING_KEYS = frozenset({"encrypted_content", "fingerprint"})
-"""Keys that clients drop and add again: part of no meaning."""
+"""Keys that clients drop and restore; digests leave them out."""
 TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text", None)
 
 OWN_CALLS = frozenset(name for name in (*CALLS, *SETTLED) if name.endswith("_call"))
-"""Items by which the model calls a tool."""
+"""Types of items with which the model calls a tool."""
 _ENDED: tuple[Path, ...] = ((Where("type", ("response.completed", "response.incomplete")), "response"), ())
-"""The response in the frame that ends it, and in one piece."""
+"""Paths of the response: in the frame that ends a stream, and unstreamed."""
 _MESSAGE: Path = ("output", Where("type", ("message",)), "content")
 
 SPEC = FormatSpec(
@@ -118,7 +117,7 @@ SPEC = FormatSpec(
     holders=("response",),
     whole=(("output",),),
     texts=((Where("type", ("response.output_text.delta",)), "delta"),),
-    # Some servers say all of it at the end only.
+    # Some servers send the text in the last frame only.
     late_texts=tuple((*at, *_MESSAGE, "text") for at in _ENDED),
     calls=(
         (Where("type", ("response.output_item.added",)), "item", Where("type", OWN_CALLS), "type"),
@@ -130,7 +129,7 @@ SPEC = FormatSpec(
     ),
     reasons=tuple((*at, *reason) for at in _ENDED for reason in (("incomplete_details", "reason"), ("status",))),
     usual_reason="completed",
-    # Its status, or the reason that it gives for another one.
+    # The status, or the reason of an incomplete response.
     endings={
         "completed": Ending.FINISHED,
         "max_output_tokens": Ending.CUT_OFF,
