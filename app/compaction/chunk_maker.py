@@ -192,7 +192,7 @@ def _joined(parts: Sequence[Compaction]) -> Compaction:
 
 
 def _groups(chunks: Sequence[SummaryChunk], at_most: int) -> list[list[SummaryChunk]]:
-    """Group neighbouring chunks for calls of at most so many input tokens. Only the last group may have one chunk."""
+    """Group neighbouring chunks for calls of `at_most` input tokens. Only the last group may have one chunk."""
     groups: list[list[SummaryChunk]] = [[]]
     for chunk in chunks:
         if len(groups[-1]) >= FOLD_MINIMUM and sum(chunk.tokens for chunk in groups[-1]) + chunk.tokens > at_most:

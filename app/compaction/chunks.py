@@ -48,7 +48,7 @@ class SummaryChunk(Struct, frozen=True):
     from_digest: bytes
     through_digest: bytes
     last_message_digest: bytes
-    """The unchained digest of the last covered message."""
+    """Digest of the last covered message alone, without the chain."""
     first_index: int
     last_index: int
     through_turn: int

@@ -123,7 +123,7 @@ class Compactor:
     parts: CompactionParts
     announce: Announce | None = None
     deadline: float = 0.0
-    """Time by the monotonic clock, in seconds, until which a compaction may hold the request."""
+    """Time by the monotonic clock, in seconds, until which a compaction may delay the request."""
     may_postpone: bool = False
     waits: bool = True
     """True to wait for another process's compaction; False in the background, as no request needs it yet."""
@@ -204,8 +204,8 @@ class Compactor:
         return await self.step_down(refused, said)
 
     async def compact(self, position: int) -> Decision:
-        """Summarise all messages before a position for a client that requests it, even if that frees few tokens. Raise
-        `StoreUnavailable`."""
+        """Summarise all messages before a position for a client that requests it, even if that frees few tokens. May
+        raise `StoreUnavailable`."""
         request = self.request
         while True:
             await self._read()
@@ -279,7 +279,7 @@ class Compactor:
         return self._state
 
     async def _read(self) -> None:
-        """Read the stored pins, chunks and masks, and update the state. Raise `StoreUnavailable`."""
+        """Read the stored pins, chunks and masks, and update the state. May raise `StoreUnavailable`."""
         request, state = self.request, await self._begin()
         stored = await self.parts.read_prefix(request)
 
@@ -291,7 +291,7 @@ class Compactor:
         self._stored = self._stored or self._state
 
     async def _mask(self) -> None:
-        """Set the due mask, unless it costs too much. Raise `StoreUnavailable`."""
+        """Set the due mask, unless it costs too much. May raise `StoreUnavailable`."""
         boundary, self._mask_is_put_off = await self._affordable_mask(self.state)
         if boundary is not None:
             await self._keep_masks(self.state.with_boundaries([boundary]))

@@ -102,7 +102,7 @@ class LeasedCompaction:
 
     async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction:
         """Take the lease and make a compaction in a task of the application, or wait for the process with the lease.
-        Raise `StoreUnavailable`."""
+        May raise `StoreUnavailable`."""
         if job.is_again:
             await asyncio.sleep(min(job.seconds_left, RACE_SECONDS * random.random()))
         range_, chain = job.builder.plan.range, request.conversation.chain.positions
@@ -117,7 +117,7 @@ class LeasedCompaction:
         return task.result() if task.done() else Compaction((), Outcome.TAKES_TOO_LONG)
 
     async def _await_other(self, request: ChatRequest, job: CompactionJob) -> Compaction:
-        """Wait for the end of another process's compaction. Raise `StoreUnavailable`."""
+        """Wait for the end of another process's compaction. May raise `StoreUnavailable`."""
         if not job.waits:
             return Compaction((), Outcome.TAKES_TOO_LONG)
         job.announce()
