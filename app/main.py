@@ -121,7 +121,6 @@ def create_app(settings: Settings, *, reports: bool = True) -> Application:
 
 
 def add_inspector(app: FastAPI, settings: Settings, services: Services, metrics: Metrics) -> None:
-    """Add the inspector's pages and their state."""
     wrong = [each for each in check_settings(settings, services.estimator.heuristics) if each.state != "ok"]
     password = settings.inspector.password
     sessions = Sessions(server_secret(settings), None if password is None else password.get_secret_value())

@@ -49,7 +49,7 @@ OVERLAP_SECONDS = 15.0
 LOAD_SECONDS = 1.0
 STOP_SECONDS = 5.0
 ENOUGH = 16
-"""Samples of a calibration from which it learns at most once in `PAUSE_SECONDS`: a sample takes up to half a ms."""
+"""A calibration with this many samples learns from at most one a second, as each takes up to half a millisecond."""
 PAUSE_SECONDS = 1.0
 
 
@@ -91,7 +91,7 @@ class Calibrations:
         return self.in_force(key, self._known.use(key) or Calibration(prior_for(model, formula, tools)))
 
     def in_force(self, key: CalibrationKey, own: Calibration) -> Calibration:
-        """Return the tenant's own calibration; with too few samples, with the line on which other tenants agree."""
+        """Return the tenant's own calibration. If it has too few samples, use the line on which other tenants agree."""
         if own.samples >= ENOUGH_OF_ONE:
             return own
         of_tenants = self._lines.get(key.of_all, {})

@@ -39,7 +39,7 @@ PRICES_REMEMBERED = 1_000
 
 NOT_REPORTED = Tokens()
 CACHED_SECONDS, CACHED_LONG_SECONDS = 300.0, 3_600.0
-"""Time that providers usually cache a prompt without a further request, and with the paid longer cache time."""
+"""Time that providers usually cache an unused prompt: by default, and if the client pays for longer caching."""
 
 
 class _Latest(Struct, frozen=True):

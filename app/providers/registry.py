@@ -151,8 +151,8 @@ def days_since(day: date) -> int:
 
 @lru_cache(CAPS_REMEMBERED)
 def cap_of(model: str, usual: int) -> int:
-    """Return the prompt tokens at which a compaction is due in any window: `usual`, or another number if public results
-    show that the model reads longer prompts well; less if its list price rises before that."""
+    """Return the prompt tokens at which a compaction is due in any window: the model's `cap`, or `usual` without one.
+    Return less if the list price rises before that."""
     known, price = look_up_release(model, _table().models), tariff(model)
     cap = (known[1].cap if known else None) or usual
     if price is not None:

@@ -155,9 +155,9 @@ class Windows:
         *,
         is_measured: bool = False,
     ) -> None:
-        """Learn the limit in a refusal for a day, or keep a smaller one that the tenant has learnt.
+        """Keep the limit of a refusal for a day, or a smaller one that the tenant has learnt before.
 
-        `output` is the output cap of the refused request: a smaller limit is ignored, as it is probably one of output.
+        `output` is the output cap of the refused request: a smaller limit is ignored, as it probably limits the output.
         `is_measured`: the limit is the size of an answered prompt with its answer, or a smaller prompt was answered.
         """
         limit, name, window = overflow.limit, _limit_key(model, asked), self._unlearnt(model, asked)
@@ -227,7 +227,7 @@ class Windows:
             self._drop(*key)
 
     def _most_answered(self, tenant: str, name: str) -> int:
-        """Return the size of the largest answered prompt, of this tenant or confirmed by two others."""
+        """Return the size of the largest answered prompt: this tenant's, or one that two tenants confirm."""
         return max(self._prompts.own(tenant, name) or 0, *self._prompts.confirmed(name), 0)
 
     async def _share(self) -> None:

@@ -27,7 +27,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 LARGE = 1 << 20
 """Allocations of at least this many bytes get their own pages, which return to the system when they are freed."""
 KEPT = 8 << 20
-"""Free bytes at the end of an arena that glibc does not return to the system."""
+"""Free bytes at the end of an arena that may stay with the process."""
 ARENAS = 2
 """Number of arenas: one for the event loop, one for the worker threads, of which usually one runs at a time."""
 
@@ -43,7 +43,7 @@ class OwnedTasks:
         """True once the server is stopping: callers start no new work."""
 
     def stop(self) -> None:
-        """Start the time limit of `drain` when the server is asked to stop, before it waits for open answers."""
+        """Start the time limit of `drain`. Call it when the server is asked to stop: open answers are awaited later."""
         self.draining = True
         self._told_at = min(self._told_at, self._clock())
 
@@ -65,7 +65,7 @@ class OwnedTasks:
 
 
 class SingleFlight(Generic[T]):
-    """Single flight by key: at most one run is under way, and one more waits that serves all callers since."""
+    """Single flight: one run at a time for each key. Callers that come during a run share the next run."""
 
     def __init__(self) -> None:
         self._running: dict[Hashable, asyncio.Task[Any]] = {}

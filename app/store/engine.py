@@ -50,7 +50,7 @@ PATIENT_LOCK_SECONDS = 4.0
 """Longest wait of a patient transaction for a lock: longer than PostgreSQL keeps an idle transaction whose process is
 gone (3 s), shorter than a statement may take (4.5 s)."""
 QUEUE_SECONDS = 2.0
-"""Longest wait of other transactions until this process's earlier ones have written to SQLite."""
+"""Longest wait of any other transaction until this process's earlier writers to SQLite are done."""
 FAILURES_TO_OPEN = 3
 PROBE_SECONDS = 1.0
 SLICES = 10
@@ -62,7 +62,7 @@ REMEDY = "Start the database, or correct storage.url; `steno doctor` tries it. R
 _LIMITS = {
     # Less than COMMAND_SECONDS, so that the server cancels the statement before the client gives up.
     "statement_timeout": "4500ms",
-    # Time after which the locks of a transaction end whose process is gone.
+    # Ends a transaction, and its locks, whose process is gone.
     "idle_in_transaction_session_timeout": "3s",
 }
 _LIMITS_SINCE_17 = {
@@ -524,7 +524,7 @@ class Guard:
         return result
 
     async def bounded(self, work: Work[T], timeout: float, late: Callable[[T], Awaitable[object]] | None = None) -> T:  # noqa: ASYNC109 - not a cancellation
-        """Run `work` for at most `timeout` seconds, without the breaker: for calls that no request waits for."""
+        """Run `work` for at most `timeout` seconds, also while the breaker is open."""
         task, done, left = asyncio.ensure_future(work()), set[asyncio.Task[T]](), SLICES
         try:
             # A slice does not count while the call waits for other writers of this process, and takes longer while the

@@ -70,10 +70,10 @@ class StoredHistory(Struct, frozen=True):
     messages: Sequence[StoredMessage]
     """All messages, leading instructions first."""
     head: bytes | None
-    """Digest of the whole history; None if release 0.1 stored it and its digest is unknown."""
+    """Digest of the whole history; None for a history from release 0.1 without a known digest."""
     digests: frozenset[bytes]
-    """Digest of the history through each message after the leading instructions; only the last or none if release 0.1
-    stored it."""
+    """Digest of the history through each message after the leading instructions. A history from release 0.1 has only
+    the last one, or none."""
     is_latest: bool
     """Whether the conversation has had no later request."""
 

@@ -118,7 +118,7 @@ async def is_under_way(connection: AsyncConnection, tenant: str, conversation_id
 async def renew_lease(connection: AsyncConnection, lease: Lease, ttl_ms: int) -> bool:
     """Prolong a lease; return False if it was taken over or released. Needs a transaction.
 
-    An expired lease can be renewed unless there is another live lease that would have had to wait for it.
+    An expired lease can be renewed, unless another process has meanwhile taken a lease that is in its way.
     """
     await _take_turns(connection, lease.tenant, lease.conversation_id, lease.range)
     renew = update(leases).where(_held_by(lease)).values(expires_at=now_ms() + ttl_ms)
@@ -131,8 +131,8 @@ async def renew_lease(connection: AsyncConnection, lease: Lease, ttl_ms: int) ->
 
 
 async def release_lease(connection: AsyncConnection, lease: Lease) -> bool:
-    """Delete a lease. Return whether it had been revoked; if another process took it over, the row names that one as
-    the holder."""
+    """Delete a lease. Return True if it was revoked instead; a lease that another process took over does not count as
+    revoked."""
     if (await connection.execute(delete(leases).where(_held_by(lease)))).rowcount:
         return False
     revoked = (leases.c.holder == lease.holder, leases.c.conversation_id == _REVOKED)

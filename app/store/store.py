@@ -324,11 +324,11 @@ class Store:
         return await self._guarded(work)
 
     async def rest(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """Read for the REST API. Flush the queues first, so that the result includes the latest requests."""
+        """Read for the REST API. Write queued requests and usage records first, so that the result includes them."""
         return await self._after_writes(partial(self._read, query, *arguments, **options))
 
     async def rest_change(self, change: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """Change rows for the REST API in a transaction. Flush the queues first."""
+        """Change rows for the REST API in a transaction. Write queued requests and usage records first."""
         return await self._after_writes(partial(self._change, change, *arguments, **options))
 
     async def task(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:

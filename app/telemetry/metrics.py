@@ -44,7 +44,6 @@ REPORTED = ("prompt", "completion", "cached", "reasoning", "written")
 """Kinds of tokens that providers report."""
 OTHER_4XX, OTHER_5XX = "4xx", "5xx"
 ANSWERED = "answered"
-"""Result of a summary call that was answered."""
 RECORDED = ("requests", "usage", "histories")
 CACHES = ("histories", "bodies", "recall", "tokens", "heads", "summaries")
 ENDS = (Outcome.MADE, Outcome.FAILED, Outcome.LEASE_LOST, Outcome.DELETED, Outcome.STORE_AWAY)
@@ -270,7 +269,6 @@ class Metrics:
             self._estimate_ratio.observe(tokens.prompt / forwarded)
 
     def compacted(self, purpose: Purpose, outcome: Outcome, why: Reasons, chunks: int, seconds: float) -> None:
-        """Count a finished compaction and its new chunks."""
         of_work: Purpose = "background" if purpose == "background" else "summary"
         end = outcome if outcome in ENDS else Outcome.FAILED
         self._compactions[end.name.lower(), of_work].inc()
@@ -297,7 +295,7 @@ SAMPLE_SECONDS = 5.0
 
 
 class Sampler:
-    """Reads values from functions every five seconds: sets gauges, and raises counters by the growth."""
+    """Reads values from functions every five seconds: sets gauges, and increases counters by the values' growth."""
 
     def __init__(
         self, gauges: Mapping[Gauge, Callable[[], float]], counters: Mapping[Counter, Callable[[], float]]
