@@ -1,1 +1,1 @@
-"""`/context`, health and search over what is stored. Its own JSON, no provider's."""
+"""Steno's own REST interface under `/context`, health checks and MCP. Its JSON is not in a provider's format."""

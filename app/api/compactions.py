@@ -1,4 +1,4 @@
-"""REST over compactions: what would happen to a request, what to send for it, and compactions on demand."""
+"""REST routes of compactions: plans of requests, compacted payloads, and compactions on demand."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ class Asked(Struct, frozen=True):
     wire: WireRequest
     through: int | None
     head: bytes | None = None
-    """Digest of the history, where it was stored; None where the body has the messages."""
+    """Digest of the stored history; None if the body contains the messages."""
 
 
 async def _asked(services: Services, tenant: str, conversation: StoredConversation, body: bytes) -> Asked:
-    """Request in the body, or with its members one made of the stored messages. Raises `InvalidRequest`."""
+    """Read the request in the body, or build it from the stored messages. Raises `InvalidRequest`."""
     format_ = await format_of(services, tenant, body)
 
     def sent() -> tuple[RawObject, WireRequest | None]:
@@ -94,7 +94,7 @@ async def _asked(services: Services, tenant: str, conversation: StoredConversati
         asked = await _stored(services, tenant, conversation, members, through)
     else:
         asked = Asked(format_, wire, through)
-        if format_ is not services.format:  # There `instructions` may be a member of its own.
+        if format_ is not services.format:  # Other formats may have a member `instructions` of their own.
             return asked
     focus = read_focus(members.value("instructions"), "instructions")
     return replace(asked, wire=asked.wire.asking(focus=focus))
@@ -103,7 +103,7 @@ async def _asked(services: Services, tenant: str, conversation: StoredConversati
 async def _stored(
     services: Services, tenant: str, conversation: StoredConversation, members: RawObject, through: int | None
 ) -> Asked:
-    """A request made of the stored history, in its format, and the digest that the history had as it was sent."""
+    """Build a request from the stored history, in its format, with the digest of the original history."""
     history = await services.store.history(tenant, conversation.id)
     format_ = BY_NAME.get(history.format) if history else None
     if history is None or history.head is None or format_ is None or len(history.messages) > BOUNDS.messages:
@@ -244,19 +244,19 @@ async def compact_conversation(
     record: RequestRecord = request.scope[REQUEST]
     conversation = await known(services, tenant, conversation_id)
     asked = await _asked(services, tenant, conversation, body)
-    # First, so that no other name in the request stands before it.
+    # First, so that it has precedence over other names in the request.
     headers = [(CONVERSATION_ID, encoded_name(conversation_id)), *request.scope["headers"]]
     caller = Caller(tenant, headers, asked.format, target=_target(request, asked.format))
     with readable(asked.format):
         chat = await parse_request(services, asked.wire, caller, record.request_id)
-    # A summary of messages that are not stored as they were sent would fit no request.
+    # If the stored messages differ from the original ones, such as by removed secrets, a summary would fit no request.
     if asked.head not in (None, chat.conversation.chain.digests[-1]):
         raise InvalidRequest(NOT_KEPT, "messages")
     await count_messages(services, tenant, chat.conversation, chat.prompt)
     held = await _chunks(services, chat)
     through = None
     if asked.through is None:
-        # As if a compaction were due. Masking alone would do for the numbers, but what was asked for is a summary.
+        # The trigger is lowered so far that masks alone are not enough, because the caller wants a summary.
         threshold = await chat.beside(services.work.do, partial(_threshold, chat, held.values()))
         with readable(asked.format):
             chat = await parse_request(services, asked.wire.asking(threshold=threshold), caller, record.request_id)
@@ -273,8 +273,8 @@ async def compact_conversation(
 
 
 async def _up_to(services: Services, chat: ChatRequest, record: RequestRecord, through: int) -> tuple[Decision, int]:
-    """Decision with summaries that end with the message `through`, or as near before it as they can, and how many
-    messages that is; 0 where none could be made. Raises `InvalidRequest`, `NothingToCompact` and `StoreUnavailable`."""
+    """Summarise up to the message `through`, or as near before it as possible. Return the decision and the number of
+    summarised messages. Raises `InvalidRequest`, `NothingToCompact` and `StoreUnavailable`."""
     began, count = monotonic(), len(chat.conversation.transcript)
     if through >= count:
         what = f"The history has {count} messages after the instructions, counted from 0; through is {through}."
@@ -294,7 +294,7 @@ async def _up_to(services: Services, chat: ChatRequest, record: RequestRecord, t
 async def parsed(
     request: Request, services: Services, tenant: str, body: bytes, *, remember: bool = True
 ) -> ChatRequest:
-    """Request of the format that its member `format` names. Raises `InvalidRequest`."""
+    """Parse a chat request in the format of its member `format`. Raises `InvalidRequest`."""
     format_ = await format_of(services, tenant, body)
     caller = Caller(tenant, request.scope["headers"], format_, target=_target(request, format_))
     with readable(format_):
@@ -303,14 +303,14 @@ async def parsed(
 
 
 def _target(request: Request, format_: WireFormat) -> bytes:
-    """Target that a request of the format would be posted to, with this request's query: a key may stand in it."""
+    """Return the target of a request in this format, with this request's query, which may contain a key."""
     return (b"" if format_.spec.address else format_.path) + b"?" + bytes(request.scope["query_string"])
 
 
 def _threshold(chat: ChatRequest, chunks: Iterable[SummaryChunk]) -> int:
-    """Largest trigger in tokens that the stored summaries cannot meet, so that a compaction is due.
+    """Return the largest trigger in tokens at which the stored summaries are not enough and a compaction is due.
 
-    Not the smallest there is: target, tail and summaries are measured by it.
+    A smaller one would also reduce target, tail and summaries.
     """
     conversation = chat.conversation
     smallest = build_view(conversation, widest_path(paths(conversation, chunks))).tokens
@@ -324,7 +324,7 @@ async def _chunks(services: Services, chat: ChatRequest) -> dict[str, SummaryChu
 
 
 async def _prepare(services: Services, chat: ChatRequest, record: RequestRecord) -> Decision:
-    """Prepare as for a chat request, and remember what it showed, so that the next one is recognised."""
+    """Prepare the payload as for a chat request, and store the request, so that the next one is recognised."""
     began = monotonic()
     decision = await services.compaction.for_request(chat).prepare()
     await count_messages(services, chat.tenant, chat.conversation, chat.prompt)
@@ -333,7 +333,7 @@ async def _prepare(services: Services, chat: ChatRequest, record: RequestRecord)
 
 
 async def _keep(services: Services, chat: ChatRequest, record: RequestRecord, decision: Decision, began: float) -> None:
-    """Record and store what the request showed, unless it was erased meanwhile. `began` is the monotonic clock's."""
+    """Log the decision, and store the request unless it was erased meanwhile. `began`: start by the monotonic clock."""
     record.decided(chat, decision, seconds=round(monotonic() - began, 3), waited=False)
     if services.store.is_erased(*chat.conversation_key, chat.epoch):
         return
@@ -354,5 +354,5 @@ def _compaction(chat: ChatRequest, decision: Decision) -> dict[str, Any]:
 
 
 def _answer(shown: dict[str, Any]) -> Response:
-    # Not through pydantic: the messages keep their bytes.
+    # Without pydantic, so that the messages keep their bytes.
     return Response(msgspec.json.encode(shown), media_type="application/json")

@@ -1,4 +1,4 @@
-"""REST over conversations: their payloads, stored messages and pins, and all that is stored of one tenant."""
+"""REST routes of conversations, with their coverage, messages and pins, and of the tenant's data."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from app.store.chunks import chunks_named, read_summaries
 from app.store.conversations import find_pins, read_conversations, set_pins
 
 MOST_SUMMARIES = 500
-"""Summaries that are read for a document."""
+"""Maximum number of summaries read for a handoff document."""
 NOT_KEPT = (
     "The messages are not stored: `storage.messages` is off, or was off at the latest request, or they are too large."
     " Nothing but their summaries is known, nor whether all of these are of the latest branch."
@@ -173,7 +173,7 @@ async def handoff_of(
     run: Callable[[Callable[[], str]], Awaitable[str]] = asyncio.to_thread,
     keeps_messages: bool = True,
 ) -> str:
-    """The document; `run` runs what may take long. Raises `StoreUnavailable`."""
+    """Return the handoff document. `run`: runs slow functions in a thread. Raises `StoreUnavailable`."""
     id_ = conversation.id
     kept = await store.history(tenant, id_) if keeps_messages else None
     shown = await store.rest(chunks_named, tenant, conversation.summaries)
@@ -191,13 +191,13 @@ async def handoff_of(
 
 
 def _history(kept: StoredHistory) -> History:
-    """Messages after the leading instructions."""
+    """Return the stored messages after the leading instructions."""
     unread = ((message_in(each.sent, kept.format), each.sent) for each in kept.messages)
     return History(message or Message(Kind.OTHER, "unread", (sent,), b"", b"") for message, sent in unread).rest
 
 
 def message_in(sent: str, format_name: str) -> Message | None:
-    """Stored message as its format reads it; None where it cannot be read any more."""
+    """Parse a stored message; None if its format can no longer read it."""
     if (format_ := BY_NAME.get(format_name)) is None:
         return None
     try:
@@ -245,15 +245,14 @@ def _message_out(message: StoredMessage, conversation_id: str, parts: Sequence[M
 
 
 def _rendered(page: Listing[MessageOut]) -> bytes:
-    """JSON with messages letter by letter as sent: no number, space or escape is written anew."""
+    """Return JSON in which the messages keep their original bytes."""
     shown = page.model_dump(mode="json", exclude={"data"})
     data = [{**entry.model_dump(mode="json"), "sent": msgspec.Raw(entry.sent.encode())} for entry in page.data]
     return msgspec.json.encode({**shown, "data": data})
 
 
 def coverage_at(parts: Sequence[Mapping[str, Any]], index: int) -> CoverageOfMessageOut | None:
-    """Coverage part that tells what became of a message: where a part shows more of it than its summary does, that
-    part."""
+    """Return the coverage of a message. A part that contains the message itself takes precedence over its summary."""
     standing = [part for part in parts if part.get("first_index", index + 1) <= index <= part["last_index"]]
     shown = next((part for part in standing if part["kind"] not in ("summarized", "pruned")), None)
     if not standing:
@@ -324,7 +323,7 @@ async def read_tenant(tenant: Tenant) -> TenantOut:
 async def delete_tenant(services: TheServices, tenant: Tenant) -> DeletedOut:
     """Deletes everything stored for the caller. Summaries that are being made will not be stored."""
 
-    # Waited for, not awaited: what a client begins and does not wait for is still finished.
+    # `wait` does not cancel the task: the data are erased even if the client disconnects.
     erasing = services.tasks.start(services.erase(tenant), f"erasing {tenant}")
     await asyncio.wait({erasing})
     erasing.result()

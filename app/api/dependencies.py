@@ -1,4 +1,4 @@
-"""Parts that the routes under `/context` share: whose request it is, its body and format, pages of a list."""
+"""Shared parts of the routes under `/context`: tenant, body and format of a request, and pages of lists."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def _in_order(usual: Literal["asc", "desc"]) -> Any:
 
 
 OldestFirst = Annotated[Paging, _in_order("asc")]
-"""Page that a request wants of a list, the oldest entries first if it does not say otherwise."""
+"""Requested page of a list, by default with the oldest entries first."""
 NewestFirst = Annotated[Paging, _in_order("desc")]
 
 STATUSES = ", ".join(get_args(Status))
-"""Every `context_status`, for the schema."""
+"""All values of `context_status`, for the schema."""
 
 
 class OfFormat(Struct):
@@ -63,11 +63,11 @@ class OfFormat(Struct):
 
 
 PARTS_OF_BODIES: dict[str, Any] = {}
-"""Schemas that those of bodies refer to, by name."""
+"""Schemas referenced by the schemas of bodies, by name."""
 
 
 def request_body(members: type[Struct], *, required: bool = False) -> dict[str, Any]:
-    """Schema of a body that the route reads itself."""
+    """Return the OpenAPI schema of a body that the route parses itself."""
     _, parts = schema_components([members], ref_template="#/components/schemas/{name}")
     schema = parts.pop(members.__name__)
     PARTS_OF_BODIES.update(parts)
@@ -76,8 +76,8 @@ def request_body(members: type[Struct], *, required: bool = False) -> dict[str, 
 
 
 def is_https(request: Request) -> bool:
-    """Whether the client speaks TLS, be it with a proxy before Steno: one that is listed, where any is. Else who lies
-    here harms only himself."""
+    """True if the client uses TLS, by `x-forwarded-proto` or by itself. With trusted proxies in the settings, only
+    their header counts. Without any, all clients are believed: a false header harms only the client itself."""
     scope = request.scope
     if value_of(scope["headers"], b"x-forwarded-proto") != "https":
         return bool(scope["scheme"] == "https")
@@ -86,7 +86,7 @@ def is_https(request: Request) -> bool:
 
 
 def base_of(request: Request) -> str:
-    """Scheme, host and port, as the client reached them."""
+    """Return scheme, host and port at which the client reached Steno."""
     host = value_of(request.scope["headers"], b"host") or ""
     return f"{'https' if is_https(request) else 'http'}://{host}"
 
@@ -124,7 +124,7 @@ def _conversation_id(
 
 
 ConversationId = Annotated[str, Depends(_conversation_id)]
-"""Conversation id of the path, which comes undecoded from the router."""
+"""Conversation id in the path, decoded here because the router does not decode paths."""
 
 
 async def _body(request: Request, services: TheServices, tenant: Tenant) -> AsyncIterator[bytes]:
@@ -139,11 +139,11 @@ async def _body(request: Request, services: TheServices, tenant: Tenant) -> Asyn
 
 
 Body = Annotated[bytes, Depends(_body)]
-"""Decoded body, within the same limits as a chat request's. It is read once the tenant is known."""
+"""Decoded body, with the limits of a chat request. It is read after the tenant is identified."""
 
 
 def decoded(body: bytes, members: type[S], longest: int, send: str) -> S:
-    """Members of a body of at most so many bytes. Raises `InvalidRequest`, which says what to `send`."""
+    """Decode a body of at most `longest` bytes. Raises `InvalidRequest`, whose text ends with the advice `send`."""
     first = members.__struct_fields__[0]
     if len(body) > longest:
         raise InvalidRequest(f"The body has {len(body)} bytes, and may have {longest}. {send}", first)
@@ -155,8 +155,7 @@ def decoded(body: bytes, members: type[S], longest: int, send: str) -> S:
 
 
 async def format_of(services: Services, tenant: str, body: bytes) -> WireFormat:
-    """The format of a request that comes to a route of our own, as its member `format` says. Raises
-    `InvalidRequest`."""
+    """Return the format in the body's member `format`, or the default format. Raises `InvalidRequest`."""
     if b'"format"' not in body:
         return services.format
     given = await services.work.do(tenant, lambda: _member(body, "format"))
@@ -168,7 +167,7 @@ async def format_of(services: Services, tenant: str, body: bytes) -> WireFormat:
 
 
 def _member(body: bytes, name: str) -> object:
-    """Value of a member; None if the body cannot be read: reading the whole body raises the error."""
+    """Return a member's value; None if the body is unreadable, because its parsing raises the error later."""
     try:
         return RawObject(body).value(name)
     except Unreadable:
@@ -177,7 +176,7 @@ def _member(body: bytes, name: str) -> object:
 
 @contextmanager
 def readable(format_: WireFormat) -> Iterator[None]:
-    """Turn `Unreadable` into `InvalidRequest`: what the proxy forwards unread is of no use to a route of our own."""
+    """Turn `Unreadable` into `InvalidRequest`, because Steno's own routes cannot forward an unreadable body."""
     try:
         yield
     except Unreadable as error:
@@ -187,7 +186,7 @@ def readable(format_: WireFormat) -> Iterator[None]:
 
 
 async def known(services: Services, tenant: str, conversation_id: str) -> StoredConversation:
-    """Stored conversation of the tenant. Raises `ConversationNotFound`."""
+    """Return a stored conversation of the tenant. Raises `ConversationNotFound`."""
     conversation = await services.store.rest(find_conversation, tenant, conversation_id)
     if conversation is None:
         raise no_conversation(conversation_id)
@@ -199,7 +198,7 @@ def no_conversation(conversation_id: str) -> ConversationNotFound:
 
 
 def listing(page: Page[T], shown: Callable[[T], R]) -> Listing[R]:
-    """Page of a list, with each entry as it is shown."""
+    """Return a page as it is sent to the client, with `shown` applied to each entry."""
     return Listing(
         data=[shown(entry) for entry in page.data],
         first_id=page.first_id,
@@ -209,7 +208,7 @@ def listing(page: Page[T], shown: Callable[[T], R]) -> Listing[R]:
 
 
 def page_of(entries: Mapping[K, T], paging: Paging, after: K | None, name: Callable[[K], str] = str) -> Page[T]:
-    """Page of entries in the order of their keys, behind the key `after`. `name`: id of an entry by its key."""
+    """Return a page of entries, sorted by key, after the key `after`. `name`: returns the id for a key."""
     rising = paging.order == "asc"
     keys: list[Any] = sorted(entries, reverse=not rising)
     if after is not None:
@@ -220,6 +219,6 @@ def page_of(entries: Mapping[K, T], paging: Paging, after: K | None, name: Calla
 
 
 def made_of(out: type[M], source: object, /, **others: Any) -> M:
-    """An object of an answer: the members that the source has by the same name, and the others."""
+    """Build a model from the attributes of `source` with the same names, and from `others`."""
     same = {name: getattr(source, name) for name in out.model_fields if name not in others and hasattr(source, name)}
     return out.model_validate({**same, **others})

@@ -1,4 +1,4 @@
-"""Own errors as OpenAI's envelopes: what a route raises, what does not validate, a path or method that is none."""
+"""Errors of Steno's own in OpenAI's format: errors of routes, validation errors, and unknown paths and methods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.store import StoreUnavailable, UnknownCursor
 _THEIRS = re.compile(
     r"/*(?P<named>(/[cu]/[^/]+){0,2})/+(v1/+)?(?P<api>chat/+completions|messages|responses|models|embeddings)(/.*)?"
 )
-"""Pattern of a provider's path without `/v1`, or with too many slashes before it."""
+"""Pattern of provider paths without `/v1`, or with repeated slashes."""
 
 
 def add_error_handlers(app: FastAPI) -> None:
@@ -49,13 +49,13 @@ def _no_route(app: FastAPI, request: Request) -> StenoError:
         return MethodNotAllowed(f"{path} has no {method}; it has {', '.join(allowed)}.", allowed)
     if (theirs := _THEIRS.fullmatch(path)) is not None:
         return UnknownPath(f"Steno has no {path}. {_base_urls(base_of(request), theirs['named'], theirs['api'])}")
-    if LISTENER in request.scope:  # The schema is at one of two, and what it tells of at both.
+    if LISTENER in request.scope:  # With two listeners, the schema is at one of them but describes the paths of both.
         return UnknownPath(f"Steno has no {path} here.")
     return UnknownPath(f"Steno has no {path}; see /openapi.json for what it has.")
 
 
 def _base_urls(base: str, named: str, api: str) -> str:
-    """Base URLs to suggest to a client that asked for a provider's path without its `/v1`."""
+    """Return advice about the base URL for a client that requested a provider path without `/v1`."""
     told = f"Set the client's base URL to {base}{named}/v1."
     if api == "messages":
         told += f" A client that adds /v1 itself, as Anthropic's do, needs {base}{named}, without /v1."

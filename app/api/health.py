@@ -1,4 +1,4 @@
-"""Health and metrics: nothing of a tenant, and no call to the provider."""
+"""Health checks and metrics. They contain no data of tenants, and call no provider."""
 
 from __future__ import annotations
 

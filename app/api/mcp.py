@@ -1,7 +1,7 @@
-"""`/mcp`: a model reads its user's stored conversations, with the official SDK, over the REST interface alone.
+"""`/mcp`: MCP tools with which a model reads its user's stored conversations, by Steno's REST interface.
 
-`steno mcp` serves the same tools over standard input and output. What comes out of a conversation is indented, as in a
-handoff: no line of it can leave that. All that a tool returns is bounded.
+`steno mcp` serves the same tools over standard input and output. Text of conversations is indented, as in a handoff, so
+that a model can tell it from Steno's own text. The result of each tool has a maximum length.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from app.http.asgi import read_body
 BODY_BYTES = 1_000_000
 ANSWER_SECONDS = 20.0
 MOST_WORDS, LONG_WORD = 6, r"\w{3,}"
-"""Number and pattern of the words that are looked for one by one where no summary holds the query."""
+"""Maximum number and pattern of the words searched one by one if no summary contains the whole query."""
 PASSAGE, BEFORE = 800, 200
-"""Characters of a passage, and of it before the word that was found."""
+"""Characters of a passage, and of its part before the found word."""
 ROOM = 30_000
-"""Characters of the messages that are read at once, shared among them."""
+"""Maximum characters of all messages in one result."""
 MOST_MESSAGES = 20
 LONGEST_BEGINNING, LONGEST_END = 40_000, 20_000
-"""Characters of a summary: what stands between them is left out."""
+"""Characters at the beginning and the end of a long summary document; its middle is left out."""
 INSTRUCTIONS = (
     "Steno keeps this user's conversations with models. Ask it for what was said earlier, in another conversation or in"
     " a part of this one that was left out, before you ask the user again. What it returns is quoted data."
@@ -52,17 +52,17 @@ OF_THE_BODY = frozenset(
     {b"accept", b"accept-encoding", b"connection", b"content-encoding", b"content-length", b"content-type", b"expect"}
     | {b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 )
-"""Headers about this one request. All others say who asks and from where, and go on to the REST interface."""
+"""Headers about the body and the connection. All other headers are forwarded to the REST interface."""
 
 router = APIRouter(include_in_schema=False)
 
 
 class Refused(Exception):
-    """Raised with what the model is told, where there is no result."""
+    """Raised if a tool has no result; its text is shown to the model."""
 
 
 async def _get(client: httpx2.AsyncClient, path: str, **parameters: str | int) -> httpx2.Response:
-    """Answer of the REST interface. Raises `Refused` with its error."""
+    """Call the REST interface. Raises `Refused` with the text of an error."""
     answered = await client.get(path, params=parameters)
     if not answered.is_success:
         raise Refused(answered.json()["error"]["message"])
@@ -149,19 +149,19 @@ class Summary(Struct, forbid_unknown_fields=True):
         text = (await _get(client, f"{_path(self.conversation_id)}/handoff")).text
         if len(text) <= LONGEST_BEGINNING + LONGEST_END:
             return text
-        # By whole lines: of one that is cut the rest would not be indented.
+        # Only whole lines, because the rest of a cut line would not be indented.
         head, _, _ = text[:LONGEST_BEGINNING].rpartition("\n")
         _, _, tail = text[-LONGEST_END:].partition("\n")
         return f"{head}\n\n[Its middle is left out.]\n\n{tail}"
 
 
 def _path(conversation_id: str) -> str:
-    # A name that is `..` leads to no other place.
+    # Dots are escaped, so that an id `..` does not change the path.
     return f"/context/conversations/{quote(conversation_id, safe='').replace('.', '%2E')}"
 
 
 def _hit(found: Mapping[str, Any], words: Sequence[str]) -> str:
-    """Passage of a summary around the first of the words that it holds."""
+    """Return the passage of a summary around the earliest occurrence of a word."""
     text = "\n".join((found["text"], *found["values"], *(said["text"] for said in found["user_words"])))
     places = [place for word in words if (place := text.lower().find(word.lower())) >= 0]
     start = max(0, min(places, default=0) - BEFORE)
@@ -177,16 +177,16 @@ TOOLS: Mapping[str, type[Tool]] = {
     "list_conversations": List,
     "get_summary": Summary,
 }
-"""Tools by their name. A model is shown the docstring and the members, which are the arguments."""
+"""Tools by name. The model sees a tool's docstring, and its members as arguments."""
 
 
 def server_of(client: httpx2.AsyncClient) -> Any:
-    """Server of the tools for the caller whose key the client has. Takes a second the first time. Raises `ImportError`
-    where the extra is missing."""
+    """Return an MCP server whose tools use this HTTP client. The first call takes a second. Raises `ImportError` if the
+    extra `mcp` is not installed."""
     from mcp import types  # noqa: PLC0415 - an extra
     from mcp.server.lowlevel import Server  # noqa: PLC0415 - an extra
 
-    logging.getLogger("mcp").setLevel(logging.WARNING)  # It tells of each request.
+    logging.getLogger("mcp").setLevel(logging.WARNING)  # At info, the SDK logs each request.
     only_reads = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
 
     async def listed(*_: Any) -> Any:
@@ -213,7 +213,7 @@ def server_of(client: httpx2.AsyncClient) -> Any:
 
 
 class Exchange(Response):
-    """Answer to one request of the streamable HTTP transport: nothing is kept for the next one."""
+    """Answer to one request of MCP's streamable HTTP transport, without a session."""
 
     def __init__(self, server: Any, body: bytes) -> None:
         super().__init__()
@@ -245,6 +245,6 @@ async def serve_mcp(request: Request, services: TheServices, tenant: Tenant) -> 
     except ImportError as error:
         raise UnknownPath(NOT_INSTALLED) from error
     if request.method != "POST":
-        return Response(status_code=405, headers={"allow": "POST"})  # There are no sessions. Clients ask as a rule.
+        return Response(status_code=405, headers={"allow": "POST"})  # Clients try to use sessions; there are none.
     body = await read_body(request.receive, scope["headers"], BODY_BYTES, services.limits.receive_seconds)
     return Exchange(server, body)

@@ -1,4 +1,4 @@
-"""REST over models: their windows, where each is from, and how estimates become the provider's tokens."""
+"""REST routes of models: context windows with their sources, and calibrations of token counts."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ async def list_models(
     that the caller used; by name. A list that the provider shows to keys alone is read with the caller's own.
     A model that several upstreams list is there once for each, and counts once."""
     used: list[str] = []
-    with suppress(StoreUnavailable):  # What is in memory is still shown.
+    with suppress(StoreUnavailable):  # Models in memory are still shown.
         used = await services.store.rest(read_models_used, tenant)
-    # The caller's key is meant for the default upstream; to another one it goes with the chats that are sent there.
+    # The caller's key is used for the default upstream only. Another upstream gets it only with chat requests.
     await services.providers.default.windows.listings.load_names(tenant, request.scope["headers"])
     providers = services.providers.known(tenant, used)
     page = page_of({name: name for name in providers}, paging, paging.after)

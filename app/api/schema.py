@@ -1,4 +1,4 @@
-"""The OpenAPI schema: what FastAPI makes of the routes, with the proxied routes and recorded examples."""
+"""The OpenAPI schema: FastAPI's schema of the routes, extended by the proxied routes and recorded examples."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Error(TypedDict):
 
 _KINDS: Any = [(kind, "validation", TypeAdapter(kind)) for kind in (Context, CompactionEvent, ContextOptions, Error)]
 SCHEMAS: dict[str, Schema] = TypeAdapter.json_schemas(_KINDS, ref_template="#/components/schemas/{model}")[1]["$defs"]
-"""Schemas that no model of a route leads to, and their parts, by name."""
+"""Schemas that FastAPI does not generate from routes, by name."""
 
 _TEXT: Schema = {"type": "string"}
 _NUMBER: Schema = {"type": "integer"}
@@ -162,7 +162,6 @@ HEADERS: Mapping[str, Schema] = {
         (own_headers.REASON, "Why something could not be done.", _TEXT),
     )
 }
-"""Headers of answers."""
 PARAMETERS: Mapping[str, Schema] = {
     name.decode(): {"name": name.decode(), "in": "header", "description": description, "schema": schema}
     for name, description, schema in (
@@ -173,7 +172,6 @@ PARAMETERS: Mapping[str, Schema] = {
         (own_headers.EVENTS, "The shape of events on a stream.", {**_TEXT, "enum": list(EVENT_SHAPES)}),
     )
 }
-"""Headers of requests."""
 
 _COMPACTED = "as the provider has it. A history that does not fit the window is compacted."
 _COUNTS = "The provider's route, which counts the request as it came."
@@ -188,7 +186,7 @@ PROXIED: Mapping[str, tuple[str, str, str]] = {
         *("gemini", "Gemini's generateContent", f"Google's, {_COMPACTED} {_BOTH}"),
     ),
 }
-"""Name, title and description of the providers' routes, by path."""
+"""Name, title and description of the proxied routes, by path."""
 
 SECURITY: Schema = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "The provider's key: it names the tenant."},
@@ -200,8 +198,8 @@ SECURITY: Schema = {
     },
 }
 NEEDED: list[Schema] = [{"bearer": []}, {"key": []}, {}]
-"""Keys that a request needs: one of them, or none from the same machine or where the settings let strangers in; then it
-belongs to `anonymous`."""
+"""Alternative credentials of a request. A request without a key belongs to `anonymous`; it is accepted from the same
+machine, or if the settings allow it."""
 TAGS = {
     "proxied": "Requests to a provider. A history that does not fit its model's window is compacted on the way.",
     "conversations": "What Steno knows of a conversation, and what its latest payload was made of.",
@@ -214,20 +212,20 @@ TAGS = {
     "health": "Whether Steno runs.",
 }
 EXAMPLE_VALUES = {"conversation_id": "order-4711", "summary_id": "chk_1", "q": "ORD-0001"}
-"""Example values of parameters that name something."""
+"""Example values of parameters, by name."""
 ERRORS: dict[int | str, Schema] = {
     "default": {
         "description": "An error of Steno's own; its `code` says which.",
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
     }
 }
-"""Answer of every route of Steno's own that is no success."""
+"""Error response of all of Steno's own routes."""
 _EXAMPLES = Path(__file__).with_name("examples.json")
 
 
 def schema_of(app: FastAPI) -> Schema:
-    """The whole schema, made once for an application. The examples have, by method and path, a recorded request,
-    answer and stream."""
+    """Return the whole schema, which is built once for each application. The example file has a recorded request,
+    answer and stream by method and path."""
     if app.openapi_schema is not None:
         return app.openapi_schema
     schema = app.openapi_schema = get_openapi(
@@ -248,7 +246,7 @@ def schema_of(app: FastAPI) -> Schema:
 
 
 def _proxied() -> APIRouter:
-    """Routes of providers, for the schema alone: FastAPI is never asked for them."""
+    """Return the proxied routes for the schema. FastAPI does not serve them."""
 
     async def proxied(body: Annotated[Proxied, Body()]) -> None: ...
 
@@ -290,7 +288,7 @@ def _add_examples(operation: Schema, examples: Mapping[str, Any]) -> None:
 
 
 def methods_of(app: FastAPI, scope: Scope) -> list[str]:
-    """Methods that the path has; none where there is no such path."""
+    """Return the methods of a path; none for an unknown path."""
     found: set[str] = set()
     for template, operations in schema_of(app)["paths"].items():
         if re.fullmatch(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template)), scope["path"]):

@@ -1,4 +1,4 @@
-"""REST over the summaries of a conversation."""
+"""REST routes of summaries: list, read, edit, delete and search."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from app.store.chunks import delete_chunk, find_summary, read_summaries, replace
 from app.store.tables import Paging
 
 LONGEST_QUERY = 200
-"""Characters of a text to search for."""
+"""Maximum characters of a search text."""
 LONGEST_BODY = 200_000
-"""Bytes of a body; no summary is as long."""
+"""Maximum bytes of a body; all summaries are shorter."""
 MOST_LINES = 1_000
 WHAT_TO_SEND = 'Send {"text": "..."}, a new text; "values" are lines, "user_words" {"turn": 3, "text": "..."}.'
 
@@ -98,7 +98,7 @@ async def read_summary(
 
 
 async def found_summary(services: Services, tenant: str, conversation_id: str, summary_id: str) -> SummaryChunk:
-    """Stored summary of the tenant. Raises `SummaryNotFound`."""
+    """Return a stored summary of the tenant. Raises `SummaryNotFound`."""
     chunk = await services.store.rest(find_summary, tenant, conversation_id, summary_id)
     if chunk is None:
         raise no_summary(conversation_id, summary_id)
@@ -164,7 +164,7 @@ async def delete_summary(
 
 
 def _read_edit(body: bytes) -> dict[str, Any]:
-    """Text, values and user's words that replace the summary's own, without secrets. Raises `InvalidRequest`."""
+    """Read the new text, values and user's words of a summary, and remove secrets. Raises `InvalidRequest`."""
     edit = decoded(body, SummaryEdit, LONGEST_BODY, WHAT_TO_SEND)
     if not (given := {name: value for name, value in asdict(edit).items() if value is not None}):
         raise InvalidRequest(WHAT_TO_SEND, "text")

@@ -1,4 +1,4 @@
-"""REST over the ledger: what the calls to the providers took, of one conversation and of all."""
+"""REST routes of the ledger: tokens and costs of the calls to providers, by conversation or in total."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from app.tokens.usage import Kind, PriceSource, Purpose, spends
 USUAL_PERIOD = timedelta(days=30)
 LONGEST_PERIOD = timedelta(days=366)
 DECIMALS = 9
-"""Decimals of amounts of money; what lies beyond is what adding up floating point numbers leaves."""
+"""Decimals of amounts of money; further ones are only floating-point errors."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OF_BOTH = ("unreported", "unpriced", "list_priced", "billed")
-"""Names of counts that are given for messages and summaries together."""
+"""Names of counts that are summed over messages and summaries."""
 
 
 class SpendOut(BaseModel):
@@ -224,8 +224,8 @@ def _record(stored: StoredUsage) -> UsageOut:
 
 
 def _period(since: datetime | None, until: datetime | None) -> tuple[datetime, datetime]:
-    """Begin and end of a period; its end lies ahead of any database's clock without `until`. Raises
-    `InvalidRequest`."""
+    """Return begin and end of a period. Without `until`, the end is tomorrow, so that it is later than the clock of any
+    database. Raises `InvalidRequest`."""
     now = datetime.now(UTC)
     latest = now + timedelta(days=1)
     end = _in_utc(until, latest) if until else latest
@@ -242,17 +242,17 @@ def _period(since: datetime | None, until: datetime | None) -> tuple[datetime, d
 
 
 def _in_utc(time: datetime, latest: datetime) -> datetime:
-    """The time in UTC, between 1970 and the latest: one beyond could be led out of the calendar by its offset."""
+    """Return the time in UTC, between 1970 and `latest`: conversion of an extreme time would leave the calendar."""
     zoned = time if time.tzinfo else time.replace(tzinfo=UTC)
     return EPOCH if zoned < EPOCH else latest if zoned > latest else zoned.astimezone(UTC)
 
 
 def totals_of(sums: UsageSums) -> dict[str, Any]:
-    """Members of `TotalsOut`."""
+    """Return the members of `TotalsOut`."""
     messages, summaries = sums.messages, sums.summaries
 
     def known(name: str, calls: str, *of: UsageSum) -> float | None:
-        """Sum of costs; None where no call's is known."""
+        """Return the sum of costs; None if no call's cost is known."""
         return _rounded(sum(getattr(each, name) for each in of)) if any(getattr(each, calls) for each in of) else None
 
     def shown(each: UsageSum) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""The command line: `steno NAME` is in the module NAME. May use all other packages."""
+"""The command line: the module NAME contains `steno NAME`. It may import all other packages."""

@@ -1,4 +1,4 @@
-"""Parts that all commands share: options, the settings in effect, output, and the way in which they fail.
+"""Shared parts of the commands: options, loading of settings, output, and exit on errors.
 
 Output is coloured on a terminal, unless NO_COLOR says otherwise.
 """
@@ -28,12 +28,12 @@ Window = Annotated[int | None, typer.Option(min=LEAST_WINDOW, help="Context wind
 
 
 def commands(**options: Any) -> typer.Typer:
-    """A command, or a group of several, to be called by `main`."""
+    """Return an application for one command or a group of commands, which `main` calls."""
     return typer.Typer(add_completion=False, rich_markup_mode="markdown", **options)
 
 
 def settings_of(config: str | None, **flags: Any) -> Settings:
-    """Silence the log, and return the settings in effect, flags first; exit if they are not valid."""
+    """Silence the log, and load the settings; flags have precedence. Exit if the settings are not valid."""
     keep_quiet()
     if config:
         os.environ["STENO_CONFIG"] = config
@@ -43,7 +43,7 @@ def settings_of(config: str | None, **flags: Any) -> Settings:
 
 
 def at_window(settings: Settings, window: int) -> Settings:
-    """Return the settings with this context window (tokens) for every model; other limits stay as they are set."""
+    """Return the settings with this context window (in tokens) for every model, and without `max_input_tokens`."""
     limits = {"context_window": window, "max_input_tokens": None}
     models = (model.model_copy(update=limits) for model in settings.models)
     return settings.model_copy(update={"models": (*models, ModelSettings(match="*", context_window=window))})
@@ -69,7 +69,7 @@ def failing_on(*errors: type[Exception]) -> Iterator[None]:
 
 
 def say(text: str, *, file: TextIO | None = None, nl: bool = True, **style: Any) -> None:
-    """Print a line in this style, to standard output if no file is given."""
+    """Print a styled line, by default to standard output."""
     at = file or sys.stdout
     typer.echo(typer.style(text, **style) if style and may_be_coloured(at) else text, file=at, nl=nl, color=True)
 

@@ -1,7 +1,7 @@
-"""`steno conversations`: stored conversations of every tenant, straight from the database.
+"""`steno conversations`: stored conversations of all tenants, directly from the database.
 
-The operator has the database, and needs neither a running Steno nor a key for it; a caller has REST. A deletion
-is what one by another replica is: a Steno that runs meanwhile forgets the rest when it next looks.
+The operator needs neither a running Steno nor a key; callers use the REST interface. A running Steno notices a
+deletion as it notices one by another replica, at its next check.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 PAGE = 100
 TENANT_SHOWN = 8
-"""Characters of a tenant's digest that tell it from others, as a rule."""
+"""Characters of a tenant's digest that are printed: usually enough to distinguish tenants."""
 
 cli = commands(
     help="List, show, export, hand off or delete stored conversations, of all tenants.", no_args_is_help=True
@@ -90,7 +90,7 @@ def show_conversation(
     for name, value in rows.items():
         say(f"{name:<13} {value}")
     for summary in content["summaries"]:
-        first, last = summary["first_index"] + 1, summary["last_index"] + 1  # As the summary numbers them.
+        first, last = summary["first_index"] + 1, summary["last_index"] + 1  # Summaries number messages from 1.
         say(f"\n{summary['id']}: messages {first} to {last}, {summary['tokens']:,} tokens", bold=True)
         say(summary["text"])
 
@@ -139,7 +139,7 @@ def delete_conversation(
 
 
 class NotFound(Exception):
-    """No such conversation exists, or several do."""
+    """Raised when no conversation has the id, or several have."""
 
 
 class Found(Struct, frozen=True):
@@ -148,7 +148,7 @@ class Found(Struct, frozen=True):
 
 
 def _with_store(config: str | None, database_url: str | None, work: Callable[[Store], Awaitable[T]]) -> T:
-    """Run work on the store and return its result; exit if the store or the conversation is not there."""
+    """Run work on the store and return its result; exit if the store cannot be used or the work raises `NotFound`."""
     settings = settings_of(config, storage={"url": database_url})
 
     async def run() -> T:
@@ -197,7 +197,7 @@ async def _the_one(store: Store, conversation_id: str, tenant: str) -> Found:
 
 
 async def _content_of(store: Store, conversation_id: str, tenant: str) -> dict[str, Any]:
-    """Return all that is stored of it, as values for JSON; messages only if they were kept. Raises `NotFound`."""
+    """Return all stored data of a conversation, as values for JSON. Raises `NotFound`."""
     found = await _the_one(store, conversation_id, tenant)
     key = found.tenant, found.conversation.id
 

@@ -1,4 +1,4 @@
-"""`steno demo`: the lab's conversation with and without Steno, against a simulated provider."""
+"""`steno demo`: a scripted conversation with and without Steno, against a simulated provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`steno doctor`: whether Steno works with these settings, and what to do if it does not."""
+"""`steno doctor`: checks whether Steno works with the settings, and prints remedies for problems."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from app.tokens.tokenizer import Tokenizer
 MOST_NAMES = 8
 LONGEST_VALUE = 60
 _STATES = {"ok": "ok", "warning": "warning", "problem": "problem", "fatal": "problem"}
-"""Printed state of a finding: the verdict says what keeps Steno from starting."""
+"""Printed states, by the state of a finding. Only the verdict distinguishes fatal problems."""
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 cli = commands()
@@ -124,7 +124,7 @@ def verdict(found: Iterable[Finding]) -> str:
 
 
 async def check_services(settings: Settings, *, no_database: bool) -> list[Finding]:
-    """Report on providers and windows, and on the database unless it is known already that there is none."""
+    """Report on providers and windows, and on the database. `no_database`: leave the database out."""
     store = Store("memory") if no_database else open_store(settings, secret=existing_secret(settings))
     providers = open_providers(settings, store, new_instance())
     try:
@@ -152,7 +152,7 @@ async def _ask(provider: Provider) -> tuple[Finding, ModelListing | None]:
 
 
 def check_windows(provider: Provider, listing: ModelListing | None) -> Iterator[Finding]:
-    """Report windows by their source, and those that are larger than the provider says."""
+    """Report the windows by source, with a warning for each window larger than the provider's own value."""
     windows, at = provider.windows, suffix(provider)
     by_source: dict[str, list[str]] = {}
     for name in windows.names():
@@ -205,7 +205,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def in_effect(settings: Settings) -> Iterator[dict[str, Any]]:
-    """All settings: the value as JSON, or in words where it is a secret or long, and whether it is the default."""
+    """Yield each setting with its value, or a description if it is secret or long, and whether it is the default."""
     defaults = Settings.model_construct()
     for key, _ in every_setting():
         value, default = (reduce(getattr, key.split("."), each) for each in (settings, defaults))

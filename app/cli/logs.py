@@ -1,4 +1,4 @@
-"""Logs: one line for each decision, as JSON or text on standard output; never a message's text, never a key."""
+"""Logs: one line for each event, as JSON or text. They contain no text of messages and no keys."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from app.http.asgi import AbortedAnswer
 from app.store import DatabaseUnusable
 
 _PLACE = re.compile(r'File "[^"]*", line \d+, in .*|[\w.]*(Error|Exception|ExceptionGroup)(?=:|$)')
-"""Pattern of the lines of a traceback that say where an error came from and what kind it is."""
+"""Pattern of traceback lines with a place in the code or the kind of an error."""
 
 
 Shape = Literal["auto", "json", "text"]
 
 
 def is_readable(shape: Shape) -> bool:
-    """True if lines are written for people; if the setting leaves it open, on a terminal."""
+    """True if the log is text for people; with `auto`, if standard output is a terminal."""
     return shape == "text" or (shape == "auto" and sys.stdout.isatty())
 
 
 def configure_logging(level: str, shape: Shape, file: TextIO | None = None) -> None:
-    """Send structlog and the standard library's loggers to standard output, or into a file for people."""
+    """Send structlog and the standard library's loggers to standard output, or to a file as text."""
     number, readable = logging.getLevelNamesMapping()[level.upper()], file is not None or is_readable(shape)
     colors = file is None and may_be_coloured(sys.stdout)
     render = Line(colors=colors) if readable else structlog.processors.JSONRenderer()
@@ -59,17 +59,17 @@ def configure_logging(level: str, shape: Shape, file: TextIO | None = None) -> N
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(number)
-    # The HTTP client's own lines name every request; at info they would be most of the log.
+    # At info, the HTTP client and others would log every request.
     for name in ("httpx2", "httpcore2", "sqlalchemy", "alembic", "aiosqlite", "asyncio"):
         logging.getLogger(name).setLevel(max(number, logging.WARNING))
-    # Says for each batch what `app.telemetry` says once.
+    # OpenTelemetry logs each failed batch; `app.telemetry` logs the failure once.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
-    # What the server says of its start is in the banner.
+    # The banner contains the server's messages about the start.
     logging.getLogger("uvicorn.error").setLevel(max(number, logging.WARNING) if readable else logging.NOTSET)
 
 
 def _without_words(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Keep a library's event, without the words of an error or the values of a call that it put into its text."""
+    """Remove error messages and values of calls from a library's log line, because they may quote messages."""
     first, *rest = str(event["event"]).splitlines() or [""]
     if event["logger"] == "asyncio":
         first = first.partition("(")[0]
@@ -79,7 +79,7 @@ def _without_words(_logger: object, _method: str, event: structlog.typing.EventD
 
 
 def _where(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Show an error as its kind and its place in the code: its own words may be those of a message."""
+    """Show an error as its kind and its place in the code, because its text may quote a message."""
     error = event.pop("exc_info", None)
     error = sys.exc_info() if error is True else error
     error = error[1] if isinstance(error, tuple) else error
@@ -89,7 +89,7 @@ def _where(_logger: object, _method: str, event: structlog.typing.EventDict) -> 
 
 
 def _places(error: BaseException) -> Iterator[str]:
-    """Places of an error, its origin first, as in a traceback."""
+    """Yield the traceback and kind of an error, after those of its cause."""
     origin = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if origin is not None:
         yield from _places(origin)
@@ -101,10 +101,10 @@ def _places(error: BaseException) -> Iterator[str]:
 
 
 def _unexpected(record: logging.LogRecord) -> bool:
-    """Drop the server's traceback of what was reported where it was decided: a broken answer, a failed start."""
+    """Return False for the server's traceback of a broken answer or a failed start: Steno has reported it already."""
     if record.exc_info and isinstance(record.exc_info[1], AbortedAnswer):
         return False
-    # Starlette hands the failed start to the server as text; its last line names the error.
+    # Starlette passes a failed start to the server as text, whose last line names the error.
     is_server = record.name == "uvicorn.error"
     last_line = record.getMessage().rstrip().rpartition("\n")[2] if is_server else ""
     return not last_line.startswith(f"{DatabaseUnusable.__module__}.")
@@ -112,19 +112,19 @@ def _unexpected(record: logging.LogRecord) -> bool:
 
 COLUMNS = 120
 EVENT_WIDTH = 28
-"""Columns of an event's name, so that what follows stands in one column for most of them."""
+"""Minimum columns of an event's name, so that the fields of most events are aligned."""
 _COLORS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "31"}
 """ANSI codes, by level."""
 _DIM, _BOLD = "2", "1"
 _LAST = ("reason", "remedy", "conversation_id", "request_id")
-"""Fields that come last: explanations after what happened, then ids."""
+"""Fields that come last: explanations, then ids."""
 _LEFT_OUT = ("event", "level", "logger", "timestamp", "exception")
 
 
 class Line:
-    """Renders an event for a terminal of 120 columns; what has no value is left out.
+    """Renders an event for a terminal of 120 columns, without empty fields.
 
-    Fields that do not fit its line stand on the next one, below its name. An error's places follow, a line each.
+    Fields that do not fit the line continue on the next one, below the event's name. An error's traceback follows.
     """
 
     def __init__(self, *, colors: bool) -> None:
@@ -164,7 +164,7 @@ def _shown(value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(_shown, value))
     text = str(value)
-    # Quoted where it could be taken for more than one value, or would move the terminal's cursor.
+    # Quoted if it contains spaces or quotes, or characters that control the terminal.
     if " " not in text and '"' not in text and text.isprintable():
         return text
     return json.dumps(text, ensure_ascii=not text.isprintable())

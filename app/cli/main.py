@@ -1,6 +1,6 @@
-"""The command line of Steno: `steno --help` lists its commands. Each stands in the module of its name.
+"""The command line of Steno: `steno --help` lists its commands. Each is in the module of its name.
 
-A command's module is imported when it runs, so that help and version need none of them.
+A command's module is imported when the command runs, so that `--help` and `--version` are fast.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ COMMANDS = {
     "tables": "Fetch the tables that tokens are counted with.",
     "demo": "Hold a long conversation with and without Steno: no key, no network.",
 }
-"""Short helps of the commands, by the names of their modules."""
+"""Short help texts of the commands, by module name."""
 
 
 class Commands(TyperGroup):
-    """Commands that are imported when they are called."""
+    """Commands whose modules are imported on demand."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - click prescribes it
         return [*COMMANDS]
@@ -38,7 +38,7 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, _, rest = super().resolve_command(ctx, args)
-        gc.disable()  # An eighth of the import's time, in which nothing becomes garbage.
+        gc.disable()  # Garbage collection would take an eighth of the import's time, and find nothing.
         module = import_module(f"app.cli.{name}")
         gc.enable()
         return name, typer.main.get_command(module.cli), rest

@@ -1,6 +1,6 @@
-"""`steno mcp`: the tools of MCP over standard input and output, for clients that start their servers.
+"""`steno mcp`: Steno's MCP tools over standard input and output, for clients that start MCP servers as processes.
 
-It asks the REST interface of a running Steno with the client's key, so a model reads what the key of its user may read.
+It calls the REST interface of a running Steno with the user's key, so a model can read only the user's conversations.
 """
 
 from __future__ import annotations
@@ -48,6 +48,6 @@ def mcp(
 
 
 def keys_in(environment: Mapping[str, str]) -> dict[str, str]:
-    """Headers with the keys that Claude Code sends."""
+    """Return the headers with the keys that Claude Code sends."""
     key, token = environment.get("ANTHROPIC_API_KEY"), environment.get("ANTHROPIC_AUTH_TOKEN")
     return ({"x-api-key": key} if key else {}) | ({"authorization": f"Bearer {token}"} if token else {})

@@ -81,7 +81,7 @@ def migrate(
 
 
 def read_key(place: str) -> bytes:
-    """Read a key from an environment variable or a file, or exit without any part of it."""
+    """Read a key from an environment variable or a file. Exit if it is not valid, without printing any part of it."""
     key = b""
     with suppress(OSError, ValueError):
         digits = Path(place).read_text() if "/" in place else os.environ.get(place, "")

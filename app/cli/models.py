@@ -1,4 +1,4 @@
-"""`steno models`: the context windows that Steno uses, and the source of each."""
+"""`steno models`: lists the context windows that Steno uses, with their sources."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SOURCES = {
     "bundled": "Steno's table",
     "default": "a guess",
 }
-"""Sources of a window, in words."""
+"""Printed names of the sources of a window."""
 
 Sized = tuple[str, str, Window]
 """Model, upstream and window."""
@@ -72,9 +72,9 @@ def models(
 
 
 async def ask_for_models(provider: Provider) -> tuple[ListingOutcome, str | None]:
-    """Ask the provider for its models; return its answer, and the variable whose key was used.
+    """Ask the provider for its models. Return its answer, and the environment variable of the used key.
 
-    The default upstream's key is shown to no other one.
+    OPENAI_API_KEY is used for the default upstream only.
     """
     variable = provider.settings.api_key_env or ("OPENAI_API_KEY" if provider.name == DEFAULT_UPSTREAM else None)
     key = os.environ.get(variable) if variable else None
@@ -83,7 +83,7 @@ async def ask_for_models(provider: Provider) -> tuple[ListingOutcome, str | None
 
 
 async def windows_of(settings: Settings, names: Sequence[str]) -> list[Sized]:
-    """Return the windows of these models at the upstreams that they go to; without names, of all that are known."""
+    """Return the windows of these models at their upstreams; without names, of all known models."""
     store = Store("memory")
     providers = open_providers(settings, store, new_instance())
     try:

@@ -1,4 +1,4 @@
-"""`steno plan`: say what Steno would do to a request. Providers are asked for their models, and nothing else."""
+"""`steno plan`: shows what Steno would do to a request. The only calls to providers are for their lists of models."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def plan(
 
 @contextmanager
 def asking(settings: Settings) -> Iterator[httpx2.Client]:
-    """Start a Steno for a single question, in this process and with its database in memory; yield a client of it.
+    """Start a Steno in this process, with its database in memory, and yield a client of it.
 
     Raises `ConfigurationError` if the settings are not valid.
     """
@@ -120,7 +120,7 @@ def in_words(planned: Mapping[str, Any], model: str | None) -> Iterator[str]:
 
 
 def _range(part: Mapping[str, Any]) -> str:
-    """Range of messages, numbered from 1, as summaries number them to the model."""
+    """Return the range of messages in words. Messages are numbered from 1, as in summaries."""
     first, last = part.get("first_index"), part.get("last_index")
     if first is None or last is None:
         return ""

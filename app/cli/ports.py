@@ -1,4 +1,4 @@
-"""Ports: the addresses that Steno listens on."""
+"""Sockets for the addresses that Steno listens on."""
 
 from __future__ import annotations
 
@@ -14,30 +14,28 @@ from app.settings import Settings
 from app.settings.server import ServerSettings
 
 SPREADS = sys.platform == "linux"
-"""True if the kernel spreads connections over all sockets that listen at one address.
-Where several processes share one socket, the first one awake takes most of a crowd."""
+"""True if the kernel distributes connections over all sockets that listen at one address. Each worker then gets its own
+socket. With a shared socket, one process would accept most connections of a burst."""
 
 ASK_SECONDS = 0.5
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - not listened to here
 
 
 class Taken(NamedTuple):
-    """Sockets of a server."""
-
     callers: list[socket.socket]
     operator: list[socket.socket]
-    """Sockets of `server.admin`; empty where callers and the operator come to the same."""
+    """Sockets of `server.admin`; empty if callers and the operator use the same address."""
 
 
 def url_of(listener: socket.socket, *, nearby: bool = False) -> str:
-    """URL of a server that listens there. `nearby`: with an address by which this machine reaches it."""
+    """Return the URL of a listening server. `nearby`: use an address that this machine can reach."""
     host, port = listener.getsockname()[:2]
     host = near(host) if nearby else host
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def near(host: str) -> str:
-    """Return the address by which this machine reaches a server that listens there, be it at all of its addresses."""
+    """Return the address at which this machine reaches a server at `host`, such as 127.0.0.1 for 0.0.0.0."""
     return _ANY_ADDRESS.get(host, host)
 
 
@@ -47,7 +45,7 @@ def host_and_port(named: str) -> tuple[str, int]:
 
 
 def take_all(server: ServerSettings) -> Taken:
-    """Bind the sockets of all addresses. Raises `OSError`, whose `filename` is `server.admin` if that is the one."""
+    """Bind the sockets of all addresses. Raises `OSError`; its `filename` is `server.admin` if that address failed."""
     callers = take(server.host, server.port)
     if server.admin is None:
         return Taken(callers, [])
@@ -60,7 +58,7 @@ def take_all(server: ServerSettings) -> Taken:
 
 
 def take(host: str, port: int) -> list[socket.socket]:
-    """Bind a socket at each address of the host, without listening, so that the port is taken. Raises `OSError`."""
+    """Reserve the port: bind a socket at each address of the host, without listening. Raises `OSError`."""
     taken: list[socket.socket] = []
     try:
         for family, kind, protocol, _, address in dict.fromkeys(
@@ -75,13 +73,13 @@ def take(host: str, port: int) -> list[socket.socket]:
 
 
 def share(taken: Iterable[socket.socket]) -> None:
-    """Let `beside` bind there, too. Called once all are bound: another program's port would be shared as well."""
+    """Let `beside` bind to the same addresses. If set before binding, this could share another program's port."""
     for each in taken:
         each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 
 
 def beside(taken: Iterable[socket.socket]) -> list[socket.socket]:
-    """Bind further sockets at the same addresses, for one of several processes to listen on alone."""
+    """Bind further sockets at the same addresses, for one worker process."""
     made = [(socket.socket(each.family, each.type, each.proto), each.getsockname()) for each in taken]
     share(each for each, _ in made)
     return [_bound(*each) for each in made]

@@ -1,8 +1,8 @@
-"""`steno run -- COMMAND`: Steno on a free port for as long as a command runs, and what it saved at the end.
+"""`steno run -- COMMAND`: runs Steno on a free port while a command runs, and prints the savings at the end.
 
-Steno is a thread of this process, and the command is its only child: the command keeps the terminal, and whatever ends
-this process ends Steno. Nothing of Steno's is printed while the command runs; its log goes to a file, which is named at
-the end if there is something wrong in it.
+Steno is a thread of this process, and the command is its only child: the command keeps the terminal, and Steno ends
+with this process. Steno prints nothing while the command runs. Its log goes to a file, whose path is printed at the end
+if the log contains warnings or errors.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ from app.tokens.tokenizer import Tokenizer
 
 HOST = "127.0.0.1"
 DRAIN_SECONDS = 5.0
-"""Seconds to wait at the end for a summary that is being made: the command is over, and its user waits for a shell."""
+"""Seconds to wait at the end for a running summary: the user waits for the shell prompt meanwhile."""
 SIMULATED_WINDOW = 8_000
 SIMULATED_KEY = "sk-simulated"
 CANNOT_START = 125
-"""Exit status where Steno could not start; this and the next two are as in `env` and `timeout`."""
+"""Exit status if Steno cannot start; this and the next two are those of `env` and `timeout`."""
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 
 OPENAI_VARIABLES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
-"""Variables read by OpenAI's own clients, and by older ones and LiteLLM."""
+"""Variables of OpenAI's clients; the second one is for old clients and LiteLLM."""
 ANTHROPIC_VARIABLES = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE")
-"""Variables read by Anthropic's own clients and Claude Code, and by LiteLLM."""
+"""Variables of Anthropic's clients and Claude Code; the second one is for LiteLLM."""
 KEY_VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 _OPENCODE = "OPENCODE_CONFIG_CONTENT"
 
 FIRST_PARTY = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"
-"""Variable read by Claude Code: behind any other base URL than Anthropic's it believes in a window of 200,000 tokens
-and not in the model's own, unless it is told that Anthropic is behind it."""
+"""Variable that tells Claude Code that its base URL leads to Anthropic. Otherwise, with a base URL other than
+Anthropic's, Claude Code assumes a window of 200,000 tokens instead of the model's own."""
 
 cli = commands()
 
@@ -116,7 +116,7 @@ def run(
 def _run(command: Sequence[str], options: Options) -> int:
     """Run the command and return its exit status; negative if a signal ended it.
 
-    Raises `ConfigurationError` and `StoreError` before anything runs, and `OSError` if it cannot be started.
+    Raises `ConfigurationError` or `StoreError` if Steno cannot start, and `OSError` if the command cannot.
     """
     environment = dict(os.environ)
     with ExitStack() as stack:
@@ -152,8 +152,8 @@ def _run(command: Sequence[str], options: Options) -> int:
 def settings_of(options: Options, upstream: str | None, environment: Mapping[str, str]) -> Settings:
     """Return the settings of a run. Raises `ConfigurationError`.
 
-    A plain DATABASE_URL is the command's own. The provider is the one that is named, else that of Steno's settings,
-    else the one that the command itself would go to: what Steno is about to replace in its environment.
+    DATABASE_URL is ignored, because it belongs to the command. The provider is that of the options, of Steno's
+    settings, or of the command's own environment, in this order.
     """
     os.environ.pop("DATABASE_URL", None)
     sections: dict[str, dict[str, Any]] = {
@@ -162,7 +162,7 @@ def settings_of(options: Options, upstream: str | None, environment: Mapping[str
         "storage": {"url": options.database_url} if options.database_url else {},
         "compaction": {"preset": options.preset} if options.preset else {},
     }
-    if options.simulated:  # For the inspector: the messages are no person's.
+    if options.simulated:  # Messages are stored for the inspector: they are not private.
         sections["storage"] = {"url": options.database_url or "memory", "messages": True}
     sections = {name: section for name, section in sections.items() if any(section.values())}
     settings = load(**sections)
@@ -177,7 +177,7 @@ def settings_of(options: Options, upstream: str | None, environment: Mapping[str
 
 
 def _providers_in(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Settings for the providers that the command's requests would go to without Steno."""
+    """Return settings for the providers that the command would call without Steno."""
     found: dict[str, Any] = {}
     openai = next(filter(None, map(environment.get, OPENAI_VARIABLES)), None)
     anthropic = next(filter(None, map(environment.get, ANTHROPIC_VARIABLES)), None)
@@ -193,7 +193,7 @@ def _providers_in(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def is_anthropic(settings: Settings) -> bool:
-    """True if Messages can go to Anthropic alone."""
+    """True if Anthropic is the only provider for the Messages format."""
     return {at.host for at in settings.all_upstreams.values() if "messages" in at.speaks} == {ANTHROPIC}
 
 
@@ -204,15 +204,15 @@ def is_anthropic(settings: Settings) -> bool:
 def _simulated(options: Options) -> Iterator[str]:
     """Run a scripted provider in this process; yields its base URL."""
     count = Tokenizer(tables_folder()).counter(rules_for("gpt-4o").encoding)
-    simulator = import_module("lab.simulator").Simulator  # which Steno's own packages do not import
+    simulator = import_module("lab.simulator").Simulator  # not an import statement, because `app` must not import `lab`
     with simulator(window=options.window or SIMULATED_WINDOW, models="any", count=count).serve() as server:
         yield f"{server.url}/v1"
 
 
 @contextmanager
 def _log_file(settings: Settings) -> Iterator[tuple[Path, list[logging.LogRecord]]]:
-    """Send Steno's log to a file for its owner alone; yields its path, and its warnings and errors so far. Without any
-    it is removed in the end."""
+    """Send Steno's log to a file that only its owner can read. Yield its path, and a growing list of its warnings and
+    errors. The file is removed at the end if there are none."""
     number, name = tempfile.mkstemp(prefix="steno-run-", suffix=".log")
     warnings: list[logging.LogRecord] = []
     collecting = logging.Handler(logging.WARNING)
@@ -230,8 +230,8 @@ def _log_file(settings: Settings) -> Iterator[tuple[Path, list[logging.LogRecord
 
 @contextmanager
 def _serving(settings: Settings, port: int, records: list[UsageRecord], log: Path) -> Iterator[str]:
-    """Run Steno; yields its address. `records` get its calls as they are answered. Raises `ConfigurationError` or
-    `StoreError` if it cannot serve."""
+    """Run Steno, and yield its URL. Its usage records are appended to `records`. Raises `ConfigurationError` or
+    `StoreError` if Steno cannot start."""
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         listener = ports.take(HOST, port)[0]
@@ -257,20 +257,20 @@ def _serving(settings: Settings, port: int, records: list[UsageRecord], log: Pat
 
 
 def _run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a command as if the shell had started it: its terminal, its signals. Returns its exit status, negative if a
-    signal ended it. Raises `OSError` if it cannot start."""
+    """Run a command with the terminal and the signals that it would get from the shell. Return its exit status,
+    negative if a signal ended it. Raises `OSError` if it cannot start."""
     process: subprocess.Popen[bytes] | None = None
     early: list[int] = []
 
     def pass_on(number: int, _: FrameType | None) -> None:
         if number in (signal.SIGINT, signal.SIGQUIT) and _has_the_terminal():
-            return  # The terminal sent it to the whole foreground group: the command has it already.
+            return  # The terminal has sent the signal to the command, too.
         if process is None:
             early.append(number)
         else:
             process.send_signal(number)
 
-    # Handlers, and not SIG_IGN: the command would inherit that. What nohup had ignored stays ignored.
+    # The command would inherit SIG_IGN, so handlers are set. Signals that nohup ignores stay ignored.
     passed_on = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
     before = {
         number: signal.signal(number, pass_on) for number in passed_on if signal.getsignal(number) != signal.SIG_IGN
@@ -298,15 +298,15 @@ def _has_the_terminal() -> bool:
         os.close(terminal)
 
 
-# What makes a command send its requests to Steno: docs/run.md says what was tried of it
+# Variables and arguments that direct a command's requests to Steno: docs/run.md lists the tested tools
 
 
 def variables_for(url: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a command whose requests go to the Steno at `url`: scheme, host and port."""
+    """Return the environment of a command whose requests go to the Steno at `url` (scheme, host and port)."""
     made = {
         **environment,
         **dict.fromkeys(OPENAI_VARIABLES, f"{url}/v1"),
-        **dict.fromkeys(ANTHROPIC_VARIABLES, url),  # Its clients add /v1/messages.
+        **dict.fromkeys(ANTHROPIC_VARIABLES, url),  # Anthropic's clients add /v1/messages.
     }
     if any(name.lower() in _PROXIES for name in environment):
         for name in ("NO_PROXY", "no_proxy"):
@@ -315,9 +315,9 @@ def variables_for(url: str, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def prepared(command: Sequence[str], url: str, environment: dict[str, str], *, anthropic: bool = False) -> list[str]:
-    """Return the command as it is started. A known tool that reads no variable gets arguments or other variables.
+    """Return the command with added arguments, and add variables to `environment`, as known tools need them.
 
-    `anthropic`: whether Messages go to Anthropic behind Steno.
+    `anthropic`: whether Anthropic is the only provider for Messages.
     """
     match PurePath(command[0]).name:
         case "claude" if anthropic:
@@ -330,15 +330,15 @@ def prepared(command: Sequence[str], url: str, environment: dict[str, str], *, a
 
 
 def _codex(command: Sequence[str], base_url: str, environment: Mapping[str, str]) -> list[str]:
-    """Configure Codex by arguments: it reads no variable. It gets a provider of its own: OpenAI's at another address
-    it asks by WebSocket first, which Steno refuses. Without a key in the environment it sends the one of its login."""
+    """Configure Codex by arguments, because it reads no variable. It gets a provider named Steno: for OpenAI's own
+    provider it would try a WebSocket first, which Steno refuses. Without OPENAI_API_KEY, Codex sends its login."""
     key = 'env_key="OPENAI_API_KEY"' if environment.get("OPENAI_API_KEY") else "requires_openai_auth=true"
     provider = f'{{name="Steno", base_url="{base_url}", wire_api="responses", {key}}}'
     return [command[0], "-c", 'model_provider="steno"', "-c", f"model_providers.steno={provider}", *command[1:]]
 
 
 def _configure_opencode(base_url: str, environment: dict[str, str]) -> None:
-    """Configure opencode, which takes base URLs from its configuration alone: this variable is the last word of it."""
+    """Configure opencode, which reads base URLs only from its configuration. This variable overrides its files."""
     try:
         given = msgspec.json.decode(environment.get(_OPENCODE, "{}"), type=dict[str, Any])
     except msgspec.DecodeError:
@@ -355,11 +355,11 @@ def _laid_over(given: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
-# What is said of it
+# Output at the end
 
 
 def account_of(records: Sequence[UsageRecord]) -> Iterator[str]:
-    """Lines about a run, each of which fits a terminal: the tokens that its calls sent and saved, and their cost."""
+    """Yield short lines about a run: requests and summaries, tokens sent and saved, and costs."""
     answered = [each for each in records if each.status == 200]
     messages = [each for each in answered if each.purpose == "message"]
     refused = sum(each.purpose == "message" for each in records) - len(messages)
@@ -392,7 +392,7 @@ def account_of(records: Sequence[UsageRecord]) -> Iterator[str]:
 
 
 def _say(line: str) -> None:
-    """Print to standard error: what the command writes to standard output may be another program's input."""
+    """Print to standard error, because the command's standard output may be another program's input."""
     typer.secho(line, err=True, dim=True)
 
 

@@ -1,4 +1,4 @@
-"""`steno serve`: the port is taken, then one process serves there, or several under uvicorn's supervisor."""
+"""`steno serve`: binds the port, then serves with one process, or with several under uvicorn's supervisor."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ from app.telemetry.metrics import FOLDER
 log = structlog.get_logger("steno")
 
 SPARE_FILES = 200
-"""Open files beside connections: the database, logs, connections that get the answer that there are too many."""
+"""Open files in addition to connections: the database, logs, and connections above the limit."""
 LET_IN = 0.2
-"""Share of `server.drain_seconds` in which others are still let in at most."""
+"""Share of `server.drain_seconds` for which a stopping process accepts new requests at most."""
 QUIET_SECONDS = 0.25
-"""Seconds without new requests, after which a process that is to stop listens no longer."""
+"""Seconds without new requests after which a stopping process closes its listener."""
 SWITCH_SECONDS = 0.0005
-"""Seconds that a worker thread keeps the interpreter when the event loop wants it, which is after each system call.
-With Python's own 5 ms a request waited twice as long beside a busy thread."""
+"""Maximum seconds that a worker thread keeps the interpreter while the event loop waits for it. With Python's default
+of 5 ms, requests took twice as long while a thread was busy."""
 
 cli = commands()
 
@@ -92,7 +92,7 @@ def serve(
 
 
 def _allow_files(connections: int) -> None:
-    """Raise the limit of open files: a request has two connections, and the usual limit of a process is 1,024 files."""
+    """Raise the limit of open files: each request has two connections, and the usual limit is 1,024 files."""
     wanted = 2 * connections + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -109,7 +109,7 @@ def _allow_files(connections: int) -> None:
 
 
 def with_password(settings: Settings) -> tuple[Settings, str | None]:
-    """Settings with a password of the inspector, and the password if it was made here: for output to the operator."""
+    """Return settings with an inspector password, and the password if it was generated here, to show the operator."""
     if settings.inspector.password is not None or not settings.inspector.enabled:
         return settings, None
     made = token_urlsafe(12)
@@ -118,16 +118,16 @@ def with_password(settings: Settings) -> tuple[Settings, str | None]:
 
 
 def _config_of(settings: Settings, app: ASGIApp) -> uvicorn.Config:
-    """How uvicorn serves an application at one listener. Each listener has its own bound of connections."""
+    """Return uvicorn's configuration for one listener. Each listener has its own limit of connections."""
     config = uvicorn.Config(
         app,
-        # httptools: h11 accepts a length beside chunks, which smuggles requests.
+        # Not h11, which accepts a length beside chunks: that allows request smuggling.
         http=protocol_within(settings.limits.receive_seconds, settings.limits.connections),
-        # FORWARDED_ALLOW_IPS in the environment would let callers say where they are: server.trusted_proxies does.
+        # Not FORWARDED_ALLOW_IPS in the environment, but server.trusted_proxies decides whose headers are trusted.
         proxy_headers=False,
         log_config=None,
         access_log=False,
-        # The provider's own pass; the router adds what an answer of ours lacks.
+        # The provider's headers are kept; the router adds missing ones.
         date_header=False,
         server_header=False,
         timeout_graceful_shutdown=max(1, round(settings.server.drain_seconds)),
@@ -138,10 +138,10 @@ def _config_of(settings: Settings, app: ASGIApp) -> uvicorn.Config:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server with two listeners, which says when it listens and is not ready any more once it is to stop."""
+    """uvicorn's server with up to two listeners, a start message, and a readiness check that fails while it stops."""
 
     def __init__(self, settings: Settings, taken: Taken, password: str | None = None, *, reports: bool = True) -> None:
-        """`reports`: it says that it listens, and logs what is wrong with the settings. Raises `ConfigurationError` and
+        """`reports`: print the start message, and log problems of the settings. Raises `ConfigurationError` and
         `StoreError`."""
         sys.setswitchinterval(SWITCH_SECONDS)
         app = create_app(settings, reports=reports)
@@ -154,16 +154,16 @@ class Server(uvicorn.Server):
         self._services: Services = app.state.services
         self._operators_config = _config_of(settings, app.operators_entry)
         self._operators_state = ServerState()
-        """Connections of the operator's listener, which those of callers cannot crowd out."""
+        """Connections of the operator's listener, counted apart from those of callers."""
         self._operators_state.tasks = self.server_state.tasks
         self._failure: str | None = None
 
     def run_until_stopped(self) -> str | None:
-        """Serve until stopped. Return the reason why it did not start, or None."""
-        # Once it has drained, uvicorn raises the signal again: a stop that was asked for would end as a failure.
+        """Serve until stopped. Return the reason for a failed start, or None."""
+        # After a shutdown uvicorn raises the signal again, which would end the process with a failure.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)
-        with suppress(SystemExit):  # uvicorn's own, when the start failed.
+        with suppress(SystemExit):  # Raised by uvicorn after a failed start.
             self.run(self._taken.callers)
         if self.started:
             return None
@@ -178,7 +178,7 @@ class Server(uvicorn.Server):
         try:
             await super().startup(sockets)
             self.servers += [await self._listen_for_operators(each) for each in self._taken.operator]
-        except OSError as error:  # Another program has listened since the port was taken.
+        except OSError as error:  # Another program has begun to listen since the socket was bound.
             self._failure = ports.cannot_listen(self._settings, error)
             await self.lifespan.shutdown()
             sys.exit(STARTUP_FAILURE)
@@ -197,7 +197,7 @@ class Server(uvicorn.Server):
         return await loop.create_server(protocol, sock=listener, backlog=config.backlog)
 
     def _announce(self) -> None:
-        """Report what is in use and where: in one line of the log, or on a terminal in a few."""
+        """Report addresses, providers, database and other facts: in one log line, or as the banner for people."""
         settings, services, workers = self._settings, self._services, self._settings.server.workers
         loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
         http = self.config.http_protocol_class.__name__
@@ -229,8 +229,8 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _let_in(self) -> None:
-        """Answer what still comes, until nothing does: a balancer needs seconds to see that this process stops, and
-        what it sent to one that closes cannot be repeated."""
+        """Serve new requests until none arrive. A load balancer needs seconds to notice that this process stops, and
+        cannot repeat requests that it sends to a closed listener."""
         state, began = self.server_state, time.monotonic()
         while time.monotonic() < began + self._settings.server.drain_seconds * LET_IN:
             seen = state.total_requests, set(state.connections)
@@ -241,15 +241,14 @@ class Server(uvicorn.Server):
         self.config.timeout_graceful_shutdown = max(1, round(left))
 
 
-# Several processes at one address, under uvicorn's supervisor, which starts a plain `uvicorn.Server` in each. Here a
-# worker is a `Server` with two listeners; the first one starts alone, so that an error of settings or database ends the
-# start with one message; one that ends later is replaced, whatever its exit status; and workers end with a supervisor
-# that was killed.
+# Several processes at one address, under uvicorn's supervisor, with these changes: each worker is a `Server` with two
+# listeners. The first worker starts alone, so that an error of settings or database is reported once. A worker that
+# ends later is replaced, whatever its exit status. Workers stop if their supervisor is killed.
 
 
 def serve_in_workers(settings: Settings, taken: Taken, password: str | None) -> str | None:
-    """Serve until stopped. Return the reason why it did not start, or None. Exits with status 1 if the first worker
-    could not start, which has printed the reason."""
+    """Serve until stopped. Return the reason for a failed start, or None. Exit with status 1 if the first worker could
+    not start; the worker has printed the reason."""
     if ports.SPREADS:
         ports.share((*taken.callers, *taken.operator))
     supervisor = Supervisor(settings, taken, password)
@@ -277,7 +276,7 @@ class Worker(Process):
         self._reports = reports
         self.began = time.monotonic()
 
-    def target(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - it has two lists of its own
+    def target(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - `Taken` has the sockets
         self.parent_conn.close()
         configure_logging(self._settings.log.level, self._settings.log.format)
         failure: str | None
@@ -296,7 +295,7 @@ class Worker(Process):
             sys.exit(STARTUP_FAILURE)
 
     def always_pong(self) -> None:
-        """Tell the supervisor whether the worker serves; stop once the supervisor is gone."""
+        """Answer the supervisor's health checks; stop the worker once the supervisor has ended."""
         with suppress(EOFError, OSError):
             super().always_pong()
         os.kill(os.getpid(), signal.SIGTERM)
@@ -304,7 +303,7 @@ class Worker(Process):
 
 class Supervisor(Multiprocess):
     def __init__(self, settings: Settings, taken: Taken, password: str | None) -> None:
-        # The workers make configurations of their own.
+        # The workers create their own configurations.
         super().__init__(uvicorn.Config("app.main:app", workers=settings.server.workers, log_config=None), [])
         self._settings = settings
         self._taken = taken
@@ -313,12 +312,12 @@ class Supervisor(Multiprocess):
         self.processes = self.workers  # type: ignore[assignment] # a list of its base class, in uvicorn
         self.has_failed = False
 
-    # Workers have their settings from the supervisor, which never reads them again.
+    # Workers get their settings from the supervisor, which does not read them again: HUP stops it.
     handle_hup = Multiprocess.handle_term
     handle_ttin = handle_ttou = lambda _: None
 
     def init_processes(self) -> None:
-        """Start the first worker, and the others once it serves."""
+        """Start the first worker, and the other workers once the first one serves."""
         self.workers.append(first := self._begin())
         while first.process.is_alive() and not self.should_exit.is_set():
             if first.wait_until_ready(timeout=1.0):
@@ -361,12 +360,12 @@ def banner(
     password: str | None = None,
     admin: str | None = None,
 ) -> str:
-    """`url` is scheme, host and port, and `admin` that of the operator's listener, if there is one; `server` says what
-    Steno runs on; `password` opens the inspector, if it was made for this run."""
+    """Return the start message. `url`: scheme, host and port; `admin`: the same of the operator's listener; `server`:
+    workers, event loop and protocol; `password`: the inspector's, if it was generated for this run."""
     estimated = f"no table for {', '.join(missing_tables)}: tokens are estimated by bytes"
     rows = [
         ("Chat Completions", f"OPENAI_BASE_URL={url}/v1"),
-        ("Messages", f"ANTHROPIC_BASE_URL={url}"),  # Its SDKs add /v1 themselves.
+        ("Messages", f"ANTHROPIC_BASE_URL={url}"),  # Anthropic's SDKs add /v1 themselves.
         ("Responses", f"OPENAI_BASE_URL={url}/v1"),
         *([("Inspector", f"{admin or url}/ui")] if settings.inspector.enabled else []),
         *([("Password", f"{password} (shows all tenants, until Steno stops)")] if password else []),

@@ -1,4 +1,4 @@
-"""`steno tables`: fetch the tokenizer's tables."""
+"""`steno tables`: fetches the tokenizer's tables."""
 
 from __future__ import annotations
 

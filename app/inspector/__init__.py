@@ -1,1 +1,1 @@
-"""The inspector: Steno's own pages, made on the server from what is stored. They change nothing of a request."""
+"""The inspector: Steno's own web pages, rendered on the server from stored data."""

@@ -1,10 +1,10 @@
-"""Charts of one conversation: tokens by request, and the grid of what fills the context window.
+"""Charts of one conversation: tokens by request, and a grid of the contents of the context window.
 
-What the client sent only grows; what was forwarded falls with each compaction. Requests come from the ledger. Places
-are in percent of the drawing, so one drawing fits every screen.
+The first chart shows the tokens of the client's history, and of the forwarded payload, which falls with each
+compaction. Its requests come from the ledger. Coordinates are in percent of the drawing.
 
-Each token of the latest payload is in one share of the grid. What is left of the window is what the answer may take,
-and what is free.
+In the grid, each token of the latest payload belongs to one share. The rest of the window is reserved for the answer,
+or free.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from app.store import StoredUsage, UsageRecord
 from app.tokens.usage import DecisionRecord
 
 CEILING = 2.2
-"""Windows up to which the axis is even. The client's history has no bound: what is above is squeezed into a band."""
+"""Multiple of the window up to which the axis is linear. Larger histories are compressed into a band above it."""
 BAND = 12.0
-"""Height of that band, in percent; the axis is broken under it."""
+"""Height of that band, in percent; below it, the axis is broken."""
 FLOOR = 0.3
-"""Share of the trigger below which a chart is drawn to the size of what was sent instead of the window's."""
+"""Share of the trigger. If all requests are smaller, the axis fits the requests instead of the window."""
 LABELS_APART = 13.0
-"""Least distance of two compactions whose numbers both stand in the chart, in percent."""
+"""Minimum distance between two labelled compactions, in percent."""
 LONGEST_LINE = 34
-"""Characters of a line of details."""
+"""Maximum characters of a line of details."""
 _STEPS = (1, 2, 2.5, 5, 10)
 _Y_TICKS, _X_TICKS = 4, 8
-"""Numbers of ticks, about."""
+"""Approximate numbers of ticks."""
 UNDECIDED = DecisionRecord(window=0, limit=0, trigger=0)
-"""Decision that was not kept."""
+"""Placeholder for a decision that is not stored."""
 
 
 class Compaction(Struct, frozen=True):
-    """Summaries that one request led to. Tokens are the provider's."""
+    """Summaries made for one request. Sizes are in the provider's tokens."""
 
     before: int
     """Tokens of the payload without the summaries."""
     after: int
     replaced: int
-    """Tokens of the messages that the summaries stand for."""
+    """Tokens of the summarised messages."""
     summaries: int
     """Tokens of the summaries themselves."""
     made: int
     calls: int
-    """Calls to the model that wrote them; more than were made where some failed."""
+    """Calls to the model that wrote the summaries, including failed calls."""
     seconds: float | None
     cost: str
     ahead: bool
-    """True if made after the answer, for requests to come."""
+    """True if the summaries were made after the answer, for later requests."""
 
     @property
     def words(self) -> str:
@@ -66,17 +66,17 @@ class Compaction(Struct, frozen=True):
 
 
 class ChartedRequest(Struct, frozen=True):
-    """Answered request as the ledger has it. Tokens are the provider's."""
+    """Answered request in the ledger. Sizes are in the provider's tokens."""
 
     number: int
     """Number among the conversation's requests, from 1."""
     at: datetime
     record: UsageRecord
-    """Record of its last call: of those that were sent again after a refusal, that one counts."""
+    """Record of the request's last call: earlier ones were refused."""
     sent: int
     forwarded: int
     cost: str
-    """Cost of the answer and of the summaries made for it; empty where it is not known."""
+    """Cost of the answer and of the summaries made for it; empty if unknown."""
     compactions: tuple[Compaction, ...] = ()
 
     @property
@@ -98,8 +98,8 @@ class ChartedRequest(Struct, frozen=True):
 
 
 def requests_of(records: Sequence[StoredUsage], count: int, most: int) -> list[ChartedRequest]:
-    """Latest answered requests, oldest first. `records`: the latest of the conversation, in any order; `count`: how
-    many requests it has had."""
+    """Return the latest `most` answered requests, oldest first. `records`: the conversation's latest ledger records, in
+    any order; `count`: its number of requests."""
     calls: dict[str, list[StoredUsage]] = {}
     for stored in sorted(records, key=lambda each: (each.created_at, each.record.id)):
         calls.setdefault(stored.record.request_id, []).append(stored)
@@ -134,8 +134,8 @@ def _request(number: int, calls: Sequence[StoredUsage], previous: ChartedRequest
 def _compaction(
     calls: Sequence[UsageRecord], sent: int, forwarded: int, grown: int | None, waited: float | None
 ) -> Compaction:
-    """`grown`: tokens of the previous payload with the messages that came since; None for the first request, whose
-    summaries spared what they replaced. Summaries made ahead have spared nothing yet."""
+    """Return the compaction of these calls. `grown`: tokens of the previous payload and the messages since then; None
+    for the first request. Background summaries do not change the payload yet: `before` is then `forwarded`."""
     ahead = calls[0].purpose == "background"
     made = [record.made for record in calls if record.made is not None]
     kept = [each for each in made if each.summary is not None]
@@ -162,18 +162,18 @@ def _cost(calls: Sequence[UsageRecord]) -> str:
 
 
 class Mark(NamedTuple):
-    """Compaction in the chart: a fall at `x` from `upper` to `lower`."""
+    """Compaction in the chart: a vertical line at `x` from `upper` to `lower`."""
 
     x: float
     upper: float
     lower: float
     label: str
-    """Numbers of the compaction; empty where those of the one before it stand too near."""
+    """Label with the compaction's tokens; empty if the label before it is too near."""
     ahead: bool
 
 
 class Column(NamedTuple):
-    """Column in which a request answers to the pointer, and the heights of its points."""
+    """Column of a request that reacts to the pointer, with the heights of the request's points."""
 
     x: float
     left: float
@@ -184,9 +184,9 @@ class Column(NamedTuple):
 
 
 def chart_of(requests: Sequence[ChartedRequest]) -> dict[str, Any] | None:
-    """Values that the template draws; None without requests. Lines are points as SVG writes them, `steps` the paths of
-    trigger and window, which may differ from request to request, ticks and lines places with their labels;
-    `broken_at` is None where the axis is even."""
+    """Return the values for the chart's template; None without requests.
+
+    Lines are SVG points, and `steps` are SVG paths. `broken_at` is None if the whole axis is linear."""
     if not requests:
         return None
     most = max(max(each.sent, each.forwarded, *(made.before for made in each.compactions)) for each in requests)
@@ -230,7 +230,7 @@ def chart_of(requests: Sequence[ChartedRequest]) -> dict[str, Any] | None:
 
 
 def _even(requests: Sequence[ChartedRequest], most: int) -> float:
-    """Least number of tokens up to which the axis is even. `most`: tokens of all that is drawn."""
+    """Return the minimum of tokens up to which the axis must be linear. `most`: largest number of tokens drawn."""
     window = max(each.decided.window for each in requests)
     trigger = max(each.decided.trigger or each.decided.window for each in requests)
     if not window or most < FLOOR * trigger:
@@ -239,7 +239,7 @@ def _even(requests: Sequence[ChartedRequest], most: int) -> float:
 
 
 def _round_up(least: float) -> float:
-    """Smallest round number that is no smaller."""
+    """Return the smallest round number that is at least `least`."""
     power = 10.0 ** floor(log10(max(least, 1)))
     return next(power * step for step in _STEPS if power * step >= least)
 
@@ -249,7 +249,7 @@ def _points(points: Sequence[tuple[float, float]]) -> str:
 
 
 def _steps(heights: Sequence[float | None]) -> str:
-    """Path of steps from request to request; interrupted where there is no height."""
+    """Return an SVG path of steps from request to request, interrupted at None."""
     written, before = [], None
     for place, height in enumerate(heights):
         if height is not None:
@@ -272,7 +272,7 @@ def _marks(columns: Sequence[Column], y: Callable[[float], float]) -> Iterator[M
 
 
 def _x_ticks(columns: Sequence[Column]) -> Iterator[tuple[float, str]]:
-    """Ticks at round numbers, and at the first and the last request, where those do not stand too near."""
+    """Yield ticks at the first and the last request, and at round numbers that are not too near to them."""
     apart = max(1, round(_round_up(len(columns) / _X_TICKS)))
     first, last = columns[0].request.number, columns[-1].request.number
     for number, column in enumerate(columns, first):
@@ -298,7 +298,7 @@ LABELS: Mapping[Filling, str] = {
     "reserve": "Kept for the answer",
     "free": "Free",
 }
-"""Labels of the fillings, in the order of the payload, and then of what is left."""
+"""Labels of the fillings, in the order of the payload, then those of the rest of the window."""
 _OF_PART: Mapping[str, Filling] = {
     "instructions": "instructions",
     "summarized": "summaries",
@@ -312,11 +312,11 @@ _OF_PART: Mapping[str, Filling] = {
     "verbatim": "verbatim",
     "carried": "verbatim",
 }
-"""Filling by the kind of a coverage part; every other kind leaves something out of a message."""
+"""Filling by the kind of a coverage part; all other kinds are masked or cut messages."""
 
 
 class Share(NamedTuple):
-    """Share of the window that one kind of content takes."""
+    """Share of the window by kind of content."""
 
     filling: Filling
     label: str
@@ -326,18 +326,18 @@ class Share(NamedTuple):
 
 class Grid(Struct, frozen=True):
     shares: tuple[Share, ...]
-    """Shares that are not empty. Without `over`, which is what exceeds the window, their tokens add up to it."""
+    """Shares that are not empty. Their tokens add up to the window, except for `over`, which exceeds it."""
     cells: tuple[Filling, ...]
-    """Cells row by row; a filling that occurs has at least one."""
+    """Cells row by row; every filling with tokens has at least one cell."""
 
 
 def grid_of(parts: Sequence[Mapping[str, Any]], window: int, limit: int | None) -> Grid:
-    """Grid of a payload. `parts` as in the coverage, with the provider's tokens. `limit`: what the prompt may use,
-    where that is known."""
+    """Build the grid of a payload. `parts`: the coverage, in the provider's tokens; `limit`: the prompt's limit in
+    tokens, if known."""
     used = payload_shares(parts)
     total = sum(used.values())
     room, inside = window, dict[Filling, int]()
-    for filling in LABELS:  # The payload's end is what does not fit.
+    for filling in LABELS:  # In the order of the payload, so that its end does not fit.
         inside[filling] = min(room, used.get(filling, 0))
         room -= inside[filling]
     inside["reserve"] = min(room, max(0, window - limit)) if limit is not None else 0
@@ -350,7 +350,7 @@ def grid_of(parts: Sequence[Mapping[str, Any]], window: int, limit: int | None) 
 
 
 def payload_shares(parts: Sequence[Mapping[str, Any]]) -> dict[Filling, int]:
-    """Tokens of a payload by what they are; they add up to the payload's."""
+    """Return the payload's tokens by filling; they add up to the payload's tokens."""
     found: dict[Filling, int] = {}
     for part in parts:
         filling, tokens = _OF_PART.get(part["kind"], "masked"), part["tokens"]
@@ -359,7 +359,7 @@ def payload_shares(parts: Sequence[Mapping[str, Any]]) -> dict[Filling, int]:
             found["tools"] = found.get("tools", 0) + tools
             tokens -= tools
         found[filling] = found.get(filling, 0) + tokens
-    # The instructions bear what a calibration adds, which may be less than nothing.
+    # The instructions include the calibration's correction, which may be negative.
     if (missing := min(0, found.get("instructions", 0))) and len(found) > 1:
         largest = max(found, key=lambda filling: found[filling])
         found["instructions"] = 0
@@ -368,7 +368,7 @@ def payload_shares(parts: Sequence[Mapping[str, Any]]) -> dict[Filling, int]:
 
 
 def _cells(shares: Mapping[Filling, int]) -> tuple[Filling, ...]:
-    """Cells of the shares by largest remainders, so that they add up."""
+    """Distribute all cells over the shares by the largest remainder method."""
     shares = shares or {"free": 1}
     total = sum(shares.values())
     counts = {filling: CELLS * tokens // total for filling, tokens in shares.items()}

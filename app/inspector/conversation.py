@@ -1,6 +1,6 @@
-"""`/ui/conversations/{id}`: one conversation from what the client sends to what goes out; its payload and summaries.
+"""`/ui/conversations/{id}`: pages of one conversation, with its messages, latest payload and summaries.
 
-Each action on it is a form, and does what REST does too.
+Actions are forms, and do the same as the REST interface.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from app.store.tables import Paging
 from app.store.usage import read_records
 
 CHARTED = 200
-"""Requests that the chart shows."""
+"""Maximum number of requests in the chart."""
 CALLS = 3 * CHARTED
-"""Records of the ledger that are read for it."""
+"""Maximum number of ledger records read for the chart."""
 SUMMARIES = 20
 MESSAGES = 50
-"""Messages on a page of the timeline, and of the payload."""
+"""Messages on a page of the timeline or of the payload."""
 DONE: Mapping[str, str] = {
     "pinned": "The message is pinned: from the next request on it stays in the payload, whatever is summarised.",
     "compacted": "The summaries are made and stored, for the next request that needs them.",
@@ -45,7 +45,7 @@ DONE: Mapping[str, str] = {
     "deleted": "The summary is deleted: its messages are sent again, or summarised anew.",
     "unpinned": "The pin is gone. Where a summary stands for the message, its copy leaves the payload.",
 }
-"""Sentences that say after the redirect what an action came to, by its name."""
+"""Messages shown after the redirect of a successful action, by the action's name."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False, prefix="/ui/conversations/{conversation_id}")
 
@@ -58,23 +58,23 @@ async def _conversation(visit: TheVisit, conversation_id: ConversationId) -> Sto
 
 
 TheConversation = Annotated[StoredConversation, Depends(_conversation)]
-"""Conversation of the tenant whose data are shown; another tenant's is not found."""
+"""Conversation of the shown tenant. Other tenants' conversations are not found."""
 Number = Annotated[int | None, Query(ge=1)]
 
 
 class Screenful(Struct, frozen=True):
-    """Part of the messages that a page shows."""
+    """Range of messages on one page."""
 
     first: int
     last: int
     count: int
     before: int | None
-    """First message of the page before."""
+    """First message of the previous page."""
     after: int | None
 
 
 def page_at(wanted: int | None, count: int) -> Screenful:
-    """Page that holds a message; the latest one if none is wanted."""
+    """Return the page with the wanted message; the last page if it is None."""
     at = count - 1 if wanted is None else min(max(wanted, 0), count - 1)
     first = max(0, at) // MESSAGES * MESSAGES
     end = min(first + MESSAGES, count)
@@ -100,8 +100,8 @@ async def _page(
     problem: str | None = None,
     status: int = 200,
 ) -> Response:
-    """Page of a conversation, with what an action came to: `done` or a `problem`. `through`: the message up to which
-    its form is to compact."""
+    """Return the page of a conversation. `done`, `problem`: result of an action; `through`: default of the form for
+    the last message to compact."""
     parts, id_ = conversation.parts, conversation.id
     ledger = await visit.find(read_records, id_, Paging(CALLS, order="desc"))
     summaries = await visit.find(read_summaries, id_, Paging(SUMMARIES, order="desc"))
@@ -125,11 +125,11 @@ async def _page(
         grid=grid_of(parts, conversation.window, latest.decided.limit or None if latest else None),
         **_why(conversation, parts, latest),
         trigger=latest.decided.trigger if latest else None,
-        # The latest messages' first: what one compaction made in parts was stored in any order.
+        # Sorted by messages, because the summaries of one compaction are stored in any order.
         summaries=replace(summaries, data=sorted(summaries.data, key=lambda each: (-each.last_index, -each.level))),
         costs=_by_summary(ledger),
         keeps_messages=visit.services.keeps_messages,
-        # To ask for summaries with.
+        # For summary calls.
         needs_key=provider.settings.api_key is None,
         at=at,
         paging=paging,
@@ -143,8 +143,8 @@ async def _page(
 def _why(
     conversation: StoredConversation, parts: Sequence[Mapping[str, Any]], latest: ChartedRequest | None
 ) -> dict[str, Any]:
-    """Explanation of the latest payload. The plan is of the latest request that had one: those after it went as they
-    came, or as it says."""
+    """Explain the latest payload by the latest stored plan. If the plan is of an earlier request, `is_latest` is False:
+    no plan was needed for the later requests."""
     plan = msgspec.json.decode(conversation.plan, type=dict[str, Any]) if conversation.plan else None
     is_latest = plan is not None and latest is not None and plan["request_id"] == latest.record.request_id
     reasons = (step["reason"] for step in (plan or {"steps": ()})["steps"])
@@ -157,7 +157,7 @@ def _why(
 
 
 async def _rows(visit: Visit, conversation: StoredConversation, paging: Screenful) -> dict[int, tuple[Said, int]]:
-    """Stored messages of the page with their tokens, by index; leading instructions count from -1 back."""
+    """Return the page's stored messages and their tokens, by index. Leading instructions have negative indexes."""
     history = await _latest_history(visit, conversation)
     first = paging.first or min((message.index for message in history.messages), default=0) if history else 0
     found = history.between(first, paging.last) if history else ()
@@ -165,7 +165,7 @@ async def _rows(visit: Visit, conversation: StoredConversation, paging: Screenfu
 
 
 def _by_summary(ledger: UsagePage) -> dict[str, Any]:
-    """Records of the calls that made each summary, by its id, as far as the latest records have it."""
+    """Return the record of the call that made each summary, by summary id, from the latest records."""
     made = ((stored.record.made, stored.record) for stored in ledger.page.data)
     return {by.summary_id: record for by, record in made if by is not None and by.summary_id is not None}
 
@@ -174,7 +174,7 @@ def _by_summary(ledger: UsagePage) -> dict[str, Any]:
 async def show_payload(
     visit: TheVisit, conversation: TheConversation, page: Annotated[int, Query(ge=1, le=1_000_000)] = 1
 ) -> Response:
-    """The latest payload as it went out, a page at a time."""
+    """Show one page of the latest payload."""
     places = list(places_of(conversation.parts))
     paging = page_at((page - 1) * MESSAGES, len(places))
     shown = places[paging.first : paging.last + 1]
@@ -194,7 +194,7 @@ async def show_payload(
 
 
 async def _latest_history(visit: Visit, conversation: StoredConversation) -> StoredHistory | None:
-    """Stored history of the conversation's latest request; None where it is not kept."""
+    """Return the stored messages of the conversation's latest request; None if they are not stored."""
     if not visit.services.keeps_messages:
         return None
     history = await visit.services.store.history(visit.tenant, conversation.id)
@@ -210,7 +210,7 @@ async def read_handoff(visit: TheVisit, conversation: TheConversation) -> Respon
 
 @router.get("/status")
 async def show_status(visit: TheVisit, conversation_id: ConversationId) -> Response:
-    """State that an open page asks for: whether a compaction runs, at any replica, and when the latest request was."""
+    """Return the state that an open page polls: whether a compaction runs, and the time of the latest request."""
     status = await visit.find(read_status, conversation_id, visit.services.store.lease_ttl_ms)
     if status.updated_at is None:
         raise no_such_page()
@@ -261,7 +261,7 @@ async def _summary_page(
 
 @router.post("/pins")
 async def pin_message(visit: TheVisit, conversation: TheConversation, form: TheForm) -> Response:
-    """Pin one message, beside those that are pinned already."""
+    """Pin or unpin one message."""
     services, tenant, id_ = visit.services, visit.tenant, conversation.id
     index, wanted = _index(form.get("message", "")), form.get("pinned") != "no"
     held = {pin.position for pin in await visit.find(find_pins, id_)}
@@ -275,8 +275,8 @@ async def pin_message(visit: TheVisit, conversation: TheConversation, form: TheF
 
 @router.post("/compact")
 async def compact_now(request: Request, visit: TheVisit, conversation: TheConversation, form: TheForm) -> Response:
-    """Compact as `POST /context/conversations/{id}/compact` without messages does, which takes those that are stored.
-    The key is for this one request."""
+    """Compact the stored messages, as `POST /context/conversations/{id}/compact` without messages does. The form's key
+    is used for this request only."""
     services, id_ = visit.services, conversation.id
     asked: dict[str, Any] = {}
     if focus := form.get("focus", "").strip():
@@ -303,13 +303,13 @@ async def compact_now(request: Request, visit: TheVisit, conversation: TheConver
 
 @router.post("/summaries/{summary_id}")
 async def edit_summary(visit: TheVisit, conversation: TheConversation, summary_id: str, form: TheForm) -> Response:
-    """Replace a summary's text, or delete the summary where the form says so."""
+    """Replace a summary's text, or delete the summary if the form asks for that."""
     services, tenant, id_ = visit.services, visit.tenant, conversation.id
     try:
         if "delete" in form:
             await summaries.delete_summary(services, tenant, id_, summary_id)
             return _back(conversation, "deleted", "summaries")
-        # A form sends lines with a carriage return.
+        # Browsers send line ends of forms as CR LF.
         text = form.get("text", "").replace("\r\n", "\n")
         edited = await summaries.edit_summary(services, tenant, id_, summary_id, msgspec.json.encode({"text": text}))
     except SummaryNotFound as error:
@@ -331,7 +331,7 @@ async def delete_conversation(visit: TheVisit, conversation: TheConversation, _:
 
 
 def _index(number: str) -> int:
-    """Index of a message by its number. Raises `Trouble` for what no form of ours holds."""
+    """Return a message's index from its number, counted from 1. Raises `Trouble` if that is not valid."""
     if not (number.isascii() and number.isdigit() and len(number) < 10 and int(number)):
         raise no_such_page()
     return int(number) - 1

@@ -1,4 +1,4 @@
-"""`/ui`: what Steno did and saved in a period; and `/ui/conversations`, the list."""
+"""`/ui`: usage and savings in a period; and `/ui/conversations`: the list of conversations."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 @router.get("/ui")
 async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366)] = 1) -> Response:
-    """The last so many `days`; of one day the last 24 hours."""
+    """Show the latest `days` by day; a single day by hour."""
     usage = await visit.find(read_overview, days)
     periods = {start: [each for each in usage.periods if each.start == start] for start in _starts(days)}
     sums = _sums(usage.periods)
@@ -69,7 +69,7 @@ async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366
 
 
 def _starts(days: int) -> list[datetime]:
-    """Beginnings of all periods, of those without a call too."""
+    """Return the starts of all periods, including periods without calls."""
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     if days == 1:
         return [hour - timedelta(hours=back) for back in reversed(range(24))]
@@ -88,7 +88,7 @@ def _named(start: datetime, days: int) -> str:
 
 
 def _bar(name: str, label: str, amounts: Mapping[str, int]) -> dict[str, Any]:
-    """Bar of a chart. `label` is shown when it is pointed at; `amounts` by their kind, the lowest first."""
+    """Return a bar of a chart. `label`: its tooltip; `amounts`: by kind, from the bottom up."""
     return {"name": name, "label": label, "amounts": amounts, "total": sum(amounts.values())}
 
 
@@ -99,7 +99,7 @@ def _tokens(name: str, parts: Sequence[PeriodUsage]) -> dict[str, Any]:
 
 
 def _fates(name: str, parts: Iterable[PeriodUsage]) -> dict[str, Any]:
-    """Answers by what was done to the context, and those that no provider gave."""
+    """Return a bar of the calls by context status, with the failed calls."""
     amounts = dict.fromkeys((*FATES, "failed"), 0)
     for part in parts:
         if part.purpose == "message":
@@ -110,7 +110,7 @@ def _fates(name: str, parts: Iterable[PeriodUsage]) -> dict[str, Any]:
 
 
 def _since_start(visit: Visit) -> dict[str, Any]:
-    """Counts of all tenants since this Steno was started, from the metrics."""
+    """Return counts for all tenants since the start of this Steno, from the metrics."""
     visit.services.store.writes.catch_up()
     samples = visit.inspector.metrics.samples()
     [waited], [seconds] = (samples[f"steno_summary_wait_seconds_{name}"] for name in ("count", "sum"))
@@ -124,7 +124,7 @@ def _since_start(visit: Visit) -> dict[str, Any]:
 
 
 def _counted(samples: Iterable[Sample], label: str) -> list[tuple[str, float]]:
-    """Sums that are not 0, by the values of a label, the largest first."""
+    """Return the sums by value of a label, the largest first, without zeros."""
     sums: Counter[str] = Counter()
     for sample in samples:
         sums[words(sample.labels[label])] += sample.value  # type: ignore[assignment] # a counter of seconds, too
@@ -132,7 +132,7 @@ def _counted(samples: Iterable[Sample], label: str) -> list[tuple[str, float]]:
 
 
 def _waits(buckets: Iterable[Sample]) -> list[tuple[str, float]]:
-    """Waits by their length, from the cumulative buckets of a histogram; none without a wait."""
+    """Return the number of waits by length, from a histogram's cumulative buckets; empty without waits."""
     ends = [(0.0, 0.0), *sorted((float(sample.labels["le"]), sample.value) for sample in buckets)]
     return [
         (f"over {low:g} s" if isinf(high) else f"{low:g} to {high:g} s", upto - before)
@@ -143,7 +143,7 @@ def _waits(buckets: Iterable[Sample]) -> list[tuple[str, float]]:
 
 def _calibration(visit: Visit, stored: StoredCalibration) -> dict[str, Any]:
     key, learnt, providers = stored.key, visit.services.providers.in_force(stored), visit.services.providers.all
-    # An upstream's address is the operator's to see; its name may be gone.
+    # Only the operator may see an upstream's address; others see its name, if it still has one.
     name = next((each.name for each in providers if each.settings.base_url == key.upstream), "")
     return {"key": key, "upstream": key.upstream if visit.sees_server else name, "learnt": learnt, "stored": stored}
 
@@ -160,7 +160,7 @@ async def list_conversations(
     after: Annotated[str | None, Query(max_length=1_000)] = None,
 ) -> Response:
     wanted = Wanted(text=q.strip(), status=status or None, model=model or None, saved=saved, failed=failed)
-    # As they stand in the form, so that a link to the next page asks for the same.
+    # The form's values, for the link to the next page.
     asked = {"q": q.strip(), "status": status, "model": model, "saved": saved or None, "failed": failed or None}
     asked["sort"] = None if sort == "updated" else sort
     try:

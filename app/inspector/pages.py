@@ -1,4 +1,4 @@
-"""Pages: templates, the headers that keep them to themselves, and how they write numbers, times and names."""
+"""Pages: templates, security headers, and filters that format numbers, times and names."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-"""Content security policy: nothing but the inspector's own files, and nothing inline, so that text of a conversation
-that came through unescaped could neither run nor load."""
+"""Content security policy: only the inspector's own files, and nothing inline. Unescaped text of a conversation could
+neither run scripts nor load anything."""
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
-    "referrer-policy": "same-origin",  # Without any referrer a browser calls the origin of a form `null`.
+    "referrer-policy": "same-origin",  # With `no-referrer`, browsers send `null` as the origin of a form.
     "cache-control": "no-store",
 }
 FOR_EVER = "public, max-age=31536000, immutable"
@@ -63,7 +63,7 @@ class Files(StaticFiles):
         }
 
     def address(self, name: str) -> str:
-        """Another one for each content, so that it can be kept for ever."""
+        """Return the path of a static file. It changes with the content, so that browsers may cache it for ever."""
         return f"/ui/static/{name}?{self._tags[name]}"
 
     def file_response(self, *arguments: Any, **options: Any) -> Response:
@@ -77,13 +77,13 @@ def segment(text: str) -> str:
 
 
 def address(path: str, **parameters: object) -> str:
-    """Path with those parameters that say something."""
+    """Return the path with its parameters as a query, without empty ones."""
     said = {name: value for name, value in parameters.items() if value not in (None, "")}
     return f"{path}?{urlencode(said)}" if said else path
 
 
 def short(number: float | None) -> str:
-    """Number with about three digits: 1.25M, 31.4k, 812."""
+    """Format a number with about three digits: 1.25M, 31.4k, 812."""
     if number is None:
         return DASH
     size = abs(number)
@@ -99,8 +99,8 @@ def whole(number: float | None) -> str:
 
 
 def money(amount: float | None, currency: str = "") -> str:
-    """Amount in the prices' currency unit, with at least two digits that say something. Amounts that differ by their
-    rounding alone are the same."""
+    """Format an amount of money, with more decimals for smaller amounts. Rounding first makes amounts equal that differ
+    only by floating-point errors."""
     if amount is None:
         return DASH
     size = round(abs(amount), _DECIMALS)
@@ -109,8 +109,8 @@ def money(amount: float | None, currency: str = "") -> str:
 
 
 def currency_of(*sums: UsageSum) -> str:
-    """Sign of the currency: list prices and providers' bills are in US dollars, the operator's own prices in a unit
-    that nobody names."""
+    """Return the currency sign: a dollar sign if all amounts are from list prices or providers' bills. The unit of the
+    operator's own prices is unknown."""
     in_dollars = sum(each.list_priced + each.billed for each in sums)
     return DOLLARS if in_dollars == sum(each.priced for each in sums) else ""
 
@@ -144,12 +144,12 @@ def exactly(moment: datetime) -> str:
 
 
 def machine(moment: datetime) -> str:
-    """Moment for the `datetime` of a `<time>`."""
+    """Format a time for the `datetime` attribute of `<time>`."""
     return moment.astimezone(UTC).isoformat(timespec="seconds")
 
 
 def tenant(tenant: str) -> str:
-    """A name as it is; of the digest of a key the last four characters."""
+    """Return a tenant's name, or the last four characters of a digest."""
     is_digest = len(tenant) == 32 and tenant.isalnum()
     return f"key digest …{tenant[-4:]}" if is_digest else tenant
 
@@ -159,13 +159,13 @@ def words(code: str) -> str:
 
 
 def coded(text: str) -> Markup:
-    """Text with backticks turned into code, and everything escaped."""
+    """Escape text, and turn backticks into `<code>`."""
     pieces = str(escape(text)).split("`")
     return Markup("".join(f"<code>{each}</code>" if place % 2 else each for place, each in enumerate(pieces)))  # noqa: S704 - escaped
 
 
 def number(index: int) -> int:
-    """Number of a message after the instructions, from 1, as Steno's notes count them; REST counts indexes from 0."""
+    """Return a message's number, counted from 1 after the instructions, as in summaries. REST indexes begin at 0."""
     return index + 1
 
 

@@ -1,8 +1,8 @@
-"""The messages of a conversation on its pages: what became of each, and the latest payload as it went out.
+"""Messages of a conversation on its pages: the treatment of each message, and the latest payload.
 
-The store knows the payload by its shape, which is the coverage. Where a part of it is a stored message or a summary,
-it is shown letter by letter. What Steno wrote for that one request, and what it left of a message that it cut, is
-stored nowhere: of these the shape is shown, and that it is no more than that.
+The store has the coverage of the payload: the kind and size of each part. Stored messages and summaries are shown with
+their text. Steno does not store notes that it wrote for one request or the rest of a cut message: the page shows only
+their kind and size.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from app.conversation.messages import Kind
 from app.store import StoredMessage
 
 FATES: Mapping[str, str] = {"summarized": "in a summary", "pruned": "left out"}
-"""Words for fates whose name in the coverage is not what a person would say."""
+"""Displayed words for kinds of parts; all others are displayed by their names."""
 LONGEST = 20_000
-"""Characters of one message that a page shows."""
+"""Maximum characters of a message on a page."""
 GLANCE = 320
-"""Characters of a message that are shown at first."""
+"""Characters of a message in its preview."""
 KINDS = {Kind.CLIENT: "user's program", Kind.RESULT: "tool result"}
-"""Words for the kinds of messages whose name says too little."""
+"""Displayed words for kinds of messages; all others are displayed by their names."""
 
 Part = Mapping[str, Any]
 
 
 class Stretch(Struct, frozen=True):
-    """Messages in a row of which the same became: what stands for them in the payload."""
+    """Consecutive messages with the same treatment in the payload."""
 
     first: int
     last: int
     kind: str
     """Kind of the part, as in the coverage."""
     summary_id: str | None
-    """Id of the summary that stands for them."""
+    """Id of the summary of the messages."""
     pinned: bool
-    """True where a verbatim copy is in the payload, too."""
+    """True if the payload also contains a verbatim copy."""
     recalled: bool
-    """True where passages of them are quoted."""
+    """True if the payload quotes passages of the messages."""
     tokens: int
-    """Tokens of all of them in the payload."""
+    """Tokens of the stretch in the payload."""
 
     @property
     def count(self) -> int:
@@ -57,13 +57,13 @@ class Stretch(Struct, frozen=True):
 
 
 def message_count(parts: Sequence[Part]) -> int:
-    """Number of messages after the leading instructions."""
+    """Return the number of messages after the leading instructions."""
     return 1 + max((part["last_index"] for part in parts if "last_index" in part), default=-1)
 
 
 def stretches_of(parts: Sequence[Part]) -> list[Stretch]:
-    """Stretches of all messages, in order. They begin and end with parts, and at messages that are quoted. Of a message
-    that is shown beside its summary that counts."""
+    """Split all messages into stretches, in order. Parts and quoted messages begin and end a stretch. A part with the
+    message itself takes precedence over its summary."""
     count = message_count(parts)
     edges = {0, count}
     for part in parts:
@@ -85,13 +85,13 @@ def _stretch(parts: Sequence[Part], first: int, stop: int) -> Stretch:
         summary_id=shown.summary_id if shown else None,
         pinned=coverage_at([part for part in parts if part["kind"] == "pinned"], first) is not None,
         recalled=any(part["kind"] == "recalled" and first in part["messages"] for part in parts),
-        # A summary's tokens stand with its first message.
+        # The tokens of a summary count for the stretch with its first message.
         tokens=sum(part["tokens"] for part in others if first <= part.get("first_index", -1) < stop),
     )
 
 
 def folded(stretches: Sequence[Stretch]) -> list[list[Stretch]]:
-    """Stretches by rows of a page: those inside one summary stand in one row, every other in its own."""
+    """Group stretches into rows of a page: one row for each summary, and one for each other stretch."""
 
     def row(each: Stretch) -> object:
         return each.summary_id if each.kind == "summarized" else each.first
@@ -100,23 +100,23 @@ def folded(stretches: Sequence[Stretch]) -> list[list[Stretch]]:
 
 
 class Said(Struct, frozen=True):
-    """Message as a page shows it."""
+    """Message on a page."""
 
     kind: str
     text: str
     beside: str = ""
-    """Names of the parts that are no text."""
+    """Names of parts other than text."""
     left: int = 0
-    """Number of characters that are not shown."""
+    """Number of omitted characters."""
 
     @property
     def glance(self) -> str:
-        """Beginning of the text; empty where that is all of it."""
+        """Return the preview of the text; empty if the text is short."""
         return self.text[:GLANCE].rstrip() if len(self.text) > GLANCE or self.text.count("\n") > 5 else ""
 
 
 def said_in(stored: StoredMessage) -> Said:
-    """Stored message; one that cannot be read any more is shown as its JSON."""
+    """Return a stored message for display; an unreadable one as JSON."""
     if (message := message_in(stored.sent, stored.format)) is None:
         return _cut("other", stored.sent)
     lines = [text for text in message.texts if text] + [f"{call.name}({call.arguments})" for call in message.calls]
@@ -130,7 +130,7 @@ def _cut(kind: str, text: str, beside: str = "") -> Said:
 
 
 _WHOLE = ("instructions", "verbatim", "carried", "pinned")
-"""Kinds of parts whose messages went as they came."""
+"""Kinds of parts with unchanged messages."""
 _ONLY_SHAPE = "Only its shape is known: this message is not stored."
 _NOT_STORED = "It is worked out for each request and not stored."
 _NOTES = {
@@ -144,16 +144,16 @@ _NOTES = {
 
 
 Place = tuple[Part, int | None]
-"""Place in the payload: its part, and its index where it is one of the client's messages."""
+"""Place in the payload: a part of the coverage, and a message's index if it is a message of the client."""
 
 
 class Entry(Struct, frozen=True):
-    """One message of the payload, or one part of it of which only kind and size are known."""
+    """Message of the payload, or a part of which only kind and size are known."""
 
     kind: str
     """Kind of the part, as in the coverage."""
     tokens: int | None
-    """Tokens of the part; None where it holds several messages."""
+    """Tokens; None for an unchanged message that is not stored."""
     index: int | None = None
     said: Said | None = None
     note: str | None = None
@@ -165,7 +165,7 @@ class Entry(Struct, frozen=True):
 
 
 def places_of(parts: Sequence[Part]) -> Iterator[Place]:
-    """Places of all entries, in the order of the payload."""
+    """Yield all places, in the order of the payload."""
     for part in parts:
         kind = part["kind"]
         if kind == "instructions":
@@ -179,7 +179,7 @@ def places_of(parts: Sequence[Part]) -> Iterator[Place]:
 
 
 def entry_of(place: Place, messages: Mapping[int, StoredMessage], chunks: Mapping[str, SummaryChunk]) -> Entry:
-    """Entry at a place. `messages`: those that are stored, by index; `chunks`: the stored summaries, by id."""
+    """Return the entry at a place. `messages`: stored messages by index; `chunks`: stored summaries by id."""
     part, index = place
     kind, tokens = part["kind"], part.get("tokens")
     if index is not None:

@@ -1,4 +1,4 @@
-"""`/docs`: the reference of the REST interface, from the schema that Steno serves."""
+"""`/docs`: the reference of the REST interface, from the OpenAPI schema."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from app.inspector.visits import PageRoute, TheInspector, base_for_clients
 
 Schema = Mapping[str, Any]
 Type = Sequence[tuple[str, str]]
-"""Pieces of text, each with the name of the schema it leads to, or none."""
+"""Pieces of text, each with the name of the schema that it links to, or an empty string."""
 
 WIDTH = 100
-"""Characters of a line of JSON: what fits stands in one."""
+"""Maximum characters of a line of JSON."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -33,7 +33,7 @@ async def show_reference(request: Request, inspector: TheInspector) -> Response:
 
 
 def command_of(resolve: Any, base: str, method: str, path: str, operation: Schema) -> str:
-    """Curl command of an operation, with the examples of the schema."""
+    """Return a curl command for an operation, with the schema's examples."""
     query = []
     for each in map(resolve, operation.get("parameters", ())):
         if "example" in each:
@@ -42,10 +42,10 @@ def command_of(resolve: Any, base: str, method: str, path: str, operation: Schem
             query += [f"{each['name']}={given}"] if each["in"] == "query" else []
     lines = [f"curl -s {shlex.quote(base + path + ('?' + '&'.join(query) if query else ''))}"]
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
-    if method.upper() != ("POST" if "example" in body else "GET"):  # What curl sends by itself.
+    if method.upper() != ("POST" if "example" in body else "GET"):  # curl's default method.
         lines.append(f"-X {method.upper()}")
     if operation["security"]:
-        # Under the name that the format's own clients know.
+        # In the header that clients of the format use.
         key = "x-api-key: $ANTHROPIC" if path.startswith("/v1/messages") else "authorization: Bearer $OPENAI"
         lines.append(f'-H "{key}_API_KEY"')
     if "example" in body:
@@ -54,7 +54,7 @@ def command_of(resolve: Any, base: str, method: str, path: str, operation: Schem
 
 
 def type_of(schema: Schema) -> Type:
-    """Type in words, such as "list of Summary or null"."""
+    """Return the type in words, such as "list of Summary or null"."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return [(name, name)]
@@ -79,7 +79,7 @@ def _joined(types: Sequence[Type]) -> Type:
 
 
 def pretty(value: object, indent: str = "") -> str:
-    """Value as JSON, in which a list or an object stands in one line where it fits."""
+    """Return a value as JSON, with lists and objects on one line if they fit."""
     line = json.dumps(value, ensure_ascii=False)
     if len(indent) + len(line) <= WIDTH or not isinstance(value, dict | list) or not value:
         return line
@@ -91,7 +91,7 @@ def pretty(value: object, indent: str = "") -> str:
 
 
 def _resolved(schema: Schema, part: Schema) -> Schema:
-    """Part of the schema that a reference stands for."""
+    """Return the part of the schema, or the target of its `$ref`."""
     if "$ref" not in part:
         return part
     _, _, kind, name = part["$ref"].split("/")

@@ -1,4 +1,4 @@
-"""The routers of all pages, the inspector's own files, and whatever path under `/ui` is none."""
+"""The routers of all pages, of static files, and of unknown paths under `/ui`."""
 
 from __future__ import annotations
 
@@ -33,4 +33,4 @@ async def refuse_unknown(rest: str) -> Response:  # noqa: ARG001 - FastAPI's way
 
 
 INSPECTOR_ROUTERS = (*(subject.router for subject in _SUBJECTS), _rest)
-"""Routers of the inspector, in order: the last one takes whatever path none of the others has."""
+"""Routers of the inspector; the order matters, because the last one accepts all paths under `/ui`."""

@@ -1,7 +1,7 @@
-"""Sessions of the inspector: signed cookies, which say whose data their browser may see. No session is stored.
+"""Sessions of the inspector: signed cookies that contain the visible tenant. Steno stores no sessions.
 
-A session begins with an API key, which is turned into its tenant at once and not kept; with the operator's password; or
-by itself, where the server serves callers without credentials.
+A session begins with an API key, of which only the tenant is kept; with the operator's password; or without sign-in, if
+the server accepts callers without credentials.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, LogThrottle
 
 COOKIE = "steno_inspector"
 OPERATORS_COOKIE = "steno_operator"
-"""Cookie of the operator's listener: a browser sends those of one host to all of its ports."""
+"""Cookie of the operator's listener. It has its own name, because browsers send a host's cookies to all its ports."""
 OVER_TLS = "__Host-"
-"""Beginning of a cookie's name with which a browser takes it over TLS only, from this host only, for all its paths."""
+"""Prefix of cookie names over TLS. Browsers accept such a cookie only over TLS, and for this host and all its paths."""
 LASTS_SECONDS = 12 * 3600
 SEALED_AS = b"session 3"
-"""Purpose of a cookie's seal. It changes with the members of `Session`: older cookies are then refused."""
+"""Input of a cookie's signature. Change it with the members of `Session`, so that older cookies are refused."""
 _MAC_BYTES = 32
 _LONGEST_COOKIE = 2_000
 
 
 class Session(Struct, frozen=True):
     tenant: str
-    """Tenant whose data are shown; empty for an operator who has chosen none."""
+    """Shown tenant; empty if an operator has chosen none yet."""
     operator: bool
     """True if the session may change the tenant."""
     expires: int
     """Milliseconds since 1970."""
     id: str
-    """Random id that the session's forms are bound to."""
+    """Random id, from which the token of the session's forms is derived."""
 
     @property
     def is_signed_in(self) -> bool:
@@ -51,11 +51,11 @@ class Session(Struct, frozen=True):
 
 
 class Sessions:
-    """Sessions that every worker and replica with the same secret and password reads. Another secret or password ends
-    them all."""
+    """Reads and writes session cookies, valid for all replicas with the same secret and password. A change of either
+    ends all sessions."""
 
     def __init__(self, secret: bytes, password: str | None = None, clock: Callable[[], float] = time) -> None:
-        """`clock` gives seconds since 1970."""
+        """`clock`: returns seconds since 1970."""
         self._password = None if password is None else password.encode()
         key = blake2b(secret, digest_size=32, person=b"steno-inspector").digest()
         self._key = blake2b(self._password or b"", key=key, digest_size=32).digest()
@@ -73,7 +73,7 @@ class Sessions:
         return urlsafe_b64encode(self._mac(SEALED_AS, content) + content).rstrip(b"=").decode()
 
     def unseal(self, cookie: str) -> Session | None:
-        """Session of a cookie; None if the cookie is not valid or the session has ended."""
+        """Return the session of a cookie; None if the cookie is not valid or the session has expired."""
         try:
             sealed = urlsafe_b64decode(cookie[:_LONGEST_COOKIE].encode() + b"==")
         except ValueError:
@@ -85,7 +85,7 @@ class Sessions:
         return session if session.expires > 1_000 * self._clock() else None
 
     def form_token(self, session: Session) -> str:
-        """Token that a form of this session carries: another page can send the cookie along, but cannot read this."""
+        """Return the CSRF token of the session's forms. Other sites cannot read it."""
         return self._mac(b"form", session.id.encode()).hex()
 
     def sent_from_form(self, session: Session, token: str) -> bool:
@@ -102,23 +102,23 @@ log = structlog.get_logger("steno.inspector")
 
 
 class Guesses:
-    """Wrong guesses by address, in one process: several replicas allow several times as many."""
+    """Wrong sign-ins by address. Each process counts for itself, so several processes allow more guesses."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._made: BoundedMap[str, deque[float]] = BoundedMap(MOST_REMEMBERED)
-        """Times of each address's latest guesses, the oldest first."""
+        """Times of the latest guesses of each address, the oldest first."""
         self._throttle = LogThrottle(clock)
 
     def wait(self, address: str) -> float:
-        """Seconds until the address may guess again; 0 if it may now."""
+        """Return the seconds until the address may guess again; 0 for now."""
         made = self._made.get(address)
         if made is None or len(made) < MOST_GUESSES:
             return 0.0
         return max(0.0, made[0] + PERIOD_SECONDS - self._clock())
 
     def count(self, address: str) -> None:
-        """Count a guess that was wrong, or refused unread after too many."""
+        """Count a wrong guess, or one that was refused unread after too many wrong ones."""
         if not (refused := self.wait(address) > 0):
             made = self._made.get(address) or deque(maxlen=MOST_GUESSES)
             made.append(self._clock())

@@ -1,4 +1,4 @@
-"""`/`: what to paste into a client, and whether Steno works. A stranger sees no more of that than `/readyz` says."""
+"""`/`: settings for clients, and Steno's state. A visitor without a session sees no more of it than in `/readyz`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def show_setup(request: Request, inspector: TheInspector) -> Response:
 
 
 def _findings(visit: Visit) -> list[Finding]:
-    """Problems that are known without a call, in the words of `steno doctor`."""
+    """Return the problems of the settings and the database, in the words of `steno doctor`."""
     store, found = visit.services.store, list(visit.inspector.findings)
     if store.reason is not None:
         text = f"The database {store.place} cannot be used: {store.reason}"
@@ -70,7 +70,7 @@ def _upstream(provider: Provider) -> dict[str, str]:
         "name": provider.name,
         "base_url": provider.settings.base_url,
         "formats": ", ".join(each.name.replace("_", " ") for each in provider.formats),
-        # The end of a client's base URL that has its requests sent there.
+        # Path of a client's base URL for this upstream.
         "path": "/v1" if provider.name == DEFAULT_UPSTREAM else f"/u/{provider.name}/v1",
         "state": state,
         "text": text,
@@ -78,7 +78,7 @@ def _upstream(provider: Provider) -> dict[str, str]:
 
 
 def _state(provider: Provider) -> tuple[str, str]:
-    """State of an upstream by how it answered when it was last asked for its models."""
+    """Return an upstream's state and its description, by its latest answer to a request for its models."""
     match provider.windows.listings.latest_outcome:
         case None:
             return "unknown", "not asked for its models"
@@ -93,7 +93,7 @@ def _state(provider: Provider) -> tuple[str, str]:
 
 
 async def _stored(visit: Visit) -> dict[str, Any]:
-    """Values from the database; none while it is away."""
+    """Return values from the database; empty ones if the database is unavailable."""
     try:
         latest = await visit.find(
             search_conversations, Wanted(status="summarized"), "updated", limit=LATEST, after=None
@@ -109,7 +109,7 @@ async def _stored(visit: Visit) -> dict[str, Any]:
 
 
 def _windows(visit: Visit, used: Sequence[str]) -> dict[str, Any]:
-    """Windows of the models that the tenant used, the latest first; the others are counted by their source."""
+    """Return the windows of the tenant's latest models, and the number of all other windows by source."""
     known = visit.services.providers.known(visit.tenant, used)
     rows, others = list[tuple[str, str, Any]](), Counter[str]()
     for name in dict.fromkeys([*used, *known]):

@@ -41,10 +41,10 @@ async def show_sign_in(inspector: TheInspector) -> Response:
 
 @router.post("/ui/sign-in")
 async def sign_in(request: Request, inspector: TheInspector) -> Response:
-    """Sign in with a key, which becomes its tenant at once and is not kept, or with the operator's password."""
+    """Sign in with an API key, of which only the tenant is kept, or with the operator's password."""
     scope, guesses, authenticator = request.scope, inspector.guesses, inspector.services.authenticator
     origin, host = value_of(scope["headers"], b"origin"), value_of(scope["headers"], b"host")
-    # Without a session there is nothing to bind the form to, and no other page should sign a visitor in.
+    # Before sign-in there is no form token, so the origin check stops other sites from signing a visitor in.
     if origin is not None and origin.partition("://")[2] != host:
         raise OriginNotAllowed("Sign in on Steno's own page.", "origin")
     address = credentials.client_of(scope["headers"], peer_of(scope), authenticator.trusted_proxies)
@@ -89,7 +89,7 @@ async def sign_out(request: Request, _: TheForm) -> Response:
 
 @router.get("/ui/tenants")
 async def list_tenants(visit: TheVisit) -> Response:
-    """Page of the tenants that an operator may look at."""
+    """Show all tenants to the operator."""
     if not visit.session.operator:
         raise no_such_page()
     return visit.page("tenants.html", tenants=await visit.services.store.rest(read_tenants))

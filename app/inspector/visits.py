@@ -1,4 +1,4 @@
-"""Visits: whose data a request may see, and pages that say what went wrong."""
+"""Visits: the session and tenant of a request to the inspector, and its error pages."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ FORM_SECONDS = 20.0
 
 
 class Inspector(Struct, frozen=True):
-    """Parts that the pages work with, put together once by `main`."""
+    """Shared objects of the pages; `main` creates them once."""
 
     services: Services
     sessions: Sessions
     pages: Pages
     findings: tuple[Finding, ...]
-    """Problems of the settings that were seen at the start."""
+    """Problems of the settings, found at the start."""
     metrics: Metrics
     """Metrics of all workers."""
     port: int
-    """Port of the callers' listener, as it is set."""
+    """Port of the callers' listener in the settings."""
     guesses: Guesses = field(default_factory=Guesses)
 
 
 class SignInNeeded(Exception):
-    """Raised where a visitor who is not signed in opens a tenant's page."""
+    """Raised if a visitor without a session opens a tenant's page."""
 
 
 class Trouble(Exception):
-    """Raised where there is no page; a page says why."""
+    """Raised to show an error page."""
 
     def __init__(self, status: int, title: str, why: str) -> None:
         super().__init__(title)
@@ -65,18 +65,18 @@ class Trouble(Exception):
 
 
 def no_such_page() -> Trouble:
-    """Trouble where there is no such page, also for what is there but another tenant's."""
+    """Return the error for an unknown page. Another tenant's page gets the same, so that its existence stays secret."""
     return Trouble(404, "Not found", "There is no such page, or it is not yours.")
 
 
 class Visit(Struct, frozen=True):
-    """Request by a visitor who may look."""
+    """Request to the inspector with a valid session."""
 
     inspector: Inspector
     request: Request
     session: Session
     is_new: bool
-    """True where the session's cookie has to be set."""
+    """True if the session's cookie must be set."""
 
     @property
     def services(self) -> Services:
@@ -88,29 +88,29 @@ class Visit(Struct, frozen=True):
 
     @property
     def sees_server(self) -> bool:
-        """True where the visitor may see what is the operator's: addresses, errors, sums over all tenants. Steno does
-        not verify keys, so a visitor who signed in with one may be any person."""
+        """True if the visitor may see the operator's data: addresses, errors, sums over all tenants. Sign-in with a key
+        is not enough, because Steno does not verify keys."""
         scope = self.request.scope
         if scope.get(LISTENER) == "callers":
             return False
         return self.session.operator or self.services.authenticator.is_local(scope["headers"], peer_of(scope))
 
     def is_simulated(self, providers: Iterable[Provider]) -> bool:
-        """True where each of them says that it is a simulator: no call is charged, whatever the list prices are."""
+        """True if all providers say that they are simulators, so that no call costs anything."""
         listed = [each.windows.listings.latest_outcome for each in providers]
         return all(isinstance(each, ModelListing) and each.simulated for each in listed)
 
     async def find(self, query: Query[Concatenate[str, P], T], *arguments: P.args, **options: P.kwargs) -> T:
-        """Result of a query about the tenant's rows."""
+        """Run a query for the shown tenant."""
         return await self.services.store.rest(query, self.tenant, *arguments, **options)
 
     async def others_exist(self) -> bool:
-        """True where conversations exist that this view does not show, and the visitor may know of them."""
+        """True if other tenants have conversations, and this visitor may know that."""
         may_know = self.session.operator or self.tenant == ANONYMOUS
         return may_know and await self.find(has_other_tenants)
 
     def page(self, template: str, *, status: int = 200, **shown: Any) -> Response:
-        """Page made of a template. `shown`: what it names, beside what `base.html` does."""
+        """Render a template. `shown`: its variables, except those of `base.html`."""
         layout = {
             "path": self.request.scope["path"],
             "session": self.session,
@@ -133,8 +133,8 @@ TheInspector = Annotated[Inspector, Depends(_inspector)]
 
 
 def session_of(request: Request, inspector: Inspector) -> tuple[Session, bool] | None:
-    """Session of a request, and whether its cookie has to be set; None where the visitor has to sign in. A key in a
-    header opens no session: guesses are counted at the form. Raises `InvalidCredentials`."""
+    """Return the session of a request, and True if its cookie must be set; None if the visitor must sign in. A key in a
+    header opens no session, because only the form counts guesses. Raises `InvalidCredentials`."""
     scope = request.scope
     session = inspector.sessions.unseal(request.cookies.get(_cookie_of(request), ""))
     if session is not None and session.operator:
@@ -145,7 +145,7 @@ def session_of(request: Request, inspector: Inspector) -> tuple[Session, bool] |
     try:
         identity = authenticator.identify(scope["headers"], peer_of(scope))
     except MissingCredentials:
-        # A session may spend the operator's key on summaries, so it needs what every request needs.
+        # With an operator's key, the session could spend it on summaries: it needs the header of every other request.
         is_enough = session is not None and session.is_signed_in and not authenticator.operator_pays
         return (session, False) if session is not None and is_enough else None
     if identity.method != "header":
@@ -159,7 +159,7 @@ def session_of(request: Request, inspector: Inspector) -> tuple[Session, bool] |
 
 
 async def visit_of(request: Request, inspector: TheInspector) -> Visit:
-    """Visit of a request. Raises `SignInNeeded`."""
+    """Return the visit of a request. Raises `SignInNeeded`."""
     found = session_of(request, inspector)
     if found is None:
         raise SignInNeeded
@@ -183,11 +183,11 @@ async def _form(request: Request, visit: TheVisit) -> Mapping[str, str]:
 
 
 TheForm = Annotated[Mapping[str, str], Depends(_form)]
-"""Fields of a form that a page of this session held."""
+"""Fields of a form with this session's valid token."""
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """Fields of a form. Raises `InvalidRequest`."""
+    """Return the fields of a form. Raises `InvalidRequest`."""
     body = await read_body(request.receive, request.scope["headers"], FORM_BYTES, FORM_SECONDS)
     try:
         return dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=100, errors="strict"))
@@ -201,7 +201,7 @@ def _cookie_of(request: Request) -> str:
 
 
 def remember(request: Request, answer: Response, cookie: str | None) -> None:
-    """Set the session's cookie; None takes it from the browser."""
+    """Set the session's cookie; None deletes it."""
     age = LASTS_SECONDS if cookie else 0
     answer.set_cookie(
         _cookie_of(request), cookie or "", age, path="/", secure=is_https(request), httponly=True, samesite="strict"
@@ -209,7 +209,7 @@ def remember(request: Request, answer: Response, cookie: str | None) -> None:
 
 
 def base_for_clients(request: Request) -> str:
-    """Scheme, host and port that clients reach Steno at: on the operator's listener as far as the settings say."""
+    """Return scheme, host and port for clients. On the operator's listener, the port comes from the settings."""
     if request.scope.get(LISTENER) != "operator":
         return base_of(request)
     return f"{request.url.scheme}://{request.url.hostname}:{_inspector(request).port}"
@@ -220,7 +220,7 @@ def redirected(to: str) -> Response:
 
 
 class PageRoute(APIRoute):
-    """Route whose errors are pages, where the REST interface has an error of OpenAI's."""
+    """Route that shows errors as pages. The REST interface returns them in OpenAI's format instead."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -230,7 +230,7 @@ class PageRoute(APIRoute):
                 return await handle(request)
             except SignInNeeded:
                 if value_of(request.scope["headers"], b"sec-fetch-site") == "cross-site":
-                    # The browser kept the cookie back from a link of another site: it sends it with the next request.
+                    # For a link from another site, the browser sends the cookie only with the next request.
                     return _inspector(request).pages.page("onward.html", {})
                 return redirected("/ui/sign-in")
             except (Trouble, StenoError, StoreUnavailable, RequestValidationError) as error:
@@ -240,7 +240,7 @@ class PageRoute(APIRoute):
 
 
 def _shown_trouble(error: Exception, request: Request) -> Response:
-    """Page about an error, in the session's layout where there is one."""
+    """Return the page about an error, with the session's layout if there is a session."""
     match error:
         case Trouble():
             trouble = error

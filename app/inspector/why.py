@@ -1,4 +1,4 @@
-"""Why a payload looks as it does, in words: the numbers of its plan, each step that was tried, and what came of it."""
+"""Explanation of a payload in words: the numbers of its plan, and each tried step with its outcome."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.inspector.pages import counted, whole
 
 Tone = Literal["plain", "over", "done", "bad"]
 Plan = Mapping[str, Any]
-"""Plan as it is stored: see `account_of` in `compaction/fallback`."""
+"""Stored plan: see `account_of` in `compaction/fallback`."""
 SOURCES = {
     "config": "set in the settings",
     "provider": "as its provider says",
@@ -19,7 +19,7 @@ SOURCES = {
     "bundled": "from the bundled list of models",
     "default": "assumed: its size is not known",
 }
-"""Sources of a window, in words."""
+"""Displayed words for the sources of a window."""
 _BY_WORD = {str(code): code for code in Code}
 _STEPS: Mapping[str, tuple[str, Tone, str]] = {
     "stored.fits": ("Checked", "plain", "With {summaries} of those stored the prompt has {tokens} tokens: enough"),
@@ -66,7 +66,7 @@ _STEPS: Mapping[str, tuple[str, Tone, str]] = {
     "without_summaries.refused": ("Not enough", "bad", "Cutting the whole history was not enough ({tokens} tokens)"),
     "unchanged.sent": ("Chosen", "done", "The request was sent as it came ({tokens} tokens)"),
 }
-"""Title, tone and sentence for each step with what came of it."""
+"""Title, tone and sentence for each step and outcome."""
 
 
 class Explained(NamedTuple):
@@ -76,7 +76,7 @@ class Explained(NamedTuple):
 
 
 def explained(plan: Plan | None, sent: int, parts: Sequence[Mapping[str, Any]]) -> list[Explained]:
-    """Explanation of a payload. `sent`: tokens of the latest request; without a plan nothing was due for it."""
+    """Explain a payload. `sent`: tokens of the latest request; `plan`: None if no compaction was due."""
     if plan is None:
         sentence = f"The client's {whole(sent)} tokens were under the trigger, and its bytes went out as they came."
         return [Explained("Nothing was due", sentence)]
@@ -118,6 +118,6 @@ def _step(step: Mapping[str, Any]) -> Explained:
 
 
 def meanings(*reasons: str | None) -> list[tuple[str, str]]:
-    """Reasons named in these lines, each once, with its meaning."""
+    """Return the reasons that occur in these texts, each once, with their meanings."""
     found = dict.fromkeys(word for reason in reasons for word in re.findall(r"[a-z_]+", reason or ""))
     return [(word, _BY_WORD[word].meaning) for word in found if word in _BY_WORD]

@@ -1,4 +1,4 @@
-"""Settings: flags, then the environment, then a YAML file, then a preset, then the defaults of the sections.
+"""Settings, by precedence: flags, the environment, a YAML file, a preset, and the defaults of the sections.
 
 `make generate` writes `config/steno.yaml` and `docs/settings.md` from the sections.
 """

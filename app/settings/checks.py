@@ -1,6 +1,6 @@
-"""Checks: what is wrong with the settings, as far as it can be known without a call; the server's secret and store.
+"""Checks of the settings without a call to a provider; also reads the server's secret and opens the store.
 
-`doctor` prints the same findings that `serve` acts on.
+`serve` acts on the same findings that `doctor` prints.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from app.store.schema import make_folder, obstacle
 
 SECRET_BYTES = 32
 _OF_THIS_PROCESS = secrets.token_bytes(SECRET_BYTES)
-"""Secret for a database in memory, which is one process' own as well."""
+"""Secret for a database in memory: each process has its own secret and database."""
 
 
 def server_secret(settings: Settings) -> bytes:
-    """Key of all digests: as set, or made once beside the SQLite file. Raises `ConfigurationError`."""
+    """Return the key of all digests; create it beside the SQLite file if it is missing. Raises `ConfigurationError`."""
     if settings.secret is not None:
         return settings.secret.get_secret_value().encode()
     address = read_url(settings.storage.address)
@@ -34,7 +34,7 @@ def server_secret(settings: Settings) -> bytes:
 
 
 def existing_secret(settings: Settings) -> bytes:
-    """Key of all digests, without making one: empty if it is missing or cannot be read."""
+    """Return the key of all digests without creating one; empty if it is missing or cannot be read."""
     path = read_url(settings.storage.address).path
     if settings.secret is not None or path is None:
         return server_secret(settings)
@@ -49,8 +49,8 @@ def open_store(
     took: Callable[[float], object] = lambda _: None,
     secret: bytes | None = None,
 ) -> Store:
-    """Open the store. `took` is called with the seconds of each request's call. With `secret` it does not start on a
-    database of another one. Raises `DatabaseURLError`."""
+    """Open the store. `took`: called with the seconds of each call for a request. `secret`: the store refuses a
+    database that was made with another secret. Raises `DatabaseURLError`."""
     storage = settings.storage
     return Store(
         storage.address,
@@ -67,15 +67,15 @@ def secret_beside(database: Path) -> Path:
 
 
 def _kept_secret(path: Path) -> bytes:
-    """Read the secret; make it first where it is missing, readable by the owner only. Of two processes that start
-    together one makes it."""
+    """Read the secret. If it is missing, create it, readable by the owner only. If several processes start at the same
+    time, one of them creates it."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         make_folder(path.parent)
         with open(fresh, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(secrets.token_hex(SECRET_BYTES))
         try:
-            os.link(fresh, path)  # Fails if it is there already: never overwritten, never seen half written.
+            os.link(fresh, path)  # Atomic: fails if the file exists, and never shows a part of it.
         except FileExistsError:
             pass
         finally:
@@ -93,11 +93,11 @@ MAKE_ONE = "Make one with `openssl rand -hex 32`"
 
 class Finding(Struct, frozen=True):
     state: Literal["ok", "warning", "problem", "fatal"]
-    """`problem`: Steno starts, but not all of it works; `fatal`: it does not start."""
+    """`problem`: Steno starts, but not everything works; `fatal`: Steno does not start."""
     subject: str
     text: str
     remedy: str | None = None
-    """Advice on the problem; None if nothing is wrong."""
+    """Advice on a problem; None without a problem."""
 
     @property
     def sentence(self) -> str:
@@ -113,7 +113,7 @@ SECRET_NOT_CHECKED = Finding(
 
 
 def check_settings(settings: Settings, missing_tables: Sequence[str]) -> list[Finding]:
-    """Findings about the database's place, the secret, the tokenizer tables, and the operator's keys."""
+    """Return findings about the database's address, the secret, the tokenizer tables, and the operator's keys."""
     tables = Finding("ok", "tokenizer tables", "found and verified")
     if missing_tables:
         text = f"{', '.join(missing_tables)} not found; tokens are estimated by bytes, and compaction starts earlier"
@@ -123,7 +123,7 @@ def check_settings(settings: Settings, missing_tables: Sequence[str]) -> list[Fi
 
 
 def _check_place(settings: Settings) -> Iterator[Finding]:
-    """Findings about the place of the database; what else may be wrong is seen when it is opened."""
+    """Yield findings about the address of the database, without opening it."""
     try:
         address = read_url(settings.storage.address)
     except DatabaseURLError as error:
@@ -138,7 +138,7 @@ def _check_place(settings: Settings) -> Iterator[Finding]:
 
 
 def check_secret(settings: Settings) -> Finding:
-    """State of the secret. Nothing is made here: the start makes the secret of a SQLite file."""
+    """Return a finding about the secret. A missing one is not created here, but when Steno starts."""
     if settings.secret is not None:
         length = len(settings.secret.get_secret_value().encode())
         if length < SHORTEST_SECRET:
@@ -169,7 +169,7 @@ def _check_secret_file(path: Path, database: Path) -> Finding:
 
 
 def _check_operators_keys(settings: Settings) -> Iterator[Finding]:
-    """Finding about an operator's key that callers whom no proxy names could spend."""
+    """Yield findings about callers who could use the operator's key without being named by a proxy."""
     server = settings.server
     if settings.operator_pays and "*" in server.allowed_origins:
         text = "server.allowed_origins lets every page of the web spend the key in api_key_env"
@@ -191,5 +191,5 @@ def _check_operators_keys(settings: Settings) -> Iterator[Finding]:
 
 
 def install_command(extra: str) -> str:
-    """The command that installs Steno again with an extra. `steno` on the Python Package Index is another project."""
+    """Return the command that installs Steno with an extra. `steno` on the Python Package Index is another project."""
     return f"pip install 'PATH-OF-CHECKOUT-OR-WHEEL[{extra}]'"

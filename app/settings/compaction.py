@@ -1,6 +1,6 @@
-"""Compaction: when it is due, what happens to a history, how much of it stays as it is, and who writes summaries.
+"""Settings of compaction: trigger, tail, masks, recall, and the models that write summaries.
 
-What the package `compaction` decides by has its default there: a setting takes it over, so that no number stands twice.
+Defaults come from the package `compaction`, so that each number is defined once.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class CompactionSettings(Section):
 
 
 SAID_BY_STENO = frozenset[str]().union(*(format_.summaries.spec.summary.own_members for format_ in FORMATS))
-"""Members of a summary call, in some format, that are not the operator's to set."""
+"""Members of a summary call, in any format, that Steno sets itself and the operator cannot set."""
 
 
 class FallbackSettings(Section):

@@ -1,4 +1,4 @@
-"""Policies: what decides about a request, from the settings, its upstream, its model, and itself."""
+"""Policies: the compaction rules of a request, from the settings, its model and its own choice of a preset."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from app.settings import CompactionSettings, Settings, SummarySettings, entry_of
 from app.settings.presets import PRESET_NAMES, PRESETS, Preset, PresetName
 
 REACHED_BY = ("model", "upstream", "fallbacks", "timeout_seconds", "parameters")
-"""Settings of `summary` that hold whatever the preset is: which models write summaries, and how they are asked."""
+"""Settings of `summary` that hold for all presets: the models that write summaries, and the options of their calls."""
 
 
 class AppliedPolicy(Struct, frozen=True):
-    """Settings and policy that decide about one request."""
+    """Settings and policy of one request."""
 
     compaction: CompactionSettings
     summary: SummarySettings
     policy: Policy
     shares: Shares
     preset: Preset
-    """Constants of the preset."""
+    """Preset, with its constants."""
     update_prompt: str
-    """Instructions for updating an earlier summary; empty for `summary.prompt`, as where that is the operator's."""
+    """Instructions to update an earlier summary; empty for `summary.prompt`, always so if the operator set that."""
 
 
 class Policies:
-    """Policies of every preset, worked out once. Raises `ValidationError` where one does not agree with the settings
-    beside it."""
+    """Policies of all presets, computed once. Raises `ValidationError` if a preset contradicts the operator's
+    settings."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         chosen = settings.compaction.preset
         own = _applied(settings.compaction, settings.summary)
-        # Where the operator chose `off`, no request can choose another preset.
+        # If the operator chose `off`, no request can choose another preset.
         self._policies = {
             name: own if chosen in (name, "off") else _applied(*self._sections(name)) for name in PRESET_NAMES
         }
 
     def of(self, model: str, preset: PresetName | None = None) -> AppliedPolicy:
-        """Policy of a request by its own choice, else its model's, else the operator's."""
+        """Return the policy of the request's preset, or else of its model's preset, or else of the operator's."""
         of_model = entry_of(model, self._settings.models)
         return self._policies[preset or (of_model and of_model.preset) or self._settings.compaction.preset]
 
     def _sections(self, name: PresetName) -> tuple[CompactionSettings, SummarySettings]:
-        """Settings of the preset, except those that hold for all presets."""
+        """Return the settings of a preset, with those of the operator's that hold for all presets."""
         compaction, summary = self._settings.compaction, self._settings.summary
         given = PRESETS[name]
-        # What a preset never does in the background stays undone; where it may be done, the operator says whether.
+        # The preset can turn background summaries off; otherwise the operator's setting holds.
         background = given.compaction.get("background", compaction.background.model_dump())
         held = {"preset": name, "wait_seconds": compaction.wait_seconds, "background": background}
         reached = {key: getattr(summary, key) for key in REACHED_BY}
@@ -74,7 +74,7 @@ def _applied(compaction: CompactionSettings, summary: SummarySettings) -> Applie
 
 
 def policy_of(compaction: CompactionSettings) -> Policy:
-    """Stages that a conversation goes through, by the settings and the constants of their preset."""
+    """Build the policy from the settings and the constants of their preset."""
     preset = PRESETS[compaction.preset]
     mask, ratio = compaction.mask, compaction.recall.max_ratio
     fixed = dict(preset.policy)
@@ -89,7 +89,7 @@ def policy_of(compaction: CompactionSettings) -> Policy:
 
 
 def shares_of(compaction: CompactionSettings, summary: SummarySettings) -> Shares:
-    """Trigger, target and tail, by the settings and the constants of their preset."""
+    """Build trigger, target and tail from the settings and the constants of their preset."""
     settings = {
         "trigger": compaction.trigger.token_ratio,
         "cap": CAP if compaction.trigger.tokens is None else compaction.trigger.tokens or None,

@@ -1,7 +1,7 @@
-"""Presets: each system Steno was modelled on, as settings a user could write and a few constants of its own.
+"""Presets: bundles of settings and constants, each modelled on another system.
 
-A preset lies between the defaults and what the operator sets. `docs/policies.md` says what each does; the table there
-is made from what stands here (`make generate`).
+A preset overrides the defaults, and the operator's settings override the preset. `docs/policies.md` describes the
+presets; `make generate` writes its table from this module.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Wait, before you go on I need a checkpoint of our conversation from you. Your co
 checkpoint will stand in place of the messages so far: put in it whatever you need to take up your work again.
 {_CHECKPOINT_RULES}\
 """
-"""Order that speaks as the user to the model, as LibreChat's own does, so that it stops and writes."""
+"""Summary prompt in the words of a user, as in LibreChat, so that the model pauses its task and writes the summary."""
 LIBRECHAT_UPDATE_PROMPT = f"""\
 Wait once more, I need your checkpoint brought up to date. Work what has happened since into the one you have, and \
 give me a single checkpoint that takes its place. Keep it about as long as the last one: tell the newest in more \
@@ -56,7 +56,7 @@ detail, put what is older and finished into one line each, and move to Done what
 
 
 class Preset(Struct, frozen=True):
-    """Bundle of settings, and constants beyond them."""
+    """Bundle of settings and constants."""
 
     choose_for: str
     """Cases in which to choose the preset, for the table of presets."""
@@ -67,34 +67,33 @@ class Preset(Struct, frozen=True):
     summary: Mapping[str, Any] = {}
     """Settings of the section `summary`."""
     style: Literal["auto", "transcript", "prefix"] = "auto"
-    """Text that the summariser reads: the messages as quoted text, or the conversation itself, with the task as its
-    last user message. `auto`: the conversation where the provider has it in its cache."""
+    """Input of the summariser. `transcript`: the messages as quoted text; `prefix`: the conversation itself, with the
+    task as its last user message; `auto`: `prefix` if the provider has the conversation in its cache."""
     update_prompt: str = ""
-    """Instructions for updating an earlier summary, as long as `summary.prompt` is the preset's own; empty: that
-    prompt."""
+    """Instructions to update an earlier summary, used unless the operator sets `summary.prompt`; empty: the same as for
+    a new summary."""
     policy: Mapping[str, Any] = {}
-    """Members of core's `Policy` that no setting turns."""
+    """Members of `Policy` that are not settings."""
     mask: Mapping[str, Any] = {}
-    """Members of core's `MaskPolicy` that no setting turns."""
+    """Members of `MaskPolicy` that are not settings."""
     shares: Mapping[str, Any] = {}
-    """Members of core's `Shares` that no setting turns."""
+    """Members of `Shares` that are not settings."""
     source_tokens: int | None = 16_384
-    """Most tokens that one summary stands for; a larger range becomes several, made side by side. None: any number. The
-    more it stands for, the less detail it holds."""
+    """Maximum tokens of the messages of one summary; a larger range gets several summaries, made in parallel. None: no
+    maximum. The more tokens a summary covers, the less detail it contains."""
     guessed_window: int = 128_000
-    """Window of a model that neither the settings, the provider, a refusal nor the registry gives one."""
+    """Context window of a model that is in no source: settings, provider, refusals or registry."""
 
     @property
     def settings(self) -> Mapping[str, Mapping[str, Any]]:
-        """Values that the preset sets, by section."""
+        """The preset's settings, by section."""
         return {"compaction": self.compaction, "summary": self.summary}
 
 
 _NO_MASKS = {"enabled": False}
 _AT_THE_LIMIT = {"token_ratio": None, "tokens": 0}
 _AS_ITS_MODEL = {"background": {"enabled": False}, "recall": {"max_ratio": 0.0}}
-"""Settings of what is modelled on a system: it acts when its trigger says so and in the request, whatever that costs,
-and brings nothing back."""
+"""Settings of presets that imitate another system: no background summaries, and no recall."""
 _UNGATED = {"cost_gate": None, "user_words": False}
 _NO_FLOOR = {"floor_tokens": 0}
 _SESSION_PRUNING = {**_AS_ITS_MODEL, "trigger": _AT_THE_LIMIT, "mask": _NO_MASKS}

@@ -1,6 +1,6 @@
-"""Refusals of settings: the key, what was given unless that may be secret, and what is allowed.
+"""Refusals of settings: error texts with the key, the given value unless it may be secret, and the allowed values.
 
-A setting of the previous release that is gone is refused with what to do instead.
+Settings of the previous release that were removed are refused with advice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 
 class ConfigurationError(Exception):
-    """Settings that Steno cannot use: which, and what would be allowed."""
+    """Raised for settings that Steno cannot use; the text names the key and the allowed values."""
 
 
 _PRESET_DECIDES = "The preset decides it: choose another in compaction.preset."
@@ -25,7 +25,7 @@ _NATIVE = "Requests that ask their provider to compact pass: Steno no longer ans
 
 
 def _each(keys: str, advice: str) -> dict[str, str]:
-    """The same advice for several keys, written as `section: name name`."""
+    """Return the same advice for several keys, given as `section: name name`."""
     section, _, names = keys.partition(": ")
     return {f"{section}.{name}": advice for name in names.split()}
 
@@ -81,11 +81,11 @@ REMOVED: Mapping[str, str] = {
     "storage.secrets": "Secrets are removed from all that is stored: take the key away.",
     "storage.statement_cache": "Behind PgBouncer put ?prepared_statement_cache_size=0 into the database URL.",
 }
-"""Advice on what to do instead, by key; `*` stands for any name."""
+"""Advice for removed settings, by key; `*` matches any name."""
 
 
 def refuse_removed(given: Mapping[str, Any]) -> None:
-    """Raises `ValueError`, with a line for each removed setting that is given."""
+    """Raise `ValueError` with a line for each removed setting that is given."""
     found = [
         f"{'.'.join(place)} is no setting any more. {instead}"
         for key, instead in REMOVED.items()
@@ -96,7 +96,7 @@ def refuse_removed(given: Mapping[str, Any]) -> None:
 
 
 def _given_at(given: Any, names: Sequence[str]) -> list[str] | None:
-    """Names that lead to a setting, with those of an entry in place of `*`; None if it is not given."""
+    """Return the key of a given setting, with the actual name in place of `*`; None if it is not given."""
     if not names:
         return []
     name, *rest = names
@@ -111,20 +111,20 @@ def _given_at(given: Any, names: Sequence[str]) -> list[str] | None:
 
 
 _IN_YAML = {"tuple_type": "must be a list", "dict_type": "must be a mapping", "model_type": "must be a mapping"}
-"""Words for errors that pydantic tells in terms of Python, by their kind."""
+"""Texts for errors whose text in pydantic is about Python types, by the kind of error."""
 
 
 def problems_in(error: ValidationError, section: type[BaseModel]) -> str:
-    """Problems in one line: each key within the section, what was given and what is allowed."""
+    """Return all problems in one line, each with the key in the section, the given value and the allowed values."""
     return "; ".join(_problem(problem, section) for problem in error.errors())
 
 
 def _problem(error: ErrorDetails, section: type[BaseModel]) -> str:
-    """Problem in one line: the key, what was given unless that may be secret, and what is allowed."""
+    """Return one problem: the key, the given value unless it may be secret, and the allowed values."""
     key = ".".join(map(str, error["loc"]))
     siblings, field = _place(error["loc"], section)
     given, kind = error["input"], error["type"]
-    # A URL may hold a password before the @, and a key behind the ?.
+    # A URL may contain a password before the @, and a key after the ?.
     is_secret = field is not None and SecretStr in (field.annotation, *get_args(field.annotation))
     open_to_all = field is not None and not is_secret and not set(str(given)) & {"@", "?", "#"}
     got = f" (got {given!r})" if open_to_all and isinstance(given, str | int | float) else ""
@@ -136,13 +136,13 @@ def _problem(error: ErrorDetails, section: type[BaseModel]) -> str:
 
 
 def meant(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
-    """Question after a mistyped name; empty where no known name is as like it as `likeness`, from 0 to 1."""
+    """Return a suggestion for a mistyped name; empty if no known name is similar. `likeness`: minimum, 0 to 1."""
     like = get_close_matches(name, list(known), n=1, cutoff=likeness)
     return f" (did you mean {like[0]}?)" if like else ""
 
 
 def _place(loc: tuple[int | str, ...], section: type[BaseModel]) -> tuple[Mapping[str, FieldInfo], FieldInfo | None]:
-    """Siblings of the field at that place in the section, and the field; None where there is no such setting."""
+    """Return the fields at this level of the section, and the field itself; None if there is no such setting."""
     siblings: Mapping[str, FieldInfo] = section.model_fields
     field = None
     for name in (part for part in loc if isinstance(part, str)):

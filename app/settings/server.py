@@ -1,4 +1,4 @@
-"""The listener, its clients and their limits, what is stored of them, and what the operator sees."""
+"""Settings of the server: listeners, clients, limits, events, storage, logs and the inspector."""
 
 from __future__ import annotations
 
@@ -130,10 +130,10 @@ class LimitSettings(Section):
     """
 
     receive_seconds: ClassVar[float] = 60.0
-    """Seconds for a client to send headers, a chat request's body, or the next piece of another body, or to take a
-    piece."""
+    """Seconds for a client to send headers, the body of a chat request or the next piece of another body, or to read a
+    piece of an answer."""
     compactions_per_tenant: ClassVar[int] = 16
-    """Conversations of one tenant that are compacted at once, by all processes together."""
+    """Maximum number of one tenant's conversations compacted at the same time, in all processes together."""
 
     @property
     def largest_body(self) -> int:
@@ -141,11 +141,11 @@ class LimitSettings(Section):
 
     @property
     def in_flight_bytes(self) -> int:
-        """Largest sum of the chat request bodies being served; beyond it requests get 503 with `retry-after`."""
+        """Maximum bytes of all chat request bodies in progress; above it, requests get 503 with `retry-after`."""
         return 4 * self.largest_body
 
     def of_each(self, workers: int) -> Self:
-        """Limits of each of so many processes: together they keep to what is set, as memory is the machine's."""
+        """Return the limits of one worker: memory and connections are divided by the number of workers."""
         return self.model_copy(
             update={
                 "cache_bytes": self.cache_bytes // workers,
@@ -245,10 +245,10 @@ def home() -> Path:
     if named := os.environ.get("STENO_HOME"):
         return Path(named).expanduser().absolute()
     data = Path(os.environ.get("XDG_DATA_HOME", ""))
-    if not data.is_absolute():  # As the XDG specification has it.
+    if not data.is_absolute():  # The XDG specification says to ignore relative paths.
         try:
             data = Path.home() / ".local" / "share"
-        except RuntimeError:  # A user without a home; nothing can be written there, and the check says so.
+        except RuntimeError:  # The user has no home directory. The check reports that the folder is not writable.
             data = Path("/.local/share")
     return data / "steno"
 

@@ -1,4 +1,4 @@
-"""All settings, section by section, and where they come from: flags, the environment, a file, a preset."""
+"""All settings by section, and their sources: flags, the environment, a file, a preset."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Settings(BaseSettings):
 
     @property
     def all_upstreams(self) -> dict[str, UpstreamSettings]:
-        """Upstreams by name, the default one first; beside OpenAI also a vendor's own, for formats no other speaks."""
+        """Upstreams by name, the default one first. If that is OpenAI, `VENDORS_OWN` is added for missing formats."""
         there: dict[str, UpstreamSettings] = {DEFAULT_UPSTREAM: self.upstream, **self.upstreams}
         if self.upstream.host == OPENAI:
             meant = frozenset[str]().union(*(upstream.is_meant_for for upstream in there.values()))
@@ -161,8 +161,8 @@ class Settings(BaseSettings):
         return any(upstream.api_key_env for upstream in self.all_upstreams.values())
 
     def tariff_of(self, asked: str, answered: str = "") -> Tariff | None:
-        """Price by the first entry that fits the model that answered, or else the one that was asked for; None if none
-        does. An entry for every name (`*`) says nothing about a name that only an answer has."""
+        """Return the price of the model that answered, or else of the requested one, by the first matching entry; None
+        without one. The entry `*` matches only the requested model."""
         for name in filter(None, (answered, asked)):
             entry = next((entry for entry in self.prices or () if fits(name, entry.match)), None)
             if entry is not None and (name == asked or entry.match != "*"):
@@ -188,18 +188,18 @@ class Settings(BaseSettings):
         return (*sources, _PresetSource(settings_cls))
 
 
-# Where they are set
+# Sources of the settings
 
 _OUTSIDE_NAMES = frozenset(
     {"STENO_CONFIG", "STENO_HOME", "STENO_SECRET_FILE", "STENO_ALLOW_UNAUTHENTICATED", "STENO_TEST_DATABASE_URL"}
 )
 _KUBERNETES = re.compile(r"STENO_(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP)|PORT=\w+://)")
-"""Variables that Kubernetes puts into every container beside a Service called steno, with their values."""
+"""Pattern of variables that Kubernetes sets in containers if there is a Service named steno."""
 _NOT_JSON = re.compile(r'field "(\w+)" from source "EnvSettingsSource"')
 
 
 def load(**flags: Any) -> Settings:
-    """Read the settings in effect. Raises `ConfigurationError`, which names the key and what is allowed."""
+    """Read the settings from all sources. Raises `ConfigurationError`, which names the key and the allowed values."""
     _check_names()
     try:
         return Settings(**flags)
@@ -212,7 +212,7 @@ def load(**flags: Any) -> Settings:
 
 
 def every_setting(section: type[BaseModel] = Settings, within: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Every setting with its dotted key; a list is one setting."""
+    """Yield all settings with their dotted keys; a list is one setting."""
     for name, field in section.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from every_setting(field.annotation, f"{within}{name}.")
@@ -225,7 +225,7 @@ def environment_name(key: str) -> str:
 
 
 def _check_names() -> None:
-    """Refuse a variable that is no setting: a mistyped one would be ignored in silence. Raises `ConfigurationError`."""
+    """Raise `ConfigurationError` for a `STENO_` variable that is no setting, because it may be mistyped."""
     known = {environment_name(name) for name in Settings.model_fields}
     for name, value in os.environ.items():
         if not name.startswith("STENO_") or name in _OUTSIDE_NAMES or name.split("__")[0] in known:
@@ -244,7 +244,7 @@ def _check_names() -> None:
 
 
 def aliases() -> dict[str, Any]:
-    """Settings from variables with names of their own: DATABASE_URL, STENO_SECRET_FILE, STENO_ALLOW_UNAUTHENTICATED."""
+    """Return the settings in DATABASE_URL, STENO_SECRET_FILE and STENO_ALLOW_UNAUTHENTICATED."""
     found: dict[str, Any] = {}
     if url := os.environ.get("DATABASE_URL"):
         found["storage"] = {"url": url}
@@ -259,8 +259,8 @@ def aliases() -> dict[str, Any]:
 
 
 class _FileLoader(yaml.SafeLoader):
-    """Loader that refuses a key that stands there twice: of two upstreams of one name the first would be gone in
-    silence."""
+    """YAML loader that refuses repeated keys. Otherwise the second of two upstreams with one name would silently
+    replace the first."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -281,8 +281,8 @@ def read_file(path: Path) -> dict[str, Any]:
         raise ConfigurationError(f"The settings file {path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"The settings file {path} is not UTF-8.") from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or a number beyond what Python takes.
-        # The error's own text has several lines and quotes the file, which may hold a password.
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: an invalid date, or a number too large for Python.
+        # The error's own text has several lines and quotes the file, which may contain a password.
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         line = f"line {mark.line + 1}: " if mark else ""
         raise ConfigurationError(f"The settings file {path} is not YAML: {line}{problem or 'unreadable'}.") from error
@@ -295,11 +295,11 @@ class _PresetSource(PydanticBaseSettingsSource):
     """Settings of the chosen preset."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        raise NotImplementedError  # Only asked by the base class's own `__call__`.
+        raise NotImplementedError  # Only the base class's `__call__` calls this method.
 
     def __call__(self) -> dict[str, Any]:
         compaction = self.current_state.get("compaction")
         given = compaction if isinstance(compaction, Mapping) else {}
-        chosen = given.get("preset", "default")  # Not checked yet: it may be a list, which no mapping looks up.
+        chosen = given.get("preset", "default")  # Not validated yet: an unhashable list cannot be looked up.
         chosen = "off" if chosen is False else chosen
         return dict(next((preset.settings for name, preset in PRESETS.items() if name == chosen), {}))

@@ -1,4 +1,4 @@
-"""Parts of sections: kinds of values, and what all sections have in common."""
+"""Types of values in the settings, and the base class of all sections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Rate = Annotated[float, Field(ge=0, le=1_000_000)]
 SWITCHES = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
 OFF = BeforeValidator(lambda given: {False: "off", True: "on"}.get(given, given) if isinstance(given, bool) else given)
-"""Reader of a bare `off`, which is false in YAML."""
+"""Validator that turns a boolean into `on` or `off`, because YAML reads a bare `off` as false."""
 Preset = Annotated[PresetName, OFF]
 
 
@@ -24,5 +24,5 @@ class Section(BaseModel):
 
 
 def switch(given: Any) -> Any:
-    """Boolean for the words of the environment that mean one; anything else as it is."""
+    """Turn words for a boolean, as in the environment, into one; return anything else unchanged."""
     return SWITCHES.get(given.lower(), given) if isinstance(given, str) else given

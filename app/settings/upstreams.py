@@ -1,4 +1,4 @@
-"""Upstreams: where providers are, which models are sent there, and how each model is sized, counted and charged."""
+"""Settings of providers and models: addresses, routing, windows, token counting and prices."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from app.settings.types import Preset, Rate, Seconds, Section
 from app.tokens.usage import MOST_TOKENS, Price
 
 VISIBLE = re.compile(r"[!-~]+")
-"""ASCII without spaces and control characters: what a URL and a header's value may hold."""
+"""Pattern of visible ASCII without spaces, for URLs and values of headers."""
 
 
 def fits(model: str, glob: str) -> bool:
-    """True where a glob fits that model, named with or without the part before its last slash."""
+    """True if the glob matches the model's name, with or without the part before its last slash."""
     return fnmatchcase(model, glob) or fnmatchcase(model.rsplit("/", 1)[-1], glob)
 
 
 def is_address(url: str) -> bool:
-    """True for a URL of a server and a path alone: what else one may hold is often secret, and this one is shown."""
+    """True for an http(s) URL without credentials, query or fragment: Steno shows the URL, and those may be secret."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -59,9 +59,9 @@ SPOKEN_AT: Mapping[str, tuple[FormatName, ...]] = {
 }
 """Formats that known hosts speak."""
 GOOGLE = "generativelanguage.googleapis.com"
-"""Host that speaks Gemini, with a base URL without a version, and Chat Completions below `/v1beta/openai`."""
+"""Host of Gemini, whose base URL has no version, and of Chat Completions, below `/v1beta/openai`."""
 REQUEST_PATHS = ("/chat/completions", "/messages", "/responses")
-"""Paths of requests, below the address of an API."""
+"""Paths of requests, which a base URL must not contain."""
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
 
 
@@ -107,7 +107,7 @@ class UpstreamSettings(Section):
     @classmethod
     def _is_http(cls, value: str) -> str:
         if not is_address(value):
-            # Without a word of it: there may be a password in what looks like a port.
+            # The error does not quote the value: a part that looks like a port may be a password.
             raise ValueError(
                 "an http(s) URL without credentials, query or fragment is needed, such as https://api.openai.com/v1;"
                 " a key belongs into the variable that api_key_env names"
@@ -127,7 +127,7 @@ class UpstreamSettings(Section):
 
     @property
     def speaks(self) -> frozenset[FormatName]:
-        """Formats in which the upstream may be asked."""
+        """Formats that the upstream accepts."""
         spoken = SPOKEN_AT.get(self.host, FORMAT_NAMES)
         if self.host == GOOGLE:
             spoken = ("chat_completions",) if self.base_url.endswith("/openai") else ("gemini",)
@@ -135,12 +135,12 @@ class UpstreamSettings(Section):
 
     @property
     def is_meant_for(self) -> frozenset[FormatName]:
-        """Formats for which the upstream serves all models, also those that no setting names."""
+        """Formats that the settings or the host assign to this upstream, for models that no setting names."""
         return self.speaks if self.formats or self.host in (*SPOKEN_AT, GOOGLE) else frozenset()
 
     @model_validator(mode="after")
     def _has_its_key(self) -> Self:
-        # Not a field's own validator: an error there quotes the value, which may be the key itself.
+        # A model validator, because an error of a field's validator quotes the value, which may be the key itself.
         name = self.api_key_env
         if name is None:
             return self
@@ -177,7 +177,7 @@ class NamedUpstreamSettings(UpstreamSettings):
 VENDORS_OWN: Mapping[str, NamedUpstreamSettings] = {
     "anthropic": NamedUpstreamSettings(base_url=f"https://{ANTHROPIC}/v1")
 }
-"""Upstreams that Steno adds beside OpenAI, if no other one speaks their formats."""
+"""Upstreams that Steno adds if `upstream` is OpenAI and no other upstream accepts their formats."""
 
 
 class ModelSettings(Section):
@@ -207,7 +207,7 @@ class ModelSettings(Section):
 
 
 def entry_of(model: str, entries: Iterable[ModelSettings]) -> ModelSettings | None:
-    """First entry that fits the model; None if none does."""
+    """Return the first entry that matches the model, or None."""
     return next((entry for entry in entries if fits(model, entry.match)), None)
 
 
