@@ -28,7 +28,7 @@ _LONE = re.compile(
 BLOCK = 65_536
 """Bytes processed in one step, during which other threads wait."""
 ESCAPE = 6
-"""Bytes of an escape, which two steps may share."""
+"""Bytes of an escape, which may be in two blocks."""
 _ANY = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -49,7 +49,7 @@ def replaced(json: bytes) -> bytes:
 
 
 def told_apart(json: bytes) -> bytes:
-    """Return JSON in which each lone surrogate is a different private-use character, for comparisons and positions;
+    """Return JSON in which each lone surrogate is a private-use character of its own, for comparisons and positions;
     the same object if it has none."""
     return _each(json, lambda lone: rb"\ue%d%b" % (int(lone["first"], 16) - 8, lone["rest"].lower()))
 
@@ -339,7 +339,6 @@ def decoded_object(raw: bytes, what: str = "A message") -> dict[str, Any]:
 
 
 def spliced(raw: bytes, replaced: Mapping[str, bytes], removed: Collection[str] = ()) -> bytes:
-    """Return an object with some members replaced or removed."""
     try:
         return RawObject(raw).spliced(replaced, removed)
     except Unreadable:  # Such as a repeated key, of which the decoder keeps the last value.

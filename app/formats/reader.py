@@ -204,7 +204,6 @@ class MessageReader:
         return known
 
     def _keep(self, known: _Known, weight: int, before: Place | None = None) -> None:
-        """Cache a history with a new weight."""
         if known.weight != weight or known.before != before:
             known = _Known(known.length, known.raw_messages, known.history, known.size, weight, known.place, before)
         self._histories.keep(known.place, known)

@@ -291,7 +291,7 @@ def demands_alternation(said: str) -> bool:
 
 
 def says_no_such_path(status: int, body: bytes) -> bool:
-    """`body` may be cut off if it is no JSON."""
+    """Return whether the provider lacks the path. `body` may be cut off if it is no JSON."""
     if status not in MISSING_PATH_STATUSES:
         return False
     content = decoded_body(body)
@@ -395,7 +395,7 @@ REPEATABLE = frozenset({408, 409, 429})
 """Statuses below 500 that SDKs retry; they retry every higher one."""
 LONGEST_DATE = 100
 LONGEST_PAUSE = 31_536_000.0
-"""Seconds in a year; longer pauses count as this."""
+"""One year in seconds; longer pauses are cut to it."""
 
 
 def is_repeatable(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -84,7 +84,6 @@ class WireRequest(Struct, frozen=True):
     """Members that may hold the conversation id, in order of preference."""
     has_tools: bool
     forbids_tools: bool
-    """Whether the client forbids tool calls."""
     answer: AnswerAsked
     wishes: Wishes
     hands_off: Reason | None = None

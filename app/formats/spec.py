@@ -21,8 +21,6 @@ from app.formats.raw_json import Path
 
 
 class SummarySpec(Struct, frozen=True, kw_only=True):
-    """Properties of a format's summary calls."""
-
     quoting: Callable[[str, str], Mapping[str, Any]]
     """Return the members of a request with instructions and a transcript."""
     forbidding: tuple[tuple[str, str, Any], ...] = ()
@@ -69,7 +67,6 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     other_paths: tuple[bytes, ...] = ()
     """Prefixes of other paths of the API. Requests there go to the same upstreams unchanged."""
     counting_path: bytes | None = None
-    """Path of the API's token counting."""
     largest_body: int = 50_000_000
     """Most bytes of a request that the vendor accepts."""
 

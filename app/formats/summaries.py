@@ -44,7 +44,6 @@ class SummaryReader:
         """Whether the error came before any content, so that it is a refusal of the request."""
         self.unreadable = False
         self.done = False
-        """Whether the answer is over."""
         self.length = 0
         self._texts: list[str] = []
         self._begun = False

@@ -14,7 +14,7 @@ from msgspec import Struct
 MAX_DEPTH = 40
 """Greatest depth of nested schemas; deeper ones become `any`."""
 REPEATED_CHARACTERS = 500_000
-"""Most characters for all `$ref` and lists of types, because definitions that use each other twice grow
+"""Most characters for all `$ref` and lists of types, because definitions that use others twice grow
 exponentially."""
 
 NAMES = {"integer": "number", "number": "number", "boolean": "boolean", "null": "null", "string": "string"}

@@ -31,7 +31,7 @@ PriceSource = Literal["provider", "settings", "registry"]
 MOST_TOKENS = 100_000_000
 """Larger than any window; larger numbers are ignored."""
 MILLIONTHS = 1_000_000
-"""Tokens for which a price is given."""
+"""Number of tokens to which a price applies."""
 
 
 class Tokens(Struct, frozen=True):
@@ -62,7 +62,6 @@ class Bill(Struct, frozen=True):
     region: str = ""
     """Region of the computation, if it affects the price."""
     searches: int = 0
-    """Number of web searches."""
     cost: float | None = None
     """US dollars."""
 
@@ -79,9 +78,9 @@ class DecisionRecord(Struct, frozen=True):
     actions: tuple[str, ...] = ()
     """Actions on the history, in order."""
     reason: str | None = None
-    """Reason if an action was impossible."""
+    """Reason why an action was impossible."""
     waited_seconds: float | None = None
-    """None if the request waited for no compaction."""
+    """None if no compaction ran for the request."""
 
 
 class SummaryStats(Struct, frozen=True):
@@ -148,7 +147,6 @@ class Charge(Struct, frozen=True):
     """Price of the table, even if the provider's bill is the cost."""
     source: PriceSource | None = None
     model: str | None = None
-    """Model of the price."""
 
 
 class Spend(Struct, frozen=True):
@@ -226,7 +224,7 @@ WARM_SHARE = 0.5
 
 
 class PromptEstimate(Struct, frozen=True):
-    """Estimated tokens of a request."""
+    """Estimated tokens of a request as received and as sent."""
 
     received: int
     sent: int

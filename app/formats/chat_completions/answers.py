@@ -52,7 +52,6 @@ class CompletionEditor(AnswerEditor):
 
     @property
     def choices(self) -> int:
-        """Number of choices, each of which has its own end."""
         return self.request.answer.choices if self.request else 1
 
     @property

@@ -311,7 +311,6 @@ HOLDING = ("image_url", "file_data", "file_url", "file_id", "data")
 
 
 def read_media(part: Mapping[str, Any]) -> Media:
-    """Return the media of a part that is no text."""
     type_ = text_at(part, "type")
     kind = MEDIA.get(type_, type_)
     inner = part.get("input_audio")
