@@ -50,7 +50,7 @@ def at_window(settings: Settings, window: int) -> Settings:
 
 
 def keep_quiet() -> None:
-    """Silence all logging: commands print what happened themselves."""
+    """Silence all logging, because commands print their own messages."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     logging.getLogger().addHandler(logging.NullHandler())
 
@@ -79,5 +79,5 @@ def print_json(value: Any) -> None:
 
 
 def may_be_coloured(file: TextIO) -> bool:
-    """True if https://no-color.org and the terminal allow colours."""
+    """True if NO_COLOR (https://no-color.org) is not set and the file is a terminal with colours."""
     return file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -173,7 +173,7 @@ def _with_store(config: str | None, database_url: str | None, work: Callable[[St
 
 
 async def _latest(store: Store, limit: int, tenant: str) -> list[Found]:
-    """Return the latest conversations of the tenants whose id begins with `tenant`."""
+    """Return the `limit` latest conversations of all tenants whose id begins with `tenant`."""
     found: list[Found] = []
     for seen in await store.rest(read_tenants):
         if seen.id.startswith(tenant):
@@ -183,7 +183,7 @@ async def _latest(store: Store, limit: int, tenant: str) -> list[Found]:
 
 
 async def _the_one(store: Store, conversation_id: str, tenant: str) -> Found:
-    """Return the only conversation with this id, of the tenants whose id begins with `tenant`. Raises `NotFound`."""
+    """Find a conversation of a tenant whose id begins with `tenant`. Raises `NotFound` for none, or for several."""
     found = []
     for seen in await store.rest(read_tenants):
         known = await store.rest(find_conversation, seen.id, conversation_id) if seen.id.startswith(tenant) else None

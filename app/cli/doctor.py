@@ -69,7 +69,7 @@ async def examine(settings: Settings) -> list[Finding]:
 
 
 def is_healthy(found: Iterable[Finding]) -> bool:
-    """True if nothing is wrong; warnings are allowed."""
+    """True if there are no problems; warnings are allowed."""
     return not any(_STATES[finding.state] == "problem" for finding in found)
 
 

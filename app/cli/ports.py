@@ -73,7 +73,7 @@ def take(host: str, port: int) -> list[socket.socket]:
 
 
 def share(taken: Iterable[socket.socket]) -> None:
-    """Let `beside` bind to the same addresses. If set before binding, this could share another program's port."""
+    """Allow `beside` to bind to the same addresses. Before binding, the option could share another program's port."""
     for each in taken:
         each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 

@@ -268,7 +268,7 @@ class Worker(Process):
     def __init__(
         self, config: uvicorn.Config, settings: Settings, taken: Taken, password: str | None, *, reports: bool
     ) -> None:
-        """`password`, `reports`: see `Server`."""
+        """See `Server` for `password` and `reports`."""
         super().__init__(config, [])
         self._settings = settings
         self._taken = taken

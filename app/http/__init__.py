@@ -1,1 +1,1 @@
-"""HTTP in and out, where libraries were measured to be several times slower. It knows no conversation."""
+"""HTTP server and client code, written here because libraries were several times slower."""

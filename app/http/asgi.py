@@ -167,8 +167,6 @@ class Signature:
 
 
 class ClientAnswer:
-    """One answer to the client."""
-
     def __init__(self, send: Send, signature: Signature | None = None, connection: Cycle | None = None) -> None:
         self._send = send
         self._signature = signature

@@ -13,7 +13,7 @@ from app.errors import StenoError, UpstreamDisconnected, UpstreamTimedOut
 from app.http.http1 import AnswerReading, GarbledAnswer, WrittenHead, unsendable
 
 IDLE_SECONDS = 30.0
-"""Time for which an idle connection is kept."""
+"""Seconds until an idle connection is closed."""
 MOST_UNREAD = 128 << 10
 """Maximum bytes of an answer that wait for the reader; above that, reading from the network pauses."""
 AT_ONCE = 64 << 10

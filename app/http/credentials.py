@@ -19,13 +19,13 @@ KEYS = frozenset(
         b"x-goog-api-key",  # Gemini
         b"ocp-apim-subscription-key",  # Azure API Management
         b"apikey",  # Kong
-        b"cf-aig-authorization",  # Cloudflare's AI gateway; the others are gateways, too
+        b"cf-aig-authorization",  # Cloudflare's AI gateway; the following are of other gateways
         b"helicone-auth",
         b"x-litellm-api-key",
         b"x-portkey-api-key",
     }
 )
-"""Headers whose value only the caller knows."""
+"""Headers with secret keys of callers."""
 ACCOUNTS = frozenset({b"openai-organization", b"openai-project", b"x-goog-user-project"})
 """Headers that choose the account to bill, among the accounts of the key."""
 CREDENTIALS = KEYS | ACCOUNTS

@@ -242,7 +242,7 @@ class StrictProtocol(HttpToolsProtocol):
                 [end_of_head] = offer.args
                 head, self._shakes_hands = self._head_without_offer(), self._asks_for_websocket()
                 self.parser = httptools.HttpRequestParser(self)
-                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # As uvicorn has it.
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # The same as in uvicorn.
                 data = head + data[end_of_head:]
             else:
                 return

@@ -196,7 +196,7 @@ class Pool:
         self._is_closed = True
         for connection in [*self._all]:
             connection.abort()
-        await asyncio.sleep(0)  # The loop closes them in its next turn.
+        await asyncio.sleep(0)  # Lets the loop close the connections.
 
     async def _connected(self) -> Connection:
         loop, seconds = asyncio.get_running_loop(), self._timeouts.connect

@@ -72,7 +72,7 @@ class ChartedRequest(Struct, frozen=True):
     """Number among the conversation's requests, from 1."""
     at: datetime
     record: UsageRecord
-    """Record of the request's last call: earlier ones were refused."""
+    """Record of the request's last call; earlier calls were refused by the provider."""
     sent: int
     forwarded: int
     cost: str
@@ -85,7 +85,7 @@ class ChartedRequest(Struct, frozen=True):
 
     @property
     def lines(self) -> list[str]:
-        """Details of the request, in short lines."""
+        """Details of the request, in lines of at most `LONGEST_LINE` characters."""
         status, reported, decided = self.record.status, self.record.tokens.prompt, self.decided
         said = [f"Request {self.number}" + (f", status {status}" if status != 200 else "")]
         said.append(f"sent {self.sent:,}, forwarded {self.forwarded:,}")

@@ -85,7 +85,7 @@ def page_at(wanted: int | None, count: int) -> Screenful:
 async def show_conversation(
     visit: TheVisit, conversation: TheConversation, at: Number = None, through: Number = None, done: str = ""
 ) -> Response:
-    """`at` and `through` are numbers of messages."""
+    """Show the conversation. `at` and `through` are numbers of messages, counted from 1."""
     wanted, upto = (None if number is None else number - 1 for number in (at, through))
     return await _page(visit, conversation, at=wanted, through=upto, done=DONE.get(done))
 

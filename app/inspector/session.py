@@ -38,7 +38,7 @@ class Session(Struct, frozen=True):
     tenant: str
     """Shown tenant; empty if an operator has chosen none yet."""
     operator: bool
-    """True if the session may change the tenant."""
+    """True for the operator, who may choose any tenant."""
     expires: int
     """Milliseconds since 1970."""
     id: str
@@ -46,7 +46,7 @@ class Session(Struct, frozen=True):
 
     @property
     def is_signed_in(self) -> bool:
-        """False for a session that began without credentials."""
+        """True if the session began with a key or the operator's password."""
         return self.operator or self.tenant != ANONYMOUS
 
 

@@ -1,4 +1,4 @@
-"""Signing in and out, and the operator's page of all tenants."""
+"""Pages to sign in and out, and the operator's list of all tenants."""
 
 from __future__ import annotations
 

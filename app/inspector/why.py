@@ -111,7 +111,7 @@ def _explained(plan: Plan, parts: Sequence[Mapping[str, Any]]) -> Iterator[Expla
 
 def _step(step: Mapping[str, Any]) -> Explained:
     name, number = f"{step['step']}.{step['outcome']}", step["summaries"]
-    title, tone, text = _STEPS.get(name, (step["step"], "plain", step["outcome"]))  # Of another release.
+    title, tone, text = _STEPS.get(name, (step["step"], "plain", step["outcome"]))  # For steps of another release.
     summaries = "one summary" if number == 1 else f"{number or 'no'} summaries"
     text = text.format(summaries=summaries, tokens=whole(step["tokens"]))
     return Explained(title, f"{text}: {step['reason']}." if step["reason"] else f"{text}.", tone)

@@ -46,8 +46,6 @@ AuthMethod = Literal["header", "key", "anonymous"]
 
 
 class Caller(Struct, frozen=True, eq=False, dict=True):
-    """Sender of a request."""
-
     tenant: str
     headers: Headers
     format: WireFormat
@@ -141,7 +139,7 @@ class Authenticator:
     """True if an upstream has a key of the operator's."""
 
     def identify(self, headers: Iterable[tuple[bytes, bytes]], peer: str, query: bytes = b"") -> Identity:
-        """Identify the caller of a request that came from the address `peer`. Raises `MissingCredentials` and
+        """Identify the caller of a request. `peer`: address of the connection. Raises `MissingCredentials` and
         `InvalidCredentials`."""
         headers = list(headers)
         if (name := self._name_in(headers, peer)) is not None:

@@ -173,7 +173,7 @@ class Conversations:
         self._tips.drop(lambda key, _: erased.covers(*key))
 
     async def _recognise(self, tenant: str, conversation: Conversation) -> Recognition:
-        """Return the conversation at the deepest known head, a fork of it, or a new one."""
+        """Find the deepest known head of the history. Return its conversation, a fork of it, or a new conversation."""
         transcript, chain = conversation.transcript, conversation.chain
         known: Sequence[Head] = ()
         for digest in possible_heads(transcript, chain):

@@ -45,7 +45,7 @@ log = structlog.get_logger("steno.chat")
 
 
 FAILED = Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
-"""Decision about a request that could not be prepared."""
+"""Decision to forward a request unchanged after an internal error."""
 
 
 class tolerated:  # noqa: N801 - a context manager, which as a generator would cost each request 2 % of its time
@@ -194,7 +194,7 @@ class ChatEndpoint:
             while True:
                 try:
                     await self._send_once(exchange, attempt)
-                except UpstreamUnreachable:  # The provider has not seen the request.
+                except UpstreamUnreachable:  # Safe to repeat, because the provider has not received the request.
                     if not may_repeat or (pause := retries.pause()) is None:
                         raise
                 else:
@@ -228,7 +228,7 @@ class ChatEndpoint:
     async def _recover(self, exchange: Exchange, refused: Attempt) -> Attempt:
         """Send other payloads in place of a refused one. Return the attempt whose answer the client gets."""
         attempt = exchange.attempt = await self._send_another(exchange, refused)
-        if exchange.stream is not None:  # Which recovery may have begun, and then given up.
+        if exchange.stream is not None:  # A recovery that failed may have begun the stream.
             exchange.stream.decide(attempt.decision)
         return attempt
 

@@ -65,7 +65,7 @@ _OF_PROVIDER = (*_ABOUT_PROVIDER, UpstreamUnreadable)
 
 @dataclass(slots=True, eq=False)
 class RequestRecord:
-    """Log lines and metrics of one request, whichever route it takes."""
+    """Log lines and metrics of one request, on any route."""
 
     request_id: str
     """Steno's id of the request: in log, ledger, REST and `x-context-request-id`, and in `x-request-id` unless the
@@ -326,7 +326,7 @@ class Exchange:
     """Stream that began before the provider's answer."""
     attempts: list[Attempt] = field(default_factory=list)
     attempt: Attempt | None = None
-    """Latest attempt, and in the end the one whose answer the client gets."""
+    """Latest attempt; at the end, the attempt whose answer the client gets."""
     recovered_from: Refusal | None = None
     """Refusal that led to the latest changed payload."""
     editor: AnswerEditor | None = None

@@ -181,7 +181,7 @@ def record_unread(
 
 
 def conversation_seen(request: ChatRequest, decision: Decision) -> ConversationSeen:
-    """Build the store's record of a request: names, sizes and digests, never a message."""
+    """Build the store's record of a request: names, sizes and digests, but no messages."""
     view = decision.view
     messages = request.conversation.transcript.messages
     before, after = request.tokens(decision)

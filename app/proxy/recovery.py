@@ -204,7 +204,7 @@ def _as_it_came(exchange: Exchange, refused: Attempt, said: str) -> Attempt | No
 
 
 async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow) -> Attempt | None:
-    """Lower the output cap or make the prompt smaller; None if neither helps."""
+    """Begin an attempt with a lower output cap or a smaller prompt; return None if neither helps."""
     request, decision = refused.request, refused.decision
     if (limits := _smaller_limits(refused, overflow)) is None:
         return None
@@ -225,7 +225,7 @@ async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow
         changed = capped(changed, cap)
     changed = replace(changed, actions=(*changed.actions, "recovered"))
     seconds = round(monotonic() - began, 3)
-    # Not `smaller`, which is for this decision alone: the request's own budget holds for what is asked next.
+    # Not the request `smaller`: its budget is for this decision only.
     attempt = exchange.begin_attempt(request, changed, seconds if exchange.has_waited else None)
     attempt.is_smaller = limits.budget is not None
     exchange.record.decided(request, attempt.decision, seconds=seconds, waited=exchange.has_waited)

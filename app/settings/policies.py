@@ -48,7 +48,7 @@ class Policies:
         return self._policies[preset or (of_model and of_model.preset) or self._settings.compaction.preset]
 
     def _sections(self, name: PresetName) -> tuple[CompactionSettings, SummarySettings]:
-        """Return the settings of a preset, with those of the operator's that hold for all presets."""
+        """Return the settings of a preset, with the operator's settings that hold for all presets."""
         compaction, summary = self._settings.compaction, self._settings.summary
         given = PRESETS[name]
         # The preset can turn background summaries off; otherwise the operator's setting holds.

@@ -136,7 +136,7 @@ def _problem(error: ErrorDetails, section: type[BaseModel]) -> str:
 
 
 def meant(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
-    """Return a suggestion for a mistyped name; empty if no known name is similar. `likeness`: minimum, 0 to 1."""
+    """Return a suggestion for a mistyped name, or an empty string. `likeness`: minimum similarity, 0 to 1."""
     like = get_close_matches(name, list(known), n=1, cutoff=likeness)
     return f" (did you mean {like[0]}?)" if like else ""
 
