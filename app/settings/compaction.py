@@ -72,7 +72,7 @@ class BackgroundSettings(Section):
 
     [A request goes on](summaries.md#in-the-background) without the summary that is due up to 0.97 of the limit; a
     larger one is shortened or waits. Off, the request that fires the trigger waits. It also holds for a preset that a
-    request, a model or an upstream chooses, unless that switches it off.
+    request or a model chooses, unless that switches it off.
     """
 
 
@@ -100,7 +100,7 @@ class CompactionSettings(Section):
     """Bundle of settings to begin with; settings next to it win. `off`: everything passes through.
 
     [Policies](policies.md) describes the presets. A request may choose another preset (`context.preset`,
-    `x-context-preset`), else its model, else its upstream. Such a preset keeps of this section only `background` and
+    `x-context-preset`), or its model. Such a preset keeps of this section only `background` and
     `wait_seconds`, and of `summary` only `model`, `upstream`, `fallbacks`, `timeout_seconds` and `parameters`. With
     `off` here no request can choose another one, and the headers still carry the estimate. A client switches compaction
     off for one request with `x-context-compaction: off`.

@@ -114,7 +114,7 @@ PRESETS: Mapping[PresetName, Preset] = {
         compaction={**_AS_ITS_MODEL, "trigger": {"tokens": 0}, "tail": {"turns": 4}, "mask": _NO_MASKS},
         style="transcript",
         policy={**_UNGATED, "folds_in": False},
-        # The tail: 0.30 of the window, which is more than the limit.
+        # A share of the limit, so that the tail is 0.30 of the window, as in lightspeed-stack.
         shares={"of_window": True, "floor": 1.0, "tail": 0.32, "tail_fill": 0.0},
         source_tokens=None,
     ),

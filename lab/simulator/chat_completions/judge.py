@@ -29,6 +29,7 @@ from lab.simulator.replies import texts_of
 Json = Mapping[str, Any]
 
 # fmt: off
+MOST_ANSWERS = 128
 ACCEPTED = frozenset({
     "audio", "frequency_penalty", "function_call", "functions", "logit_bias", "logprobs", "max_completion_tokens",
     "max_tokens", "messages", "metadata", "modalities", "model", "moderation", "n", "parallel_tool_calls",
@@ -110,9 +111,12 @@ def _check_arguments(arguments: Json) -> None:
     if "max_tokens" in given and "max_completion_tokens" in given:
         text = "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported."
         raise refusal(text, "max_tokens", "invalid_parameter_combination")
-    for name in ("max_tokens", "max_completion_tokens"):
+    for name in ("max_tokens", "max_completion_tokens", "n"):
         if name in given:
             check_number(name, given[name], 1)
+    if (answers := given.get("n", 1)) > MOST_ANSWERS:
+        text = f"Invalid 'n': integer above maximum value. Expected a value <= {MOST_ANSWERS}, but got {answers}."
+        raise refusal(text, "n", "integer_above_max_value")
     if "stream_options" in given and not given.get("stream"):
         text = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
         raise refusal(text, "stream_options")
