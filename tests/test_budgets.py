@@ -14,30 +14,30 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 41_751,
-    "app/cli": 2_143,
-    "app/compaction": 9_876,
-    "app/conversation": 1_946,
-    "app/http": 2_863,
+    "app": 41_638,
+    "app/cli": 2_140,
+    "app/compaction": 9_854,
+    "app/conversation": 1_941,
+    "app/http": 2_850,
     "app/inspector": 2_182,
-    "app/providers": 1_719,
-    "app/proxy": 2_852,
-    "app/api": 2_190,
-    "app/runtime": 555,
-    "app/settings": 1_740,
-    "app/store": 4_096,
-    "app/telemetry": 523,
-    "app/tokens": 2_075,
-    "app/formats": 6_663,
-    "tests": 56_184,
-    "lab": 8_992,
+    "app/providers": 1_720,
+    "app/proxy": 2_850,
+    "app/api": 2_186,
+    "app/runtime": 552,
+    "app/settings": 1_753,
+    "app/store": 4_105,
+    "app/telemetry": 521,
+    "app/tokens": 2_065,
+    "app/formats": 6_617,
+    "tests": 56_183,
+    "lab": 8_996,
 }
 """Lines of Python by folder, at most."""
 FILES = 191
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12
-WORDS = 38_250
+WORDS = 38_000
 """Words of `docs`, at most."""
 EXCHANGE_BYTES = 3_000_000
 """Bytes of the exchanges' cases and recordings, at most."""
