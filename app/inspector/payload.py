@@ -134,7 +134,7 @@ _WHOLE = ("instructions", "verbatim", "carried", "pinned")
 _ONLY_SHAPE = "Only its shape is known: this message is not stored."
 _NOT_STORED = "It is worked out for each request and not stored."
 _NOTES = {
-    "tools": "Tools, the response format and what the provider adds. Messages are stored, and none of these.",
+    "tools": "Tools, the response format and additions of the provider. Steno never stores their text.",
     "stub": "A line of Steno's own that says messages were left out.",
     "user_words": f"What the user said in messages that are left out. {_NOT_STORED}",
     "client_instructions": f"What the client put into its messages for good, said again. {_NOT_STORED}",
