@@ -107,7 +107,7 @@ class Watch:
     chunks: dict[str, str] = field(default_factory=dict)
     """Texts of committed chunks, by id."""
     backwards: list[str] = field(default_factory=list)
-    """Where an epoch fell, or changed its holder without rising, or went away."""
+    """Where an epoch fell, or changed its holder without rising."""
     looks: int = 0
     highest: int = 0
     _leases: dict[tuple[Any, ...], tuple[int, str]] = field(default_factory=dict)
@@ -131,12 +131,12 @@ class Watch:
         for key, (epoch, holder) in self._leases.items():
             row = seen.get(key)
             if row is None:
-                self.backwards.append(f"the lease of epoch {epoch} went away")
-            elif row["epoch"] < epoch:
+                continue  # It was released. The next one of its range must have a higher epoch.
+            if row["epoch"] < epoch:
                 self.backwards.append(f"epoch {epoch} became {row['epoch']}")
             elif row["epoch"] == epoch and row["holder"] != holder:
                 self.backwards.append(f"epoch {epoch} went from {holder} to {row['holder']}")
-        self._leases = {key: (row["epoch"], row["holder"]) for key, row in seen.items()}
+        self._leases |= {key: (row["epoch"], row["holder"]) for key, row in seen.items()}
         self.highest = max([self.highest, *(row["epoch"] for row in rows)])
         for row in await connection.fetch(
             "select id, text from summary_chunks where not id = any($1)", list(self.chunks)
