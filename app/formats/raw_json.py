@@ -341,7 +341,7 @@ def decoded_object(raw: bytes, what: str = "A message") -> dict[str, Any]:
 def spliced(raw: bytes, replaced: Mapping[str, bytes], removed: Collection[str] = ()) -> bytes:
     try:
         return RawObject(raw).spliced(replaced, removed)
-    except Unreadable:  # Such as a repeated key, of which the decoder keeps the last value.
+    except Unreadable:  # For example, a key is repeated. The decoder keeps its last value.
         left = {name: value for name, value in decoded_object(raw).items() if name not in removed}
         return msgspec.json.encode(left | {name: msgspec.Raw(value) for name, value in replaced.items()})
 

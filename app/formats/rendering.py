@@ -131,7 +131,7 @@ class Parts(Struct, frozen=True):
 def raw_parts(raw: bytes, member: str) -> list[bytes]:
     try:
         return split_array(RawObject(raw).raw(member) or b"[]")
-    except Unreadable:  # Such as a repeated key, of which the decoder keeps the last value.
+    except Unreadable:  # For example, a key is repeated. The decoder keeps its last value.
         return [*map(msgspec.json.encode, decoded_object(raw).get(member) or ())]
 
 

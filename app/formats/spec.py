@@ -107,7 +107,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     """Pattern of refusals of the option that requests usage in a stream; None if streams always report it."""
     model: str = "model"
     whole: tuple[Path, ...]
-    """Paths of which every unstreamed answer has at least one."""
+    """Paths of members; every unstreamed answer has at least one of these members."""
     texts: tuple[Path, ...]
     """Paths of the model's texts, in a frame or an unstreamed answer."""
     late_texts: tuple[Path, ...] = ()

@@ -31,7 +31,7 @@ HEADER_BYTES = 32_768
 """Maximum bytes of all header names and values of a request."""
 MOST_DECODINGS = 5
 _SUSPECT = re.compile(rb"[^a-zA-Z0-9/_:-]")
-"""Bytes of which a path must have at least one to contain a dot segment, in any encoding."""
+"""A path without any of these bytes contains no dot segment, in any encoding."""
 _DOT = re.compile(rb"\xc0\xae|\xe0\x80\xae|\xef\xbc\x8e|%u002e|%uff0e", re.IGNORECASE)
 _SLASH = re.compile(rb"\\|\xc0\xaf|\xe0\x80\xaf|\xef\xbc\x8f|\xc1\x9c|%u002f|%u005c|%u2215|%uff0f", re.IGNORECASE)
 _AFTER_SEGMENT = re.compile(rb"[;\x00-\x20]")
@@ -48,7 +48,7 @@ NOT_IN_PUBLIC_DNS = (
     ".internal",  # reserved by ICANN for private use
     ".svc",  # Kubernetes' short form; if it were registered, every cluster would break
 )
-"""Domains in which nobody can register a name, so that a rebinding page cannot use one."""
+"""Domains without public registration, so that the page of an attacker cannot rebind their names."""
 
 APP_SCHEMES = frozenset({"app", "capacitor", "file", "tauri", "vscode-file", "vscode-webview"})
 """Origin schemes of installed programs. Web pages cannot have them, and a browser sends `null` for a local file."""

@@ -148,7 +148,7 @@ Place = tuple[Part, int | None]
 
 
 class Entry(Struct, frozen=True):
-    """Message of the payload, or a part of which only kind and size are known."""
+    """A message of the payload, or another part with its kind and size alone."""
 
     kind: str
     """Kind of the part, as in the coverage."""

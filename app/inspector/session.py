@@ -1,7 +1,7 @@
 """Sessions of the inspector: signed cookies that contain the visible tenant. Steno stores no sessions.
 
-A session begins with an API key, of which only the tenant is kept; with the operator's password; or without sign-in, if
-the server accepts callers without credentials.
+A session begins with an API key, with the operator's password, or without sign-in if the server accepts callers without
+credentials. The cookie contains the tenant of an API key, and not the key.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ async def show_sign_in(inspector: TheInspector) -> Response:
 
 @router.post("/ui/sign-in")
 async def sign_in(request: Request, inspector: TheInspector) -> Response:
-    """Sign in with an API key, of which only the tenant is kept, or with the operator's password."""
+    """Sign in with an API key (the session keeps its tenant, not the key) or with the operator's password."""
     scope, guesses, authenticator = request.scope, inspector.guesses, inspector.services.authenticator
     origin, host = value_of(scope["headers"], b"origin"), value_of(scope["headers"], b"host")
     # Before sign-in there is no form token, so the origin check stops other sites from signing a visitor in.

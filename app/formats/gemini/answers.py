@@ -3,7 +3,7 @@
 Each event of a stream is a whole answer with the usage so far; the last one has a finish reason and the final usage.
 The first event gets `context_status`, the last one all members. Clients parse every line as data, so Steno sends no
 comments or named events. Clients drop a turn if one of its events has no part, so Steno's events have an empty text.
-Without `alt=sse` a stream is one array of such answers, of which Steno edits the first and the last.
+Without `alt=sse` a stream is one array of such answers. Steno edits the first and the last of them.
 """
 
 from __future__ import annotations
