@@ -21,8 +21,8 @@ from app.api.errors import add_error_handlers
 from app.api.health import health_router
 from app.api.schema import ERRORS, schema_of
 from app.compaction.background import Background, BackgroundLimits, BackgroundRoom, RequestRates
-from app.compaction.compactor import CompactionParts
-from app.compaction.memory import ChunkMemory, RecallIndexCache
+from app.compaction.caches import ChunkMemory, RecallIndexCache
+from app.compaction.compactor import Compactor
 from app.compaction.summariser_client import Summariser, SummaryRouting
 from app.conversation.identity import Identity
 from app.formats.format import WireFormat
@@ -150,7 +150,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     holder = secrets.token_hex(8)
     most = limits.compactions_per_tenant
     used = store, summariser, routing, tasks, work, ledger, metrics, rates, memory, most, holder
-    compaction = CompactionParts(*used, room=room, recall_index=RecallIndexCache(work, caches))
+    compactor = Compactor(*used, room=room, recall_index=RecallIndexCache(work, caches))
     in_flight = BytesInFlight(limits.in_flight_bytes)
     readers = {each.name: _reader(identity, each, settings.identity.ignore, caches) for each in FORMATS}
     return Services(
@@ -161,8 +161,8 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         formats=FORMATS,
         readers=readers,
         estimator=estimator,
-        compaction=compaction,
-        background=Background(compaction.make_ahead, routing, rates, room, tasks),
+        compactor=compactor,
+        background=Background(compactor.make_ahead, routing, rates, room, tasks),
         ledger=ledger,
         conversations=Conversations(store, identity, caches),
         tasks=tasks,

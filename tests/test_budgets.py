@@ -33,7 +33,7 @@ LINES = {
     "lab": 8_996,
 }
 """Lines of Python by folder, at most."""
-FILES = 191
+FILES = 193
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12

@@ -27,9 +27,9 @@ from app.api.dependencies import (
 )
 from app.api.summaries import SummaryOut, summary_out
 from app.compaction.chunks import SummaryChunk
-from app.compaction.fallback import Decision, StepName
+from app.compaction.decision import Decision, StepName
+from app.compaction.planning_state import build_view, paths, widest_path
 from app.compaction.request import ChatRequest
-from app.compaction.select import build_view, paths, widest_path
 from app.compaction.verify import coverage_of
 from app.conversation.reasons import Code, because
 from app.errors import InvalidRequest, NothingToCompact
@@ -198,7 +198,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
     nothing is stored."""
     chat = await parsed(request, services, tenant, body, remember=False)
     await count_messages(services, tenant, chat.conversation, chat.prompt)
-    decision = chat.with_output_limits(await services.compaction.dry_run(chat).prepare())
+    decision = chat.with_output_limits(await services.compactor.dry_run(chat).prepare())
     budget, made = chat.budget, await chat.beside(services.work.do, lambda: plan_of(chat, decision))
     return PlanOut(
         format=chat.format.name,
@@ -279,9 +279,9 @@ async def _up_to(services: Services, chat: ChatRequest, record: RequestRecord, t
     if through >= count:
         what = f"The history has {count} messages after the instructions, counted from 0; through is {through}."
         raise InvalidRequest(what, "through")
-    if not chat.policy.summarises or not chat.compaction:
+    if not chat.policy.summarises or not chat.may_compact:
         return Decision(None, why=because(Code.COMPACTION_OFF)), 0
-    decision = await services.compaction.for_request(chat).compact(through + 1)
+    decision = await services.compactor.for_request(chat).compact(through + 1)
     if decision.view is None and any(reason.code is Code.NOTHING_TO_SUMMARISE for reason in decision.why):
         first = next((cut for cut in chat.conversation.transcript.cuts if cut), None)
         can = "none can end anywhere" if first is None else f"the first one can end with message {first - 1}"
@@ -326,7 +326,7 @@ async def _chunks(services: Services, chat: ChatRequest) -> dict[str, SummaryChu
 async def _prepare(services: Services, chat: ChatRequest, record: RequestRecord) -> Decision:
     """Prepare the payload as for a chat request, and store the request, so that the next one is recognised."""
     began = monotonic()
-    decision = await services.compaction.for_request(chat).prepare()
+    decision = await services.compactor.for_request(chat).prepare()
     await count_messages(services, chat.tenant, chat.conversation, chat.prompt)
     await _keep(services, chat, record, decision, began)
     return decision

@@ -12,7 +12,7 @@ from msgspec import DecodeError, Meta, Struct
 from msgspec.json import decode, schema_components
 from pydantic import BaseModel
 
-from app.compaction.fallback import Status
+from app.compaction.decision import Status
 from app.errors import (
     ConversationNotFound,
     InvalidRequest,

@@ -25,7 +25,7 @@ from app import __version__
 from app.api.conversations import message_in
 from app.api.dependencies import Tenant, TheServices
 from app.compaction.prompts import said_in
-from app.compaction.tool_output import shorten
+from app.compaction.result_excerpts import shorten
 from app.conversation.identity import LONGEST_NAME
 from app.conversation.quoting import as_block, one_line
 from app.errors import UnknownPath

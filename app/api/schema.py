@@ -15,7 +15,7 @@ from starlette.types import Scope
 from typing_extensions import TypedDict
 
 from app.api.dependencies import PARTS_OF_BODIES
-from app.compaction.fallback import OUTPUT_CAPPED, TASK_BUDGET_LOWERED, THINKING_OFF, Status
+from app.compaction.decision import OUTPUT_CAPPED, TASK_BUDGET_LOWERED, THINKING_OFF, Status
 from app.compaction.view import ACTIONS
 from app.formats.paths import COUNTS
 from app.formats.requests import LONGEST_FOCUS

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from app.compaction.tool_output import parsed_json, shaped, shorten
+from app.compaction.result_excerpts import parsed_json, shaped, shorten
 from app.conversation.authored_text import authored_text
 from app.conversation.messages import Kind, Message, ToolCall, calls_of
 from app.conversation.quoting import indented, one_line

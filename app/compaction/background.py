@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.budget import background_budget, background_threshold, latest_start
-from app.compaction.fallback import Decision
+from app.compaction.decision import Decision
 from app.compaction.request import ChatRequest, ConversationKey
 from app.compaction.summariser_client import SummaryRouting
 from app.conversation.reasons import Code
@@ -206,7 +206,7 @@ class Background:
         at most `least_counted` tokens. Never raise: an exception would close the client's connection after a good
         answer."""
         try:
-            if not (settings.enabled and request.compaction and request.policy.summarises):
+            if not (settings.enabled and request.may_compact and request.policy.summarises):
                 return
             conversation, budget = request.conversation, request.budget
             sent = decision.view.tokens if decision.view else conversation.tokens

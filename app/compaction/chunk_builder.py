@@ -35,10 +35,10 @@ from app.compaction.plan import (
     shown_size,
     words_room,
 )
+from app.compaction.planning_state import Path, build_view
 from app.compaction.policy import SummaryOptions
 from app.compaction.prompts import SummaryRequest
 from app.compaction.records import extract_records, fit_records, merge_ranked, merge_records, parse_record
-from app.compaction.select import Path, build_view
 from app.compaction.user_words import SHARE, chunk_room, fitting_words, held_tokens, own_entries, quote_user_words
 from app.compaction.verify import repair
 from app.compaction.view import Altered, Conversation, Part, Recalled, Verbatim, View, message_of

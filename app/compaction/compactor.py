@@ -1,6 +1,6 @@
 """Compactor: chooses the payload of a request, and starts the compactions that are due.
 
-`Compactor.prepare` runs these steps:
+`RequestCompactor.prepare` runs these steps:
 
     read the stored chunks and masks, and set the due mask
     while a compaction is due: make it, or wait for the process that makes it; read and mask again
@@ -24,14 +24,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.background import BackgroundRoom
+from app.compaction.breakers import CompactionBackoff, HistoryBreaker
 from app.compaction.budget import most_without_summary
+from app.compaction.caches import RecallIndexCache
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunk_maker import make_chunks
 from app.compaction.chunks import Compaction, FirstChunk, Outcome, SummaryAnswer, SummaryChunk
-from app.compaction.fallback import Decision, Status, earlier_steps, merge_roles, needs_nothing, settle, step_down
+from app.compaction.decision import Decision, Status
+from app.compaction.fallback import earlier_steps, merge_roles, settle, step_down
 from app.compaction.lease import CompactionJob, LeasedCompaction
 from app.compaction.mask import MaskBoundary
-from app.compaction.memory import CompactionBackoff, HistoryBreaker, RecallIndexCache
 from app.compaction.plan import (
     Plan,
     Prices,
@@ -41,10 +43,7 @@ from app.compaction.plan import (
     plan_compaction,
     plan_costs_too_much,
 )
-from app.compaction.policy import SummaryOptions
-from app.compaction.recall import RecallPolicy
-from app.compaction.request import ChatRequest
-from app.compaction.select import (
+from app.compaction.planning_state import (
     Path,
     PlanningState,
     build_view,
@@ -54,6 +53,9 @@ from app.compaction.select import (
     successions,
     without_summary,
 )
+from app.compaction.policy import SummaryOptions
+from app.compaction.recall import RecallPolicy
+from app.compaction.request import ChatRequest
 from app.compaction.user_words import SHARE, OmittedWords
 from app.compaction.view import View, current_turn, without_thinking
 from app.conversation.identity import possible_heads
@@ -71,14 +73,6 @@ REFUSABLE: tuple[Status, ...] = ("trimmed", "summarized")
 """Views that a provider may refuse for their shape: Steno then sends simpler views for a while."""
 REWRITTEN_WITHIN_SECONDS = 3_600.0
 """Maximum age of the first chunks that show whether a history changes with every turn."""
-
-
-def decide_at_once(request: ChatRequest) -> Decision | None:
-    """Return the decision if it needs neither the store nor a summary; else None."""
-    early = needs_nothing(request.conversation, request.policy, request.budget, request.model)
-    if early is not None or request.compaction:
-        return early
-    return Decision(None, why=because(Code.COMPACTION_OFF))
 
 
 class Stored(Struct, frozen=True):
@@ -116,11 +110,11 @@ Announce = Callable[[CompactionStart], None]
 
 
 @dataclass(slots=True, eq=False)
-class Compactor:
+class RequestCompactor:
     """Compaction of one request: its state, its attempts and the chunks made so far."""
 
     request: ChatRequest
-    parts: CompactionParts
+    compactor: Compactor
     announce: Announce | None = None
     deadline: float = 0.0
     """Time by the monotonic clock, in seconds, until which a compaction may delay the request."""
@@ -148,10 +142,10 @@ class Compactor:
     async def prepare(self) -> Decision:
         """Choose the payload of the request, after setting due masks and making due summaries. A dry run raises
         `StoreUnavailable`."""
-        if (early := decide_at_once(self.request)) is not None:
+        if (early := self.request.decide_early()) is not None:
             return await self._without_due_thinking(early)
         for status in REFUSABLE:
-            why = self.parts.shape_refusals(self.request, status)
+            why = self.compactor.shape_refusals(self.request, status)
             if why is not None and (lower := await self._decide_below(status, why)) is not None:
                 return lower
         try:
@@ -164,7 +158,7 @@ class Compactor:
                 await self._read()
                 await self._mask()
         except StoreUnavailable:
-            if self.parts.is_dry_run:
+            if self.compactor.is_dry_run:
                 raise
             self._tried.append(Compaction((), Outcome.STORE_AWAY))
         if self.is_without_store:
@@ -218,7 +212,7 @@ class Compactor:
                 return Decision(view, view.actions, made=self.made)
             if why := self._no_more_rounds():
                 return Decision(None, why=why)
-            if self.parts.lately(request, plan).stopping:
+            if self.compactor.lately(request, plan).stopping:
                 return Decision(None, why=because(Code.STOPPING))
             self._tried.append(await self._make(plan))
             if not _should_replan(self._tried[-1]):
@@ -239,7 +233,7 @@ class Compactor:
             plan, costs_too_much = await self._due_plan()
             if plan is None or costs_too_much:
                 return
-            lately = self.parts.lately(self.request, plan)
+            lately = self.compactor.lately(self.request, plan)
             if lately.failed_last:
                 return
             if not await self._objections(lately):
@@ -271,7 +265,7 @@ class Compactor:
 
     async def _compute(self, step: Callable[[], T]) -> T:
         """Run a step over the whole history, in a worker thread if the history is long."""
-        return await self.request.beside(self.parts.work.do, step)
+        return await self.request.beside(self.compactor.work.do, step)
 
     async def _begin(self) -> PlanningState:
         if self._state is None:
@@ -281,7 +275,7 @@ class Compactor:
     async def _read(self) -> None:
         """Read the stored pins, chunks and masks, and update the state. May raise `StoreUnavailable`."""
         request, state = self.request, await self._begin()
-        stored = await self.parts.read_prefix(request)
+        stored = await self.compactor.read_prefix(request)
 
         def with_stored() -> PlanningState:
             pinned = state.with_pins(tuple(sorted({*request.pins, *stored.pins})))
@@ -301,7 +295,7 @@ class Compactor:
         boundary = await self._compute(lambda: due_mask(state))
         if boundary is None or self.request.policy.cost_gate is None:
             return boundary, False
-        rates = self.parts.prices(self.request).rates
+        rates = self.compactor.prices(self.request).rates
         costs_too_much = await self._compute(lambda: mask_costs_too_much(state, boundary, rates))
         return None if costs_too_much else boundary, costs_too_much
 
@@ -309,14 +303,14 @@ class Compactor:
         """Adopt a state, and store its new boundaries."""
         for boundary in masked.boundaries:
             if boundary not in self.state.boundaries:
-                await self.parts.keep_mask(self.request, boundary)
+                await self.compactor.keep_mask(self.request, boundary)
                 self._has_set_a_mask = True
         self._state = masked
         await self._compute(masked.worked_out)
 
     def _remembered(self) -> PlanningState:
         """Return the state with the chunks in memory, masked if it is too large without a new summary."""
-        state = self.state.with_chunks(self.parts.remembered(self.request))
+        state = self.state.with_chunks(self.compactor.remembered(self.request))
         if not state.can_do_without_summary and (boundary := due_mask(state)) is not None:
             state = state.with_boundaries([boundary])
         return state
@@ -331,7 +325,7 @@ class Compactor:
             return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
         if plan is None:
             return Compaction((), Outcome.NOTHING_TO_SUMMARISE)
-        lately = self.parts.lately(self.request, plan)
+        lately = self.compactor.lately(self.request, plan)
         if why := await self._objections(lately):
             return Compaction((), Outcome.NOT_BEGUN, why)
         # An announced compaction is made now. Without room in the background, the view is not shortened.
@@ -340,8 +334,8 @@ class Compactor:
             state, most = self.state, most_without_summary(self.request.budget)
             shortened = await self._compute(lambda: without_summary(state, most, shortens=lately.has_room))
             if shortened is not None:
-                if self.parts.is_dry_run:
-                    self._postponed = (await self.parts.make(self.request, await self._job(plan))).made
+                if self.compactor.is_dry_run:
+                    self._postponed = (await self.compactor.make(self.request, await self._job(plan))).made
                 await self._keep_masks(shortened)
                 return Compaction((), Outcome.IN_BACKGROUND)
         return await self._make(plan)
@@ -351,7 +345,7 @@ class Compactor:
         does not count."""
         state, options, series, prices = self.state, self._summary_options(), self.request.series, Prices()
         if state.policy.cost_gate is not None and not self.finished:
-            prices = self.parts.prices(self.request, options.model)
+            prices = self.compactor.prices(self.request, options.model)
 
         def plan() -> tuple[Plan | None, bool]:
             path, masked_before = state.widest_path, state.masked_before
@@ -377,7 +371,7 @@ class Compactor:
     def _summary_options(self) -> SummaryOptions:
         """Return the options of the request's summaries, which use the windows known at the first call."""
         if self._options is None:
-            self._options = self.parts.summary_options(self.request)
+            self._options = self.compactor.summary_options(self.request)
         return self._options
 
     async def _objections(self, lately: Lately) -> Reasons:
@@ -390,10 +384,10 @@ class Compactor:
             return (*lately.paused, Reason(Code.SUMMARY_FAILED_LATELY))
         if can_do_without:
             request, conversation = self.request, self.request.conversation
-            recent = await self.parts.read_first_chunks(request)
+            recent = await self.compactor.read_first_chunks(request)
             if found := successions(conversation, recent, request.conversation_id, named=request.named):
                 heads = tuple(possible_heads(conversation.transcript, conversation.chain))
-                if changes_every_turn(conversation, found, await self.parts.read_heads(request, heads)):
+                if changes_every_turn(conversation, found, await self.compactor.read_heads(request, heads)):
                     return because(Code.HISTORY_CHANGES_EVERY_TURN)
         return self._no_more_rounds()
 
@@ -415,7 +409,7 @@ class Compactor:
 
     async def _make(self, plan: Plan) -> Compaction:
         """Make a compaction under its lease, or wait for the process that holds the lease, and add the chunks."""
-        state, compaction = self.state, await self.parts.make(self.request, await self._job(plan))
+        state, compaction = self.state, await self.compactor.make(self.request, await self._job(plan))
         if compaction.is_finished:
             self._before = self._before or state
             self._state = state.with_chunks(compaction.made)
@@ -442,7 +436,7 @@ class Compactor:
         before, after = self._before, self.state
         if before is not None and not self.is_without_store and self.made and self.finished[-1].is_whole:
             freed = await self._compute(lambda: (before.widest_view.tokens, after.widest_view.tokens))
-            self.parts.freed(self.request, *freed)
+            self.compactor.freed(self.request, *freed)
 
     # Choosing the view
 
@@ -477,7 +471,7 @@ class Compactor:
             return decision
         if request.budget.line.to_provider_tokens(request.conversation.tokens) > policy.history_tokens:
             return replace(decision, why=(*decision.why, Reason(Code.RECALL_TOO_LONG)))
-        found = await self.parts.recall(request, view, policy)
+        found = await self.compactor.recall(request, view, policy)
         if await self._compute(lambda: request.can_mark_cache(found)):
             found = replace(found, marks_cache=True)
         return decision if found == view else replace(decision, view=found, actions=found.actions)
@@ -511,7 +505,7 @@ def _should_replan(compaction: Compaction) -> bool:
 
 
 @dataclass(kw_only=True)
-class CompactionParts(LeasedCompaction):
+class Compactor(LeasedCompaction):
     """Store, summariser and memory of this process, for the compactions of all requests. Methods that use the database
     raise `StoreUnavailable`."""
 
@@ -524,13 +518,13 @@ class CompactionParts(LeasedCompaction):
 
     def for_request(
         self, request: ChatRequest, announce: Announce | None = None, *, may_postpone: bool = False
-    ) -> Compactor:
+    ) -> RequestCompactor:
         """`may_postpone`: a summary may be made in the background if the request can be sent without it."""
-        return Compactor(request, self, announce, monotonic() + request.wait_seconds, may_postpone)
+        return RequestCompactor(request, self, announce, monotonic() + request.wait_seconds, may_postpone)
 
-    def dry_run(self, request: ChatRequest) -> Compactor:
+    def dry_run(self, request: ChatRequest) -> RequestCompactor:
         """Return a compactor that changes nothing. It simulates the due summaries, and needs the store."""
-        return Compactor(request, DryRun(**vars(self)), may_postpone=True)
+        return RequestCompactor(request, DryRun(**vars(self)), may_postpone=True)
 
     async def make_ahead(self, request: ChatRequest, target: int) -> None:
         await self.for_request(request).make_ahead(target)
@@ -634,8 +628,8 @@ class CompactionParts(LeasedCompaction):
         self.memory.forget_chunks(tenant, ids)
 
 
-class DryRun(CompactionParts):
-    """Parts for a dry run, which stores nothing, waits for nothing, and simulates the summaries."""
+class DryRun(Compactor):
+    """Compactor for a dry run, which stores nothing, waits for nothing, and simulates the summaries."""
 
     is_dry_run = True
 

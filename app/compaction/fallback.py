@@ -10,48 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.budget import Budget, WindowSource
-from app.compaction.chunks import Compaction, SummaryChunk
-from app.compaction.policy import Policy
-from app.compaction.select import PlanningState
+from app.compaction.chunks import Compaction
+from app.compaction.decision import Decision, Status, Step, StepName
+from app.compaction.planning_state import PlanningState
 from app.compaction.trim import fade, fit, prune, prune_session, truncations, with_words
 from app.compaction.verify import order_of, problems, repair, separated
-from app.compaction.view import Conversation, Pruned, Summary, View, carried_context, whole, with_carried_context
-from app.conversation.lazy import lazy
+from app.compaction.view import Pruned, Summary, View, carried_context, whole, with_carried_context
 from app.conversation.messages import own_message
-from app.conversation.reasons import Code, Reason, Reasons, because, joined
-
-MOST_STEPS = 40
-LONGEST_REASON = 1_000
-"""Maximum characters of a reason in an account."""
-
-Status = Literal["full", "summarized", "trimmed"]
-"""`full`: all messages are sent unchanged. `summarized`: summaries replace some messages. `trimmed`: without summaries,
-messages are shortened or omitted."""
-
-
-StepName = Literal[
-    "stored", "mask", "summarise", "least", "widest", "fit", "prune", "truncate", "without_summaries", "unchanged"
-]
-"""`stored`: the stored chunks; `mask`: a new boundary; `summarise`: a compaction. The other steps are views: `least`
-changes the history least, `widest` uses all summaries and masks, and `fit`, `prune` and `truncate` shorten it;
-`without_summaries` shortens the history without summaries; `unchanged` is the history itself."""
-
-
-class Step(Struct, frozen=True):
-    name: StepName
-    outcome: str
-    """`fits` or `too_large`; for a mask `set` or `put_off`; a compaction's outcome; for a view `sent` or `refused`."""
-    tokens: int | None = None
-    """Estimate of the view, or of the summaries that were made."""
-    summaries: int = 0
-    """Number of summaries in the view, or made."""
-    why: Reasons = ()
+from app.conversation.reasons import Code, Reason, Reasons, because
 
 
 def earlier_steps(
@@ -69,80 +38,6 @@ def earlier_steps(
     for compaction in tried:
         tokens = sum(chunk.tokens for chunk in compaction.made) if compaction.made else None
         yield Step("summarise", compaction.outcome.name.lower(), tokens, len(compaction.made), compaction.reasons)
-
-
-class Decision(Struct, frozen=True, dict=True):
-    """Decision about a request's payload, and how Steno came to it."""
-
-    view: View | None
-    """View to send; None for the client's own bytes."""
-    actions: tuple[str, ...] = ()
-    why: Reasons = ()
-    """Reasons why an action was not possible."""
-    failed: bool = False
-    """True if a compaction that was announced to the client made no summary."""
-    steps: tuple[Step, ...] = ()
-    """Steps that were tried, the sent view last. Empty if no other view was considered."""
-    budget: Budget | None = None
-    """Budget of the decision; None for the request's own budget."""
-    output_cap: int | None = None
-    """Lowered output cap of the request, in tokens; None if unchanged."""
-    made: tuple[SummaryChunk, ...] = ()
-    """Summaries that were made for the request, or simulated in a dry run."""
-
-    @lazy
-    def status(self) -> Status:
-        if self.view is None or not self.view.actions:
-            return "full"
-        return "summarized" if self.view.chunks else "trimmed"
-
-    @lazy
-    def reason(self) -> str | None:
-        return joined(self.why) if self.why else None
-
-
-OUTPUT_CAPPED = "output_capped"
-"""Action of a decision that lowers the request's output cap."""
-
-
-TASK_BUDGET_LOWERED = "task_budget_lowered"
-"""Action of a decision that lowers the client's task budget by the omitted tokens."""
-
-
-THINKING_OFF = "thinking_off"
-"""Action of a decision that turns thinking off for this answer: Steno omits the turn's refused thinking, which the
-provider would otherwise require."""
-
-
-def capped(decision: Decision, tokens: int) -> Decision:
-    others = (action for action in decision.actions if action != OUTPUT_CAPPED)
-    return replace(decision, output_cap=tokens, actions=(*others, OUTPUT_CAPPED))
-
-
-UNTOUCHED = Decision(None)
-"""Decision if nothing is due."""
-
-
-def needs_nothing(conversation: Conversation, policy: Policy, budget: Budget, model: str) -> Decision | None:
-    """Return the decision if it needs no chunks; else None."""
-    if policy.leaves_alone(conversation, budget):
-        return UNTOUCHED
-    if conversation.floor >= budget.limit:
-        return Decision(None, why=because(Code.FLOOR_EXCEEDS_LIMIT, _floor(conversation, budget, model)))
-    return None
-
-
-def _floor(conversation: Conversation, budget: Budget, model: str) -> str:
-    reported, tools = budget.line.to_provider_tokens, conversation.costs.fixed
-    instructions = conversation.instruction_tokens - tools
-    places = conversation.transcript.messages.instruction_places
-    among = sum(map(conversation.transcript.tokens_of, places))
-    question = conversation.floor - conversation.instruction_tokens - among
-    others = f" {len(places)} more among the messages {among}," if places else ""
-    return (
-        f"the instructions take about {reported(instructions)} tokens,{others} tools and format {tools},"
-        f" the last user message {question}; {model} leaves room for {reported(budget.limit)}"
-    )
 
 
 def settle(state: PlanningState, why: Reasons = (), *, has_failed: bool = False, is_refused: bool = False) -> Decision:
@@ -280,33 +175,3 @@ def _made_to_fit(state: PlanningState, view: View) -> Iterator[tuple[StepName, V
         if policy.emergency:
             for truncated in truncations(talk, left, limit, cost):
                 yield "truncate", pruned(truncated) if policy.prune else truncated
-
-
-def account_of(conversation: Conversation, budget: Budget, source: WindowSource, decision: Decision) -> dict[str, Any]:
-    """Return the account of a decision, in the provider's tokens. `source`: origin of the window. `budget`: the
-    request's first budget; a decision after a refusal has its own."""
-    limits = decision.budget or budget
-    reported = limits.line.to_provider_tokens
-    return {
-        "window": limits.window,
-        "window_source": source,
-        "limit": reported(limits.limit),
-        "trigger": reported(min(limits.trigger.quiet_tokens, limits.limit)),
-        "target": reported(limits.target),
-        "floor": reported(conversation.floor),
-        "estimated": reported(conversation.tokens),
-        "forwarded": reported(decision.view.tokens if decision.view else conversation.tokens),
-        "context_status": decision.status,
-        "actions": list(decision.actions),
-        "reason": decision.reason and decision.reason[:LONGEST_REASON],
-        "steps": [
-            {
-                "step": step.name,
-                "outcome": step.outcome,
-                "tokens": None if step.tokens is None else reported(step.tokens),
-                "summaries": step.summaries,
-                "reason": (joined(step.why) or "")[:LONGEST_REASON] or None,
-            }
-            for step in decision.steps[:MOST_STEPS]
-        ],
-    }

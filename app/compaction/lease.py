@@ -29,11 +29,12 @@ import structlog
 from msgspec import Struct
 
 from app.compaction.background import RequestRates, RunningCompactions
+from app.compaction.breakers import CompactionBackoff
+from app.compaction.caches import ChunkMemory
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunk_maker import make_chunks
 from app.compaction.chunks import Compaction, Failure, Outcome, SummaryAnswer, SummaryChunk, visible_text
 from app.compaction.exact_values import kept_share
-from app.compaction.memory import ChunkMemory, CompactionBackoff
 from app.compaction.plan import Plan
 from app.compaction.request import ChatRequest
 from app.compaction.summariser_client import PAUSED, Summariser, SummaryRouting

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from app.compaction.agent_progress import NewerResult, newer_results
 from app.compaction.budget import Budget
-from app.compaction.tool_output import shaped, shorten
+from app.compaction.result_excerpts import shaped, shorten
 from app.compaction.view import Altered, Conversation, View, standing, with_changes
 from app.conversation.lazy import lazy
 from app.conversation.messages import Kind, Media, Message, Transcript, tool_name
@@ -49,14 +49,14 @@ CUT_ARGUMENTS = "_shortened"
 MINIMUM_GAIN = 0.10
 """Least share of the view that a boundary has to free to move: each move breaks the provider's prompt cache."""
 SHAPES_VERSION = 3
-"""Version of the output of `tool_output`. Boundaries stored with another version are not used."""
+"""Version of the output of `result_excerpts`. Boundaries stored with another version are not used."""
 
 
 class MaskPolicy(Struct, frozen=True):
     characters: int = 300
     """Characters of a masked text, without the notice of its size."""
     shapes: bool = True
-    """Whether `tool_output.shaped` shortens a text; otherwise 70 % head and 30 % tail are left."""
+    """Whether `result_excerpts.shaped` shortens a text; otherwise 70 % head and 30 % tail are left."""
     deny: tuple[str, ...] = ()
     """Glob patterns of the tools whose results are never masked."""
 

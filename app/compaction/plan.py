@@ -12,8 +12,8 @@ from msgspec import Struct
 from app.compaction.budget import Budget
 from app.compaction.chunks import ChunkRange, SummaryChunk
 from app.compaction.mask import MaskBoundary, Masking
+from app.compaction.planning_state import Path, PlanningState, build_view, pinned_tokens, unmasked_tokens, usable
 from app.compaction.policy import SummaryOptions
-from app.compaction.select import Path, PlanningState, build_view, pinned_tokens, unmasked_tokens, usable
 from app.compaction.user_words import SHARE, WIDE_SHARE, chunk_room, held_tokens
 from app.compaction.view import Conversation
 from app.conversation.messages import Kind, Transcript

@@ -49,17 +49,13 @@ class Policy(Struct, frozen=True):
     def summarises(self) -> bool:
         return self.strategy in SUMMARISING
 
-    def leaves_alone(self, conversation: Conversation, budget: Budget) -> bool:
-        """Return whether no stage would change the conversation. Count tokens only if necessary."""
-        return self._is_quiet(conversation, budget) and conversation.is_within(self.quiet_tokens(budget))
-
-    def surely_leaves_alone(self, conversation: Conversation, budget: Budget, quiet_tokens: int) -> bool:
-        """Return whether `leaves_alone` is certainly true, without counting. `quiet_tokens`: result of that method."""
-        bound = conversation.bound
-        return bound is not None and bound <= quiet_tokens and self._is_quiet(conversation, budget)
-
-    def _is_quiet(self, conversation: Conversation, budget: Budget) -> bool:
-        """Return whether the stages that count no tokens change nothing: media masks, session pruning, turn window."""
+    def leaves_alone(self, conversation: Conversation, budget: Budget, *, counts: bool = True) -> bool:
+        """Return whether no stage would change the conversation. Tokens are counted only if necessary; without `counts`
+        never, and the answer is False if it depends on them."""
+        bound, quiet = conversation.bound, self.quiet_tokens(budget)
+        if not (conversation.is_within(quiet) if counts else bound is not None and bound <= quiet):
+            return False
+        # These stages count no tokens.
         if self.mask and exceeds(conversation, self.mask, budget.body_bytes):
             return False
         if self.session_pruning and not is_quiet(conversation, self.session_pruning, budget.window):

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from app.compaction.agent_progress import reports_error
 from app.compaction.chunks import SummaryChunk
-from app.compaction.tool_output import shorten
+from app.compaction.result_excerpts import shorten
 from app.compaction.user_words import quote_user_words
 from app.compaction.view import View
 from app.conversation.messages import Kind, Media, Message, calls_of, tool_name

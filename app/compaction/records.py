@@ -36,7 +36,7 @@ from app.compaction.exact_values import (
     is_secret,
     readable_part,
 )
-from app.compaction.tool_output import parsed_json
+from app.compaction.result_excerpts import parsed_json
 from app.conversation.authored_text import authored_text
 from app.conversation.messages import Kind, Message, ToolCall, calls_of
 from app.conversation.quoting import word

@@ -9,12 +9,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.budget import Budget, Window, least_counted, output_cap
-from app.compaction.fallback import TASK_BUDGET_LOWERED, THINKING_OFF, Decision, capped
+from app.compaction.decision import TASK_BUDGET_LOWERED, THINKING_OFF, UNTOUCHED, Decision, capped, floor_exceeded
 from app.compaction.policy import Policy
 from app.compaction.recall import quotation_for_last
 from app.compaction.view import Conversation, Note, Recalled, View, covered_by, current_turn, lacks_current_thinking
 from app.conversation.identity import Heads, Recognition
 from app.conversation.lazy import lazy
+from app.conversation.reasons import Code, because
 from app.formats.format import WireFormat
 from app.formats.requests import WireRequest
 from app.formats.sse import EventShape
@@ -48,8 +49,6 @@ class Measure(Struct, frozen=True, dict=True):
     """Window that the request's headers ask for; None without one."""
     rules: AppliedPolicy
     budget: Budget
-    quiet_tokens: int
-    """Largest history, in tokens, that is within all thresholds."""
     picture_scale: float
     """Factor for the tokens of images."""
 
@@ -81,7 +80,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
     count: Count
     cost: Cost
     """Function that counts the tokens of a single message."""
-    compaction: bool = True
+    may_compact: bool = True
     """True if the client and the operator allow a compaction."""
     recalls: bool = True
     """True if the client allows quotations."""
@@ -102,8 +101,6 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
     headers: Headers
     target: bytes
     """Path and query of the client, which may hold its keys."""
-    is_left_alone: bool
-    """True if no stage applies, as far as is known before counting."""
     recognised: Recognition
     heads: Heads
     events: EventShape
@@ -151,6 +148,15 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         """
         return HistoryKey((self.series, *scope), self.conversation.cut_digests[1:])
 
+    def decide_early(self) -> Decision | None:
+        """Return the decision if it needs neither the store nor a summary; else None."""
+        conversation, budget = self.conversation, self.budget
+        if self.policy.leaves_alone(conversation, budget):
+            return UNTOUCHED
+        if conversation.floor >= budget.limit:
+            return Decision(None, why=floor_exceeded(conversation, budget, self.model))
+        return None if self.may_compact else Decision(None, why=because(Code.COMPACTION_OFF))
+
     def forwarded(self, decision: Decision) -> int:
         """Return the estimated tokens of the payload."""
         return decision.view.tokens if decision.view else self.conversation.tokens
@@ -169,7 +175,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         if self._turns_thinking_off(decision) and THINKING_OFF not in decision.actions:
             decision = replace(decision, actions=(*decision.actions, THINKING_OFF))
         asked, budget, conversation = self.wire.answer, decision.budget or self.budget, self.conversation
-        if asked.output is None or decision.output_cap is not None or not (self.compaction and self.adds_output):
+        if asked.output is None or decision.output_cap is not None or not (self.may_compact and self.adds_output):
             return decision
         if decision.view is None and conversation.is_within(budget.line.to_estimate(budget.window - asked.output)):
             return decision

@@ -19,9 +19,9 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
+from app.compaction.breakers import ModelBreaker
 from app.compaction.budget import PRESSURE, limit_of
 from app.compaction.chunks import Failure, SummaryAnswer
-from app.compaction.memory import ModelBreaker
 from app.compaction.policy import SummaryOptions
 from app.compaction.prompts import SummaryRequest
 from app.compaction.request import ChatRequest

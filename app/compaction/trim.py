@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.mask import cut_arguments, is_allowed
-from app.compaction.tool_output import shorten
+from app.compaction.result_excerpts import shorten
 from app.compaction.user_words import OmittedWords
 from app.compaction.view import (
     Alteration,

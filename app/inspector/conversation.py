@@ -214,7 +214,7 @@ async def show_status(visit: TheVisit, conversation_id: ConversationId) -> Respo
     status = await visit.find(read_status, conversation_id, visit.services.store.lease_ttl_ms)
     if status.updated_at is None:
         raise no_such_page()
-    running = visit.services.compaction.running.told((visit.tenant, conversation_id))
+    running = visit.services.compactor.running.told((visit.tenant, conversation_id))
     count, seconds, ahead = running or (None, None, False)
     compacting = status.compacting or running is not None
     shown = {"compacting": compacting, "messages": count, "seconds": seconds, "ahead": ahead}

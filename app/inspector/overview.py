@@ -14,7 +14,7 @@ from fastapi.responses import Response
 from prometheus_client.samples import Sample
 
 from app.api.usage import totals_of
-from app.compaction.fallback import Status
+from app.compaction.decision import Status
 from app.inspector.pages import address, currency_of, short, whole, words
 from app.inspector.visits import PageRoute, TheVisit, Visit, redirected
 from app.store import PeriodUsage, Sorting, StoredCalibration, UnknownCursor, UsageSums, Wanted

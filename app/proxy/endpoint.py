@@ -12,8 +12,7 @@ import structlog
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
-from app.compaction.compactor import decide_at_once
-from app.compaction.fallback import UNTOUCHED, Decision
+from app.compaction.decision import Decision
 from app.compaction.request import ChatRequest
 from app.conversation.reasons import Code, Reason, because
 from app.errors import StenoError, UpstreamUnreachable
@@ -160,25 +159,22 @@ class ChatEndpoint:
 
     async def _prepare(self, exchange: Exchange, request: ChatRequest) -> Attempt:
         """Decide on the payload. If that fails, the payload is the client's own bytes."""
-        if request.is_left_alone and not request.thinking_from:
-            decision, seconds = UNTOUCHED, 0.0
-        else:
-            began = monotonic()
-            decision = await self._decide(exchange, request)
-            seconds = round(monotonic() - began, 3)
+        began = monotonic()
+        decision = await self._decide(exchange, request)
+        seconds = round(monotonic() - began, 3)
         attempt = exchange.begin_attempt(request, decision, seconds if exchange.has_waited else None)
         exchange.record.decided(request, attempt.decision, seconds=seconds, waited=exchange.has_waited)
         return attempt
 
     async def _decide(self, exchange: Exchange, request: ChatRequest) -> Decision:
-        compaction = self._services.compaction
+        compactor = self._services.compactor
         with tolerated("a request was not prepared", request):
-            if not request.thinking_from and (at_once := decide_at_once(request)) is not None:
-                return at_once
+            if not request.thinking_from and (early := request.decide_early()) is not None:
+                return early
             self._services.store.writes.catch_up()
             announcing = partial(announce, exchange, request)
-            decision = await compaction.for_request(request, announcing, may_postpone=True).prepare()
-            compaction.count_reused(decision)
+            decision = await compactor.for_request(request, announcing, may_postpone=True).prepare()
+            compactor.count_reused(decision)
             return decision
         return FAILED
 

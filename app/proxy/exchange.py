@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.budget import Overflow
-from app.compaction.fallback import Decision
+from app.compaction.decision import Decision
 from app.compaction.request import ChatRequest
 from app.compaction.view import View
 from app.conversation.reasons import Code, because, hint_for

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from app.compaction.budget import MIN_LIMIT, CutAnswer, Overflow, overflow_of
-from app.compaction.fallback import THINKING_OFF, Decision, account_of
+from app.compaction.decision import THINKING_OFF, Decision, account_of
 from app.compaction.request import ChatRequest
 from app.compaction.verify import coverage_of
 from app.compaction.view import sent_again_from, turn_digests

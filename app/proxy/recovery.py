@@ -30,7 +30,7 @@ import structlog
 from msgspec.structs import replace
 
 from app.compaction.budget import Overflow, Payload, SmallerLimits, least_room, limits_after
-from app.compaction.fallback import Decision, capped
+from app.compaction.decision import Decision, capped
 from app.compaction.verify import order_of
 from app.compaction.view import without_thinking
 from app.conversation.reasons import Code, because
@@ -83,7 +83,7 @@ async def inspect_answer(exchange: Exchange, attempt: Attempt, answering: Upstre
         is_own = request.format.is_at(exchange.caller.target.partition(b"?")[0])
         if is_own and says_no_such_path(status, body):
             request.provider.lacks(request.format.name, request.tenant)
-    elif status == HTTPStatus.OK and request.compaction:
+    elif status == HTTPStatus.OK and request.may_compact:
         bound = request.conversation.bound
         if bound is None or bound > least_room(request.budget):
             await _inspect_beginning(exchange, attempt, answering)
@@ -160,7 +160,7 @@ async def choose_recovery(exchange: Exchange, refused: Attempt) -> Attempt | Non
     before = exchange.recovered_from
     if before is not None and before.kind in MESSAGES_CHANGED and refusal.kind != "roles":
         return None
-    compaction = exchange.services.compaction
+    compactor = exchange.services.compactor
     match refusal.kind:
         case "usage":
             learn_streamed_usage(request, StreamedUsage.REFUSED)
@@ -178,14 +178,14 @@ async def choose_recovery(exchange: Exchange, refused: Attempt) -> Attempt | Non
             if refusal.kind == "roles":
                 request.provider.learn_alternation(request.format.name, request.model, request.tenant)
                 request = replace(request, policy=replace(request.policy, alternates=True))
-                lower = await compaction.for_request(request).merge_roles(decision, refusal.said)
+                lower = await compactor.for_request(request).merge_roles(decision, refusal.said)
             else:
-                lower = await compaction.for_request(request).step_down(decision, refusal.said)
+                lower = await compactor.for_request(request).step_down(decision, refusal.said)
             if lower is not decision:
                 changed = exchange.begin_attempt(request, lower)
                 changed.is_smaller = refused.is_smaller
                 return changed
-        case "size" if refusal.overflow is not None and request.compaction:
+        case "size" if refusal.overflow is not None and request.may_compact:
             return await _make_smaller(exchange, refused, refusal.overflow)
         case "other":
             return _as_it_came(exchange, refused, refusal.said)
@@ -215,7 +215,7 @@ async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow
         # The turn's thinking is left out: it is signed for messages that now change, and no other attempt follows.
         smaller = replace(request, budget=limits.budget, thinking_from=len(request.conversation.transcript))
         started = partial(announce, exchange, request)
-        changed = await exchange.services.compaction.for_request(smaller, started).prepare_smaller()
+        changed = await exchange.services.compactor.for_request(smaller, started).prepare_smaller()
         if changed.view is None or changed.view.tokens >= refused.tokens:
             return None
         # Without a new reason, the earlier reason for having no summary still holds.
@@ -268,7 +268,7 @@ def learn_recovery(exchange: Exchange, refused: Attempt, changed: Attempt, *, is
             changed.decision = replace(changed.decision, why=why)
         elif not changed.is_smaller and changed.decision.status != refused.decision.status:
             why = because(Code.PAYLOAD_REFUSED, refusal.said)
-            exchange.services.compaction.shape_refused(request, refused.decision.status, why)
+            exchange.services.compactor.shape_refused(request, refused.decision.status, why)
         exchange.record.decided(request, changed.decision, seconds=0.0, waited=exchange.has_waited)
     elif is_taken and refusal.kind == "size":
         refused.mark_refused()

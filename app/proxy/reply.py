@@ -16,7 +16,7 @@ import msgspec
 import structlog
 from msgspec import UNSET, UnsetType
 
-from app.compaction.fallback import Decision
+from app.compaction.decision import Decision
 from app.compaction.request import ChatRequest
 from app.compaction.view import Recalled
 from app.conversation.reasons import Code, Reason

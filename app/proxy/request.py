@@ -146,7 +146,7 @@ async def read_request(services: Services, caller: Caller, body: bytes, request_
     if handed_off is None or not request.conversation.is_within(request.budget.limit):
         return request
     if request.conversation.history.holds_signed_thinking:
-        return replace(request, compaction=False)
+        return replace(request, may_compact=False)
     return Unread(handed_off, wire.untouched)
 
 
@@ -217,7 +217,7 @@ async def parse_request(
     )
     conversation, prompt = digest() if is_short else await services.work.do(tenant, digest)
     policy, budget = rules.policy, measure.budget
-    if not (is_left_alone := policy.surely_leaves_alone(conversation, budget, measure.quiet_tokens)):
+    if not policy.leaves_alone(conversation, budget, counts=False):
         await count_messages(services, tenant, conversation, prompt)
         conversation = conversation.with_newest_instructions(budget.limit)
     heads = heads_of(conversation.transcript, conversation.chain)
@@ -245,7 +245,7 @@ async def parse_request(
         series=series,
         count=prompt.count,
         cost=prompt.cost,
-        compaction=rules.compaction.enabled and wants_compaction,
+        may_compact=rules.compaction.enabled and wants_compaction,
         recalls=wants_recall,
         pins=tuple([pin - skipped for pin in wishes.pins if pin >= skipped]) if wishes.pins else (),
         thinking_from=next(filter(None, map(refused_thinking, turn_digests(conversation))), 0) if is_bound else 0,
@@ -257,7 +257,6 @@ async def parse_request(
         prompt=prompt,
         headers=caller.headers,
         target=caller.target,
-        is_left_alone=is_left_alone,
         recognised=recognised,
         heads=heads,
         events=events,
@@ -348,8 +347,7 @@ class ModelLimits:
             body_bytes=int(BODY_SHARE * provider.largest_body(caller.format)),
         )
         scale = provider.calibrations.picture_scale(tenant, model, formula)
-        quiet = rules.policy.quiet_tokens(budget)
-        return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, quiet, scale)
+        return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, scale)
 
     def for_summaries(self, model: str, tenant: str, format_: WireFormat) -> tuple[Count, Budget]:
         """Return a model's token counter and budget for summaries. Raises `UnknownUpstream` and `FormatNotSpoken`."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from app.compaction.background import Background
-from app.compaction.compactor import CompactionParts
+from app.compaction.compactor import Compactor
 from app.conversation.identity import Identity
 from app.formats.format import WireFormat
 from app.formats.reader import MessageReader
@@ -36,7 +36,7 @@ class Services:
     readers: Mapping[str, MessageReader]
     """Readers by format name."""
     estimator: Estimator
-    compaction: CompactionParts
+    compactor: Compactor
     background: Background
     ledger: Ledger
     conversations: Conversations
@@ -60,7 +60,7 @@ class Services:
         await self.providers.forget(tenant)
         await self.store.erase_tenant(tenant)
         # Last, because a request may load summaries again until they are deleted.
-        self.compaction.forget(erased)
+        self.compactor.forget(erased)
 
     async def delete(self, tenant: str, conversation_id: str) -> bool:
         """Delete a conversation and the summaries it made. Return False if it did not exist."""
@@ -68,7 +68,7 @@ class Services:
         self.conversations.forget(erased)
         was_there = await self.store.delete_conversation(tenant, conversation_id)
         # Last, as in `erase`.
-        self.compaction.forget(erased)
+        self.compactor.forget(erased)
         return was_there
 
     @property

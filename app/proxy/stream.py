@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from app.compaction.compactor import CompactionStart
-from app.compaction.fallback import Decision
+from app.compaction.decision import Decision
 from app.compaction.request import ChatRequest
 from app.errors import StenoError, UpstreamUnreadable
 from app.formats.answers import UNTOLD

@@ -30,6 +30,6 @@ def test_it_says_when_the_latest_request_was_and_what_runs(steno: StartSteno) ->
     assert (first["compacting"], first["messages"]) == (False, None)
     send(started, 3)
     assert datetime.fromisoformat(state(started)["updated"]) > datetime.fromisoformat(first["updated"])
-    with started.services.compaction.running.during(("anonymous", "one"), 12, ahead=True):
+    with started.services.compactor.running.during(("anonymous", "one"), 12, ahead=True):
         shown = state(started)
         assert (shown["compacting"], shown["messages"], shown["ahead"]) == (True, 12, True)

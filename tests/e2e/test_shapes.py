@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.compaction import compactor, request
-from app.compaction.select import PlanningState
+from app.compaction.planning_state import PlanningState
 from app.compaction.view import Conversation
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.reader import MessageReader

@@ -13,14 +13,14 @@ from msgspec.structs import replace
 
 from app.compaction import mask as masks
 from app.compaction import plan
-from app.compaction import select as reading
+from app.compaction import planning_state as reading
 from app.compaction.budget import Budget, Trigger
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunk_maker import make_chunks
 from app.compaction.chunks import Compaction, Failure, SummaryAnswer, SummaryChunk
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy
+from app.compaction.planning_state import Path, PlanningState
 from app.compaction.policy import Policy, SummaryOptions
-from app.compaction.select import Path, PlanningState
 from app.compaction.view import Conversation, View
 from app.conversation.identity import Identity
 from app.conversation.messages import Kind, Message, ToolCall, Transcript

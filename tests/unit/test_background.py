@@ -23,7 +23,7 @@ from app.compaction.background import (
 )
 from app.compaction.chunks import Compaction, SummaryChunk
 from app.compaction.compactor import Lately, Stored
-from app.compaction.fallback import Decision
+from app.compaction.decision import Decision
 from app.compaction.plan import Prices
 from app.compaction.policy import Policy
 from app.conversation.messages import Message
@@ -174,7 +174,7 @@ def request(tokens: int) -> Any:
         tenant=PLACE[0],
         conversation=conversation(*history),
         budget=budget(LIMIT),
-        compaction=True,
+        may_compact=True,
         policy=SimpleNamespace(summarises=True),
     )
 

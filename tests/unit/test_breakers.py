@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.compaction.memory import HistoryBreaker, ModelBreaker
+from app.compaction.breakers import HistoryBreaker, ModelBreaker
 from app.conversation.reasons import Code, because
 from app.runtime.bounded import HistoryKey
 from tests.unit.clock import Clock

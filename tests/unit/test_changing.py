@@ -10,7 +10,7 @@ from itertools import zip_longest
 import pytest
 
 from app.compaction.chunks import FirstChunk
-from app.compaction.select import Succession, changes_every_turn, successions
+from app.compaction.planning_state import Succession, changes_every_turn, successions
 from app.compaction.view import Conversation
 from app.conversation.identity import Head, heads_of, possible_heads, recognise
 from app.conversation.messages import Message

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.compaction.select import Path, build_view
+from app.compaction.planning_state import Path, build_view
 from app.compaction.view import Altered, Conversation, Verbatim, View, whole
 from app.conversation.messages import Media, ToolCall
 from app.errors import InvalidRequest

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from app.compaction.fallback import settle
 from app.compaction.mask import MaskPolicy, Masks
+from app.compaction.planning_state import Path, build_view, initial_state, usable
 from app.compaction.policy import Policy
-from app.compaction.select import Path, build_view, initial_state, usable
 from app.compaction.trim import fit, prune
 from app.compaction.verify import coverage_of, problems
 from app.compaction.view import (

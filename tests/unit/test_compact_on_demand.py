@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from app.api.compactions import _keep
-from app.compaction.fallback import UNTOUCHED
+from app.compaction.decision import UNTOUCHED
 
 
 async def test_nothing_is_stored_of_what_was_erased_meanwhile() -> None:

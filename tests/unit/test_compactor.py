@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from app.compaction.chunks import Compaction, FirstChunk, Outcome
-from app.compaction.compactor import ROUNDS, Compactor, Lately, Stored, decide_at_once
-from app.compaction.fallback import UNTOUCHED, Decision
+from app.compaction.compactor import ROUNDS, Lately, RequestCompactor, Stored
+from app.compaction.decision import UNTOUCHED, Decision
 from app.compaction.mask import MaskPolicy
 from app.compaction.plan import Prices
 from app.compaction.policy import Policy
@@ -80,10 +80,10 @@ def test_under_the_trigger_nothing_is_asked_for() -> None:
 
 
 def test_a_request_that_is_not_to_be_compacted_goes_as_it_came_and_says_why() -> None:
-    decision = decide_at_once(asked(LONG, compaction=False))
+    decision = asked(LONG, may_compact=False).decide_early()
     assert decision is not None
     assert decision.why == because(Code.COMPACTION_OFF)
-    assert decide_at_once(asked(LONG)) is None
+    assert asked(LONG).decide_early() is None
 
 
 async def test_a_long_history_is_worked_on_in_a_thread_of_its_tenant() -> None:
@@ -405,7 +405,7 @@ def test_without_the_store_it_steps_down_too_and_without_a_step_the_refusal_stay
 def test_after_a_refusal_of_its_size_what_is_stored_is_used_first() -> None:
     world = World()
     world.stored = replace(world.stored, chunks=(STORED,))
-    decision = world.decide(asked(LONG, budget=budget(700)), Compactor.prepare_smaller)
+    decision = world.decide(asked(LONG, budget=budget(700)), RequestCompactor.prepare_smaller)
     assert (world.names, decision.status) == (["read_prefix"], "summarized")
 
 
@@ -413,16 +413,16 @@ def test_after_a_refusal_of_its_size_what_is_stored_is_used_first() -> None:
 def test_where_that_does_not_reach_the_budget_a_summary_is_made_and_nothing_recalled(recall: Any) -> None:
     policy = Policy(mask=None, cost_gate=None, recall=recall, fit=False)
     world = World()
-    decision = world.decide(asked(LONG, policy=policy, budget=budget(700)), Compactor.prepare_smaller)
+    decision = world.decide(asked(LONG, policy=policy, budget=budget(700)), RequestCompactor.prepare_smaller)
     assert world.names == ["read_prefix", *LOOKED, "make", "read_prefix", "freed"]
     assert decision.status == "summarized"
 
 
 def test_without_the_store_it_recovers_by_what_needs_none_and_says_so() -> None:
-    decision = World({"read_prefix": AWAY}).decide(asked(LONG), Compactor.prepare_smaller)
+    decision = World({"read_prefix": AWAY}).decide(asked(LONG), RequestCompactor.prepare_smaller)
     assert decision.why == because(Code.STORAGE)
     none = replace(asked(LONG).policy, strategy="none")
-    assert World().decide(asked(FAR, policy=none), Compactor.prepare_smaller).status == "trimmed"
+    assert World().decide(asked(FAR, policy=none), RequestCompactor.prepare_smaller).status == "trimmed"
 
 
 # The store away

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.compaction.chunk_builder import ChunkBuilder, corrected
 from app.compaction.chunks import SummaryChunk
-from app.compaction.select import build_view
+from app.compaction.planning_state import build_view
 from app.compaction.verify import problems
 from app.compaction.view import Conversation, Summary, View, whole
 from app.conversation.messages import Message

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks
 from app.compaction.plan import Plan, calls_of_plan, change_of_mask, change_of_plan
-from app.compaction.select import PlanningState, due_mask
+from app.compaction.planning_state import PlanningState, due_mask
 from app.compaction.view import Conversation
 from app.tokens.calibration import Line
 from app.tokens.usage import Change, CostGate, Price, Rates, is_worth, rates_of

@@ -10,26 +10,18 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Trigger
 from app.compaction.chunks import Compaction, Outcome, SummaryChunk
-from app.compaction.fallback import (
-    LONGEST_REASON,
-    MOST_STEPS,
-    Decision,
-    Step,
-    account_of,
-    earlier_steps,
-    needs_nothing,
-    settle,
-    step_down,
-)
+from app.compaction.decision import LONGEST_REASON, MOST_STEPS, Decision, Step, account_of
+from app.compaction.fallback import earlier_steps, settle, step_down
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks
+from app.compaction.planning_state import Path, PlanningState, build_view, initial_state
 from app.compaction.policy import Policy
-from app.compaction.select import Path, PlanningState, build_view, initial_state
 from app.compaction.trim import SessionPruning
 from app.compaction.verify import coverage_of
 from app.compaction.view import Altered, Conversation, Pruned, View, whole
 from app.conversation.reasons import Code, Reason, Reasons, because
 from app.tokens.calibration import Line
 from tests.unit.conversations import WHY, budget, case, chunk, conversation, cost, message, sure, turns, words
+from tests.unit.worlds import asked
 
 FIT_ONLY = Policy(prune=False, emergency=False)
 QUESTION = message("user", "the last question")
@@ -48,7 +40,7 @@ def without_its_way(decision: Decision | None) -> Decision | None:
 
 def test_a_floor_over_the_limit_is_named_with_its_numbers() -> None:
     talk = conversation(*turns(2), QUESTION, fixed=1_000)
-    decision = sure(needs_nothing(talk, Policy(), budget(), "gpt-4"))
+    decision = sure(asked(talk, policy=Policy(), model="gpt-4").decide_early())
     assert decision.reason == (
         "floor_exceeds_limit: the instructions take about 0 tokens, tools and format 1000, the last user message 3;"
         " gpt-4 leaves room for 1000"

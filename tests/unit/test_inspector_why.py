@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from app.compaction.chunks import Outcome
-from app.compaction.fallback import StepName
+from app.compaction.decision import StepName
 from app.inspector.why import explained, meanings
 
 PARTS = [

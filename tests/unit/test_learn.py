@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.compaction.fallback import Decision
+from app.compaction.decision import Decision
 from app.providers.windows import overflow_in
 from app.proxy.exchange import Attempt
 from app.proxy.learn import MISJUDGED, learn_limit

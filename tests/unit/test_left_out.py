@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from app.compaction.compactor import _initial_state
 from app.compaction.fallback import settle
+from app.compaction.planning_state import PlanningState, initial_state
 from app.compaction.policy import Policy
-from app.compaction.select import PlanningState, initial_state
 from app.compaction.user_words import HEADING, OmittedWords
 from app.compaction.verify import problems
 from app.compaction.view import Conversation, Note, Pruned, View

@@ -7,14 +7,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.compaction.budget import Shares, Window, budget_for
-from app.compaction.fallback import Decision, needs_nothing, settle
+from app.compaction.decision import Decision
+from app.compaction.fallback import settle
 from app.compaction.mask import MaskPolicy
+from app.compaction.planning_state import PlanningState, initial_state
 from app.compaction.policy import Policy
-from app.compaction.select import PlanningState, initial_state
 from app.compaction.view import Altered, Conversation, View
 from app.conversation.messages import Media, Message
 from app.tokens.calibration import ONE_TO_ONE
 from tests.unit.conversations import chunk, conversation, message
+from tests.unit.worlds import asked
 
 MOST = 10_000
 """Bytes of the messages over which pictures give way."""
@@ -40,8 +42,7 @@ def case(talk: Conversation, policy: Policy | None = None, most: int = MOST) -> 
 
 def sent(talk: Conversation, policy: Policy | None = None, most: int = MOST) -> Decision:
     known = case(talk, policy, most)
-    early = needs_nothing(talk, known.policy, known.budget, "gpt-x")
-    return early or settle(known)
+    return asked(talk, policy=known.policy, budget=known.budget).decide_early() or settle(known)
 
 
 def in_words(view: View | None) -> list[int]:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from app.compaction.budget import Trigger
 from app.compaction.chunks import SummaryChunk
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks
-from app.compaction.select import Path, build_view
+from app.compaction.planning_state import Path, build_view
 from app.compaction.verify import coverage_of
 from app.compaction.view import Conversation, View, whole
 from app.conversation.messages import Message, ToolCall

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.compaction.mask import MaskPolicy, Masks, in_words
-from app.compaction.select import Path, build_view
+from app.compaction.planning_state import Path, build_view
 from app.compaction.trim import alter
 from app.compaction.verify import problems
 from app.compaction.view import Altered, Conversation

@@ -10,7 +10,7 @@ import jsonschema_rs
 import pytest
 
 from app.api import schema
-from app.compaction.fallback import Status
+from app.compaction.decision import Status
 from app.formats.paths import COUNTS
 from app.formats.registry import FORMATS
 from app.formats.requests import OPTIONS

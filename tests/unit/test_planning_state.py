@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from app.compaction import select as module
+from app.compaction import planning_state as module
 from app.compaction.fallback import settle
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks
 from app.compaction.plan import plan_compaction
+from app.compaction.planning_state import PlanningState, due_mask, initial_state, without_summary
 from app.compaction.policy import Policy
-from app.compaction.select import PlanningState, due_mask, initial_state, without_summary
 from app.compaction.view import Altered, Conversation
 from tests.unit.conversations import (
     SETTINGS,

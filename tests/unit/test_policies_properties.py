@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from app.compaction.budget import Budget, Window, budget_for
 from app.compaction.chunks import Compaction, SummaryAnswer, SummaryChunk
 from app.compaction.compactor import Stored
-from app.compaction.fallback import Decision
+from app.compaction.decision import Decision
 from app.compaction.mask import MaskBoundary
 from app.compaction.policy import Policy
 from app.compaction.recall import RecallPolicy, Recollection, with_recalled
@@ -99,7 +99,7 @@ class Steno(World):
             series=self.policy.strategy,
             count=count,
             cost=asked.prompt.cost,
-            compaction=self.enabled,
+            may_compact=self.enabled,
             pins=asked.pins,
         )
         return self.decide(self.request)

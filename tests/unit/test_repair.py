@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.compaction.select import Path, build_view
+from app.compaction.planning_state import Path, build_view
 from app.compaction.verify import GAP, problems, repair, separated
 from app.compaction.view import Altered, Note, Part, Pinned, Pruned, Summary, Verbatim, View, whole
 from app.conversation.messages import Message

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api import schema
-from app.compaction.fallback import Decision
+from app.compaction.decision import Decision
 from app.compaction.request import ChatRequest
 from app.compaction.view import Conversation
 from app.conversation.messages import Kind, Message

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.compaction.tool_output import MOST_HEAD, MOST_LINES, MOST_TAIL, lines_of, shape_of, shaped, shorten
+from app.compaction.result_excerpts import MOST_HEAD, MOST_LINES, MOST_TAIL, lines_of, shape_of, shaped, shorten
 
 ROOM = 300
 

@@ -10,9 +10,9 @@ from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Compaction, Ending, Failure, Outcome, SummaryAnswer, SummaryChunk
 from app.compaction.plan import Plan, Span, longest_within, plan_asked, quoted_tokens, released_by
 from app.compaction.plan import plan_compaction as plan_whole
+from app.compaction.planning_state import Path
 from app.compaction.policy import Strategy, SummaryOptions
 from app.compaction.prompts import LATER_NOTE, SummaryRequest
-from app.compaction.select import Path
 from app.compaction.view import Altered, Conversation, Part, Pruned, Recalled, Verbatim, View
 from app.conversation.reasons import Code, because, joined
 from tests.unit.conversations import (

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from app.compaction.mask import CUT_ARGUMENTS, MaskPolicy, Masks
-from app.compaction.select import Path, build_view
-from app.compaction.tool_output import shorten
+from app.compaction.planning_state import Path, build_view
+from app.compaction.result_excerpts import shorten
 from app.compaction.trim import (
     CLEARED,
     MOST_NAMES,

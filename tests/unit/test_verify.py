@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from app.compaction.select import Path, build_view
+from app.compaction.planning_state import Path, build_view
 from app.compaction.verify import problems
 from app.compaction.view import Altered, Carried, Note, Part, Pinned, Pruned, Recalled, Summary, Verbatim, View, whole
 from app.conversation.messages import Message

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Trigger
 from app.compaction.chunks import SummaryChunk
-from app.compaction.select import Path, build_view, paths, pinned_tokens
+from app.compaction.planning_state import Path, build_view, paths, pinned_tokens
 from app.compaction.view import (
     Altered,
     Carried,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from app.compaction.budget import Budget, Shares, Trigger, Window, background_budget, budget_for, most_without_summary
 from app.compaction.chunk_builder import ChunkBuilder
 from app.compaction.chunks import SummaryChunk
-from app.compaction.select import build_view, paths
+from app.compaction.planning_state import build_view, paths
 from app.compaction.verify import problems
 from app.compaction.view import Carried, Conversation, Summary, Verbatim, View, whole
 from app.conversation.messages import Message

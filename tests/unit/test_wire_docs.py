@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from app.api import schema
-from app.compaction.fallback import Status
+from app.compaction.decision import Status
 from app.conversation.reasons import Code
 from app.formats.requests import OPTIONS
 from app.formats.sse import EVENT_SHAPES

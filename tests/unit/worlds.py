@@ -10,8 +10,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from app.compaction.chunks import Compaction, Outcome
-from app.compaction.compactor import Compactor, Lately, Stored
-from app.compaction.fallback import Decision
+from app.compaction.compactor import Lately, RequestCompactor, Stored
+from app.compaction.decision import Decision
 from app.compaction.plan import Prices
 from app.compaction.policy import Policy
 from app.compaction.request import ChatRequest
@@ -21,8 +21,8 @@ from tests.unit.conversations import SETTINGS, TENANT, budget, cost, count, note
 
 AWAY = StoreUnavailable("the database is away")
 
-Ask = Callable[[Compactor], Any]
-"""What is asked of a compactor, such as `Compactor.prepare`."""
+Ask = Callable[[RequestCompactor], Any]
+"""What is asked of a compactor, such as `RequestCompactor.prepare`."""
 
 
 NO_BREAKPOINTS = SimpleNamespace(breakpoints=SimpleNamespace(may_be_set=lambda _: False))
@@ -34,7 +34,6 @@ def asked(talk: Conversation, **changes: Any) -> ChatRequest:
         "prompt",
         "headers",
         "target",
-        "is_left_alone",
         "recognised",
         "heads",
         "events",
@@ -94,12 +93,12 @@ class World:
         }
         self._replies = {**usual, **(replies or {})}
 
-    def ask(self, request: ChatRequest, ask: Ask = Compactor.prepare, **settings: Any) -> Any:
+    def ask(self, request: ChatRequest, ask: Ask = RequestCompactor.prepare, **settings: Any) -> Any:
         """Ask a compactor for what it decides."""
         parts: Any = self
-        return asyncio.run(ask(Compactor(request, parts, **settings)))
+        return asyncio.run(ask(RequestCompactor(request, parts, **settings)))
 
-    def decide(self, request: ChatRequest, ask: Ask = Compactor.prepare, **settings: Any) -> Decision:
+    def decide(self, request: ChatRequest, ask: Ask = RequestCompactor.prepare, **settings: Any) -> Decision:
         decision: Decision = self.ask(request, ask, **settings)
         return decision
 

@@ -1,0 +1,117 @@
+"""Caches of a process: the chunks of each conversation for times without the store, and recall indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
+from sys import getsizeof
+from threading import Lock
+from time import monotonic
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from app.compaction.chunks import SummaryChunk
+from app.compaction.recall import RecallPolicy, Recollection, with_recalled
+from app.compaction.request import ChatRequest, ConversationKey
+from app.compaction.verify import problems
+from app.compaction.view import View
+from app.runtime.caches import Cache, Caches, Erased
+from app.runtime.tasks import Work
+
+CHUNK_BYTES = 2_000
+"""Estimated bytes of a chunk without its texts."""
+SECONDS = 900.0
+"""Seconds for which the store's answer may be used: another process may erase these chunks meanwhile."""
+_Key = tuple[ConversationKey, str]
+
+
+class _Remembered(Struct, frozen=True):
+    chunks: tuple[SummaryChunk, ...]
+    until: float
+    """Expiry, by the clock."""
+
+
+class ChunkMemory:
+    """Cached chunks by conversation and series. Each answer of the store replaces the previous one, so that edited or
+    erased chunks disappear with the next read."""
+
+    def __init__(self, caches: Caches, clock: Callable[[], float] = monotonic) -> None:
+        self._chunks: Cache[_Key, _Remembered] = caches.cache("summaries", _held_bytes)
+        self._clock = clock
+
+    def keep(self, key: ConversationKey, series: str, chunks: Sequence[SummaryChunk]) -> None:
+        """Replace the cached chunks by the store's answer."""
+        if chunks:
+            self._chunks.keep((key, series), _Remembered(tuple(chunks), self._clock() + SECONDS))
+        else:
+            self._chunks.pop((key, series))
+
+    def add(self, key: ConversationKey, series: str, chunk: SummaryChunk) -> None:
+        held = self._chunks.get((key, series))
+        self.keep(key, series, (*(held.chunks if held else ()), chunk))
+
+    def chunks_in(self, key: ConversationKey, series: str, chain: Collection[bytes]) -> list[SummaryChunk]:
+        held, digests = self._chunks.use((key, series)), frozenset(chain)
+        if held is None or held.until <= self._clock():
+            return []
+        return [chunk for chunk in held.chunks if {chunk.from_digest, chunk.through_digest} <= digests]
+
+    def forget(self, erased: Erased) -> None:
+        """Forget an erased conversation, and all conversations that use chunks of it."""
+
+        def is_gone(key: _Key, held: _Remembered) -> bool:
+            tenant, conversation_id = key[0]
+            ids = {conversation_id, *(chunk.conversation_id for chunk in held.chunks)}
+            return any(erased.covers(tenant, id_) for id_ in ids)
+
+        self._chunks.drop(is_gone)
+
+    def forget_chunks(self, tenant: str, ids: Collection[str]) -> None:
+        """Forget all conversations of the tenant that use one of these chunks, so that the store is read again."""
+        gone = set(ids)
+        self._chunks.drop(lambda key, held: key[0][0] == tenant and not gone.isdisjoint(c.id for c in held.chunks))
+
+
+def _held_bytes(_: _Key, held: _Remembered) -> int:
+    said = (words.text for chunk in held.chunks for words in chunk.user_words)
+    texts = (*said, *(text for chunk in held.chunks for text in (chunk.text, *chunk.values, *chunk.children)))
+    return CHUNK_BYTES * len(held.chunks) + sum(map(getsizeof, texts))
+
+
+class _Held(Struct, frozen=True):
+    recollection: Recollection
+    size: int = 0
+    """Estimated size after the last search. Computed under the lock, because another thread may be extending the
+    index."""
+    lock: Lock = field(default_factory=Lock)
+    """Lock for concurrent requests of one conversation."""
+
+
+class RecallIndexCache:
+    def __init__(self, work: Work, caches: Caches) -> None:
+        self._work = work
+        self._held: Cache[tuple[ConversationKey, str], _Held] = caches.cache("recall", lambda _, held: held.size)
+        """Indexes by conversation and model, as token counts differ by model. An evicted index is rebuilt, which takes
+        seconds for a million tokens."""
+
+    async def recalled(self, request: ChatRequest, view: View, policy: RecallPolicy) -> View:
+        """Add quotations that match the current message, from messages that the view omits."""
+        key = request.conversation_key, request.model
+        known = self._held.use(key)
+        found, held = await self._work.do(request.tenant, lambda: _look(request, view, policy, known))
+        self._held.keep(key, held)
+        return found
+
+    def forget(self, erased: Erased) -> None:
+        self._held.drop(lambda key, _: erased.covers(*key[0]))
+
+
+def _look(request: ChatRequest, view: View, policy: RecallPolicy, known: _Held | None) -> tuple[View, _Held]:
+    conversation, budget = request.conversation, request.budget
+    with known.lock if known else nullcontext():
+        held = known if known and known.recollection.is_of(conversation) else _Held(Recollection(conversation))
+        found = with_recalled(conversation, view, held.recollection, policy, budget, request.cost)
+        held = replace(held, size=held.recollection.size)
+    wrong = problems(conversation, found, budget.limit, alternates=request.policy.alternates)
+    return view if wrong else found, held
