@@ -92,9 +92,9 @@ release-check: dev-env ## all tests and every long suite, as before a release, a
 properties: dev-env ## the property tests, forty times as long
 	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/unit -k "properties or members or sse" --timeout 3600 $(PYTEST_ARGS)
 
-coverage: dev-env ## the unit tests, which have to cover the pure modules to the last branch
+coverage: dev-env ## unit tests and golden exchanges, which together have to cover the pure modules to the last branch
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	@$(VENV)/python -m pytest tests/unit tests/conformance --cov=app/conversation --cov=app/tokens --cov=app/compaction --cov-branch --cov-fail-under=100 $(PYTEST_ARGS)
+	@$(VENV)/python -m pytest tests/unit tests/conformance tests/exchanges --cov=app/conversation --cov=app/tokens --cov=app/compaction --cov-branch --cov-fail-under=100 $(PYTEST_ARGS)
 
 schema: dev-env ## what is sent to the REST interface by its schema and beside it: 400 requests a route, no 5xx
 	@$(VENV)/python scripts/fetch_tables.py .tables

@@ -14,14 +14,14 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 41_638,
+    "app": 41_636,
     "app/cli": 2_140,
     "app/compaction": 9_854,
     "app/conversation": 1_941,
     "app/http": 2_850,
     "app/inspector": 2_182,
     "app/providers": 1_720,
-    "app/proxy": 2_850,
+    "app/proxy": 2_844,
     "app/api": 2_186,
     "app/runtime": 552,
     "app/settings": 1_753,
@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 521,
     "app/tokens": 2_065,
     "app/formats": 6_617,
-    "tests": 56_183,
+    "tests": 54_379,
     "lab": 8_996,
 }
 """Lines of Python by folder, at most."""

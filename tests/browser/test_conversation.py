@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -177,13 +176,6 @@ async def test_every_part_of_the_page_is_there_and_fits(shop: Shop, open_at: Ope
         assert await fits_its_width(page)
 
 
-async def test_what_fills_the_window_adds_up_to_it(shop: Shop, open_at: OpenAt) -> None:
-    page = await open_at(shop.keeping, shop.path())
-    shown = await page.locator(".fillings td:first-of-type").all_inner_texts()
-    assert sum(int(number.replace(",", "")) for number in shown) == WINDOW
-    assert await page.locator(".cells rect").count() == 200
-
-
 async def test_the_details_of_a_request_are_shown_where_the_pointer_is(shop: Shop, open_at: OpenAt) -> None:
     page = await open_at(shop.keeping, shop.path())
     column = page.locator(".token-chart .column").nth(4)
@@ -262,21 +254,6 @@ async def test_axe_finds_nothing_on_the_page_of_a_summary(shop: Shop, open_at: O
     assert await findings(page) == []
     await page.get_by_text("Edit the text").click()
     assert await findings(page) == []
-
-
-async def test_messages_are_numbered_as_in_the_notes(shop: Shop, open_at: OpenAt) -> None:
-    page = await open_at(shop.keeping, shop.path())
-    place = await page.locator("#summaries .chunk.used a").last.inner_text()
-    last = re.fullmatch(r"Messages 1\D(\d+)", place)
-    assert last is not None
-    await page.goto(f"{shop.path()}/payload")
-    notes = page.locator(".entry.f-summarized").first
-    await notes.locator("summary").click()
-    await expect(notes.locator(".whole")).to_contain_text(f"[Notes on messages 1 to {last[1]} of this conversation")
-    await page.goto(f"{shop.path()}?at=1")
-    first = page.locator("#m1")
-    await expect(first.locator(".index")).to_have_text("#1")
-    await expect(first).to_contain_text("0: where is ORD-0000?")
 
 
 async def test_a_payload_of_many_messages_is_shown_page_by_page(shop: Shop, open_at: OpenAt) -> None:

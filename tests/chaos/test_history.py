@@ -10,7 +10,6 @@ import pytest
 
 from lab.simulator import Simulator
 from lab.simulator.log import Record
-from tests.chaos.driver import Outcome
 from tests.chaos.history import FOREIGN, GAPS, OVERLAPS, Views, Watch
 from tests.chaos.talkers import Asked
 
@@ -78,27 +77,3 @@ def test_a_view_with_a_gap_or_an_overlap_is_seen(payload: Sequence[object], coun
     views.collect()
     views.judge([Asked("r1", "c1", msgspec.json.encode({"messages": [RULES, *TALK]}), 0, answered=True)])
     assert (views.count(GAPS), views.count(OVERLAPS), views.count(FOREIGN)) == counts
-
-
-def test_a_body_that_a_killed_process_did_not_finish_is_no_payload() -> None:
-    simulator = Simulator()
-    views = Views(simulator)
-    body = b'{"user": "r1", "messages": ['
-    simulator._log.add(Record(1, 0.0, "POST", "/v1/chat/completions", (), body, "chat", disconnected_at=1.0))
-    views.collect()
-    views.judge([Asked("r1", "c1", msgspec.json.encode({"messages": [RULES, *TALK]}), 0)])
-    assert (views.judged, views.missed) == (0, 0)
-
-
-def test_an_answer_without_a_payload_is_seen() -> None:
-    views = Views(Simulator())
-    views.judge([Asked("r1", "c1", msgspec.json.encode({"messages": [RULES, *TALK]}), 0, answered=True)])
-    assert dict(views.found) == {"not_sent": 1}
-
-
-def test_summary_calls_beyond_one_per_chunk_and_those_that_were_taken_are_paid_twice() -> None:
-    outcome = Outcome(1, chunks=100, summary_calls=107, taken=2)
-    outcome.disturbances["kill"] = 1
-    assert outcome.paid_twice == 0
-    outcome.summary_calls += 1
-    assert outcome.violations["summary calls too many"] == 1

@@ -47,11 +47,6 @@ def answered(*requests: tuple[float, int], forwarded: int = 5_000) -> RequestRat
     return rate
 
 
-def test_a_repeated_request_counts_once() -> None:
-    assert answered((0, 100), (1, 100), (2, 100)).requests == 1
-    assert answered((0, 100), (1, 200), (2, 100)).requests == 3
-
-
 def test_a_conversation_is_likely_to_continue_after_three_requests_at_10_000_tokens_an_hour() -> None:
     assert not answered((0, 100), (1, 200)).is_likely_to_continue
     assert answered((0, 100), (1_800, 200), (3_600, 300)).is_likely_to_continue
@@ -116,17 +111,6 @@ def test_there_are_so_many_at_once_for_a_tenant_and_for_all() -> None:
     assert not held.is_free("c", 1)
     held.leave(("a", "1"))
     assert held.is_free("c", 1)
-
-
-def test_a_tenant_has_half_of_the_bytes_and_all_have_no_more_than_there_are() -> None:
-    held = small_room()
-    assert held.is_free("a", 50)
-    assert not held.is_free("a", 51)
-    held.take(("a", "1"), 40)
-    assert not held.is_free("a", 11)
-    held.take(("b", "1"), 50)
-    assert held.is_free("c", 10)
-    assert not held.is_free("c", 11)
 
 
 PLACE, LIMIT = ("one", "c-1"), 10_000

@@ -29,13 +29,6 @@ def failed(times: int, clock: Clock) -> ModelBreaker:
     return breaker
 
 
-def test_two_failures_in_a_row_are_bad_luck_and_three_are_not() -> None:
-    assert failed(2, Clock()).admits("m", TENANT)
-    breaker = failed(3, Clock())
-    assert not breaker.admits("m", TENANT)
-    assert breaker.admits("another", TENANT)
-
-
 def test_calls_that_were_made_for_one_thing_fail_once() -> None:
     """The parts of one long history are summarised side by side: eight failures are one, for everybody else."""
     breaker = ModelBreaker(Clock())
@@ -72,15 +65,6 @@ def test_a_probe_that_fails_begins_another_pause() -> None:
     assert breaker.admits("m", TENANT)
 
 
-def test_a_probe_that_succeeds_ends_it() -> None:
-    clock = Clock()
-    breaker = failed(3, clock)
-    clock.now = 30.0
-    assert breaker.admits("m", TENANT)
-    breaker.answered("m", TENANT)
-    assert [breaker.admits("m", TENANT) for _ in range(3)] == [True] * 3
-
-
 def test_a_probe_that_never_reports_is_followed_by_another() -> None:
     clock = Clock()
     breaker = failed(3, clock)
@@ -88,13 +72,6 @@ def test_a_probe_that_never_reports_is_followed_by_another() -> None:
     assert breaker.admits("m", TENANT)
     clock.now = 60.0
     assert breaker.admits("m", TENANT)
-
-
-def test_what_fails_for_one_tenant_is_left_alone_by_that_tenant_only() -> None:
-    breaker = failed(50, Clock())
-    assert not breaker.admits("m", TENANT)
-    assert breaker.admits("m", ANOTHER)
-    assert breaker.why("m", ANOTHER) is None
 
 
 def test_what_fails_for_two_tenants_is_left_alone_by_all_until_the_pause_is_over() -> None:
@@ -165,12 +142,6 @@ def compact_often(breaker: HistoryBreaker, talk: HistoryKey, tokens: int = 8_000
         breaker.finished(talk, tokens, 8_000, 4_000, LIMIT)
 
 
-def test_a_history_is_known_again_when_it_has_grown() -> None:
-    breaker = HistoryBreaker()
-    compact_often(breaker, history("a", "b"))
-    assert breaker.blocks(history("a", "b", "c", "d"), 8_000, LIMIT) == "compaction_too_frequent"
-
-
 def test_histories_of_one_size_and_beginning_do_not_lock_each_other_out() -> None:
     """Sub-agents that go under their agent's name, after its first words."""
     breaker = HistoryBreaker()
@@ -185,13 +156,3 @@ def test_a_branch_takes_over_what_was_before_it() -> None:
     breaker.finished(history("a", "b", "c"), 20_000, 8_000, 4_000, LIMIT)
     assert breaker.blocks(history("a", "b", "c"), 20_000, LIMIT) is None
     assert breaker.blocks(history("a", "b", "another"), 8_000, LIMIT) == "compaction_too_frequent"
-
-
-def test_the_latest_failure_is_told() -> None:
-    breaker = ModelBreaker(Clock())
-    assert breaker.why("m", TENANT) is None
-    for why in (WHY, WHY_TOO):
-        breaker.failed("m", TENANT, why)
-    assert breaker.why("m", TENANT) == WHY_TOO
-    breaker.answered("m", TENANT)
-    assert breaker.why("m", TENANT) is None

@@ -90,72 +90,12 @@ def test_arguments_that_are_too_much_count_as_text(monkeypatch: pytest.MonkeyPat
     assert digested('{"b": 1, "a": 1.50}') == digested('{"a":1.5,"b":1}') != digested('{"a":"1.5","b":1}')
 
 
-def test_openais_compaction_threshold_and_the_summarisers_focus_are_read() -> None:
-    body = (
-        b'{"model":"m","messages":[],"context":{"instructions":" the prices "},'
-        b'"context_management":[{"type":"other"},{"type":"compaction","compact_threshold":5000}]}'
-    )
-    request = CHAT_COMPLETIONS.read(body)
-    assert (request.wishes.threshold, request.wishes.focus) == (5_000, "the prices")
-    assert request.untouched == b'{"model":"m","messages":[]}'
-
-
-@pytest.mark.parametrize(
-    "members",
-    [
-        *(
-            b'"context_management":[{"type":"compaction","compact_threshold":%b}]' % value
-            for value in (b"0", b'"5000"', b"true", b"1e3", b"null")
-        ),
-        b'"context":{"instructions":7}',
-        b'"context":{"instructions":"%b"}' % (b"x" * 4_001),
-    ],
-)
-def test_options_of_ours_that_cannot_be_obeyed_are_refused(members: bytes) -> None:
-    with pytest.raises(InvalidRequest):
-        CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],%b}' % members)
-
-
-@pytest.mark.parametrize(
-    "members", [b'"context_management":[{"type":"compaction"}]', b'"context_management":7', b'"context":null']
-)
-def test_options_that_ask_for_nothing_are_none(members: bytes) -> None:
-    request = CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],%b}' % members)
-    assert (request.wishes.threshold, request.wishes.focus) == (None, "")
-
-
 def test_what_costs_tokens_beside_the_messages_is_told_apart_by_its_bytes() -> None:
     body = b'{"model":"m","messages":[],"tools":[1],"response_format":{"type":"x"},"max_completion_tokens":9}'
     request = CHAT_COMPLETIONS.read(body)
     assert request.declared == b'tools:[1],response_format:{"type":"x"},'
     assert request.declarations().tools == ()
     assert request.answer.output == 9
-
-
-@pytest.mark.parametrize(
-    ("members", "has_tools"),
-    [
-        (b'"n":1', False),
-        (b'"tools":null,"functions":[]', False),
-        (b'"tools":[{"type":"function"}]', True),
-        (b'"functions":[{"name":"f"}]', True),
-    ],
-)
-def test_functions_are_tools_too(members: bytes, has_tools: bool) -> None:
-    assert CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],%b}' % members).has_tools is has_tools
-
-
-@pytest.mark.parametrize(
-    ("members", "forbidden"),
-    [
-        (b"", False),
-        (b',"tool_choice":{"type":"function"}', False),
-        (b',"tool_choice":"none"', True),
-        (b',"function_call":"none"', True),
-    ],
-)
-def test_a_request_may_forbid_to_call_its_tools(members: bytes, forbidden: bool) -> None:
-    assert CHAT_COMPLETIONS.read(b'{"model":"m","messages":[]%b}' % members).forbids_tools is forbidden
 
 
 @pytest.mark.parametrize(
@@ -198,27 +138,6 @@ def test_where_a_request_cannot_be_read_it_may_hold_anything() -> None:
 
 def request_with(content: str) -> WireRequest:
     return CHAT_COMPLETIONS.read(b'{"model":"m","messages":[{"role":"user","content":%b}]}' % content.encode())
-
-
-@pytest.mark.parametrize(
-    ("given", "sent"),
-    [
-        (b'{"model":"m","messages":[1]}', b'{"model":"m","messages":[2],"stream_options":{"include_usage":true}}'),
-        (
-            b'{"stream_options":null,"model":"m","messages":[1]}',
-            b'{"stream_options":{"include_usage":true},"model":"m","messages":[2]}',
-        ),
-        (
-            b'{"stream_options":{"include_usage":false,"x":1},"model":"m","messages":[1]}',
-            b'{"stream_options":{"x":1,"include_usage":true},"model":"m","messages":[2]}',
-        ),
-    ],
-)
-def test_a_stream_is_asked_for_its_usage_beside_what_the_client_asked(given: bytes, sent: bytes) -> None:
-    request = CHAT_COMPLETIONS.read(given)
-    assert not request.answer.wants_usage
-    assert request.with_messages([b"2"], ask_usage=True) == sent
-    assert CHAT_COMPLETIONS.read(sent).answer.wants_usage
 
 
 @pytest.mark.parametrize("options", [b'{"include_usage":false,"include_usage":false}', b'{"\xff":1}'])
@@ -295,23 +214,6 @@ def test_calls_results_refusals_and_legacy_calls_are_read() -> None:
     assert messages[3].calls == (ToolCall("c3", "", ""),)
 
 
-def test_a_message_is_read_once_and_forgotten_when_the_cache_is_full() -> None:
-    small = reader(cache_bytes=60)
-    first, second = b'{"role":"user","content":"a"}', b'{"role":"user","content":"bbbbbbb"}'
-    assert small.read([first])[0] is small.read([first])[0]
-    assert small.unread_bytes([first, second]) == len(second)
-    small.read([second])
-    assert small.unread_bytes([first, second]) == len(first)
-
-
-HISTORY = talk(
-    {"role": "system", "content": "rules"},
-    {"role": "user", "content": "q1"},
-    {"role": "assistant", "content": "a1"},
-    {"role": "user", "content": [{"type": "text", "text": "q2"}], "name": "ann"},
-)
-
-
 def test_a_summary_between_a_carried_user_message_and_an_answer_joins_the_former() -> None:
     agent = talk(
         *({"role": role, "content": f"{role} {n}", "name": "ann"} for n in range(3) for role in ("user", "assistant")),
@@ -324,11 +226,6 @@ def test_a_summary_between_a_carried_user_message_and_an_answer_joins_the_former
     texts = [part["text"] for part in json.loads(payload[0])["content"]]
     assert texts[1] == "user 2"
     assert "notes on 5 to 6" in texts[2]
-
-
-def test_a_summary_before_an_answer_stays_a_message_of_its_own() -> None:
-    payload = render(HISTORY, build_view(HISTORY, Path((chunk(HISTORY, 0, 1),), 1, 20)), alternate=True)
-    assert [json.loads(raw)["role"] for raw in payload] == ["system", "user", "assistant", "user"]
 
 
 def test_the_clients_own_neighbouring_user_messages_are_not_joined() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.compaction.chunks import Compaction, FirstChunk, Outcome
+from app.compaction.chunks import Compaction, Outcome
 from app.compaction.compactor import ROUNDS, Lately, RequestCompactor, Stored
 from app.compaction.decision import UNTOUCHED, Decision
 from app.compaction.mask import MaskPolicy
@@ -44,9 +44,6 @@ LONG = conversation(message("system", "rules"), *turns(10, size=40), QUESTION)
 """Over the trigger of 700, under the limit of 1,000."""
 FAR = conversation(message("system", "rules"), *turns(20, size=40), QUESTION)
 """Over the limit."""
-LOOKED = ["shape_refusals", "shape_refusals", "read_prefix", "summary_options", "lately"]
-MADE = [*LOOKED, "read_first_chunks", "make", "read_prefix", "freed"]
-"""The way of a request that makes the summary that is due."""
 STORED = chunk(LONG, 0, 14)
 FAILED = Compaction((), Outcome.FAILED, WHY)
 DEAR = Prices(Rates(10.0, 0.1), Price(prompt=10.0, completion=1_000.0), reads_warm=True)
@@ -79,13 +76,6 @@ def test_under_the_trigger_nothing_is_asked_for() -> None:
     assert world.names == []
 
 
-def test_a_request_that_is_not_to_be_compacted_goes_as_it_came_and_says_why() -> None:
-    decision = asked(LONG, may_compact=False).decide_early()
-    assert decision is not None
-    assert decision.why == because(Code.COMPACTION_OFF)
-    assert asked(LONG).decide_early() is None
-
-
 async def test_a_long_history_is_worked_on_in_a_thread_of_its_tenant() -> None:
     """It is long by its messages, or by its bytes."""
     threads: list[str] = []
@@ -105,41 +95,6 @@ async def test_a_long_history_is_worked_on_in_a_thread_of_its_tenant() -> None:
 
 
 # Answering
-
-
-def test_a_summary_that_is_due_is_made_and_the_view_over_it_is_sent() -> None:
-    world = World()
-    decision = world.decide(asked(LONG))
-    assert world.names == MADE
-    assert (decision.status, len(decision.made), decision.why) == ("summarized", 1, ())
-    assert decision.view is not None
-    assert [step.name for step in decision.steps][:2] == ["stored", "summarise"]
-
-
-def test_a_mask_that_is_known_is_not_kept_again() -> None:
-    world, limits = World(), budget(1_500)
-    first = world.decide(asked(tools(5), policy=MASKS, budget=limits))
-    for talk, kept in ((tools(5), 1), (tools(8), 2)):
-        decision = world.decide(asked(talk, policy=MASKS, budget=limits))
-        assert world.names.count("keep_mask") == kept
-        assert (decision.view == first.view) is (kept == 1)
-
-
-def test_a_failed_summary_is_no_error_and_the_reason_is_told() -> None:
-    world = World({"make": FAILED})
-    decision = world.decide(asked(LONG))
-    assert world.names == MADE[:7]
-    assert (decision.view, decision.why) == (None, WHY)
-
-
-def test_what_was_announced_in_vain_is_a_failure() -> None:
-    world: World = World({"make": lambda call: (world.succeed(call), FAILED)[1]})
-    assert world.decide(asked(LONG)).failed
-
-
-def test_where_nothing_can_be_summarised_the_reason_says_so() -> None:
-    decision = World().decide(asked(conversation(message("user", words(750)))))
-    assert decision.why == because(Code.NOTHING_TO_SUMMARISE)
 
 
 @pytest.mark.parametrize(
@@ -162,35 +117,7 @@ def test_a_pause_does_not_hold_where_nothing_else_would_do() -> None:
     assert world.decide(asked(FAR, policy=policy)).status == "summarized"
 
 
-def test_a_history_that_is_rewritten_every_turn_is_not_summarised_again() -> None:
-    """Two forms of it were summarised within the last turns, and neither is found in this one any more."""
-    positions = (14, 16)
-    first = [
-        FirstChunk(
-            conversation_id="conv",
-            through_digest=b"other",
-            last_index=stop - 1,
-            last_message_digest=LONG.transcript.messages[stop - 1].digest,
-            history_length=stop + 3,
-            created_at=n,
-        )
-        for n, stop in enumerate(positions)
-    ]
-    world = World({"read_first_chunks": first})
-    assert world.decide(asked(LONG)).why == because(Code.HISTORY_CHANGES_EVERY_TURN)
-    assert world.names[-2:] == ["read_first_chunks", "read_heads"]
-    seen = World({"read_first_chunks": first, "read_heads": lambda call: call.digests})
-    assert seen.decide(asked(LONG)).status == "summarized"
-
-
 # Rounds, and others
-
-
-def test_whoever_makes_it_already_is_waited_for_and_then_the_store_is_read_again() -> None:
-    world: World = World({"make": lambda _: setattr(world, "stored", Stored(chunks=(STORED,)))})
-    decision = world.decide(asked(LONG))
-    assert world.names == [*MADE[:7], "read_prefix"]
-    assert (decision.status, decision.made) == ("summarized", ())
 
 
 def test_who_waited_in_vain_tries_it_and_says_that_it_is_again() -> None:
@@ -209,12 +136,6 @@ def test_a_lost_lease_is_planned_anew_three_times_at_most() -> None:
     world = World({"make": Compaction((), Outcome.LEASE_LOST)})
     assert world.decide(asked(LONG)).why == because(Code.LEASE_LOST)
     assert world.names.count("make") == ROUNDS
-
-
-def test_a_deleted_conversation_is_not_summarised_again() -> None:
-    world = World({"make": Compaction((), Outcome.DELETED)})
-    assert world.decide(asked(LONG)).why == because(Code.CONVERSATION_DELETED)
-    assert world.names.count("make") == 1
 
 
 def test_where_one_compaction_does_not_suffice_another_one_follows() -> None:
@@ -263,21 +184,6 @@ def test_where_three_do_not_suffice_the_reason_says_so() -> None:
 
 
 COMES_BACK = Lately(comes_back=True, has_room=True)
-
-
-def test_a_request_that_fits_well_leaves_its_summary_to_the_background() -> None:
-    world = World({"lately": COMES_BACK})
-    decision = world.decide(asked(LONG), may_postpone=True)
-    assert world.names == [*LOOKED, "read_first_chunks"]
-    assert decision.why == because(Code.SUMMARY_IN_BACKGROUND)
-
-
-def test_the_mask_by_which_it_goes_on_is_kept() -> None:
-    talk = conversation(*tools().history[:-1], *turns(4, size=60), QUESTION)
-    world = World({"lately": COMES_BACK})
-    decision = world.decide(asked(talk, policy=MASKS, budget=budget(1_300, trigger=700, target=300)), may_postpone=True)
-    assert decision.why[-1:] == because(Code.SUMMARY_IN_BACKGROUND)
-    assert world.names[-1] == "keep_mask"
 
 
 @pytest.mark.parametrize(
@@ -332,14 +238,6 @@ def test_a_compaction_that_costs_more_than_it_saves_is_put_off_where_all_prices_
     assert [call.summariser for call in world.calls if call.name == "prices"] == ["m"]
 
 
-def test_a_summariser_that_reads_the_cached_prompt_is_shown_what_is_quoted_in_it_too() -> None:
-    policy = Policy(mask=None, recall=RecallPolicy(), cost_gate=None)
-    for style, before in (("prefix", True), ("transcript", False)):
-        world = World({"summary_options": replace(SETTINGS, style=style)})
-        world.decide(asked(LONG, policy=policy))
-        assert ("recall" in world.names[: world.names.index("make")]) is before
-
-
 def test_what_one_request_has_begun_is_not_put_off_half_way() -> None:
     parts = [Compaction((chunk(FAR, start, start + 6),)) for start in (0, 6, 12, 18)]
     world = World({"prices": Then(Prices(), DEAR), "make": Then(*(partial(_stored, made) for made in parts))})
@@ -372,27 +270,6 @@ def test_a_mask_is_put_off_likewise_and_no_summary_is_made_in_its_place() -> Non
 # Refused shapes
 
 
-def test_a_view_of_a_shape_that_was_refused_a_moment_ago_is_not_sent_again() -> None:
-    world = World({"shape_refusals": lambda call: WHY if call.status == "summarized" else None})
-    world.stored = replace(world.stored, chunks=(STORED,))
-    decision = world.decide(asked(LONG))
-    assert world.names == ["shape_refusals", "shape_refusals", "read_prefix"]
-    assert (decision.view, decision.why) == (None, WHY)
-
-
-def test_where_nothing_is_below_the_refused_shape_it_is_decided_as_ever() -> None:
-    policy = Policy(mask=None, cost_gate=None, recall=None, fit=False, prune=False, emergency=False)
-    assert World({"shape_refusals": WHY}).decide(asked(FAR, policy=policy)).status == "summarized"
-
-
-def test_after_a_refusal_of_its_shape_the_view_below_is_sent() -> None:
-    world = World()
-    refused = Decision(View((Pruned(0, 2),), 10), ("pruned",))
-    decision = world.decide(asked(LONG), methodcaller("step_down", refused, "roles must alternate"))
-    assert (world.names, decision.view) == (["read_prefix"], None)
-    assert decision.why == because(Code.PAYLOAD_REFUSED, "roles must alternate")
-
-
 def test_without_the_store_it_steps_down_too_and_without_a_step_the_refusal_stays() -> None:
     refused = Decision(View((Pruned(0, 2),), 10), ("pruned",))
     assert World({"read_prefix": AWAY}).decide(asked(LONG), methodcaller("step_down", refused, "no")).view is None
@@ -400,22 +277,6 @@ def test_without_the_store_it_steps_down_too_and_without_a_step_the_refusal_stay
 
 
 # Refused sizes
-
-
-def test_after_a_refusal_of_its_size_what_is_stored_is_used_first() -> None:
-    world = World()
-    world.stored = replace(world.stored, chunks=(STORED,))
-    decision = world.decide(asked(LONG, budget=budget(700)), RequestCompactor.prepare_smaller)
-    assert (world.names, decision.status) == (["read_prefix"], "summarized")
-
-
-@pytest.mark.parametrize("recall", [None, RecallPolicy()])
-def test_where_that_does_not_reach_the_budget_a_summary_is_made_and_nothing_recalled(recall: Any) -> None:
-    policy = Policy(mask=None, cost_gate=None, recall=recall, fit=False)
-    world = World()
-    decision = world.decide(asked(LONG, policy=policy, budget=budget(700)), RequestCompactor.prepare_smaller)
-    assert world.names == ["read_prefix", *LOOKED, "make", "read_prefix", "freed"]
-    assert decision.status == "summarized"
 
 
 def test_without_the_store_it_recovers_by_what_needs_none_and_says_so() -> None:
@@ -426,22 +287,6 @@ def test_without_the_store_it_recovers_by_what_needs_none_and_says_so() -> None:
 
 
 # The store away
-
-
-def test_while_the_store_is_away_what_this_process_remembers_is_used() -> None:
-    world = World({"read_prefix": AWAY, "remembered": (STORED,)})
-    decision = world.decide(asked(LONG))
-    assert world.names == [*LOOKED[:3], "remembered"]
-    assert (decision.status, decision.why) == ("summarized", because(Code.STORAGE))
-
-
-def test_what_is_remembered_and_still_too_large_is_masked() -> None:
-    policy = replace(MASKS, fit=False)
-    talk = conversation(*tools().history[:-1], message("user", words(150, "more")), QUESTION)
-    world = World({"read_prefix": AWAY})
-    decision = world.decide(asked(talk, policy=policy, budget=budget(900)))
-    assert world.names == [*LOOKED[:3], "remembered"]
-    assert decision.actions == ("masked",)
 
 
 def test_a_store_that_goes_away_while_others_are_waited_for_is_done_without() -> None:
@@ -466,13 +311,6 @@ def test_a_dry_run_needs_the_store() -> None:
 
 
 # On demand
-
-
-def test_what_a_client_asks_for_is_made_whatever_it_frees_until_it_is_there() -> None:
-    world = World()
-    decision = world.decide(asked(SHORT), methodcaller("compact", 4))
-    assert world.names == ["read_prefix", "summary_options", "lately", "make", "read_prefix"]
-    assert (decision.status, len(decision.made)) == ("summarized", 1)
 
 
 def test_what_is_asked_for_stands_for_the_bare_history() -> None:

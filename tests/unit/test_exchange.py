@@ -9,29 +9,18 @@ from typing import Any
 
 import httpx2
 import pytest
-import structlog
 from msgspec import Struct
 
-from app.errors import UpstreamUnreachable
 from app.main import create_app
 from app.proxy.services import Services
 from app.settings import load
 from app.store.conversations import find_conversation
 from tests.e2e import running
-from tests.e2e.histories import chat, used
+from tests.e2e.histories import chat
 
 COMPLETION: Any = {
     "choices": [{"index": 0, "message": {"role": "assistant", "content": "Yes."}, "finish_reason": "stop"}]
 }
-
-
-def documents(number: int) -> list[Any]:
-    """Answered tool results, about 1,400 tokens each, that masks take away."""
-    talk: list[Any] = [{"role": "user", "content": "Read the reports."}]
-    for n in range(number):
-        talk += used(f"c{n}", "the report says that all is well " * 200)
-        talk.append({"role": "assistant", "content": f"Report {n} is well."})
-    return [*talk, {"role": "user", "content": "Sure?"}]
 
 
 @pytest.fixture(autouse=True)
@@ -61,21 +50,6 @@ class Given(Struct):
 
 def given(status: int = 200, **members: Any) -> Given:
     return Given(status, json.dumps(members or COMPLETION).encode())
-
-
-def refused(message: str, **members: Any) -> Given:
-    return given(
-        400, error={"message": message, "type": "invalid_request_error", "param": None, "code": None} | members
-    )
-
-
-TOO_LONG = refused("This model's maximum context length is 8000 tokens.", code="context_length_exceeded")
-STREAM = Given(
-    200,
-    b'data: {"choices":[{"index":0,"delta":{"content":"Yes."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n',
-    ((b"content-type", b"text/event-stream"),),
-)
-NO_USAGE = refused("Unrecognized request argument supplied: stream_options", param="stream_options")
 
 
 class Steno:
@@ -126,41 +100,6 @@ def error(response: httpx2.Response) -> tuple[int, str]:
 
 def message(refusal: Given) -> tuple[int, str]:
     return refusal.status, json.loads(refusal.body)["error"]["message"]
-
-
-async def test_an_answer_about_a_provider_that_is_away_says_what_was_done_with_the_context() -> None:
-    async with before(UpstreamUnreachable("provider.example:443")) as steno:
-        answered = await steno.post(chat())
-        assert (answered.status_code, answered.headers["x-context-status"]) == (502, "full")
-
-
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/context/compact"])
-async def test_a_changed_payload_is_logged_with_the_seconds_that_it_took(path: str) -> None:
-    async with before(given()) as steno:
-        with structlog.testing.capture_logs() as lines:
-            await steno.post(chat(documents(6)), path)
-        [changed] = [line for line in lines if line["event"] == "payload changed"]
-        assert 0 < changed["seconds"] < 600
-
-
-async def test_what_was_refused_twice_is_not_sent_a_third_time() -> None:
-    """Also where what we asked for beside it is at fault, such as the usage that streams here do not tell unasked."""
-    sixteen: Any = [{"match": "*", "context_window": 16_000}]
-    async with before(STREAM, TOO_LONG, NO_USAGE, given(), models=sixteen) as steno:
-        await steno.post(chat(stream=True))
-        answered = await steno.post(chat(documents(6), stream=True))
-        assert error(answered) == message(TOO_LONG)
-        assert [b"stream_options" in body for body in steno.sent] == [False, False, True]
-
-
-async def test_the_usage_in_a_stream_of_another_steno_teaches_nothing() -> None:
-    body = STREAM.body.replace(b'"stop"}]', b'"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":1}')
-    async with before(Given(200, body, (*STREAM.headers, (b"x-context-request-id", b"req_" + b"0" * 24)))) as steno:
-        calls: list[Any] = []
-        steno.services.ledger.record = lambda call, *_, **__: calls.append(call.tokens.prompt)  # type: ignore[method-assign]
-        await steno.post(chat(stream=True))
-        steno.services.store.writes.catch_up()
-    assert calls == [None]
 
 
 @pytest.mark.parametrize("conversation_id", ["one", None])

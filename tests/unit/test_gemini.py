@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from app.compaction.view import Altered, Conversation, Verbatim, View
-from app.errors import UpstreamDisconnected
 from app.formats.answers import ContextMembers
 from app.formats.gemini.format import GEMINI
 from app.formats.paths import format_at, format_counted, format_posted, keeps_version
@@ -78,13 +77,6 @@ def test_members_are_read_in_both_cases_and_a_lowered_cap_keeps_the_rest() -> No
     assert (asked.has_tools, asked.forbids_tools, len(asked.declarations().tools)) == (True, True, 1)
 
 
-def test_cached_content_and_the_clients_own_compaction_are_handed_off() -> None:
-    path = "/v1beta/models/m:generateContent"
-    assert read(path, cachedContent="cachedContents/1").hands_off.code == "server_state"
-    prompt = "You are a specialized system component responsible for distilling chat history into XML."
-    assert read(path, systemInstruction={"parts": [{"text": prompt}]}).hands_off.code == "client_compaction"
-
-
 def talk_of(*contents: Any) -> Conversation:
     raw = [json.dumps(content, separators=(",", ":")).encode() for content in contents]
     messages = MessageReader(IDENTITY, GEMINI.message).read(raw)
@@ -126,14 +118,6 @@ def test_an_array_of_answers_keeps_its_bytes_but_for_the_members_of_its_ends() -
 def test_events_with_line_ends_of_two_bytes_get_members_and_keep_the_rest() -> None:
     frame = b'data: {"candidates": [{"content": {"parts": [{"text": "a"}]}}], "x": 1.50}\r\n\r\n'
     assert GEMINI.editor(TOLD).edit(frame) == frame.replace(b"}\r", b"," + STATUS + b"}\r")
-
-
-def test_errors_have_googles_shape_with_the_error_first() -> None:
-    own: Any = json.loads(GEMINI.editor.own_error(UpstreamDisconnected("Gone.")))
-    assert own["error"]["details"][0]["reason"] == UpstreamDisconnected("").code
-    theirs = b'{"error": {"code": 503, "message": "Busy.", "status": "UNAVAILABLE"}}'
-    sent = GEMINI.editor().refusal_frame(503, (), theirs, 0.0)
-    assert json.loads(sent[6:]) == json.loads(theirs)
 
 
 def test_a_length_and_a_bucket_of_a_minute_say_nothing_of_a_window() -> None:

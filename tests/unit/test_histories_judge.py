@@ -11,7 +11,7 @@ import pytest
 
 from app.compaction.user_words import HEADING
 from lab.simulator.log import Record
-from tests.histories.judge import CLEARED, Judge
+from tests.histories.judge import Judge
 from tests.histories.talks import BLOCKS, SENTENCES, traits_of
 from tests.histories.wires import Asked, Said
 
@@ -53,10 +53,6 @@ NOTED: Any = {"role": "user", "content": f"[Notes]\n{NOTES}\n\n{BLOCK}"}
 LAUNDERED: Any = {"role": "user", "content": f"{NOTED['content']}\n{HEADING}\n{SENTENCES[0]}"}
 
 
-def test_a_history_that_goes_as_it_came_is_in_order() -> None:
-    assert kinds(sent(SYSTEM, FIRST, ANSWER, QUESTION)) == []
-
-
 def test_a_summary_stands_for_what_its_call_was_shown() -> None:
     record = sent(SYSTEM, NOTED, QUESTION)
     assert kinds(record, calls=(summary("mk1x1z Look.", "mk1x2z It is"),)) == []
@@ -75,31 +71,3 @@ def test_a_summary_stands_for_what_its_call_was_shown() -> None:
 )
 def test_what_is_missing_or_stands_in_anothers_name_is_found(messages: tuple[Any, ...], kind: str) -> None:
     assert kinds(sent(*messages)) == [kind]
-
-
-def test_what_the_turn_began_with_is_missed_beside_what_was_said_since() -> None:
-    interrupted = replace(ASKED, task="mk1x1z Look.")
-    assert kinds(sent(SYSTEM, FIRST, ANSWER, QUESTION), asked=interrupted) == []
-    shown = (summary("mk1x1z Look.", "mk1x2z It is"),)
-    assert kinds(sent(SYSTEM, NOTED, QUESTION), calls=shown, asked=interrupted) == ["task"]
-
-
-def test_what_was_cleared_is_known_by_what_stands_in_its_place() -> None:
-    cleared: Any = {"role": "user", "content": CLEARED}
-    assert kinds(sent(SYSTEM, FIRST, cleared, QUESTION), left_out={2: "cleared"}) == []
-    assert kinds(sent(SYSTEM, FIRST, QUESTION), left_out={2: "cleared"}) == ["lost"]
-    assert kinds(sent(SYSTEM, FIRST, cleared, QUESTION)) == ["lost"]
-    assert kinds(sent(SYSTEM, FIRST, QUESTION), left_out={2: "pruned"}) == []
-
-
-def test_a_refusal_for_the_shape_counts_even_where_it_was_mended() -> None:
-    refused = sent(SYSTEM, status=400, refusal="No tool output found for function call X.")
-    large = sent(SYSTEM, status=400, refusal="prompt is too long: 9000 tokens > 8000 maximum")
-    assert kinds(large, refused, sent(SYSTEM, FIRST, ANSWER, QUESTION)) == ["refused"]
-
-
-def test_thinking_may_be_refused_once_behind_the_same_messages() -> None:
-    said = "messages.1.content.0: Invalid `signature`. The block is bound to a different conversation."
-    refused, other = (sent(first, ANSWER, status=400, refusal=said) for first in (FIRST, NOTED))
-    assert kinds(refused, other) == []
-    assert kinds(refused, refused) == ["bound"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,11 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.inspector.charts import (
-    BAND,
     CELLS,
-    LABELS,
-    LABELS_APART,
-    UNDECIDED,
     ChartedRequest,
     Compaction,
     chart_of,
@@ -55,11 +50,6 @@ def call(place: int, request: str, purpose: Any = "message", **changes: Any) -> 
     return StoredUsage(replace(record, **changes), AT + timedelta(seconds=place))
 
 
-def test_a_request_is_one_point_with_what_was_decided_for_it() -> None:
-    (request,) = requests_of([call(0, "a")], 1, 10)
-    assert (request.sent, request.forwarded, request.decided, request.compactions) == (6_000, 2_500, DECIDED, ())
-
-
 def test_its_summaries_are_one_compaction_with_all_they_took() -> None:
     (request,) = requests_of([call(0, "a", "summary"), call(1, "a", "summary"), call(2, "a")], 1, 10)
     (made,) = request.compactions
@@ -73,38 +63,6 @@ def test_a_compaction_begins_at_the_previous_payload_with_the_new_messages() -> 
     again = [call(0, "a"), call(1, "b", "summary"), call(2, "b", estimated=7_000, forwarded=2_900)]
     (made,) = requests_of(again, 2, 10)[1].compactions
     assert (made.before, made.after) == (2_500 + 1_000, 2_900)
-
-
-def test_summaries_for_later_requests_spare_this_one_nothing() -> None:
-    (request,) = requests_of([call(0, "a"), call(1, "a", "background")], 1, 10)
-    (made,) = request.compactions
-    assert (made.before, made.after, made.ahead, made.seconds) == (2_500, 2_500, True, 1.5)
-
-
-def test_calls_whose_summary_was_not_kept_are_counted_as_failed() -> None:
-    failed = SummaryStats(1.5, 4_000)
-    (request,) = requests_of([call(0, "a", "summary", made=failed), call(1, "a")], 1, 10)
-    (made,) = request.compactions
-    assert (made.made, made.calls, made.before) == (0, 1, 2_500)
-
-
-def test_of_a_request_that_was_sent_again_the_last_call_counts() -> None:
-    (request,) = requests_of([call(0, "a", status=400, forwarded=7_000), call(1, "a")], 1, 10)
-    assert (request.record.status, request.forwarded) == (200, 2_500)
-
-
-def test_requests_are_numbered_to_the_last_one_whatever_is_left_out() -> None:
-    requests = requests_of([call(place, f"r{place}") for place in reversed(range(5))], 12, 3)
-    assert [(request.number, request.record.request_id) for request in requests] == [(10, "r2"), (11, "r3"), (12, "r4")]
-
-
-def test_calls_of_a_request_that_was_never_answered_are_no_point() -> None:
-    assert requests_of([call(0, "a", "summary")], 1, 10) == []
-
-
-def test_a_record_of_an_earlier_release_has_its_sizes_alone() -> None:
-    (request,) = requests_of([call(0, "a", decided=None)], 1, 10)
-    assert request.decided == UNDECIDED
 
 
 def request(number: int, sent: int, forwarded: int | None = None, **changes: Any) -> ChartedRequest:
@@ -140,48 +98,10 @@ def test_the_mark_of_a_compaction_stands_at_its_request_from_before_to_after() -
     assert mark.label == "6k → 2.5k"
 
 
-def test_numbers_of_compactions_never_stand_on_each_other() -> None:
-    chart = drawn(*(request(i, 6_000, 2_500, compactions=(made(6_000, 2_500),)) for i in range(1, 30)))
-    assert len(chart.marks) == 29
-    labelled = [mark.x for mark in chart.marks if mark.label]
-    assert labelled[0] == chart.marks[0].x
-    assert min(right - left for left, right in pairwise(labelled)) >= LABELS_APART
-
-
-def test_summaries_made_ahead_are_marked_where_they_were_made_without_a_fall() -> None:
-    ahead = made(3_000, 3_000, ahead=True, replaced=2_000)
-    (mark,) = drawn(request(1, 3_000, compactions=(ahead,))).marks
-    assert (mark.upper, mark.label) == (mark.lower, "2k → 500")
-
-
 def test_a_trigger_that_changes_is_drawn_in_steps_and_one_that_is_not_known_leaves_a_gap() -> None:
     chart = drawn(request(1, 4_000), request(2, 4_000, trigger=4_000), request(3, 4_000, trigger=0), request(4, 4_000))
     assert chart.steps["trigger"].count("M") == 2
     assert chart.steps["trigger"].count("V") == 1
-
-
-def test_a_short_conversation_is_not_flattened_by_a_large_window() -> None:
-    chart = drawn(request(1, 300, window=200_000, trigger=140_000), request(2, 600, window=200_000, trigger=140_000))
-    assert min(heights(chart.sent)) < 50
-    assert (chart.lines, chart.above) == ([], "trigger 140k, window 200k")
-
-
-def test_a_history_far_beyond_the_window_breaks_the_axis_and_keeps_its_true_height() -> None:
-    chart = drawn(request(1, 7_000), request(2, 30_000, 6_000), request(3, 36_800, 6_500))
-    assert chart.broken_at is not None
-    assert [label for _, label in chart.y_ticks] == ["0", "5k", "10k", "15k", "20k", "36.8k"]
-    *_, below, top = chart.y_ticks
-    assert top[0] == 0 < BAND < chart.broken_at < below[0]
-    first, second, third = heights(chart.sent)
-    assert third == top[0] < second < chart.broken_at < first, "none is clipped, and none stands for another"
-    assert chart.columns[1].forwarded_at < 80, "the rest is not flattened"
-
-
-def test_the_requests_that_are_shown_are_named() -> None:
-    chart = drawn(*(request(number, 6_000) for number in range(201, 401)))
-    assert [chart.x_ticks[0][1], chart.x_ticks[-1][1]] == ["201", "400"]
-    places = [at for at, _ in chart.x_ticks]
-    assert min(right - left for left, right in pairwise(places)) > 7, "no number stands on another"
 
 
 @given(
@@ -256,17 +176,6 @@ def test_each_token_is_in_one_share_and_what_is_left_is_reserved_or_free() -> No
         "reserve": 400,
         "free": 5_190,
     }
-
-
-def test_shares_stand_in_the_order_of_the_payload_with_what_is_left_last() -> None:
-    grid = grid_of([instructions(10, tools=5), part("verbatim", 5), part("summarized", 5)], 100, 90)
-    names = [share.filling for share in grid.shares]
-    assert names == [filling for filling in LABELS if filling in names]
-    assert list(dict.fromkeys(grid.cells)) == names
-
-
-def test_what_a_calibration_takes_from_the_instructions_is_taken_from_the_largest_share() -> None:
-    assert payload_shares([instructions(-5), part("verbatim", 50)]) == {"instructions": 0, "tools": 0, "verbatim": 45}
 
 
 @given(

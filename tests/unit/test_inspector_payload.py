@@ -10,8 +10,6 @@ import pytest
 
 from app.compaction.prompts import chunk_text
 from app.inspector.payload import (
-    GLANCE,
-    LONGEST,
     Entry,
     entry_of,
     folded,
@@ -73,46 +71,10 @@ def test_each_part_is_shown_as_it_went_or_said_to_be_a_shape() -> None:
     assert "#5 to #6" in (entries[4].note or "")
 
 
-def test_a_summary_that_is_gone_is_no_error() -> None:
-    entries = entries_of(PARTS[1:2], {}, {})
-    assert [(each.kind, each.said) for each in entries] == [("summarized", None)]
-    assert "not stored any more" in (entries[0].note or "")
-
-
-@pytest.mark.parametrize(
-    ("format_", "sent", "text"),
-    [
-        ("chat_completions", said("hello"), "hello"),
-        (
-            "chat_completions",
-            {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}],
-            },
-            "f({})",
-        ),
-        ("messages", '"Be brief."', "Be brief."),
-        ("messages", {"role": "user", "content": [{"type": "text", "text": "hi"}]}, "hi"),
-        ("responses", {"instructions": "Be brief."}, "Be brief."),
-        ("responses", {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}, "f({})"),
-    ],
-)
-def test_a_message_is_read_whatever_its_format(format_: str, sent: Any, text: str) -> None:
-    found = said_in(stored(0, sent, format_=format_))
-    assert (found.text, found.left) == (text, 0)
-
-
 @pytest.mark.parametrize("sent", ['{"role": 3', "[]", '{"role": "user", "content": 7e999}'])
 def test_what_cannot_be_read_is_shown_as_it_is(sent: str) -> None:
     assert said_in(stored(0, sent)).text
     assert said_in(stored(0, sent, format_="of a later release")).text == sent
-
-
-def test_a_very_long_message_is_cut_and_says_so() -> None:
-    found = said_in(stored(0, said("x" * (LONGEST + 5))))
-    assert (len(found.text), found.left, len(found.glance)) == (LONGEST, 5, GLANCE)
-    assert said_in(stored(0, said("short"))).glance == ""
 
 
 def part(kind: str, first: int, last: int, tokens: int = 10, **more: Any) -> dict[str, Any]:
@@ -140,30 +102,12 @@ def test_every_message_has_a_fate() -> None:
     ]
 
 
-def test_copies_quotes_and_the_summary_are_said_beside_what_became_of_a_message() -> None:
-    stretches = {each.first: each for each in stretches_of(COVERED)}
-    assert [(each.first, each.last) for each in stretches.values() if each.pinned] == [(2, 3)]
-    assert [(each.first, each.last) for each in stretches.values() if each.recalled] == [(7, 7)]
-    assert (stretches[4].kind, stretches[4].summary_id) == ("carried", "chk_1")
-
-
 def test_stretches_join_end_to_end_and_bear_each_token_once() -> None:
     stretches = stretches_of(COVERED)
     assert stretches[0].first == 0
     assert stretches[-1].last == 20
     assert all(after.first == before.last + 1 for before, after in pairwise(stretches))
     assert sum(stretch.tokens for stretch in stretches) == 60 + 12 + 8 + 300
-
-
-def test_a_run_of_verbatim_messages_is_one_stretch() -> None:
-    (stretch,) = stretches_of([COVERED[0], part("verbatim", 0, 5, 70)])
-    assert (stretch.first, stretch.last, stretch.count, stretch.tokens) == (0, 5, 6, 70)
-    assert stretch.word == "verbatim"
-
-
-def test_a_conversation_without_messages_has_no_stretches() -> None:
-    assert stretches_of([COVERED[0]]) == []
-    assert message_count([]) == 0
 
 
 def test_messages_inside_a_summary_fold_into_one_row_until_one_stands_beside_it() -> None:

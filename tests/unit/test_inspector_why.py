@@ -8,7 +8,7 @@ import pytest
 
 from app.compaction.chunks import Outcome
 from app.compaction.decision import StepName
-from app.inspector.why import explained, meanings
+from app.inspector.why import explained
 
 PARTS = [
     {"kind": "instructions", "messages": 1, "tools_tokens": 0, "tokens": 60},
@@ -43,40 +43,6 @@ def test_where_nothing_was_due_one_sentence_says_so() -> None:
     assert "900 tokens" in only.text
 
 
-def test_a_compaction_is_told_from_what_came_to_what_went_out() -> None:
-    told = explained(
-        plan(step("stored", "too_large", 6_432), step("summarise", "made", 289, 1), step("least", "sent", 1_585, 1)),
-        0,
-        PARTS,
-    )
-    assert [(each.title, each.tone) for each in told] == [
-        ("Room", "plain"),
-        ("Received", "over"),
-        ("Minimum", "plain"),
-        ("Checked", "over"),
-        ("Summarised", "done"),
-        ("Chosen", "done"),
-        ("In it", "done"),
-        ("Quoted", "done"),
-        ("Went out", "done"),
-    ]
-    text = " ".join(each.text for each in told)
-    for number in (
-        "8,000",
-        "7,600",
-        "5,320",
-        "3,800",
-        "66",
-        "6,432",
-        "1,112 over",
-        "289",
-        "1,585",
-        "24 messages",
-        "77",
-    ):
-        assert number in text
-
-
 def test_what_was_tried_and_refused_says_why() -> None:
     told = explained(
         plan(
@@ -104,9 +70,3 @@ def test_every_step_has_words(name: str) -> None:
         assert told.title
         assert told.text.endswith(".")
         assert "_" not in told.text
-
-
-def test_words_of_reasons_come_with_their_meaning_each_once() -> None:
-    found = meanings("storage, summary_empty: timeout", "storage", None)
-    assert [word for word, _ in found] == ["storage", "summary_empty"]
-    assert all(meaning for _, meaning in found)

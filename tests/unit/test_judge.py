@@ -211,12 +211,6 @@ def test_right_is(
     assert (verdict.kept_bytes == verdict.previous_bytes > 0) is (not made)
 
 
-def test_of_two_summaries_with_the_same_text_the_one_that_fits_counts(conversation: Conversation) -> None:
-    short, long = call(TURNS[:4], NOTES), call(TURNS[:6], NOTES)
-    assert not conversation.request(HISTORY, [SYSTEM, summary(NOTES), *TURNS[6:]], short, long).violations
-    assert kinds(conversation.request(HISTORY, [SYSTEM, summary(NOTES), *TURNS[4:]])) == {"prefix"}
-
-
 def test_stored_summary_of_another_conversation_may_be_taken_up_once() -> None:
     calls = SummaryCalls()
     earlier = Conversation(calls)
@@ -235,23 +229,6 @@ def test_stored_summary_of_another_conversation_may_be_taken_up_once() -> None:
 @pytest.mark.parametrize(
     "left",
     [
-        CUT,
-        f"{RESULT[:1500]}\n...\n{RESULT[-1500:]}\n\n[Tool result trimmed: first and last 1500 of {len(RESULT)} chars.]",
-        f"{RESULT[:70]}[of {len(RESULT):,} characters]",
-        "[Old tool result content cleared]",
-    ],
-)
-def test_tool_result_may_be_head_and_tail_with_its_size_or_a_placeholder(left: str) -> None:
-    conversation = Conversation()
-    conversation.request(LONG_HISTORY[:6], LONG_HISTORY[:6])
-    verdict = conversation.request(LONG_HISTORY, changed(LONG_HISTORY, 3, content=left))
-    assert not verdict.violations
-    assert (verdict.verbatim, verdict.shortened, verdict.compaction, verdict.broke) == (9, 1, True, True)
-
-
-@pytest.mark.parametrize(
-    "left",
-    [
         CUT.replace(str(len(RESULT)), "many"),
         CUT.replace(str(len(RESULT)), str(len(RESULT) + 1)),
         CUT.replace("3. stop", "3. step"),
@@ -265,24 +242,6 @@ def test_tool_result_may_be_nothing_else(left: str) -> None:
     assert {"changed", "lost"} <= kinds(verdict)
 
 
-@pytest.mark.parametrize(("characters", "right"), [(2_000, True), (300, False)])
-def test_summariser_may_be_shown_head_and_tail_of_a_long_result_but_not_its_mask(characters: int, right: bool) -> None:
-    conversation = Conversation()
-    cut = f"{RESULT[:characters]}\n[{len(RESULT)}]\n{RESULT[-90:]}"
-    made = call(changed(LONG, 2, content=cut)[:4], NOTES)
-    verdict = conversation.request(LONG_HISTORY, [SYSTEM, summary(NOTES), *LONG[4:]], made)
-    assert not verdict.violations if right else "foreign_summary" in kinds(verdict)
-
-
-def test_summariser_that_reads_the_conversation_itself_may_be_shown_masks() -> None:
-    conversation, masked = Conversation(), changed(LONG_HISTORY, 3, content=CUT)
-    verdict = conversation.request(LONG_HISTORY, [SYSTEM, summary(NOTES), *LONG[4:]], prefix_call(masked[:5], NOTES))
-    assert not verdict.violations
-    other = prefix_call(changed(masked, 3, content="It was lost.")[:5], NOTES)
-    verdict = Conversation().request(LONG_HISTORY, [SYSTEM, summary(NOTES), *LONG[4:]], other)
-    assert "foreign_summary" in kinds(verdict)
-
-
 # What is left out, and named
 
 
@@ -290,15 +249,6 @@ def test_messages_left_out_and_named_are_pruned(conversation: Conversation) -> N
     verdict = conversation.request(HISTORY, [SYSTEM, *TURNS[4:]], report=told(("pruned", 0, 3)))
     assert not verdict.violations
     assert (verdict.verbatim, verdict.pruned, verdict.lost, verdict.compaction) == (6, 4, 0, True)
-
-
-def test_pruned_message_that_the_answer_does_not_tell_of_is_lost(conversation: Conversation) -> None:
-    report = told(("pruned", 0, 3), actions=["summarized"])
-    assert "lost" in kinds(conversation.request(HISTORY, [SYSTEM, *TURNS[4:]], report=report))
-
-
-def test_message_named_as_pruned_and_yet_there_is_misnamed(conversation: Conversation) -> None:
-    assert kinds(conversation.request(HISTORY, HISTORY, report=told(("pruned", 0, 3)))) == {"misnamed"}
 
 
 @pytest.mark.parametrize("status", ["full", "trimmed", "summarized"])
@@ -389,10 +339,6 @@ def test_prefix_broken_without_a_compaction_is_found(conversation: Conversation)
     assert (verdict.broke, verdict.compaction) == (True, False)
 
 
-def test_request_that_never_arrived_is_found(conversation: Conversation) -> None:
-    assert kinds(conversation.request(HISTORY, None)) == {"not_sent"}
-
-
 # Recalled passages
 
 
@@ -438,50 +384,4 @@ def test_quotation_of_what_nobody_said_there_is_wrong(conversation: Conversation
     assert kinds(with_note(conversation, quoted)) == {"recalled"}
 
 
-def test_passage_of_a_message_that_stands_in_the_payload_is_wrong(conversation: Conversation) -> None:
-    assert kinds(with_note(conversation, (6, "assistant", "Good."))) == {"recalled"}
-
-
-def test_passages_that_the_answer_does_not_name_are_wrong(conversation: Conversation) -> None:
-    assert kinds(with_note(conversation, PLACE, report=Report())) == {"recalled"}
-
-
-def test_passages_stay_through_the_steps_of_a_turn(conversation: Conversation) -> None:
-    said = {"role": "assistant", "content": "Let me see."}
-    with_note(conversation, PLACE)
-    history = [*HISTORY, said, said]
-    kept = [SYSTEM, summary(NOTES), *TURNS[4:-1], recalling(PLACE), TURNS[-1], said, said]
-    assert not conversation.request(history, kept, report=RECALLED).violations
-    dropped = [SYSTEM, summary(NOTES), *TURNS[4:], said, said, said]
-    assert kinds(conversation.request([*history, said], dropped)) == {"prefix"}
-
-
 # Agents without tools
-
-CORRECTION = {"role": "user", "content": "Please always provide EXACTLY ONE action in triple backticks, found 2."}
-OUTPUT = {"role": "user", "content": "<returncode>0</returncode>\n<output>parser.py</output>"}
-COMMAND = {"role": "assistant", "content": "```bash\nls\n```"}
-TASK = {"role": "user", "content": "Mend the parser."}
-WORK: Messages = [TASK, {"role": "assistant", "content": "Two commands."}, CORRECTION, *(COMMAND, OUTPUT) * 3]
-WORK_STATE = {
-    "role": "user",
-    "content": "[State of the work in what is left out.]\n<work ab12cd34>\nfile parser.py\n</work ab12cd34>",
-}
-
-
-@pytest.mark.parametrize(
-    ("beside", "found"),
-    [
-        ([TASK], set()),
-        ([TASK, CORRECTION], set()),
-        ([], {"lost"}),
-        ([CORRECTION], {"lost", "twice"}),
-        ([TASK, CORRECTION, CORRECTION], {"twice"}),
-        ([TASK, WORK[1]], {"twice"}),
-    ],
-    ids=["in it", "beside it", "with its task gone", "beside it with its task gone", "in both", "with another's words"],
-)
-def test_correction_in_a_split_turn_is_in_the_summary_or_beside_it(beside: Messages, found: set[str]) -> None:
-    conversation, made = Conversation(), call(WORK[:5], NOTES)
-    payload = [SYSTEM, summary(NOTES), *beside, WORK_STATE, *WORK[5:]]
-    assert kinds(conversation.request([SYSTEM, *WORK], payload, made, report=RECALLED)) == found

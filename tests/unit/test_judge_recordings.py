@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from lab.replay.recordings import Recording, UnreadableRecording, chain, read_recordings
+from lab.replay.recordings import Recording, chain, read_recordings
 
 CALL: Any = {"id": "call_a", "type": "function", "function": {"name": "find", "arguments": "{}"}}
 AGENT: list[dict[str, Any]] = [
@@ -34,12 +32,6 @@ def written(folder: Path, *lines: Any) -> Path:
     return path
 
 
-def test_json_lines_of_messages(tmp_path: Path) -> None:
-    [first, second] = read_recordings(written(tmp_path, {"id": "a", "messages": AGENT}, {"messages": AGENT[:2]}))
-    assert (first.name, first.messages) == ("a", tuple(AGENT))
-    assert second.name == "talks-2"
-
-
 def test_dialogue_has_roles_for_speakers_and_dates_for_sessions(tmp_path: Path) -> None:
     [talk] = read_recordings(written(tmp_path, DIALOGUE))
     assert talk.messages == (
@@ -58,18 +50,3 @@ def test_chain_drops_later_instructions_and_renames_tool_calls() -> None:
     assert [message["tool_call_id"] for message in both.messages if message["role"] == "tool"] == ids
     assert (both.name, rest.name) == ("a+1", "c+0")
     assert AGENT[2]["tool_calls"] == [CALL]
-
-
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ("{]", "line 2"),
-        ('{"id": "x"}', 'expected an object with "messages"'),
-        ('{"messages": [{"content": "x"}]}', "message 1 has no role"),
-        ('{"speakers": ["A", "B"], "sessions": [{"turns": []}]}', "date_time"),
-        ('{"messages": [], "remarks": {"first": "x"}}', "questions or remarks"),
-    ],
-)
-def test_line_that_is_no_recording_is_named(tmp_path: Path, line: str, problem: str) -> None:
-    with pytest.raises(UnreadableRecording, match=problem):
-        read_recordings(written(tmp_path, {"messages": AGENT}, line))

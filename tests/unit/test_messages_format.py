@@ -14,25 +14,21 @@ from app.compaction.view import (
     Conversation,
     Note,
     Part,
-    Pinned,
     Pruned,
     Summary,
     Verbatim,
     View,
 )
 from app.conversation.messages import Kind, Message
-from app.conversation.reasons import Code
-from app.errors import BodyTooLarge
 from app.formats.answers import ContextMembers
 from app.formats.messages.answers import PING
 from app.formats.messages.format import MESSAGES
 from app.formats.raw_json import Unreadable
 from app.formats.reader import MessageReader
-from app.formats.rendering import OPENER
 from app.formats.requests import WireRequest
 from app.tokens.estimate import Costs
 from tests.conformance.messages import STREAM, WHOLE, delta, frame, start, text
-from tests.unit.conversations import IDENTITY, chunk, count, sure
+from tests.unit.conversations import IDENTITY, chunk, count
 
 EPHEMERAL = {"type": "ephemeral"}
 THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
@@ -108,49 +104,6 @@ def test_each_result_of_a_message_is_its_own_calls() -> None:
     assert [(each.text, each.has_failed) for each in alone.results] == [("yes\nno", False)]
 
 
-def test_the_system_stands_beside_the_messages_and_goes_back_there() -> None:
-    for given in ("be brief", [block("be brief", cache_control=EPHEMERAL)]):
-        asked = request(user("q"), system=given)
-        assert [json.loads(raw) for raw in asked.raw_messages] == [given, user("q")]
-        changed = json.loads(asked.with_messages([asked.raw_messages[0], b'{"role":"user","content":"n"}']))
-        assert (changed["system"], changed["messages"]) == (given, [user("n")])
-    assert [m.kind for m in read(user("q"), system=None)] == [Kind.USER]
-    assert json.loads(request(user("q")).with_messages([])) == json.loads(body())
-
-
-@pytest.mark.parametrize(
-    ("members", "code"),
-    [
-        ({}, None),
-        ({"thread": None, "container": "c", "compaction": None}, None),
-        ({"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}, None),
-        ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}, None),
-        ({"context_management": [7]}, None),
-        ({"context_management": {"edits": [{"type": "compact_20260112"}]}}, Code.NATIVE_COMPACTION),
-        ({"compaction": {"type": "summarize"}}, Code.NATIVE_COMPACTION),
-        ({"thread": {"type": "create"}}, Code.SERVER_STATE),
-    ],
-)
-def test_what_somebody_else_keeps_or_compacts_is_handed_off(members: dict[str, Any], code: Code | None) -> None:
-    reason = request(**members).hands_off
-    assert (reason.code if reason else None) is code
-
-
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        "You are performing a CONTEXT CHECKPOINT COMPACTION. Go.",
-        "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",
-    ],
-)
-def test_a_clients_own_compaction_is_left_alone(prompt: str) -> None:
-    for last in (user(prompt), user(result("a"), block(prompt))):
-        reason = sure(request(user("q"), last).hands_off)
-        assert reason.code is Code.CLIENT_COMPACTION
-    assert request(user(prompt), assistant("a"), user("q")).hands_off is None
-    assert request(user(f"They said: {prompt}")).hands_off is None
-
-
 def test_a_conversation_is_named_by_what_its_client_sends() -> None:
     named = {"user_id": json.dumps({"device_id": "d", "session_id": "s1"}), "session_id": "s2", "conversation_id": "s3"}
     names = request(conversation_id="s4", metadata=named).names
@@ -200,11 +153,6 @@ def test_declarations_are_read_tolerantly() -> None:
     assert request(tools=[own], tool_choice={"type": "none"}).forbids_tools
 
 
-def test_a_beta_asks_for_a_window() -> None:
-    assert MESSAGES.window_asked([(b"anthropic-beta", b"x-1,context-1m-2025-08-07")]) == 1_000_000
-    assert MESSAGES.window_asked([(b"anthropic-beta", b"x-1"), (b"accept", b"context-1m-2025-08-07")]) is None
-
-
 @pytest.mark.parametrize("messages", [[7], [{"content": "a"}], [{"role": 7}]])
 def test_what_is_no_message_is_unreadable(messages: list[Any]) -> None:
     with pytest.raises(Unreadable):
@@ -212,12 +160,6 @@ def test_what_is_no_message_is_unreadable(messages: list[Any]) -> None:
 
 
 # Messages
-
-
-def test_results_and_a_question_may_stand_in_one_message() -> None:
-    alone, mixed = read(user(result("a"), result("b")), user(result("a"), block("and so")))
-    assert (alone.kind, alone.answers) == (Kind.RESULT, ("a", "b"))
-    assert (mixed.kind, mixed.answers, mixed.texts) == (Kind.USER, ("a",), ("r", "and so"))
 
 
 def test_texts_and_pictures_are_read_wherever_they_stand() -> None:
@@ -279,18 +221,6 @@ def test_what_a_provider_compacted_is_instructions_and_read_from_there_on_only()
 # Payloads
 
 
-def test_thinking_is_left_out_of_the_messages_that_a_view_names() -> None:
-    history = [user("q"), assistant(THOUGHT, block("a")), user("b"), assistant(THOUGHT, use("a")), user(result("a"))]
-    talk = talk_of(*history, assistant(THOUGHT), user("c"))
-    parts = summary(talk, 1), Verbatim(1, 7)
-    sent = [json.loads(raw) for raw in MESSAGES.render(talk, View(parts, 1, without_thinking=frozenset({1, 5})))]
-    assert sent[1:] == [assistant(block("a")), *history[2:], user("c")]
-    alone = [
-        json.loads(raw) for raw in MESSAGES.render(talk, View((Verbatim(0, 7),), 1, without_thinking=frozenset({3})))
-    ]
-    assert alone == [*history[:3], assistant(use("a")), history[4], assistant(THOUGHT), user("c")]
-
-
 def test_instructions_wait_for_a_place_where_they_may_stand() -> None:
     talk = talk_of(user("q"), system("one"), system("two"), assistant("a"), user("b"), assistant("c"))
     note = noted(talk, 4)
@@ -307,52 +237,6 @@ def test_instructions_wait_for_a_place_where_they_may_stand() -> None:
     assert both == [user("q"), system("one"), system("one"), assistant("a")], "beside another one"
     kept = rendered(talk, Verbatim(0, 1), Pruned(1, 1), Verbatim(3, 4), Verbatim(1, 3), Verbatim(5, 6))
     assert kept == [user("q"), system("one"), system("two"), assistant("a"), assistant("c")]
-
-
-def test_instructions_that_have_expired_are_left_out_and_never_moved() -> None:
-    def passage(said: str) -> dict[str, Any]:
-        return {**system(said), "clear_at": "next_user_message"}
-
-    talk = talk_of(user("q"), passage("one"), assistant("a"), user("b"), passage("two"))
-    assert talk.transcript.tokens_of(1) == 0 < talk.transcript.tokens_of(4), "the provider shows only the second"
-    assert talk.transcript.carried(0, 3, 3) == ()
-    sent = rendered(talk, Pruned(0, 1), Verbatim(1, 5))
-    assert sent == [user(block(OPENER)), assistant("a"), user("b"), passage("two")]
-    assert rendered(talk, summary(talk, 3), Verbatim(3, 5)) == [noted(talk, 3), user("b"), passage("two")]
-    assert rendered(talk, Verbatim(0, 5)) == [json.loads(m.raw) for m in talk.transcript.messages], "unchanged"
-    working = talk_of(
-        *(user("q"), assistant("a"), user("b"), passage("one"), assistant(use("c")), user(result("c"))),
-        *(passage("two"), assistant(use("d")), user(result("d"))),
-    )
-    raw = [json.loads(message.raw) for message in working.transcript.messages]
-    assert working.transcript.messages.expired_places == {3, 6}
-    assert rendered(working, summary(working, 2), Verbatim(2, 9))[1:] == raw[2:], "the current turn's stay"
-    cut = rendered(working, summary(working, 3), Verbatim(3, 4), Pruned(4, 7), Verbatim(7, 9))
-    assert cut[1:] == [raw[3], *raw[7:]], "behind a message of the user, and before one of the assistant"
-    cut = rendered(working, Verbatim(2, 3), Pruned(3, 6), Verbatim(6, 7), Pruned(7, 9))
-    assert cut == [raw[2], raw[6]]
-
-
-def test_a_history_begins_with_a_users_message() -> None:
-    talk = talk_of(user("q"), assistant("a"), user("b"))
-    assert rendered(talk, Pruned(0, 1), Verbatim(1, 3)) == [user(block(OPENER)), assistant("a"), user("b")]
-    greeted = talk_of(assistant("hello"), user("q"), assistant("a"), user("b"))
-    assert rendered(greeted, Verbatim(0, 1), Pruned(1, 3), Verbatim(3, 4)) == [assistant("hello"), user("b")]
-
-
-def test_the_mark_of_what_a_summary_stands_for_goes_to_the_summary() -> None:
-    long = {**EPHEMERAL, "ttl": "1h"}
-    talk = talk_of(
-        user(block("q", cache_control=long)),
-        assistant("a"),
-        user(result("x", [block("r", cache_control=long)])),
-        user("b"),
-    )
-    assert rendered(talk, summary(talk, 3), Verbatim(3, 4))[0] == noted(talk, 3, cache_control=long)
-    pinned = rendered(talk, summary(talk, 3), Pinned(2, 3), Verbatim(3, 4))
-    assert pinned[0] == noted(talk, 3, cache_control=long), "the last of those that are gone"
-    unmarked = talk_of(user("q"), assistant("a"), user("b"))
-    assert rendered(unmarked, summary(unmarked, 2), Verbatim(2, 3))[0] == noted(unmarked, 2)
 
 
 def test_no_mark_of_an_hour_comes_behind_one_of_five_minutes() -> None:
@@ -426,21 +310,6 @@ def test_what_the_provider_says_of_the_prompt_at_its_end_is_left_as_it_is(usage:
     assert told(sent[-1])["usage"]["input_tokens"] == (7 if usage else 6)
 
 
-def test_early_frames_say_nothing_that_a_client_could_take_for_another_event() -> None:
-    asked = request(stream=True)
-    early = MESSAGES.editor.begin_early(asked, "chunk", "cmp_1")
-    for each in (
-        early.frame("compaction_started", {}),
-        early.frame("compaction_completed", {}, TOLD.status),
-        early.frame("compaction_failed", {}),
-    ):
-        assert each.startswith(b"event: ping\n")
-        assert told(each)["type"] == "ping"
-    named = MESSAGES.editor.begin_early(asked, "named", "cmp_1")
-    assert named.frame("compaction_started", {}).startswith(b"event: context_compaction_started\n")
-    assert named.keep_alive().startswith(b":")
-
-
 def test_only_the_first_end_is_told_and_an_interim_one_is_none() -> None:
     interim = frame("message_delta", delta={"stop_reason": None}, usage={"output_tokens": 1})
     sent = edited(start(), interim, delta("end_turn"), delta("end_turn"), frame("message_stop"))
@@ -465,20 +334,6 @@ def test_nothing_is_learnt_from_the_sum_of_several_prompts() -> None:
 # Errors
 
 
-def test_a_refusal_of_ours_has_the_formats_types() -> None:
-    held = json.loads(MESSAGES.editor.own_error(BodyTooLarge("Too large.", "messages")))
-    assert held == {
-        "type": "error",
-        "error": {
-            "type": "request_too_large",
-            "message": "Too large.",
-            "code": "request_too_large",
-            "param": "messages",
-        },
-    }
-    assert MESSAGES.editor().error_frame(BodyTooLarge("Too large.")).startswith(b"event: error\n")
-
-
 def test_a_providers_refusal_keeps_its_type_and_the_wording_that_clients_recover_by() -> None:
     said = {"type": "invalid_request_error", "message": "prompt is too long: 274468 tokens > 200000 maximum"}
     held = told(MESSAGES.editor().refusal_frame(400, (), json.dumps({"type": "error", "error": said}).encode(), 0.0))
@@ -488,17 +343,3 @@ def test_a_providers_refusal_keeps_its_type_and_the_wording_that_clients_recover
 
 
 # Summary calls
-
-
-def test_a_continuing_call_stands_behind_the_same_beginning() -> None:
-    asked = request(user("q"), assistant("a"), system="s", tools=[{"name": "f"}], tool_choice={"type": "any"})
-    held = json.loads(MESSAGES.summaries.continuing(asked.raw_messages, asked.cached, "Write.", "m", {"max_tokens": 9}))
-    assert held == {
-        "model": "m",
-        "tools": [{"name": "f"}],
-        "system": "s",
-        "messages": [user("q"), assistant("a"), user("Write.")],
-        "max_tokens": 9,
-    }
-    without = json.loads(MESSAGES.summaries.continuing(asked.raw_messages[1:], {}, "Write.", "m", {}))
-    assert "system" not in without

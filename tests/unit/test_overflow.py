@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,6 @@ from app.formats.refusals import classify
 from tests.unit.conversations import sure
 from tests.unit.refusals import NEGATIVES, OVERFLOWS, Refused
 
-SIGNATURES = Path(__file__).parents[3] / "shared" / "data" / "overflow-signatures.jsonl"
-
 
 def error(message: str, **members: Any) -> dict[str, Any]:
     """OpenAI's envelope."""
@@ -29,30 +26,6 @@ def numbers(overflow: Overflow | None) -> tuple[int | None, int | None, int | No
 
 
 # The collection of real bodies
-
-
-@pytest.mark.skipif(not SIGNATURES.exists(), reason="the collection of real bodies is not beside this checkout")
-def test_every_real_body_of_the_collection_gets_its_verdict() -> None:
-    for line in SIGNATURES.read_text().splitlines():
-        record = json.loads(line)
-        in_stream = record["transport"] == "sse"
-        body = json.loads(record["sse_data"][0]) if in_stream else record.get("body", record.get("body_text"))
-        expected = {name: value for name, value in record["expected"].items() if name != "fixable"}
-        assert verdict(classify(record["status"], body, first_frame=in_stream)) == expected, record["id"]
-
-
-def verdict(found: Overflow | None) -> dict[str, Any]:
-    if found is None or found.kind == "payload":  # The collection calls a limit of bytes no overflow.
-        return dict.fromkeys(("kind", "limit_tokens", "requested_tokens", "prompt_tokens")) | {"overflow": False}
-    pressure = {"needs_pressure": True} if found.needs_pressure else {}
-    return pressure | {
-        "overflow": True,
-        "kind": found.kind,
-        "limit_tokens": found.limit,
-        "requested_tokens": found.requested,
-        "prompt_tokens": found.prompt,
-        "learn_window": found.learn_window,
-    }
 
 
 def test_each_overflow_is_known_in_its_providers_words() -> None:

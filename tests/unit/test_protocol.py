@@ -139,46 +139,10 @@ async def test_a_whole_answer_leaves_in_one_piece_and_another_one_as_it_comes() 
     assert await answer(answering(), length, b"body") == [OK + b"content-length: 4\r\n\r\n", b"body"]
 
 
-def test_a_whole_answer_without_a_body_is_its_head() -> None:
-    assert at_once(answering(), b"") == [OK + b"content-length: 0\r\n\r\n"]
-    assert at_once(answering("HEAD"), b"body") == [OK + b"content-length: 4\r\n\r\n"]
-
-
-def test_a_long_body_is_not_copied_to_its_head() -> None:
-    whole, long = answering(), b"x" * 100_000
-    assert b"".join(at_once(whole, long)) == OK + b"content-length: 100000\r\n\r\n" + long
-    assert whole.response_complete
-
-
-def test_a_second_answer_is_none() -> None:
-    cycle = answering()
-    at_once(cycle, b"one")
-    with pytest.raises(RuntimeError):
-        at_once(cycle, b"two")
-
-
-def test_a_whole_answer_ends_a_connection_that_is_to_end() -> None:
-    cycle = answering(keep_alive=False)
-    assert at_once(cycle, b"") == [OK + b"content-length: 0\r\nconnection: close\r\n\r\n"]
-    assert cycle.transport.closed
-
-
 def test_a_whole_answer_to_a_client_that_left_is_not_written() -> None:
     cycle = answering()
     cycle.disconnected = True
     assert at_once(cycle, b"body") == []
-
-
-async def test_a_body_of_unknown_length_goes_in_chunks() -> None:
-    written = await answer(answering(), [(b"a", b"b")], b"one", b"", b"two")
-    assert written == [OK + b"a: b\r\ntransfer-encoding: chunked\r\n\r\n", b"3\r\none\r\n", b"3\r\ntwo\r\n0\r\n\r\n"]
-
-
-@pytest.mark.parametrize("status", [204, 304])
-async def test_an_answer_that_never_has_a_body_says_nothing_of_its_end(status: int) -> None:
-    [head] = await answer(answering(), [], b"", status=status)
-    assert head.endswith(b"\r\n\r\n")
-    assert head.count(b"\r\n") == 2
 
 
 @pytest.mark.parametrize(
@@ -203,12 +167,6 @@ async def test_a_connection_ends_with_the_answer_that_says_so(
 async def test_a_body_has_the_length_that_its_headers_say(body: bytes) -> None:
     with pytest.raises(RuntimeError):
         await answer(answering(), [(b"content-length", b"7")], body)
-
-
-async def test_nothing_is_written_for_a_client_that_left() -> None:
-    cycle = answering()
-    cycle.disconnected = True
-    assert await answer(cycle, [(b"content-length", b"4")], b"body") == []
 
 
 def test_who_asks_after_the_client_left_is_told_at_once() -> None:

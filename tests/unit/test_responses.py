@@ -8,22 +8,15 @@ from typing import Any
 
 import pytest
 
-from app.compaction.view import Altered, Carried, Conversation, Note, Pruned, Verbatim, View, whole
+from app.compaction.view import Altered, Carried, Conversation, Note, Pruned, Verbatim, View
 from app.conversation.messages import Kind, Media, Message
-from app.conversation.reasons import Code
-from app.errors import UpstreamDisconnected
-from app.formats.answers import ContextMembers
 from app.formats.reader import MessageReader
 from app.formats.responses.format import RESPONSES
 from app.formats.sse import frames_in
 from app.formats.summaries import Manners
 from app.tokens.estimate import Costs
-from tests.conformance.responses import BEGINNING, SAMPLES, STREAM, ends, frame
+from tests.conformance.responses import BEGINNING, ends, frame
 from tests.unit.conversations import IDENTITY
-
-STATUS = b'"context_status":"full"'
-TOLD = ContextMembers(STATUS, STATUS + b',"context":{}')
-ERROR = UpstreamDisconnected("The provider's stream ended.")
 
 
 def read(item: Mapping[str, Any] | bytes) -> Message:
@@ -179,12 +172,6 @@ def test_what_is_no_item_is_unreadable(raw: bytes) -> None:
 # Requests
 
 
-def test_a_text_is_one_user_message_and_goes_as_it_came() -> None:
-    request = RESPONSES.read(b'{"model":"m", "input":"say \\u00e9", "instructions":null}')
-    assert request.raw_messages == (b'"say \\u00e9"',)
-    assert request.with_messages(request.raw_messages) == request.untouched == request.body
-
-
 def test_a_text_becomes_an_item_where_it_is_not_alone() -> None:
     request = RESPONSES.read(b'{"model":"m", "input":"hi", "instructions": "Be kind."}')
     found = MessageReader(IDENTITY, RESPONSES.message).read(request.raw_messages)
@@ -196,46 +183,6 @@ def test_a_text_becomes_an_item_where_it_is_not_alone() -> None:
     assert json.loads(sent)["instructions"] == "Be kind."
     [joined] = RESPONSES.render(conversation, View((Note("stub", "Gone.", 1), Verbatim(0, 1)), 1), alternate=True)[1:]
     assert [part["text"] for part in json.loads(joined)["content"]] == ["Gone.", "hi"]
-
-
-@pytest.mark.parametrize(
-    ("members", "code"),
-    [
-        ({"previous_response_id": "resp_1"}, Code.SERVER_STATE),
-        ({"conversation": "conv_1"}, Code.SERVER_STATE),
-        ({"input": [USER, {"type": "item_reference", "id": "msg_1"}]}, Code.SERVER_STATE),
-        ({"input": [USER, {"id": "msg_1"}]}, Code.SERVER_STATE),
-        ({"prompt": {"id": "p"}}, Code.PROMPT_TEMPLATE),
-        ({"background": True}, Code.BACKGROUND),
-        ({"context_management": [{"type": "compaction", "compact_threshold": 9}]}, Code.NATIVE_COMPACTION),
-        ({"input": [USER, {"type": "compaction_trigger"}]}, Code.NATIVE_COMPACTION),
-        ({"client_metadata": {"x-codex-turn-metadata": '{"request_kind":"compaction"}'}}, Code.CLIENT_COMPACTION),
-        (
-            {"input": [{"role": "user", "content": "You are performing a CONTEXT CHECKPOINT COMPACTION. Go."}]},
-            Code.CLIENT_COMPACTION,
-        ),
-        ({"client_metadata": {"x-codex-turn-metadata": '{"request_kind":"turn"}'}}, None),
-        ({"client_metadata": {"x-codex-turn-metadata": "{"}}, None),
-        (
-            {
-                "input": [
-                    {"role": "user", "content": "item_reference, You are performing a CONTEXT CHECKPOINT COMPACTION"}
-                ]
-            },
-            None,
-        ),
-        ({"input": [USER, THOUGHT, {"role": "assistant", "content": "a"}], "store": True}, None),
-        ({"previous_response_id": None, "conversation": None, "prompt": None, "context_management": []}, None),
-    ],
-)
-def test_what_somebody_else_keeps_or_compacts_is_handed_off(members: dict[str, Any], code: Code | None) -> None:
-    handed = RESPONSES.read(body(**{"input": [USER], **members})).hands_off
-    assert (handed and handed.code) == code
-
-
-def test_a_template_of_the_providers_may_stand_for_model_and_input() -> None:
-    request = RESPONSES.read(b'{"prompt":{"id":"p"}}')
-    assert (request.model, request.raw_messages) == ("", ())
 
 
 def test_a_prompt_of_unknown_size_is_not_typical() -> None:
@@ -273,18 +220,6 @@ def test_the_name_of_the_cache_is_found() -> None:
 # A provider's compaction
 
 COMPACTION = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gBBB"}
-RULES = {"role": "developer", "content": "the rules"}
-
-
-def test_what_a_provider_compacted_is_one_message_that_leads_and_never_moves() -> None:
-    items = [RULES, USER, {"role": "assistant", "content": "a"}, COMPACTION, USER]
-    request = RESPONSES.read(body(input=items, instructions="Be kind.", context={"pin": [1, 4]}))
-    compacted = talk(*items, instructions="Be kind.")
-    assert [message.texts for message in compacted.instructions] == [("Be kind.",), ("the rules",)]
-    assert compacted.instructions[1].encrypted == 4
-    assert len(compacted.transcript) == 1
-    assert json.loads(request.with_messages(RESPONSES.render(compacted, whole(compacted))))["input"] == items
-    assert request.wishes.pins == (1, 2)
 
 
 def test_only_the_last_compaction_counts_and_the_word_alone_is_none() -> None:
@@ -355,28 +290,6 @@ def request(**members: Any) -> Any:
     return RESPONSES.read(body(input="a", stream=True, **members))
 
 
-def test_the_outcome_of_a_compaction_stands_on_the_providers_first_frame() -> None:
-    early = RESPONSES.editor.begin_early(request(), "chunk", "cmp_1")
-    assert early.frame("compaction_started", {}).startswith(b": compaction_started ")
-    early.frame("compaction_completed", {"status": "full"}, STATUS)
-    refused = edited(RESPONSES.editor(), RESPONSES.editor(request=request(), early=early).error_frame(ERROR))
-    assert [each.get("compaction", {}).get("id") for each in refused] == [None, "cmp_1"]
-    told = edited(RESPONSES.editor(TOLD, request(), early), *STREAM)
-    assert told[0]["compaction"] == {"type": "compaction_completed", "id": "cmp_1", "status": "full"}
-    assert [("compaction" in each, "context" in each) for each in told[1:]] == [(False, False)] * 5 + [(False, True)]
-
-
-def test_a_stream_that_we_begin_has_one_id_and_no_gaps_and_is_not_begun_where_answers_are_kept() -> None:
-    stored = RESPONSES.editor.begin_early(request(), "start", "cmp_1")
-    assert stored.frame("compaction_started", {}).startswith(b": ")
-    early = RESPONSES.editor.begin_early(request(store=False), "start", "cmp_1")
-    own = [early.frame("compaction_started", {}), early.frame("compaction_failed", {}, STATUS)]
-    editor = RESPONSES.editor(TOLD, request(), early)
-    frames = [*own, *(each for sent in STREAM if (each := editor.edit(sent)))]
-    SAMPLES.check_stream(frames)
-    assert editor.quiet(b"".join(STREAM), 0) == 0
-
-
 def test_a_stream_passes_whatever_its_numbers_and_ids() -> None:
     editor = RESPONSES.editor()
     for odd in (
@@ -384,22 +297,6 @@ def test_a_stream_passes_whatever_its_numbers_and_ids() -> None:
         frame("response.completed", 1, response={"id": "b"}),
     ):
         assert editor.edit(odd) == odd
-
-
-@pytest.mark.parametrize("seen", [2, 4, 6])
-def test_an_error_of_ours_goes_on_with_the_providers_numbers_and_id(seen: int) -> None:
-    editor = RESPONSES.editor(TOLD)
-    frames = [editor.edit(each) for each in STREAM[:seen]]
-    quiet = b"".join(STREAM[seen:6])
-    if seen == 4:
-        assert editor.quiet(quiet, 0) == len(quiet)
-        frames += frames_in(quiet)
-    frames.append(editor.error_frame(ERROR))
-    told = edited(RESPONSES.editor(), *frames)
-    assert [each["sequence_number"] for each in told] == list(range(len(told)))
-    assert [each["type"] for each in told[-2:]] == ["error", "response.failed"]
-    assert told[-1]["response"]["id"] == "resp_theirs"
-    assert told[-1]["response"]["error"]["message"] == told[-2]["message"] == told[-2]["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -422,12 +319,3 @@ def test_an_error_before_the_first_item_is_kept(error: bytes) -> None:
 def test_a_summary_call_asks_for_as_many_tokens_as_are_allowed_at_least() -> None:
     options = RESPONSES.summaries.options(Manners("max_output_tokens"), "m", 5, 8_000, {})
     assert options == {"max_output_tokens": 16, "stream": True, "store": False}
-
-
-def test_a_summary_call_that_failed_tells_its_error() -> None:
-    reader = RESPONSES.summaries.reader()
-    reader.feed(ends(0, "failed", error={"code": "server_error", "message": "No."}))
-    assert reader.error_is_first
-    assert not reader.unreadable
-    assert isinstance(reader.error, dict)
-    assert reader.error["response"]["error"]["message"] == "No."

@@ -37,16 +37,6 @@ def refusal(messages: list[Any], **arguments: Any) -> Refused:
     return caught.value
 
 
-def test_a_prompt_costs_its_texts_and_a_little_for_each_message() -> None:
-    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "two words"}}
-    messages = [
-        {"role": "user", "content": [{"type": "text", "text": "two words"}], "name": "jo"},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c", "content": "one"},
-    ]
-    assert read(ChatCompletions(one_each), messages).prompt_tokens == (4 + 3) + (4 + 3) + (4 + 1) + 3
-
-
 def test_prompt_that_fills_the_window_is_accepted_and_one_more_word_is_not() -> None:
     assert read(ChatCompletions(one_each), [user(93)]).prompt_tokens == 100
     refused = refusal([user(94)])
@@ -67,32 +57,6 @@ def test_requested_output_counts_against_the_window() -> None:
         "This model's maximum context length is 100 tokens. However, you requested 101 tokens (50 in the messages, "
         "51 in the completion). Please reduce the length of the messages or completion."
     )
-
-
-def test_known_messages_are_not_counted_again() -> None:
-    counted: list[str] = []
-
-    def count(text: str) -> int:
-        counted.append(text)
-        return 1
-
-    reader = ChatCompletions(count)
-    history = [user(1), {"role": "assistant", "content": "yes"}]
-    read(reader, history)
-    counted.clear()
-    read(reader, [*history, {"role": "user", "content": "more"}])
-    assert counted == ["more"]
-
-
-def test_cached_tokens_are_those_of_the_shared_leading_messages() -> None:
-    reader = ChatCompletions(one_each)
-    first, second, other = user(10), {"role": "assistant", "content": "word " * 20}, user(5)
-    assert read(reader, [first, second]).cached.read == 0
-    assert read(reader, [first, second, other]).cached.read == 3 + 14 + 24
-    assert read(reader, [first, other]).cached.read == 3 + 14
-    assert read(reader, [other, first]).cached.read == 0
-    tool = {"type": "function", "function": {"name": "f"}}
-    assert read(reader, [first], tools=[tool]).cached.read == 0
 
 
 def blocks(*texts: str) -> list[Block]:

@@ -75,29 +75,6 @@ def request(*messages: Any, **arguments: Any) -> dict[str, Any]:
     return {"model": "m", "messages": list(messages) or [USER], **arguments}
 
 
-LARGE: Mapping[str, tuple[Any, str | None, str | None]] = {
-    "not JSON": (b'{"model": ', None, None),
-    "too deep": (b'{"model": "m", "messages": [' + b"[" * 5_000 + b"]" * 5_000 + b"]}", None, None),
-    "many messages": (request(*[USER] * 2_049), "messages", "array_above_max_length"),
-    "long content": (
-        request(USER, {"role": "user", "content": "x" * 10_485_761}),
-        "messages[1].content",
-        "string_above_max_length",
-    ),
-}
-
-
-@pytest.mark.parametrize(("payload", "param", "code"), LARGE.values(), ids=LARGE)
-def test_what_is_too_much_is_refused(payload: Any, param: str | None, code: str | None) -> None:
-    refused = error("chat_completions", payload, NAMED)
-    assert (refused["param"], refused["code"]) == (param, code)
-
-
-def test_lenient_provider_takes_unknown_message_keys() -> None:
-    message = {"role": "user", "content": "hi", "reasoning_content": "x"}
-    assert read("chat_completions", request(message), replace(ANY, lenient_messages=True)).conversation == [message]
-
-
 @pytest.mark.parametrize(
     ("roles", "accepted"),
     [
@@ -172,18 +149,7 @@ def test_thinking_is_refused_behind_any_other_prefix(changes: Any) -> None:
     assert refused(continued(**changes, model="claude-think")) == "", "other models read it anywhere"
 
 
-def test_what_is_to_become_of_misplaced_thinking_needs_a_beta() -> None:
-    asked = continued(thinking={"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "error"}})
-    assert refused(asked) == "thinking.adaptive.block_binding: Extra inputs are not permitted"
-    assert refused(asked, "thinking-binding-controls-2026-08-01") == ""
-
-
 # Items of Responses
-
-
-@pytest.mark.parametrize("item", [{"type": "item_reference", "id": "rs_1"}, {"id": "rs_1"}])
-def test_nothing_is_stored(item: Any) -> None:
-    assert "not found" in error("responses", {"model": "gpt-x", "input": [item]})["message"]
 
 
 VALUES: Mapping[str, Any] = {

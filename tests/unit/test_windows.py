@@ -248,30 +248,6 @@ async def test_a_list_that_was_read_with_a_key_is_shown_to_whose_key_it_is(
 # When the provider is asked
 
 
-async def test_a_provider_is_asked_at_the_start_without_credentials(build: Build, upstream: MockedUpstream) -> None:
-    upstream.answers[MODELS] = VLLM
-    windows = build()
-    windows.start()
-    await windows.wait_for_listing("gpt-4o", TENANT, KEY)
-    assert windows.window_of("gpt-4o", TENANT).source == "provider"
-    [(_, headers, _)] = upstream.asked
-    assert b"authorization" not in headers
-
-
-async def test_a_provider_that_wants_a_key_is_asked_with_the_callers(build: Build, upstream: MockedUpstream) -> None:
-    upstream.answers[MODELS] = lambda headers, _: VLLM if b"authorization" in headers else 401
-    windows = build()
-    windows.start()
-    await windows.wait_for_listing("gpt-4o")
-    assert windows.window_of("gpt-4o", TENANT).source == "bundled"
-    await windows.wait_for_listing("gpt-4o", TENANT, [(b"x-title", b"no key")])
-    await windows.wait_for_listing("gpt-4o", TENANT, KEY)
-    assert windows.window_of("gpt-4o", TENANT).source == "provider"
-    assert len(upstream.asked) == 2
-    assert upstream.asked[1][1][b"authorization"] == b"Bearer sk-caller"
-    assert b"x-title" not in upstream.asked[1][1]
-
-
 async def test_a_key_that_is_refused_is_not_tried_by_every_request(
     build: Build, upstream: MockedUpstream, clock: Clock
 ) -> None:
@@ -322,14 +298,6 @@ async def test_a_provider_that_hangs_delays_only_the_first_moment(
     began = asyncio.get_running_loop().time()
     await windows.wait_for_listing("gpt-4o")
     assert asyncio.get_running_loop().time() - began < 0.04
-
-
-async def test_a_provider_is_not_asked_where_that_is_switched_off(build: Build, upstream: MockedUpstream) -> None:
-    windows = build(upstream={"discover_windows": False})
-    windows.start()
-    await windows.wait_for_listing("gpt-4o", TENANT, KEY)
-    await asyncio.sleep(0)
-    assert upstream.asked == []
 
 
 async def test_a_list_that_was_read_stays_when_the_next_question_fails(
