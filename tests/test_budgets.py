@@ -14,22 +14,22 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 41_636,
+    "app": 41_509,
     "app/cli": 2_140,
     "app/compaction": 9_854,
     "app/conversation": 1_941,
     "app/http": 2_850,
     "app/inspector": 2_182,
     "app/providers": 1_720,
-    "app/proxy": 2_844,
+    "app/proxy": 2_809,
     "app/api": 2_186,
     "app/runtime": 552,
     "app/settings": 1_753,
     "app/store": 4_105,
     "app/telemetry": 521,
     "app/tokens": 2_065,
-    "app/formats": 6_617,
-    "tests": 54_379,
+    "app/formats": 6_525,
+    "tests": 54_214,
     "lab": 8_996,
 }
 """Lines of Python by folder, at most."""

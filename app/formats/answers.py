@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from re import Pattern
@@ -16,31 +16,28 @@ from msgspec import Struct
 from app.errors import StenoError, UpstreamUnreadable
 from app.formats.raw_json import (
     RawObject,
-    TooManyValues,
     Unreadable,
     holds_more_values,
     joined_members,
     object_of,
     values_in,
 )
-from app.formats.refusals import error_body
+from app.formats.refusals import decoded_body, error_body
 from app.formats.requests import Headers, WireRequest
 from app.formats.spec import FormatSpec
 from app.formats.sse import MOST_VALUES, EarlyFrames, EventShape, data_of, event, last_end
 from app.formats.usage import LONGEST_USAGE, Usage, says_window_full, text_of, usage_of
 
 LARGEST_WHOLE = 16 << 20
-"""Most bytes of an unstreamed answer that Steno holds to edit it or to make it a stream.
+"""Most bytes of an unstreamed answer that Steno holds to edit it.
 
 The longest texts of today's models take 1 MB, an answer with a picture a few MB.
 """
 MOST_RAW = 1_000_000
 """Most JSON values of an answer that Steno splits but does not decode: as many as the logprobs of 10,000 tokens."""
-IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
-"""Translation of line ends to spaces, because the data of a frame has one line."""
-_SPACE = b" \t\r\n"
+LONGEST_ERROR = 64 << 10
+"""Most bytes of an unstreamed error with status 200."""
 _FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:data|event|id|retry)?:")
-_LONGEST_FIELD = len(b"\xef\xbb\xbfevent:")
 LONGEST_NAME = 1_000
 """Most bytes of an id or a model name that Steno reports as the provider's."""
 
@@ -211,49 +208,31 @@ class AnswerEditor:
         """Return the frames that end a stream with an error's body."""
         return event(envelope)
 
-    def frames_of(self, whole: RawObject) -> Iterable[bytes]:  # noqa: ARG002 - no known provider answers so
-        """Return the frames of a stream equal to an unstreamed answer. Raises `Unreadable` if it is no answer."""
-        raise UpstreamUnreadable("The provider's answer is no stream.")
-
     async def as_stream(
         self, chunks: AsyncIterator[bytes], *, is_stream: bool, headers: Headers
     ) -> AsyncIterator[bytes]:
-        """Yield the requested stream from a body with status 200, which may be a stream, an error or, from some
-        servers, an unstreamed answer.
+        """Yield the stream in a body with status 200, or the frames for an error in it.
 
         `is_stream`: the content type is that of a stream. Raises `UpstreamUnreadable` for any other body.
         """
-        start = bytearray()
-        first: int | None = None  # Index of the first character.
-        begun = False
+        start, begun = b"", False
         async for chunk in chunks:
             if begun:
                 yield chunk
                 continue
-            if first is None and (said := chunk.lstrip(_SPACE)):
-                first = len(start) + len(chunk) - len(said)
             start += chunk
-            if first is None or start[first] in b"{[":
-                if len(start) > LARGEST_WHOLE:
-                    raise UpstreamUnreadable(
-                        f"The provider's answer is no stream, and larger than {LARGEST_WHOLE} bytes."
-                    )
-            elif is_stream or _FIELD.match(start, first):
+            said = start.lstrip(b" \t\r\n")
+            if (is_stream and said[:1] not in (b"", b"{", b"[")) or _FIELD.match(said):
                 begun = True
-                yield bytes(start)
-            elif len(start) - first >= _LONGEST_FIELD or b"\n" in start[first:]:
-                raise UpstreamUnreadable(f"The provider's answer is neither a stream nor a {self.SPEC.noun}.")
-        if not begun and (start or not is_stream):
-            try:
-                if holds_more_values(bytes(start), MOST_RAW):
-                    raise TooManyValues(f"It has over {MOST_RAW} values.")
-                whole = RawObject(bytes(start).translate(IN_ONE_LINE))
-                if whole.value("error"):
-                    yield self.refusal_frame(200, headers, whole.text, time())
-                else:
-                    yield b"".join(self.frames_of(whole))
-            except Unreadable as error:
-                raise UpstreamUnreadable(f"The provider's answer is no {self.SPEC.noun}.") from error
+                yield start
+            elif len(start) > LONGEST_ERROR:
+                break
+        if begun:
+            return
+        if object_of(decoded_body(start)).get("error"):
+            yield self.refusal_frame(200, headers, start, time())
+        elif start or not is_stream:
+            raise UpstreamUnreadable("The provider's answer is no stream.")
 
 
 def object_in(said: RawObject, name: str) -> RawObject:

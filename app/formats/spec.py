@@ -54,7 +54,6 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
 class FormatSpec(Struct, frozen=True, kw_only=True):
     name: str
     page: str
-    noun: str
 
     path: bytes
     """Path of the requests that Steno compacts; `{model}` is replaced by the model."""

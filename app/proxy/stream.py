@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -15,11 +14,9 @@ from app.compaction.decision import Decision
 from app.compaction.request import ChatRequest
 from app.errors import StenoError, UpstreamUnreadable
 from app.formats.answers import UNTOLD
-from app.http.connection import UpstreamExchange
-from app.http.encodings import DecodedTooLarge, UndecodableBody, decoders, encodings_of, ended, fed
+from app.http.encodings import encodings_of
 from app.http.headers import EVENT_STREAM, Headers, media_type
 from app.http.upstream import LONGEST_REFUSAL, read_into
-from app.http.upstream import Headers as Received
 from app.proxy.exchange import Attempt, Exchange
 from app.proxy.reply import (
     context_headers,
@@ -29,8 +26,6 @@ from app.proxy.reply import (
     status_member,
 )
 
-MOST_OF_ANSWER = 256 << 20
-"""Maximum decoded bytes of a compressed answer: several times the longest stream."""
 HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -73,16 +68,23 @@ class EarlyStream:
     async def relay(self, attempt: Attempt) -> None:
         """Relay the provider's answer as a part of the stream. Raises the upstream errors."""
         await self._end_waiting()
-        (headers, chunks), status, request = plain(attempt.answering), attempt.answering.status, attempt.request
-        reports, events = self._reports and status == 200, self._events
-        context = context_members(request, attempt.decision) if reports else UNTOLD
-        editor = request.format.editor(context, request.wire, events, hides_usage=attempt.asks_usage)
+        answering, request = attempt.answering, attempt.request
+        headers, status, encodings = answering.headers, answering.status, encodings_of(answering.headers)
+        is_encoded = encodings.strip().lower() not in ("", "identity")
+        context = context_members(request, attempt.decision) if self._reports and status == 200 else UNTOLD
+        editor = request.format.editor(context, request.wire, self._events, hides_usage=attempt.asks_usage)
         if status != 200:
             body = bytearray()
-            with suppress(StenoError):  # An incomplete body is enough, because the status is known.
-                await read_into(body, chunks, LONGEST_REFUSAL)
+            if not is_encoded:
+                with suppress(StenoError):  # An incomplete body is enough, because the status is known.
+                    await read_into(body, answering.chunks(), LONGEST_REFUSAL)
             await self._exchange.client.end(editor.refusal_frame(status, headers, bytes(body), time.time()))
             return
+        if is_encoded:
+            raise UpstreamUnreadable(
+                f"The provider's answer is compressed ({encodings:.100}), although Steno asked for no compression."
+            )
+        chunks = answering.chunks()
         frames = editor.as_stream(chunks, is_stream=media_type(headers) == EVENT_STREAM, headers=headers)
         await relay_stream(self._exchange, frames, editor, learns=True)
 
@@ -121,40 +123,3 @@ class EarlyStream:
         if not self._answered.done():
             self._answered.set_result(None)
         await self._task
-
-
-def plain(answering: UpstreamExchange) -> tuple[Received, AsyncIterator[bytes]]:
-    """Return headers and decoded body of an answer. A provider may encode it although Steno asks for no encoding."""
-    encodings, chunks = encodings_of(answering.headers), answering.chunks()
-    if encodings.strip().lower() in ("", "identity"):
-        return answering.headers, chunks
-    return [header for header in answering.headers if header[0] != b"content-encoding"], _decoded(chunks, encodings)
-
-
-async def _decoded(chunks: AsyncIterator[bytes], encodings: str) -> AsyncIterator[bytes]:
-    """Yield decoded pieces. Raises `UpstreamUnreadable`."""
-    if (by := decoders(encodings, MOST_OF_ANSWER)) is None:
-        raise UpstreamUnreadable(
-            "The provider's answer is compressed, although it was asked not to be, in a way that Steno cannot undo:"
-            f" {encodings:.100}. Steno can undo gzip, deflate and zstd."
-        )
-    try:
-        async for chunk in chunks:
-            async for piece in _in_turns(fed(by, chunk)):
-                yield piece
-        async for piece in _in_turns(ended(by)):
-            yield piece
-    except UndecodableBody as error:
-        text = f"The provider's answer is compressed, and not as its content-encoding says: {error}"
-        raise UpstreamUnreadable(text) from error
-    except DecodedTooLarge as error:
-        text = f"The provider's answer is compressed, and has more than {MOST_OF_ANSWER} bytes when decoded."
-        raise UpstreamUnreadable(text) from error
-
-
-async def _in_turns(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield pieces, and let other tasks run between them, because a few bytes may decode to very many."""
-    for number, piece in enumerate(pieces):
-        if number:
-            await asyncio.sleep(0)
-        yield piece

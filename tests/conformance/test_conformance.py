@@ -475,23 +475,18 @@ async def _streamed(spoken: WireFormat, samples: Samples, body: bytes, *, is_str
     return [frame + b"\n\n" for frame in b"".join(found).split(b"\n\n")[:-1]]
 
 
-async def test_a_whole_answer_becomes_a_stream_where_some_servers_answer_so(
-    spoken: WireFormat, samples: Samples
-) -> None:
-    if spoken.name in ("messages", "responses"):
-        with pytest.raises(UpstreamUnreadable, match="no stream"):
-            await _streamed(spoken, samples, samples.whole, is_stream=False)
-        return
-    frames = await _streamed(spoken, samples, samples.whole, is_stream=False)
-    samples.check_stream(frames)
-    editor = spoken.editor()
-    frames_of(editor, frames)
-    assert editor.complete
-    assert read_answer(spoken.summaries, b"".join(frames)) is not None
+async def test_a_whole_answer_is_no_stream(spoken: WireFormat, samples: Samples) -> None:
+    with pytest.raises(UpstreamUnreadable, match="no stream"):
+        await _streamed(spoken, samples, samples.whole, is_stream=False)
 
 
 async def test_a_stream_stays_the_stream_that_it_is(spoken: WireFormat, samples: Samples) -> None:
-    assert await _streamed(spoken, samples, b"".join(samples.stream), is_stream=True) == list(samples.stream)
+    body = b"".join(samples.stream)
+    for is_stream in (False, True):
+        assert await _streamed(spoken, samples, body, is_stream=is_stream) == list(samples.stream)
+    assert await _streamed(spoken, samples, b"", is_stream=True) == []
+    with pytest.raises(UpstreamUnreadable):
+        await _streamed(spoken, samples, b"", is_stream=False)
 
 
 async def test_an_error_with_status_200_ends_the_stream_as_an_error(spoken: WireFormat, samples: Samples) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import sys
 import time
-import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -23,9 +21,9 @@ from tests.e2e.running import StartSteno, Steno
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
 
 if sys.version_info >= (3, 14):
-    from compression import zstd
+    pass
 else:
-    from backports import zstd
+    pass
 
 LONG: Any = long_history()
 FIRST = b'data: {"id":"c1","x_new":1.0, "choices" :[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\n'
@@ -99,29 +97,6 @@ def stream_of(steno: Steno, *headers: bytes, messages: Any = LONG, **members: An
     return post(steno.url, chat(messages, stream=True, **members), *headers).body
 
 
-ENCODE: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstd.compress}
-
-
-@pytest.mark.parametrize("in_one_piece", [False, True])
-@pytest.mark.parametrize("name", ENCODE)
-def test_a_compressed_answer_to_a_stream_that_has_begun_is_decoded(
-    scripted: ScriptedProvider, before_scripted: StartSteno, name: str, in_one_piece: bool
-) -> None:
-    """It is paid for, too: as a stream, however its bytes are cut, and in one piece."""
-    coded = f"content-encoding: {name}".encode()
-    if in_one_piece:
-        answering = answer(ENCODE[name](completion(MESSAGES["text"])), coded)
-    else:
-        encoded = ENCODE[name](FIRST + TEXT + FINISH + DONE)
-        answering = stream_head(coded) + b"".join(chunked(bytes([byte])) for byte in encoded) + LAST_CHUNK
-    scripted.then(answer(SUMMARY)).then(answering)
-    told = stream_of(before_scripted())
-    choices = [choice for frame in data(told) for choice in frame["choices"]]
-    assert "".join(choice["delta"].get("content") or "" for choice in choices) == "caf\u00e9"
-    assert data(told)[-1]["context_status"] == "summarized"
-    assert told.endswith(DONE)
-
-
 @pytest.mark.parametrize("shape", EVENT_SHAPES)
 def test_sdk_reads_a_compacted_stream_in_every_shape(simulator: Simulator, steno: StartSteno, shape: str) -> None:
     """clients.md: the answer is whole, with one id and one role, whatever the events look like."""
@@ -162,25 +137,6 @@ def test_keep_alives_come_while_a_summary_is_made(
 
 
 # After the commitment
-
-
-TOOL_CALLS = [
-    {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": '{"order": "ORD-0007"}'}},
-    {"id": "call_2", "type": "function", "function": {"name": "look_up", "arguments": "{}"}},
-]
-COST = {"prompt_tokens": 7, "completion_tokens": 1, "total_tokens": 8}
-MESSAGES: dict[str, Any] = {
-    "text": {"role": "assistant", "content": "caf\u00e9", "refusal": None},
-    "tool calls": {"role": "assistant", "content": None, "tool_calls": TOOL_CALLS},
-    "refusal": {"role": "assistant", "content": None, "refusal": "I can't help with that."},
-}
-
-
-def completion(*messages: Any, **members: Any) -> bytes:
-    finish = "tool_calls" if "tool_calls" in messages[0] else "stop"
-    choices = [{"index": i, "message": said, "finish_reason": finish} for i, said in enumerate(messages)]
-    whole = {"id": "c1", "object": "chat.completion", "created": 7, "model": "m", "choices": choices, "usage": COST}
-    return json.dumps(whole | members, indent=1).encode()
 
 
 def test_a_client_is_kept_alive_while_a_refused_request_waits_and_its_leaving_ends_it(

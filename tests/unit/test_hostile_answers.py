@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tracemalloc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -14,15 +14,12 @@ from hypothesis import strategies as st
 
 from app.errors import UpstreamDisconnected, UpstreamUnreadable
 from app.formats import sse
-from app.formats.answers import LARGEST_WHOLE
-from app.formats.chat_completions.answers import MOST_CHOICES, ChunkHead
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.refusals import LONGEST_PAUSE, classify, named_pause
 from app.formats.sse import LONGEST_FRAME, FrameSplitter
 from app.http.upstream import LONGEST_REFUSAL, Upstream, WholeAnswer, read_into
 from app.providers.model_listings import MOST_ENTRIES, ListingReader, ListingRefused
-from tests.unit.test_sse import FINISH, FIRST, editor_of
-from tests.unit.test_streamed import as_stream
+from tests.unit.test_sse import FINISH, FIRST, OURS, editor_of
 
 MEMBERS = ("id", "object", "created", "model", "choices", "usage", "error", "type", "context_status", "context")
 WITHIN = (
@@ -74,15 +71,15 @@ def doubled(text: str) -> str:
 
 
 TEXTS = st.builds(lambda value, change: change(json.dumps(value)), CHUNK | VALUES, st.sampled_from([str, doubled]))
-HEADS = st.sampled_from([None, ChunkHead("ours", 5, "m")])
+HEADS = st.sampled_from([None, OURS])
 
 
-def kept(text: str, sent: ChunkHead | None, hides: bool) -> Any:
+def kept(text: str, sent: Mapping[str, str | int] | None, hides: bool) -> Any:
     """What a chunk holds besides what is taken out of it or replaced on purpose."""
     chunk = json.loads(text)
     if not isinstance(chunk, dict):
         return chunk
-    gone = {*(sent.members if sent else ()), *(("usage",) if hides else ())}
+    gone = {*(sent or ()), *(("usage",) if hides else ())}
     left = {name: value for name, value in chunk.items() if name not in gone}
     if sent and isinstance(choices := left.get("choices"), list):
         for delta in (choice.get("delta") for choice in choices if isinstance(choice, dict)):
@@ -92,10 +89,10 @@ def kept(text: str, sent: ChunkHead | None, hides: bool) -> Any:
 
 
 @given(st.lists(TEXTS, max_size=4), HEADS, st.booleans(), st.integers(1, 3))
-@example(["[]", '{"model": {"NaN": true}, "choices": [{}]}'], ChunkHead("ours", 5, "m"), False, 1)
+@example(["[]", '{"model": {"NaN": true}, "choices": [{}]}'], OURS, False, 1)
 @example(['{"usage": NaN, "choices": [{"x": NaN}]}'], None, True, 1)
 def test_properties_a_stream_passes_whatever_its_chunks_hold(
-    texts: list[str], sent: ChunkHead | None, hides: bool, choices: int
+    texts: list[str], sent: Mapping[str, str | int] | None, hides: bool, choices: int
 ) -> None:
     editor = editor_of(FIRST, FINISH, sent=sent, hides_usage=hides, choices=choices)
     splitter = FrameSplitter()
@@ -109,18 +106,6 @@ def test_properties_a_stream_passes_whatever_its_chunks_hold(
             json.loads(frame[6:])  # As readable as it was.
             assert b"NaN" in frame or "NaN" not in json.dumps(kept(text, sent, hides))
     _ = editor.usage
-
-
-@given(TEXTS, st.booleans())
-async def test_properties_an_answer_in_one_piece_becomes_a_stream_or_an_error(text: str, wants_usage: bool) -> None:
-    async def chunks() -> AsyncIterator[bytes]:
-        yield text.encode()
-
-    try:
-        frames = [frame async for frame in as_stream(chunks(), is_stream=False, wants_usage=wants_usage)]
-    except UpstreamUnreadable:
-        return
-    assert b"".join(frames).endswith((b"data: [DONE]\n\n", b"}\n\n"))
 
 
 def test_an_endless_pause_is_a_long_one() -> None:
@@ -138,7 +123,7 @@ def test_an_endless_pause_is_a_long_one() -> None:
     ],
 )
 def test_an_odd_chunk_after_ours_passes(choices: bytes) -> None:
-    editor = editor_of(b"", b"", sent=ChunkHead("ours", 5, "m"))
+    editor = editor_of(b"", b"", sent=OURS)
     edited = editor.edit(b'data: {"id":"up","choices":%b}\n\n' % choices)
     assert json.loads(edited[6:])["id"] == "ours"
 
@@ -216,25 +201,16 @@ def test_choices_without_an_end_are_not_all_remembered() -> None:
     assert len(editor.finished) == 2
 
 
-async def in_one_piece(piece: bytes, times: int = 1) -> bytes:
-    async def chunks() -> AsyncIterator[bytes]:
-        for _ in range(times):
+async def test_an_answer_in_one_piece_is_held_up_to_a_bound() -> None:
+    """It ends as no stream, however much of it is still to come."""
+
+    async def endless(piece: bytes) -> AsyncIterator[bytes]:
+        while True:
             yield piece
 
-    return b"".join([frame async for frame in as_stream(chunks(), is_stream=False, wants_usage=True)])
-
-
-async def test_an_answer_in_one_piece_is_held_up_to_a_bound() -> None:
     for piece in (b"{" * 65_536, b" " * 65_536):
-        with pytest.raises(UpstreamUnreadable, match=str(LARGEST_WHOLE)):
-            await in_one_piece(piece, 10**9)
-
-
-async def test_more_choices_than_are_given_become_no_stream() -> None:
-    with pytest.raises(UpstreamUnreadable):
-        await in_one_piece(b'{"choices":[%b]}' % b",".join([b"{}"] * (MOST_CHOICES + 1)))
-    with pytest.raises(UpstreamUnreadable):
-        await in_one_piece(VALUES_ONLY)
+        with pytest.raises(UpstreamUnreadable):
+            [frame async for frame in editor_of().as_stream(endless(piece), is_stream=False, headers=())]
 
 
 async def test_a_refusal_is_read_up_to_a_bound() -> None:

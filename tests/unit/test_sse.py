@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.formats.answers import ContextMembers
-from app.formats.chat_completions.answers import ChunkHead, CompactionEvents, CompletionEditor
+from app.formats.chat_completions.answers import CompactionEvents, CompletionEditor
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.sse import LONGEST_FRAME, FrameSplitter, data_of, event, first_end, frames_in, last_end
 from app.formats.usage import LONGEST_USAGE, usage_of
@@ -24,7 +25,7 @@ STREAM = (
     b'data: {"id":"up","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"x":1.0}\n\n'
     b'data: {"id":"up","choices":[],"usage":{"prompt_tokens":1}}\n\ndata: [DONE]\n\n'
 )
-OURS = ChunkHead("ours", 5, "m")
+OURS = {"id": "ours", "created": 5, "model": "m"}
 FIRST, FINISH = b'"context_status":"full"', b'"context_status":"full","context":{"a":1}'
 
 
@@ -32,7 +33,7 @@ def editor_of(
     first: bytes = FIRST,
     finish: bytes = FINISH,
     *,
-    sent: ChunkHead | None = None,
+    sent: Mapping[str, str | int] | None = None,
     hides_usage: bool = False,
     choices: int = 1,
 ) -> CompletionEditor:

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import time
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from app.formats.answers import LONGEST_NAME, AnswerEditor
 from app.formats.chat_completions.spec import SPEC
@@ -30,8 +29,6 @@ from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event, last_end
 
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
 _USAGE = re.compile(rb'"usage"\s*:\s*[^n\s]')
-MOST_CHOICES = 128
-"""OpenAI's maximum of choices."""
 _SEARCHES = re.compile(r"-search-(?:preview|api)")
 """Models that search the web once for each answer, at a charge."""
 
@@ -61,37 +58,9 @@ class CompletionEditor(AnswerEditor):
 
     @classmethod
     def begin_early(cls, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
-        head = ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time()), request.model)
+        head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time()), "model": request.model}
         # The shape `chunk` begins the answer, too.
         return CompactionEvents("chunk" if shape == "start" else shape, compaction_id, head)
-
-    def frames_of(self, whole: RawObject) -> Iterator[bytes]:
-        """Yield a chunk with all texts and calls, one with the finish reasons, and `[DONE]`. Usage gets a chunk without
-        choices if the client requested it, because such a chunk breaks other clients; else it is in the last chunk."""
-        elements = split_array(whole.raw("choices") or b"[]")
-        if not 0 < len(elements) <= MOST_CHOICES:
-            raise Unreadable(f"It has {len(elements)} choices.")
-        said, ends = list[Mapping[str, bytes]](), list[Mapping[str, bytes]]()
-        for number, choice in enumerate(map(RawObject, elements)):
-            message = RawObject(choice.raw("message") or choice.raw("delta") or b"{}")
-            raw_calls = message.raw("tool_calls") or b""
-            calls = split_array(raw_calls) if raw_calls.startswith(b"[") else ()
-            numbered = b",".join([_numbered(place, raw) for place, raw in enumerate(calls)])
-            delta = message.spliced({"tool_calls": b"[%b]" % numbered} if calls else {})
-            at = {"index": choice.raw("index") or b"%d" % number}
-            beside = _members(choice, {"index", "message", "delta", "finish_reason"})
-            said.append({**at, "delta": delta, "finish_reason": b"null", **beside})
-            reason = choice.raw("finish_reason") or b"null"
-            ends.append({**at, "delta": b"{}", "finish_reason": b'"stop"' if reason == b"null" else reason})
-        whole_head = {**_members(whole, {"choices"}), "object": b'"chat.completion.chunk"'}
-        usage = {"usage": whole_head.pop("usage")} if "usage" in whole_head else {}
-        wants_usage = self.request is not None and self.request.answer.wants_usage
-        head = {name: raw for name, raw in whole_head.items() if name in ("id", "object", "created", "model")}
-        yield _chunk(whole_head, said)
-        yield _chunk(head, ends, {} if wants_usage else usage)
-        if usage and wants_usage:
-            yield _chunk(head, (), usage)
-        yield event(b"[DONE]")
 
     def quiet(self, frames: bytes, start: int) -> int:
         if not self.begun or self.continues or self.hides_usage:
@@ -139,7 +108,7 @@ class CompletionEditor(AnswerEditor):
         """Return the members of Steno's head to replace in the chunk, and those to add."""
         if not self.continues or not isinstance(self.early, CompactionEvents):
             return {}, b""
-        head = self.early.head.members
+        head = {name: msgspec.json.encode(value) for name, value in self.early.head.items()}
         for name in head:
             raw = chunk.raw(name) or b""
             if name not in self.provider and len(raw) <= LONGEST_NAME and chunk.value(name):
@@ -176,18 +145,6 @@ def _without_role(choices: bytes) -> bytes:
     return b"[" + b",".join(elements) + b"]"
 
 
-class ChunkHead(Struct, frozen=True):
-    id: str
-    created: int
-    """Unix seconds."""
-    model: str
-
-    @property
-    def members(self) -> dict[str, bytes]:
-        values = {"id": self.id, "created": self.created, "model": self.model}
-        return {name: msgspec.json.encode(value) for name, value in values.items()}
-
-
 @dataclass(slots=True)
 class CompactionEvents(EarlyFrames):
     """Frames of Chat Completions.
@@ -198,8 +155,8 @@ class CompactionEvents(EarlyFrames):
 
     BEGINNING = "chunk"
 
-    head: ChunkHead
-    """Head of Steno's chunks; the editor writes it into the provider's chunks."""
+    head: Mapping[str, str | int]
+    """Id, time in Unix seconds and model of Steno's chunks; the editor writes it into the provider's chunks."""
 
     def keep_alive(self) -> bytes:
         """Return an empty delta if Steno began the answer, else a comment."""
@@ -216,27 +173,9 @@ class CompactionEvents(EarlyFrames):
     def _chunk(self, delta: Mapping[str, str | None]) -> bytes:
         return msgspec.json.encode(
             {
-                "id": self.head.id,
+                "id": self.head["id"],
                 "object": "chat.completion.chunk",
-                "created": self.head.created,
-                "model": self.head.model,
+                **self.head,
                 "choices": [{"index": 0, "delta": delta, "finish_reason": None}],
             }
         )
-
-
-def _chunk(
-    head: Mapping[str, bytes], choices: Iterable[Mapping[str, bytes]], more: Mapping[str, bytes] | None = None
-) -> bytes:
-    held = b",".join([b"{%b}" % joined_members(choice) for choice in choices])
-    return event(b"{%b}" % joined_members({**head, "choices": b"[%b]" % held, **(more or {})}))
-
-
-def _numbered(number: int, call: bytes) -> bytes:
-    """Return a tool call with its `index`, which calls in a stream have."""
-    known = RawObject(call)
-    return call if "index" in known else known.spliced(add=b'"index":%d' % number)
-
-
-def _members(value: RawObject, without: Container[str]) -> dict[str, bytes]:
-    return {name: value.raw(name) or b"" for name in value.members if name not in without}

@@ -17,7 +17,6 @@ _MESSAGES: tuple[Path, ...] = ((*_CHOICE, "delta"), (*_CHOICE, "message"))
 SPEC = FormatSpec(
     name="chat_completions",
     page="https://platform.openai.com/docs/api-reference/chat",
-    noun="chat completion",
     path=b"/v1/chat/completions",
     history="messages",
     user_message=lambda text: {"role": "user", "content": text},

@@ -9,7 +9,7 @@ Without `alt=sse` a stream is one array of such answers. Steno edits the first a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,11 +35,6 @@ class GeminiEditor(AnswerEditor):
     @classmethod
     def begin_early(cls, request: WireRequest, shape: EventShape, compaction_id: str) -> GeminiEvents:  # noqa: ARG003 - there is one shape
         return GeminiEvents("chunk", compaction_id)
-
-    def frames_of(self, whole: RawObject) -> Iterator[bytes]:
-        if not any(name in whole for name in ("candidates", "promptFeedback")):
-            raise Unreadable("It has no candidates.")
-        yield event(whole.text)
 
     @classmethod
     def own_error(cls, error: StenoError) -> bytes:

@@ -28,7 +28,6 @@ def _restrained(model: str) -> dict[str, object]:
 SPEC = FormatSpec(
     name="gemini",
     page="https://ai.google.dev/api/generate-content",
-    noun="Gemini answer",
     address=ADDRESS,
     methods=frozenset({b"generateContent", b"streamGenerateContent"}),
     early_is_content=True,

@@ -15,7 +15,6 @@ SYSTEM = "system"
 SPEC = FormatSpec(
     name="messages",
     page="https://docs.anthropic.com/en/api/messages",
-    noun="message",
     path=b"/v1/messages",
     other_paths=(b"/v1/complete",),
     counting_path=b"/v1/messages/count_tokens",

@@ -90,7 +90,6 @@ _MESSAGE: Path = ("output", Where("type", ("message",)), "content")
 SPEC = FormatSpec(
     name="responses",
     page="https://platform.openai.com/docs/api-reference/responses",
-    noun="response",
     path=b"/v1/responses",
     other_paths=(b"/v1/conversations",),
     counting_path=b"/v1/responses/input_tokens",
