@@ -26,9 +26,8 @@ from app.compaction.compactor import Compactor
 from app.compaction.summariser_client import Summariser, SummaryRouting
 from app.conversation.identity import Identity
 from app.formats.format import WireFormat
-from app.formats.paths import format_at, keeps_version, key_headers
 from app.formats.reader import MessageReader
-from app.formats.registry import FORMATS, mark_of
+from app.formats.registry import FORMATS, format_at, keeps_version, key_headers, mark_of
 from app.http.admission import BytesInFlight, HostPolicy
 from app.http.headers import new_instance
 from app.http.upstream import CONNECT_SECONDS, Upstream
@@ -43,11 +42,10 @@ from app.providers.registry import tariff as list_tariff
 from app.providers.windows import Windows
 from app.proxy.caller import Authenticator
 from app.proxy.conversation_ids import Conversations
-from app.proxy.endpoint import ChatEndpoint
-from app.proxy.passthrough import CountingEndpoint, PassthroughEndpoint
+from app.proxy.endpoint import ChatEndpoint, CountingEndpoint, PassthroughEndpoint
+from app.proxy.exchange import Services
 from app.proxy.request import ModelLimits
 from app.proxy.router import Router
-from app.proxy.services import Services
 from app.runtime.bounded import LogThrottle
 from app.runtime.caches import Caches
 from app.runtime.tasks import OwnedTasks, Work, keep_heap_small, return_freed_memory

@@ -15,12 +15,12 @@ import pytest
 
 from app.compaction.verify import problems
 from app.compaction.view import Conversation, View
-from app.formats.chat_completions import messages as chat_completions_payload
+from app.formats.chat_completions import format as chat_completions_payload
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.format import WireFormat
-from app.formats.messages import payload as messages_payload
+from app.formats.messages import messages as messages_payload
 from app.formats.messages.format import MESSAGES
-from app.formats.responses import items as responses_payload
+from app.formats.responses import format as responses_payload
 from app.formats.responses.format import RESPONSES
 from lab.simulator.chat_completions import judge as chat_completions
 from lab.simulator.messages import judge as messages

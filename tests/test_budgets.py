@@ -14,26 +14,26 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 41_509,
+    "app": 41_400,
     "app/cli": 2_140,
     "app/compaction": 9_854,
     "app/conversation": 1_941,
     "app/http": 2_850,
-    "app/inspector": 2_182,
+    "app/inspector": 2_181,
     "app/providers": 1_720,
-    "app/proxy": 2_809,
-    "app/api": 2_186,
+    "app/proxy": 2_752,
+    "app/api": 2_185,
     "app/runtime": 552,
     "app/settings": 1_753,
     "app/store": 4_105,
     "app/telemetry": 521,
     "app/tokens": 2_065,
-    "app/formats": 6_525,
-    "tests": 54_214,
-    "lab": 8_996,
+    "app/formats": 6_477,
+    "tests": 54_211,
+    "lab": 8_995,
 }
 """Lines of Python by folder, at most."""
-FILES = 193
+FILES = 185
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12

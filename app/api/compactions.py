@@ -34,17 +34,16 @@ from app.compaction.verify import coverage_of
 from app.conversation.reasons import Code, because
 from app.errors import InvalidRequest, NothingToCompact
 from app.formats.format import WireFormat
-from app.formats.paths import BY_NAME
 from app.formats.raw_json import RawObject
+from app.formats.registry import BY_NAME
 from app.formats.requests import BOUNDS, WireRequest, is_given, read_focus
 from app.http.own_headers import CONVERSATION_ID
 from app.proxy.caller import Caller
 from app.proxy.conversation_ids import encoded_name
-from app.proxy.exchange import REQUEST, RequestRecord
+from app.proxy.exchange import REQUEST, RequestRecord, Services
 from app.proxy.learn import conversation_seen, latest_history, plan_of
 from app.proxy.reply import context_of
 from app.proxy.request import count_messages, parse_request, split_body
-from app.proxy.services import Services
 from app.store import StoredConversation
 from app.store.chunks import chunks_in
 

@@ -36,8 +36,8 @@ from app.api.dependencies import (
 from app.compaction.handoff import handoff, standing
 from app.conversation.messages import History, Kind, Message
 from app.errors import MessagesNotKept
-from app.formats.paths import BY_NAME
 from app.formats.raw_json import Unreadable
+from app.formats.registry import BY_NAME
 from app.proxy.reply import Tokens
 from app.store import Paging, Pin, Store, StoredConversation, StoredHistory, StoredMessage, UnknownCursor
 from app.store.chunks import chunks_named, read_summaries

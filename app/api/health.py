@@ -8,8 +8,8 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from app.proxy.exchange import Services
 from app.proxy.router import LISTENER
-from app.proxy.services import Services
 from app.telemetry.metrics import Metrics
 
 

@@ -21,7 +21,7 @@ from app.api.dependencies import (
     page_of,
 )
 from app.providers.providers import Provider
-from app.proxy.services import Services
+from app.proxy.exchange import Services
 from app.store import StoredCalibration, StoreUnavailable
 from app.store.calibrations import read_models_used, read_own_calibrations
 

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 from app.api.dependencies import PARTS_OF_BODIES
 from app.compaction.decision import OUTPUT_CAPPED, TASK_BUDGET_LOWERED, THINKING_OFF, Status
 from app.compaction.view import ACTIONS
-from app.formats.paths import COUNTS
+from app.formats.registry import COUNTS
 from app.formats.requests import LONGEST_FOCUS
 from app.formats.sse import EVENT_SHAPES
 from app.http import own_headers

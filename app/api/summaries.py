@@ -30,7 +30,7 @@ from app.compaction.chunk_builder import corrected
 from app.compaction.chunks import SummaryChunk, UserWords
 from app.conversation.secrets import without_secrets
 from app.errors import InvalidRequest, SummaryNotFound
-from app.proxy.services import Services
+from app.proxy.exchange import Services
 from app.store.chunks import delete_chunk, find_summary, read_summaries, replace_chunk, search_summaries
 from app.store.tables import Paging
 

@@ -35,7 +35,7 @@ from app.cli.logs import configure_logging, is_readable
 from app.cli.ports import Taken
 from app.http.protocol import protocol_within
 from app.main import create_app
-from app.proxy.services import Services
+from app.proxy.exchange import Services
 from app.settings import ConfigurationError, Settings
 from app.store import StoreError
 from app.telemetry.metrics import FOLDER

@@ -18,7 +18,7 @@ from app.api import compactions, conversations, summaries
 from app.api.dependencies import ConversationId
 from app.conversation.reasons import Code
 from app.errors import StenoError, SummaryNotFound
-from app.formats.paths import BY_NAME, key_headers
+from app.formats.registry import BY_NAME, key_headers
 from app.inspector.charts import ChartedRequest, chart_of, grid_of, requests_of
 from app.inspector.pages import HEADERS, address, currency_of, segment
 from app.inspector.payload import Said, entry_of, folded, message_count, places_of, said_in, stretches_of

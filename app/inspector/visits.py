@@ -22,9 +22,8 @@ from app.inspector.session import COOKIE, LASTS_SECONDS, OPERATORS_COOKIE, OVER_
 from app.providers.model_listings import ModelListing
 from app.providers.providers import Provider
 from app.proxy.caller import ANONYMOUS
-from app.proxy.exchange import REQUEST
+from app.proxy.exchange import REQUEST, Services
 from app.proxy.router import LISTENER
-from app.proxy.services import Services
 from app.settings.checks import Finding
 from app.store import StoreUnavailable
 from app.store.conversations import has_other_tenants, latest_tenant

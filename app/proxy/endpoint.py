@@ -1,9 +1,12 @@
-"""Endpoint of chat requests: identify, read, prepare, send, recover, relay, record. Plain ASGI for speed."""
+"""Endpoints of chat requests, of requests to count tokens, and of all other paths of providers. Plain ASGI for speed.
+
+A chat request is served in these steps: identify, read, prepare, send, recover, relay, record.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -15,8 +18,9 @@ from starlette.types import Receive, Scope, Send
 from app.compaction.decision import Decision
 from app.compaction.request import ChatRequest
 from app.conversation.reasons import Code, Reason, because
-from app.errors import StenoError, UpstreamUnreachable
+from app.errors import BodyTooLarge, RequestTimedOut, StenoError, UpstreamUnreachable
 from app.formats.refusals import is_repeatable
+from app.formats.registry import format_at, uncompacted
 from app.http.asgi import (
     CONNECTION,
     KNOWN,
@@ -24,21 +28,30 @@ from app.http.asgi import (
     AbortedAnswer,
     ClientAnswer,
     ClientDisconnected,
+    body_pieces,
     peer_of,
     read_body,
     until_disconnect,
 )
-from app.http.headers import EVENT_STREAM, value_of
+from app.http.headers import EVENT_STREAM, Headers, forwarded, value_of
 from app.providers.ledger import NOT_REPORTED
 from app.proxy.caller import Caller
-from app.proxy.exchange import FIRST_ERROR, REQUEST, Attempt, Exchange
+from app.proxy.exchange import FIRST_ERROR, REQUEST, Attempt, Exchange, Services
 from app.proxy.learn import conversation_seen, latest_history, learn_cut, learn_status, learn_usage, record_calls
 from app.proxy.recovery import RetryBudget, choose_recovery, inspect_answer, learn_recovery, takes_place
-from app.proxy.reply import context_headers, relay_answer, relay_unread
+from app.proxy.reply import (
+    announce,
+    bypass,
+    context_headers,
+    passing,
+    relay_answer,
+    relay_raw,
+    relay_unread,
+    unless_told,
+)
 from app.proxy.request import Unread, count_meanwhile, plain_body, read_request
 from app.proxy.router import ROUTE
-from app.proxy.services import Services
-from app.proxy.stream import announce
+from app.settings import LimitSettings
 
 log = structlog.get_logger("steno.chat")
 
@@ -280,3 +293,79 @@ class ChatEndpoint:
         store.writes.record(conversation_seen(request, decision))
         if self._services.keeps_messages:
             store.writes.record_history(latest_history(request))
+
+
+UPLOAD_BYTES = 1_000_000_000
+"""Maximum bytes of a relayed body: it takes no memory, but occupies a connection."""
+
+
+class CountingEndpoint(ChatEndpoint):
+    """Endpoint of requests to count tokens: forwarded unchanged to the model's provider, and not recorded."""
+
+    async def serve(self, exchange: Exchange) -> None:
+        entry = uncompacted("POST", exchange.caller.target)
+        reason = Reason(Code.PATH_NOT_COMPACTED) if entry is None else passing(entry, exchange.services.formats)
+        await relay_unread(exchange, Unread(reason, exchange.body), is_recorded=False)
+
+
+class PassthroughEndpoint:
+    """Endpoint that streams the body in pieces, so that an upload costs no memory."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        services, headers, route, record = self._services, list(scope["headers"]), scope[ROUTE], scope[REQUEST]
+        client, own = ClientAnswer(send, scope[SIGNATURE], scope.get(CONNECTION)), []
+        try:
+            # Otherwise any client that reaches Steno could use the provider through it.
+            tenant = services.authenticator.identify(headers, peer_of(scope), scope["query_string"]).tenant
+            if (entry := uncompacted(scope["method"], route.target)) is not None:
+                own = bypass(services, record, entry.name, passing(entry, services.formats))
+            provider = services.providers.of(None, format_at(route.target, headers), tenant, route.upstream)
+            with until_disconnect(client):
+                record.goes_to(provider)
+                sent = forwarded(headers, read_here=False)
+                head = provider.upstream.head(scope["method"].encode(), route.target, sent)
+                answering = await provider.upstream.relay(head, _body(headers, receive, services.limits))
+                record.answered(answering)
+                try:
+                    await relay_raw(answering, client, unless_told(own, answering.headers), record)
+                finally:
+                    await answering.close()
+        except ClientDisconnected:
+            return
+        except StenoError as error:
+            record.failed(error)
+            await client.error(error, own)
+
+
+def _body(headers: Headers, receive: Receive, limits: LimitSettings) -> bytes | AsyncIterator[bytes]:
+    """Return the body as it arrives, or no bytes if the headers announce no body. Raises `BodyTooLarge`."""
+    length = int(value_of(headers, b"content-length") or 0)
+    if not length and value_of(headers, b"transfer-encoding") is None:
+        return b""
+    _check_size(length)
+    return _arriving(receive, limits)
+
+
+async def _arriving(receive: Receive, limits: LimitSettings) -> AsyncIterator[bytes]:
+    """Yield the body's pieces. Raises `BodyTooLarge`, `RequestTimedOut` and `ClientDisconnected`."""
+    pieces, size = body_pieces(receive), 0
+    while True:
+        try:
+            async with asyncio.timeout(limits.receive_seconds):
+                piece = await anext(pieces, None)
+        except TimeoutError as error:
+            seconds = limits.receive_seconds
+            raise RequestTimedOut(f"No byte of the request body arrived for {seconds:g} seconds.") from error
+        if piece is None:
+            break
+        size += len(piece)
+        _check_size(size)
+        yield piece
+
+
+def _check_size(size: int) -> None:
+    if size > UPLOAD_BYTES:
+        raise BodyTooLarge(f"The request body is larger than {UPLOAD_BYTES} bytes.")

@@ -1,11 +1,11 @@
-"""Exchanges: the payloads, answers and log lines (docs/logs.md) of one request.
+"""Exchanges: the payloads, answers and log lines (docs/logs.md) of a request, and the services that requests share.
 
 The log holds names, numbers and codes, but no text of messages and no keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from time import monotonic
@@ -15,10 +15,13 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
+from app.compaction.background import Background
 from app.compaction.budget import Overflow
+from app.compaction.compactor import Compactor
 from app.compaction.decision import Decision
 from app.compaction.request import ChatRequest
 from app.compaction.view import View
+from app.conversation.identity import Identity
 from app.conversation.reasons import Code, because, hint_for
 from app.errors import (
     StenoError,
@@ -29,22 +32,83 @@ from app.errors import (
     WebSocketNotSpoken,
 )
 from app.formats.answers import AnswerEditor
+from app.formats.format import WireFormat
+from app.formats.reader import MessageReader
 from app.formats.usage import Usage
+from app.http.admission import BytesInFlight
 from app.http.asgi import ClientAnswer
 from app.http.connection import UpstreamExchange
 from app.http.headers import Headers, value_of
-from app.providers.ledger import NOT_REPORTED
-from app.providers.providers import Provider, StreamedUsage
-from app.proxy.caller import Caller
-from app.proxy.services import Services
+from app.providers.ledger import NOT_REPORTED, Ledger
+from app.providers.providers import Provider, Providers, StreamedUsage
+from app.proxy.caller import Authenticator, Caller
+from app.proxy.conversation_ids import Conversations
+from app.proxy.request import ModelLimits
 from app.runtime.bounded import LogThrottle
-from app.telemetry.metrics import Metrics
-from app.telemetry.spans import Span
+from app.runtime.caches import Erased
+from app.runtime.tasks import OwnedTasks, Work
+from app.settings import EventSettings, LimitSettings
+from app.store import Store
+from app.telemetry.metrics import Metrics, Sampler
+from app.telemetry.spans import Span, Tracer
+from app.tokens.estimator import Estimator
 from app.tokens.rules import LONGEST_MODEL
 from app.tokens.usage import Tokens
 
 if TYPE_CHECKING:
-    from app.proxy.stream import EarlyStream
+    from app.proxy.reply import EarlyStream
+
+
+@dataclass(slots=True)
+class Services:
+    providers: Providers
+    model_limits: ModelLimits
+    store: Store
+    identity: Identity
+    formats: tuple[WireFormat, ...]
+    readers: Mapping[str, MessageReader]
+    """Readers by format name."""
+    estimator: Estimator
+    compactor: Compactor
+    background: Background
+    ledger: Ledger
+    conversations: Conversations
+    tasks: OwnedTasks
+    authenticator: Authenticator
+    throttle: LogThrottle
+    in_flight: BytesInFlight
+    work: Work
+    limits: LimitSettings
+    events: EventSettings
+    base_model: Callable[[str], str]
+    """Return the model whose token rules and limits apply to a given model."""
+    keeps_messages: bool
+    sampler: Sampler
+    tracer: Tracer | None
+    """None if tracing is off."""
+
+    async def erase(self, tenant: str) -> None:
+        erased = Erased(tenant)
+        self.conversations.forget(erased)
+        await self.providers.forget(tenant)
+        await self.store.erase_tenant(tenant)
+        # Last, because a request may load summaries again until they are deleted.
+        self.compactor.forget(erased)
+
+    async def delete(self, tenant: str, conversation_id: str) -> bool:
+        """Delete a conversation and the summaries it made. Return False if it did not exist."""
+        erased = Erased(tenant, conversation_id)
+        self.conversations.forget(erased)
+        was_there = await self.store.delete_conversation(tenant, conversation_id)
+        # Last, as in `erase`.
+        self.compactor.forget(erased)
+        return was_there
+
+    @property
+    def format(self) -> WireFormat:
+        """Default format, for bodies at a path without a format of its own."""
+        return self.formats[0]
+
 
 log = structlog.get_logger("steno.requests")
 

@@ -17,8 +17,7 @@ from app.formats.answers import AnswerEditor
 from app.formats.usage import Usage
 from app.http.upstream import LONGEST_REFUSAL
 from app.providers.providers import Provider, StreamedUsage
-from app.proxy.exchange import Attempt, Call, Exchange
-from app.proxy.services import Services
+from app.proxy.exchange import Attempt, Call, Exchange, Services
 from app.store import ConversationSeen, LatestHistory, UsageRecord
 from app.tokens.calibration import Sample, picture_sample, pictures_of
 from app.tokens.tokenizer import by_bytes

@@ -54,8 +54,7 @@ from app.providers.providers import StreamedUsage
 from app.providers.windows import overflow_in
 from app.proxy.exchange import Attempt, Exchange, Refusal
 from app.proxy.learn import learn_cut, learn_limit, learn_overflow, learn_refused_thinking, learn_streamed_usage
-from app.proxy.reply import FIRST_PIECE_SECONDS, read_beginning
-from app.proxy.stream import announce
+from app.proxy.reply import FIRST_PIECE_SECONDS, announce, read_beginning
 
 log = structlog.get_logger("steno.observe")
 

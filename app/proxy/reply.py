@@ -1,40 +1,45 @@
 """Replies: relay the provider's answer to the client, with headers and members about the context.
 
-This module sets the headers that `http/own_headers` names, except the request's id, which `http/asgi.Signature` sets.
+A stream may begin before the provider answers, while a summary is being made: see `EarlyStream`. This module sets the
+headers that `http/own_headers` names, except the request's id, which `http/asgi.Signature` sets.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 import structlog
 from msgspec import UNSET, UnsetType
 
+from app.compaction.compactor import CompactionStart
 from app.compaction.decision import Decision
 from app.compaction.request import ChatRequest
 from app.compaction.view import Recalled
 from app.conversation.reasons import Code, Reason
-from app.errors import StenoError, UpstreamDisconnected
-from app.formats.answers import LARGEST_WHOLE, AnswerEditor, ContextMembers
+from app.errors import StenoError, UpstreamDisconnected, UpstreamUnreadable
+from app.formats.answers import LARGEST_WHOLE, UNTOLD, AnswerEditor, ContextMembers
 from app.formats.format import WireFormat
-from app.formats.paths import Uncompacted, path_of
+from app.formats.registry import Uncompacted, path_of
 from app.formats.sse import FrameSplitter, first_end, last_end
 from app.http import own_headers
 from app.http.asgi import AbortedAnswer, ClientAnswer
 from app.http.connection import UpstreamExchange
+from app.http.encodings import encodings_of
 from app.http.headers import EVENT_STREAM, Headers, are_of_steno, media_type, returned
+from app.http.upstream import LONGEST_REFUSAL, read_into
 from app.http.upstream import Headers as Received
 from app.proxy.conversation_ids import encoded_name
-from app.proxy.exchange import Attempt, Call, Exchange, RequestRecord
+from app.proxy.exchange import Attempt, Call, Exchange, RequestRecord, Services
 from app.proxy.learn import LONGEST_REASON, record_unread
 from app.proxy.request import INLINE_BODY, Unread
-from app.proxy.services import Services
 
 log = structlog.get_logger("steno.bypass")
 
@@ -297,3 +302,102 @@ def bypass(services: Services, record: RequestRecord, path: str | None, reason: 
 def unless_told(own: Headers, answered: Received) -> Headers:
     """Return `own`; no headers if the answer already has those of another Steno."""
     return [] if are_of_steno(answered) else own
+
+
+HEADERS: Headers = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+def announce(exchange: Exchange, request: ChatRequest, started: CompactionStart) -> None:
+    """Note that a summary is being made, and begin the client's stream with an event about it unless events are off."""
+    exchange.has_waited = True
+    if request.events != "off" and exchange.stream is None:
+        exchange.stream = EarlyStream(exchange, request, started)
+
+
+class EarlyStream:
+    """Stream to a client before the provider answers, in three states:
+
+    1. Announced: the head and `compaction_started` were sent. Keep-alives follow until Steno decides on the payload.
+    2. Decided: `compaction_completed` or `compaction_failed` was sent. Keep-alives follow until the provider answers.
+    3. Answered: the provider's answer, or an error of Steno's own, is sent as a part of this stream.
+    """
+
+    def __init__(self, exchange: Exchange, request: ChatRequest, started: CompactionStart) -> None:
+        self._exchange = exchange
+        self._request = request
+        self._reports = exchange.services.events.body
+        """True if the chunks contain the status."""
+        loop = asyncio.get_running_loop()
+        self._decided: asyncio.Future[Decision] = loop.create_future()
+        self._answered: asyncio.Future[None] = loop.create_future()
+        self._events = request.format.editor.begin_early(request.wire, request.events, started.id)
+        self._task = loop.create_task(self._write(started))
+        """Task that writes the events and keep-alives before the answer."""
+
+    def decide(self, decision: Decision) -> None:
+        """Announce the result of the compaction. Later decisions are not announced."""
+        if not self._decided.done():
+            self._decided.set_result(decision)
+
+    async def relay(self, attempt: Attempt) -> None:
+        """Relay the provider's answer as a part of the stream. Raises the upstream errors."""
+        await self._end_waiting()
+        answering, request = attempt.answering, attempt.request
+        headers, status, encodings = answering.headers, answering.status, encodings_of(answering.headers)
+        is_encoded = encodings.strip().lower() not in ("", "identity")
+        context = context_members(request, attempt.decision) if self._reports and status == 200 else UNTOLD
+        editor = request.format.editor(context, request.wire, self._events, hides_usage=attempt.asks_usage)
+        if status != 200:
+            body = bytearray()
+            if not is_encoded:
+                with suppress(StenoError):  # An incomplete body is enough, because the status is known.
+                    await read_into(body, answering.chunks(), LONGEST_REFUSAL)
+            await self._exchange.client.end(editor.refusal_frame(status, headers, bytes(body), time.time()))
+            return
+        if is_encoded:
+            raise UpstreamUnreadable(
+                f"The provider's answer is compressed ({encodings:.100}), although Steno asked for no compression."
+            )
+        chunks = answering.chunks()
+        frames = editor.as_stream(chunks, is_stream=media_type(headers) == EVENT_STREAM, headers=headers)
+        await relay_stream(self._exchange, frames, editor, learns=True)
+
+    async def fail(self, error: StenoError) -> None:
+        await self._end_waiting()
+        editor = self._request.format.editor(request=self._request.wire, early=self._events)
+        await self._exchange.client.end(editor.error_frame(error))
+
+    async def cancel(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _write(self, started: CompactionStart) -> None:
+        request, client, events = self._request, self._exchange.client, self._events
+        await client.start(200, [*HEADERS, *context_headers(request, None)])
+        line, tokens = request.budget.line, request.conversation.tokens
+        known = {
+            "conversation_id": request.conversation_id,
+            "messages": {"summarizing": started.messages},
+            "tokens": {"estimated": line.to_provider_tokens(tokens), "window": request.window.context},
+        }
+        await client.body(events.frame("compaction_started", known))
+        await self._keep_alive(self._decided)
+        decision = self._decided.result()
+        details: dict[str, Any] = msgspec.to_builtins(context_of(request, decision))
+        members = status_member(decision) if self._reports else b""
+        kind = "compaction_failed" if decision.failed else "compaction_completed"
+        await client.body(events.frame(kind, details, members))
+        await self._keep_alive(self._answered)
+
+    async def _keep_alive(self, until: asyncio.Future[Any]) -> None:
+        while not (await asyncio.wait({until}, timeout=self._exchange.caller.longest_silence()))[0]:
+            await self._exchange.client.body(self._events.keep_alive())
+
+    async def _end_waiting(self) -> None:
+        if not self._answered.done():
+            self._answered.set_result(None)
+        await self._task

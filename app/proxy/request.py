@@ -44,7 +44,7 @@ from app.tokens.estimator import Estimator, Prompt
 from app.tokens.rules import LONGEST_MODEL
 
 if TYPE_CHECKING:
-    from app.proxy.services import Services
+    from app.proxy.exchange import Services
 
 log = structlog.get_logger("steno.windows")
 

@@ -19,7 +19,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from app.formats.paths import FormatName
+from app.formats.registry import FormatName
 from app.settings.compaction import CompactionSettings, SummarySettings
 from app.settings.presets import PRESETS
 from app.settings.refusals import ConfigurationError, meant, problems_in, refuse_removed

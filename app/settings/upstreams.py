@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from app.formats.paths import FORMAT_NAMES, FormatName
+from app.formats.registry import FORMAT_NAMES, FormatName
 from app.settings.types import Preset, Rate, Seconds, Section
 from app.tokens.usage import MOST_TOKENS, Price
 

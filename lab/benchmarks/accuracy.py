@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from app.conversation.identity import Identity
-from app.formats.chat_completions.format import CHAT_COMPLETIONS
-from app.formats.chat_completions.messages import read_message
+from app.formats.chat_completions.format import CHAT_COMPLETIONS, read_message
 from app.formats.format import WireFormat
 from app.formats.raw_json import Unreadable
 from app.formats.reader import MessageReader

@@ -15,8 +15,8 @@ from app.compaction.request import ChatRequest
 from app.formats.requests import WireRequest
 from app.proxy import request as proxy_request
 from app.proxy.caller import Caller
+from app.proxy.exchange import Services
 from app.proxy.request import parse_request
-from app.proxy.services import Services
 from app.settings import LimitSettings
 
 

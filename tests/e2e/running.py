@@ -14,7 +14,7 @@ import pytest
 from app.http.loopback import RunningServer, serve
 from app.http.protocol import protocol_within
 from app.main import create_app
-from app.proxy.services import Services
+from app.proxy.exchange import Services
 from app.settings import load
 
 Sections = Mapping[str, Any]

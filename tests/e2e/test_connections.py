@@ -13,7 +13,7 @@ import pytest
 
 from app.cli import serve as serving
 from app.http.protocol import MOST_WAITING
-from app.proxy import passthrough
+from app.proxy import endpoint
 from app.settings import LimitSettings
 from tests.e2e.commands import until
 from tests.e2e.histories import chat, turns
@@ -161,7 +161,7 @@ def test_what_does_not_end_is_refused_before_it_is_all_here(
 def test_an_upload_has_a_size(
     before_scripted: StartSteno, scripted: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passthrough, "UPLOAD_BYTES", 100_000)
+    monkeypatch.setattr(endpoint, "UPLOAD_BYTES", 100_000)
     steno = before_scripted()
     announced = send(steno.url, request_bytes(b"a" * 100_001, target="/v1/files"))
     chunks = b"".join(b"%x\r\n%b\r\n" % (50_000, b"a" * 50_000) for _ in range(3)) + b"0\r\n\r\n"

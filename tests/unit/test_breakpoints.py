@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.formats.chat_completions.messages import BREAKPOINTS as CHAT
+from app.formats.chat_completions.format import BREAKPOINTS as CHAT
 from app.formats.messages.messages import BREAKPOINTS as MESSAGES
 from app.formats.raw_json import RawObject
-from app.formats.responses.items import BREAKPOINTS as RESPONSES
+from app.formats.responses.format import BREAKPOINTS as RESPONSES
 
 QUOTATION = "[Quoted] é"
 SHORT: Any = {"type": "ephemeral"}

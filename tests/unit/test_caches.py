@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.compaction.view import Conversation
-from app.formats.chat_completions.format import CHAT_COMPLETIONS
-from app.formats.chat_completions.messages import read_message
+from app.formats.chat_completions.format import CHAT_COMPLETIONS, read_message
 from app.formats.reader import MessageReader
 from app.main import create_app
 from app.runtime.caches import ENTRY_BYTES, MOST_AT_ONCE, Cache, Caches

@@ -17,8 +17,7 @@ from app.conversation.messages import Media, ToolCall
 from app.errors import InvalidRequest
 from app.formats import reader as message_reading
 from app.formats import requests
-from app.formats.chat_completions.format import CHAT_COMPLETIONS
-from app.formats.chat_completions.messages import canonical, read_message, render
+from app.formats.chat_completions.format import CHAT_COMPLETIONS, canonical, read_message, render
 from app.formats.raw_json import TooManyValues, Unreadable
 from app.formats.reader import MESSAGE_BYTES, MessageReader
 from app.formats.refusals import LONGEST_COMPARED

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from app.conversation.messages import Media
 from app.formats import media as media_module
-from app.formats.chat_completions.messages import read_media as read_part
+from app.formats.chat_completions.format import read_media as read_part
 from app.formats.media import GLYPHS_UNREAD, MOST_PAGES, file_of
 from app.formats.messages.messages import media_in
-from app.formats.responses.items import read_media as read_item_part
+from app.formats.responses.format import read_media as read_item_part
 
 PACK = b" /Filter /FlateDecode"
 

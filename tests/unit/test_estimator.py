@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.conversation.messages import History, Message
-from app.formats.chat_completions.messages import read_message
+from app.formats.chat_completions.format import read_message
 from app.formats.reader import MessageReader
 from app.formats.responses.format import RESPONSES
 from app.runtime.caches import Caches

@@ -12,7 +12,7 @@ import pytest
 from msgspec import Struct
 
 from app.main import create_app
-from app.proxy.services import Services
+from app.proxy.exchange import Services
 from app.settings import load
 from app.store.conversations import find_conversation
 from tests.e2e import running

@@ -10,9 +10,9 @@ import pytest
 from app.compaction.view import Altered, Conversation, Verbatim, View
 from app.formats.answers import ContextMembers
 from app.formats.gemini.format import GEMINI
-from app.formats.paths import format_at, format_counted, format_posted, keeps_version
 from app.formats.reader import MessageReader
 from app.formats.refusals import classify, decoded_body
+from app.formats.registry import format_at, format_counted, format_posted, keeps_version
 from app.http.upstream import Upstream
 from app.tokens.estimate import Costs
 from tests.unit.conversations import IDENTITY, count

@@ -74,7 +74,7 @@ TEXTS = st.builds(lambda value, change: change(json.dumps(value)), CHUNK | VALUE
 HEADS = st.sampled_from([None, OURS])
 
 
-def kept(text: str, sent: Mapping[str, str | int] | None, hides: bool) -> Any:
+def kept(text: str, sent: Mapping[str, object] | None, hides: bool) -> Any:
     """What a chunk holds besides what is taken out of it or replaced on purpose."""
     chunk = json.loads(text)
     if not isinstance(chunk, dict):
@@ -92,7 +92,7 @@ def kept(text: str, sent: Mapping[str, str | int] | None, hides: bool) -> Any:
 @example(["[]", '{"model": {"NaN": true}, "choices": [{}]}'], OURS, False, 1)
 @example(['{"usage": NaN, "choices": [{"x": NaN}]}'], None, True, 1)
 def test_properties_a_stream_passes_whatever_its_chunks_hold(
-    texts: list[str], sent: Mapping[str, str | int] | None, hides: bool, choices: int
+    texts: list[str], sent: Mapping[str, object] | None, hides: bool, choices: int
 ) -> None:
     editor = editor_of(FIRST, FINISH, sent=sent, hides_usage=hides, choices=choices)
     splitter = FrameSplitter()

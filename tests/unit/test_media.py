@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.conversation.messages import Media
-from app.formats.chat_completions.messages import read_media
+from app.formats.chat_completions.format import read_media
 
 
 def big(number: int, size: int) -> bytes:

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from app.compaction.view import Conversation
 from app.formats.messages.format import MESSAGES
-from app.formats.messages.messages import read_message
-from app.formats.messages.payload import render
+from app.formats.messages.messages import read_message, render
 from app.formats.reader import MessageReader
 from app.settings.presets import PRESET_NAMES, PresetName
 from app.tokens.declarations import Declarations

@@ -11,8 +11,7 @@ import pytest
 
 from app.api import schema
 from app.compaction.decision import Status
-from app.formats.paths import COUNTS
-from app.formats.registry import FORMATS
+from app.formats.registry import COUNTS, FORMATS
 from app.formats.requests import OPTIONS
 from app.formats.sse import EVENT_SHAPES
 from app.http.credentials import CREDENTIALS

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from app.formats.paths import COUNTS, FORMAT_NAMES, UNCOMPACTED, format_at, key_headers, uncompacted
 from app.formats.refusals import says_no_such_path
-from app.formats.registry import FORMATS
+from app.formats.registry import COUNTS, FORMAT_NAMES, FORMATS, UNCOMPACTED, format_at, key_headers, uncompacted
 
 CASES: dict[str, list[Any]] = yaml.safe_load(Path(__file__).with_name("paths.yaml").read_text("utf-8"))
 VERSION = ((b"anthropic-version", b"2023-06-01"),)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from app.conversation.messages import Message
-from app.formats.chat_completions.messages import read_message
+from app.formats.chat_completions.format import read_message
 from app.formats.reader import MOST_NEW, Draft, MessageReader
 from app.formats.registry import FORMATS, mark_of
 from app.runtime.caches import Caches

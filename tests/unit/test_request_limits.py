@@ -11,8 +11,8 @@ from app.errors import InvalidRequest
 from app.formats.registry import FORMATS
 from app.main import create_app
 from app.proxy.caller import Caller
+from app.proxy.exchange import Services
 from app.proxy.request import MOST_GUESSED, event_shape, parse_request, read_preset
-from app.proxy.services import Services
 from app.settings import load
 from tests.e2e import running
 

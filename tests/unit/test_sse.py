@@ -33,7 +33,7 @@ def editor_of(
     first: bytes = FIRST,
     finish: bytes = FINISH,
     *,
-    sent: Mapping[str, str | int] | None = None,
+    sent: Mapping[str, object] | None = None,
     hides_usage: bool = False,
     choices: int = 1,
 ) -> CompletionEditor:

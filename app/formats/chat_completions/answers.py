@@ -155,7 +155,7 @@ class CompactionEvents(EarlyFrames):
 
     BEGINNING = "chunk"
 
-    head: Mapping[str, str | int]
+    head: Mapping[str, object]
     """Id, time in Unix seconds and model of Steno's chunks; the editor writes it into the provider's chunks."""
 
     def keep_alive(self) -> bytes:

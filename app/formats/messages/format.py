@@ -25,9 +25,9 @@ from app.formats.messages.messages import (
     is_compaction,
     is_result,
     read_message,
+    render,
     texts_in,
 )
-from app.formats.messages.payload import render
 from app.formats.messages.spec import SPEC, SYSTEM
 from app.formats.raw_json import RawObject, decoded_object, object_of, objects_in, text_at
 from app.formats.requests import Headers, Named, WireRequest, check_compaction, elements_of, tool_of, unread

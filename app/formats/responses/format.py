@@ -1,15 +1,21 @@
-"""Requests of Responses, token costs and the `WireFormat`.
+"""Requests, items and token costs of Responses.
 
-The history is `input`, a text or items; the `instructions` member with its key is the first raw message. Requests whose
-history the provider stores or shall compact are forwarded unchanged. OpenAI's models see tools, calls and schemas in
-another form than in Chat Completions; other models count alike in both. Costs are from prompts whose size the providers
-reported (docs/estimates.md).
+An item has a type. A message also has a role. A call and its output are separate items with the same id, of nine types
+each. A call of a provider's own tool is one item with its result. Reasoning is sealed, and bound to the next item. A
+`compaction` item is the provider's: the model reads no item before it.
+
+The history is `input`, a text or items. Two raw messages are no items: the `instructions` member with its key, and an
+input that is a text. Requests whose history the provider stores or shall compact are forwarded unchanged.
+
+OpenAI's models see tools, calls and schemas in another form than in Chat Completions; other models count alike in both.
+Costs are from prompts whose size the providers reported (docs/estimates.md).
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -17,23 +23,397 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from app.compaction.view import Altered, Conversation, View
+from app.conversation.authored_text import result_confidence
+from app.conversation.messages import Kind, Media, Message, ToolCall
 from app.conversation.reasons import Code, Reason
+from app.conversation.tool_results import ResultConfidence
 from app.formats.format import WireFormat
-from app.formats.raw_json import RawObject, decoded_object, object_of, objects_in, text_at
+from app.formats.media import openai_media
+from app.formats.raw_json import (
+    RawObject,
+    Unreadable,
+    as_text,
+    decoded,
+    decoded_object,
+    json_text,
+    object_of,
+    objects_in,
+    spliced,
+    split_array,
+    text_at,
+)
+from app.formats.reader import Draft, canonical_content, meant_by, of_user, stated, without, written_alike
+from app.formats.rendering import (
+    PROMPT_CACHE_BREAKPOINT,
+    Breakpoints,
+    Parts,
+    Place,
+    Placed,
+    joined,
+    kept_breakpoint,
+    placed,
+)
 from app.formats.requests import WireRequest, check_compaction, elements_of, response_format_of, tool_of, unread
 from app.formats.responses.answers import ResponsesEditor
-from app.formats.responses.items import (
-    BREAKPOINTS,
-    as_item,
-    compacted_upto,
-    read_item,
-    render,
-    texts_of,
-    type_of,
+from app.formats.responses.spec import (
+    CALLS,
+    COMPACTION,
+    INSTRUCTIONS,
+    NAMED_BY_ID,
+    OUTPUTS,
+    PLACED,
+    REASONING,
+    SEALED,
+    SEALING_KEYS,
+    SETTLED,
+    SHORT,
+    SPEC,
+    TEXT_PARTS,
+    VOLATILE_PART_KEYS,
 )
-from app.formats.responses.spec import SPEC
 from app.tokens.declarations import Declarations
 from app.tokens.rules import GPT_5_TOOLS, WHOLE, CountingRules, Encrypted, Pages, rules_for
+
+Json = Mapping[str, Any]
+_decode_text = msgspec.json.Decoder(str).decode
+
+
+def read_item(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
+    """Parse a raw message. Raises `Unreadable`."""
+    if (text := _bare_text(raw)) is not None:
+        kind = Kind.INSTRUCTIONS if INSTRUCTIONS.match(raw) else Kind.USER
+        role = "developer" if kind is Kind.INSTRUCTIONS else "user"
+        canonical = written_alike({"role": role, "content": without(text, ignore)})
+        confidence = result_confidence((text,)) if kind is Kind.USER else ResultConfidence.NONE
+        return Draft(Message(kind, role, (text,), raw, b"", result_confidence=confidence), canonical)
+    if raw.startswith(b"{") and (items := _compacted(raw)):
+        return _read_compacted(raw, items)
+    item = decoded_object(raw, "An item")
+    return Draft(_read(raw, item), canonical_item(item, ignore))
+
+
+def type_of(item: Json) -> str:
+    """Return the type of an item; a message and a reference by id may lack it. Raises `Unreadable` if unknown."""
+    type_ = item.get("type")
+    if isinstance(type_, str):
+        return type_
+    if isinstance(item.get("role"), str):
+        return "message"
+    if type_ is None and isinstance(item.get("id"), str):
+        return "item_reference"
+    raise Unreadable("An item has neither a type nor a role.")
+
+
+def texts_of(item: Json) -> tuple[str, ...]:
+    """Return the texts of a message or a result, in order."""
+    type_ = type_of(item)
+    if type_ in SEALED or not (type_ == "message" or type_ in OUTPUTS):
+        return ()
+    held = item.get(_holder(type_))
+    texts = [held] if isinstance(held, str) else [part[key] for each in objects_in(held) for part, key in _texts(each)]
+    if type_ == "mcp_approval_response":
+        texts.insert(0, "approved" if item.get("approve") is True else "denied")
+    return tuple(texts)
+
+
+def _holder(type_: str) -> str:
+    """Return the member of a message or a result with its text or its parts."""
+    return OUTPUTS[type_].member if type_ in OUTPUTS else "content"
+
+
+def _text_keys(part: Any) -> tuple[str, ...]:
+    match part:
+        case {"stdout": _} | {"stderr": _}:
+            return "stdout", "stderr"
+        case {"type": "refusal"}:
+            return ("refusal",)
+        case dict() if part.get("type") in TEXT_PARTS:
+            return ("text",)
+        case _:
+            return ()
+
+
+def as_item(raw: bytes) -> bytes:
+    """Return a raw message as an item: a text becomes a user message."""
+    return b'{"type":"message","role":"user","content":%b}' % raw if raw.startswith(b'"') else raw
+
+
+def _bare_text(raw: bytes) -> str | None:
+    if not raw.startswith(b'"'):
+        return None
+    found = INSTRUCTIONS.match(raw)
+    try:
+        return decoded(raw[found.end() :] if found else raw, _decode_text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unreadable(str(error)) from error
+
+
+def _read(raw: bytes, item: Json) -> Message:
+    type_ = type_of(item)
+    if type_ in CALLS:
+        return _call(raw, item, type_)
+    if type_ in OUTPUTS:
+        return _output(raw, item, type_)
+    texts, media = texts_of(item), tuple(_media(item))
+    if type_ == "message":
+        role = str(item.get("role"))
+        kind = SPEC.roles.get(role, Kind.OTHER)
+        kind, confidence = of_user(kind, texts, plain=not media)
+        return Message(kind, role, texts, raw, b"", media=media, result_confidence=confidence)
+    if type_ == REASONING:
+        thoughts, size = tuple(_thoughts(item)), len(as_text(item.get("encrypted_content")))
+        return Message(
+            Kind.ASSISTANT, "assistant", (), raw, b"", thoughts=thoughts, sealed=True, bound=True, encrypted=size
+        )
+    if type_ in PLACED:
+        tools = item.get("tools")
+        texts = (json_text(tools),) if tools else ()
+        return Message(Kind.INSTRUCTIONS, "developer", texts, raw, b"", sealed=True)
+    if type_ in SETTLED:
+        return _settled(raw, item, type_, media)
+    if type_ == "mcp_list_tools":
+        return Message(Kind.ASSISTANT, "assistant", (json_text(item.get("tools")),), raw, b"", sealed=True)
+    return Message(Kind.OTHER, type_, (json_text(item),), raw, b"")
+
+
+def _call(raw: bytes, item: Json, type_: str) -> Message:
+    known = CALLS[type_]
+    held = item.get(known.member)
+    if type_ == "computer_call" and held is None:
+        held = item.get("actions")
+    arguments = held if isinstance(held, str) else json_text(held)
+    id_ = item.get(known.id)
+    name, kept = known.name or as_text(item.get("name")), isinstance(item.get("id"), str)
+    call = ToolCall(as_text(id_), name, arguments, kept=kept)
+    fixed = isinstance(held, dict | list) and not known.long_text and type_ != "tool_search_call"
+    sealed = type_ in SEALED or (fixed and len(arguments) > SHORT)
+    return Message(Kind.ASSISTANT, "assistant", (), raw, b"", calls=(call,), sealed=sealed)
+
+
+def _output(raw: bytes, item: Json, type_: str) -> Message:
+    known = OUTPUTS[type_]
+    id_, name = item.get("call_id") or item.get(known.id), item.get("name")
+    texts = texts_of(item)
+    if type_ == "tool_search_output":
+        texts = (json_text(item.get("tools")),)
+    return Message(
+        kind=Kind.RESULT,
+        role="tool",
+        texts=texts,
+        raw=raw,
+        digest=b"",
+        name=as_text(name),
+        answers=(as_text(id_),),
+        media=tuple(_media(item)),
+        sealed=type_ in SEALED,
+    )
+
+
+def _settled(raw: bytes, item: Json, type_: str, media: tuple[Media, ...]) -> Message:
+    """Return the message of a provider's tool: the call as settled, and its results as texts."""
+    name, member = SETTLED[type_]
+    held = item.get(member)
+    arguments = held if isinstance(held, str) else json_text(held) if held else ""
+    call = ToolCall(as_text(item.get("id")), name or as_text(item.get("name")), arguments)
+    return Message(Kind.ASSISTANT, "assistant", tuple(_found(item)), raw, b"", settled=(call,), media=media)
+
+
+def _found(item: Json) -> Iterator[str]:
+    for member in ("output", "error"):
+        if held := item.get(member):
+            yield held if isinstance(held, str) else json_text(held)
+    for member, keys in (("results", ("filename", "text")), ("outputs", ("logs",))):
+        for each in objects_in(item.get(member)):
+            yield from (text for key in keys if isinstance(text := each.get(key), str))
+
+
+HOLDING_PARTS = ("content", "output")
+
+
+def is_media(part: Json) -> bool:
+    return not _text_keys(part)
+
+
+def _media(item: Json) -> Iterator[Media]:
+    for member in HOLDING_PARTS:
+        held = item.get(member)
+        is_alone = isinstance(held, dict)
+        for part in objects_in([held] if is_alone else held):
+            if is_media(part):
+                yield replace(read_media(part), bound=is_alone)
+    if isinstance(picture := item.get("result"), str) and item.get("type") == "image_generation_call":
+        yield read_media({"type": "input_image", "image_url": f"data:image/png;base64,{picture}"})
+    for each in objects_in(item.get("outputs")):
+        if each.get("type") == "image":
+            yield read_media({"type": "input_image", "image_url": each.get("url")})
+
+
+def _thoughts(item: Json) -> Iterator[str]:
+    for member in ("summary", "content"):
+        for part in objects_in(item.get(member)):
+            if isinstance(text := part.get("text"), str):
+                yield text
+
+
+def compacted_upto(elements: Sequence[bytes]) -> int:
+    """Return the number of items up to and including the last `compaction` item; 0 without one."""
+    for place in range(len(elements), 0, -1):
+        raw = elements[place - 1]
+        if b'"compaction"' in raw and type_of(decoded_object(raw, "An item")) == COMPACTION:
+            return place
+    return 0
+
+
+def _compacted(raw: bytes) -> list[dict[str, Any]]:
+    """Return the items of a raw message that ends with a `compaction` item; empty for any other."""
+    if b'"compaction"' not in raw:
+        return []
+    try:
+        items = [decoded_object(each, "An item") for each in split_array(b"[" + raw + b"]")]
+    except Unreadable:
+        return []
+    return items if type_of(items[-1]) == COMPACTION else []
+
+
+def _read_compacted(raw: bytes, items: Sequence[Json]) -> Draft:
+    """Read a history that the provider compacted as one message, which Steno never moves. Of the items before the
+    `compaction` item the model reads only the leading instructions."""
+    leading: list[Message] = []
+    for item in items[:-1]:
+        message = _read(b"", item)
+        if message.kind is not Kind.INSTRUCTIONS:
+            break
+        leading.append(message)
+    texts = tuple(text for message in leading for text in message.texts)
+    sealed = as_text(items[-1].get("encrypted_content"))
+    canonical = written_alike({"type": COMPACTION, "sealed": sealed, "leading": texts})
+    read = Message(Kind.INSTRUCTIONS, "developer", texts, raw, b"", sealed=True, encrypted=len(sealed))
+    return Draft(read, canonical)
+
+
+# Canonical form
+
+
+def canonical_item(item: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
+    """Return equal bytes for items with the same meaning, without `SPEC.volatile_members`.
+
+    A text equals one part with that text; null and empty equal missing; arguments are compared by value. The content of
+    reasoning does not count, because clients may drop it after the turn. Unknown keys count. `ignore` removes volatile
+    text, such as a date that a client injects.
+    """
+    type_ = type_of(item)
+    if type_ == REASONING:
+        return written_alike({"type": REASONING})
+    known = CALLS.get(type_)
+    kept: dict[str, Any] = {}
+    for key, value in item.items():
+        if (key in SPEC.volatile_members and not (key == "id" and type_ in NAMED_BY_ID)) or key in SEALING_KEYS:
+            continue
+        if key in ("content", "output"):
+            kept[key] = canonical_content(value, VOLATILE_PART_KEYS, TEXT_PARTS, ignore)
+        elif known and key == known.member and isinstance(value, str):
+            kept[key] = meant_by(value)
+        elif not (key == "type" and type_ == "message"):
+            kept[key] = value
+    return written_alike(stated(kept))
+
+
+MEDIA = {"input_image": "image", "computer_screenshot": "image", "input_file": "file", "input_audio": "audio"}
+HOLDING = ("image_url", "file_data", "file_url", "file_id", "data")
+"""Members with the data of a part, or its URL or id."""
+
+
+def read_media(part: Mapping[str, Any]) -> Media:
+    type_ = text_at(part, "type")
+    kind = MEDIA.get(type_, type_)
+    inner = part.get("input_audio")
+    members = inner if isinstance(inner, dict) else part
+    size = sum(len(text_at(members, name)) for name in HOLDING)
+    return openai_media(kind, members, text_at(members, "image_url"), size)
+
+
+def _text_type(item: Json) -> str | None:
+    if type_of(item) == "message":
+        return None if item.get("role") == "assistant" else "input_text"
+    return "input_text" if type_of(item) in ("function_call_output", "custom_tool_call_output") else None
+
+
+BREAKPOINTS = Breakpoints(
+    (PROMPT_CACHE_BREAKPOINT,), frozenset({"input_text", "input_image", "input_file"}), _text_type
+)
+
+
+def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
+    """Return the payload's raw messages in order; verbatim ones keep their bytes.
+
+    `alternate` is for a model whose template refuses two user messages in a row.
+    """
+    payload = _unbound(conversation, placed(conversation, view, SPEC.user_message, _left))
+    return joined(payload, "input_text", as_object=as_item) if alternate else [each.raw for each in payload]
+
+
+def _unbound(conversation: Conversation, payload: Sequence[Placed]) -> list[Placed]:
+    """Remove the id of an item whose preceding reasoning is gone: by the id the provider would look for it."""
+    messages = conversation.transcript.messages
+    before: int | None = None
+    left: list[Placed] = []
+    for each in payload:
+        place = each.place
+        if place and messages[place - 1].bound and before != place - 1:
+            item = decoded_object(each.raw, "An item")
+            if "id" in item and type_of(item) not in NAMED_BY_ID:
+                each = each._replace(raw=spliced(each.raw, {}, ("id",)))  # noqa: PLW2901
+        left.append(each)
+        before = place
+    return left
+
+
+def _texts(part: dict[str, Any]) -> Iterator[Place]:
+    return ((part, key) for key in _text_keys(part) if isinstance(part.get(key), str))
+
+
+def _in_words(part: dict[str, Any], words: Iterator[str]) -> dict[str, Any]:
+    return {"type": "input_text", "text": next(words), **kept_breakpoint(part)} if is_media(part) else part
+
+
+_PARTS = Parts(_texts, _in_words, lambda part: None if part.get("text") == "" else part)
+
+
+def _left(raw: bytes, part: Altered) -> bytes | None:
+    """Return an item with other texts, words in place of its media, or other arguments of its call; None for a removed
+    call."""
+    if raw.startswith(b'"'):
+        return msgspec.json.encode(part.texts[0])
+    item = decoded_object(raw, "An item")
+    type_ = type_of(item)
+    if type_ not in CALLS:
+        texts = part.texts[1:] if type_ == "mcp_approval_response" else part.texts
+        member = _holder(type_)
+        left, parts = _PARTS.altered(raw, texts, part.media, member), objects_in(item.get(member))
+        # If all parts became empty, the first one stays with an empty text.
+        return left or (spliced(raw, {member: msgspec.json.encode([{**parts[0], "text": ""}])}) if parts else raw)
+    if part.calls is None:
+        return raw
+    if not part.calls:
+        return None
+    [(_, arguments)] = part.calls
+    member = CALLS[type_].member
+    held = _with_arguments(item.get(member), arguments, CALLS[type_].long_text)
+    return raw if held == item.get(member) else spliced(raw, {member: msgspec.json.encode(held)})
+
+
+def _with_arguments(held: Any, arguments: str, long_text: Sequence[str]) -> Any:
+    """Return arguments in the form of `held`; in an object, shortened arguments replace its long text."""
+    if not isinstance(held, dict | list):
+        return arguments
+    if msgspec.json.encode(held).decode() == arguments:
+        return held
+    if not long_text or not isinstance(held, dict):
+        return json.loads(arguments)
+    [key] = long_text
+    return {**held, key: [arguments] if isinstance(held.get(key), list) else arguments}
+
 
 STATE_MEMBERS = ("previous_response_id", "conversation")
 """Members that refer to history which the provider stores and puts before the input."""
