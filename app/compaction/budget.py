@@ -402,13 +402,13 @@ def limits_after(overflow: Overflow, budget: Budget, sent: Payload) -> SmallerLi
         fitting = window - (prompt or round((1 + PROMPT_ERROR) * max(expected, overflow.prompt or 0)))
         if least <= fitting < sent.cap:
             return SmallerLimits(None, fitting)
-    reserve = least if output is None else min(output, least)
-    smaller, allowed = _fewer_tokens(overflow, budget, sent, prompt, reserve)
+    # A provider may add the output even if its refusal names the prompt alone, as Anthropic does.
+    smaller, allowed = _fewer_tokens(overflow, budget, sent, prompt, min(output, least) if output else least)
     if smaller is None:
         return None
     # If the prompt's tokens are unknown, the estimate may be far off, and the provider may have added the cap.
     cap = max(least, window - (allowed if prompt else round((1 + UNTOLD_ERROR) * allowed)))
-    return SmallerLimits(smaller, cap if reserve and cap < sent.cap else None)
+    return SmallerLimits(smaller, cap if output != 0 and cap < sent.cap else None)
 
 
 def _counted(overflow: Overflow, expected: int, cap: int | None, window: int) -> tuple[int | None, int | None]:

@@ -26,9 +26,10 @@ ALTERNATE = re.compile(r"roles must alternate")
 CLEARED = "[Old tool result content cleared]"
 SHORTENED = " characters in all, "
 """Part of the note that stands in a result of which only a part is shown, or whose text another result repeats."""
-FULL_SHARE = 0.6
-"""Share of what the prompt may take, as the provider counts, over which what a turn began with may have given way:
-Steno's estimate of a model that it has learnt nothing about may be half as much again."""
+FULL_SHARE = 0.55
+"""Share of the limit, by the provider's count, above which the first words of a turn may have given way. Before Steno
+has learnt from a model, its estimate may be 1.8 times this count: a new Claude is expected to count 1.4 times as much
+as other models, and the simulator counts all models alike."""
 BOUND = re.compile(r"messages\.(\d+)\..* is bound to a different conversation")
 
 
@@ -92,8 +93,7 @@ class Judge:
         texts = [*texts_in(payload)]
         history = [said.element for said in asked.history]
         self.compacted += elements != history
-        room = self.traits.window - (self.traits.output if self.traits.counts_answer else 0)
-        is_full = (taken[-1].prompt_tokens or 0) > FULL_SHARE * room
+        is_full = (taken[-1].prompt_tokens or 0) > FULL_SHARE * (self.traits.window - self.traits.output)
         yield from self._own_words(asked, elements, texts, is_full)
         yield from self._laundered(texts, history)
         yield from self._lost(asked, taken[-1], texts)

@@ -142,10 +142,10 @@ def test_the_output_cap_stays_above_the_tokens_for_thinking() -> None:
     assert (found.output_cap or 0) > 50_000
 
 
-def test_an_output_that_the_provider_does_not_count_is_left_alone() -> None:
+def test_an_output_that_the_refusal_does_not_count_keeps_its_cap_and_has_its_room() -> None:
     told = Overflow("context_window", limit=32_000, prompt=33_000, requested=33_000)
     found = sure(limits_after(told, limits(32_000, 30_000), Payload(31_000, 0, 30_000)))
-    assert (sure(found.budget).limit, found.output_cap) == (int(0.95 * 32_000 / (1.05 * 33_000 / 31_000)), None)
+    assert (sure(found.budget).limit, found.output_cap) == (int(0.95 * 24_000 / (1.05 * 33_000 / 31_000)), None)
 
 
 @pytest.mark.parametrize(("output", "cap"), [(40_000, None), (64_000, 49_251), (90_000, 49_251)])
