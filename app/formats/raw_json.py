@@ -15,7 +15,6 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import msgspec
 
-from app.conversation.lazy import lazy
 from app.conversation.reasons import Code
 
 T = TypeVar("T")
@@ -64,8 +63,6 @@ def _each(json: bytes, written: Callable[[re.Match[bytes]], bytes]) -> bytes:
 
 LONGEST_KEY = 65_536
 """Most bytes of a key with the space around it."""
-BESIDE_KEY = 5
-"""Bytes around a key without spaces: a comma, two quotes, a colon, and one more to detect the limit."""
 MOST_MEMBERS = 2_000
 # Possessive quantifiers prevent backtracking.
 _KEY = re.compile(rb'[ \t\n\r,]*+("(?:[^"\\]++|\\.)*+")[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
@@ -121,50 +118,23 @@ class Member(NamedTuple):
 
 class RawObject:
     def __init__(self, text: bytes) -> None:
-        try:
-            values = self._values = _decode_members(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            if (readable := told_apart(text)) is text:
-                raise Unreadable(str(error)) from error
-            members = self.members = RawObject(readable).members
-            self._values = {name: msgspec.Raw(text[each.start : each.stop]) for name, each in members.items()}
-            self.text = text
-            return
-        if len(values) > MOST_MEMBERS:
-            raise TooManyMembers(f"An object has {len(values)} members; at most {MOST_MEMBERS} are looked at.")
-        self.text = text
-        if not (_is_compact(text, values) or _is_spaced(text, values)):
-            _ = self.members
-
-    @lazy
-    def members(self) -> dict[str, Member]:
-        """Positions of the members, in order. Raises `Unreadable`."""
-        text, members, position = self.text, dict[str, Member](), self.text.index(b"{") + 1
-        # The decoder keeps the last value of a repeated key: then the bytes differ here, or some are left at the end.
-        for name, value in self._values.items():
-            key, raw = _KEY.match(text, position, position + LONGEST_KEY), memoryview(value)
-            if (key is None and text[position] in _BEFORE_KEY) or (key and key.end() - position == LONGEST_KEY):
-                raise KeyTooLong(f"A key, with the space around it, is longer than {LONGEST_KEY} bytes.")
-            if key is None or not text.startswith(raw, key.end()):
-                raise RepeatedKey(f"A key stands more than once, perhaps {name!r:.100}.")
-            members[name] = Member(key.start(1), key.end(), position := key.end() + len(raw))
-        if text[position : text.rindex(b"}")].strip(_SPACE):
-            raise RepeatedKey("A key stands more than once.")
-        return members
+        self.text, self.members = text, _members(text)
+        """The bytes, and the positions of the members in order."""
 
     def __contains__(self, name: str) -> bool:
-        return name in self._values
+        return name in self.members
 
     def raw(self, name: str) -> bytes | None:
-        raw = self._values.get(name)
-        return None if raw is None else bytes(raw)
+        member = self.members.get(name)
+        return None if member is None else self.text[member.start : member.stop]
 
     def elements(self, name: str) -> Sequence[bytes]:
         """Return the elements of a member as slices. Raises `Unreadable` if it is no array."""
-        return split_array(self._values[name])
+        member = self.members[name]
+        return split_array(self.text[member.start : member.stop])
 
     def value(self, name: str) -> object:
-        if (raw := self._values.get(name)) is None:
+        if (raw := self.raw(name)) is None:
             return None
         try:
             return decoded(raw, _decode_any)
@@ -175,11 +145,11 @@ class RawObject:
         self, replace: Mapping[str, bytes] | None = None, remove: Iterable[str] = (), add: bytes = b""
     ) -> bytes:
         """Return the object with values replaced, members removed, and members (`"a":1,"b":2`) added at its end."""
-        removed = [name for name in remove if name in self._values]
+        removed = [name for name in remove if name in self.members]
         edits = [(self.members[n].start, self.members[n].stop, value) for n, value in (replace or {}).items()]
         edits += [(*self._with_comma(name, removed), b"") for name in removed]
         if add:
-            left = len(self._values) - len(removed)
+            left = len(self.members) - len(removed)
             end = self.text.rindex(b"}")  # After the last value, or after the opening brace.
             last = len(self.text[:end].rstrip(_SPACE)) if self.text[end - 1] in _SPACE else end
             edits.append((last, last, b"," + add if left else add))
@@ -204,54 +174,47 @@ class RawObject:
         return self.members[names[index - 1]].stop, self.members[name].stop
 
 
-def _is_compact(text: bytes, values: Mapping[str, msgspec.Raw]) -> bool:
-    """Return whether the text has no spaces between its values, by its length. Then no key is repeated, because a
-    repetition would make it longer."""
-    if len(text) <= BLOCK:  # Joining is faster than summing here.
-        names, raws = len("".join(values)), len(b"".join(values.values()))
-    else:
-        names, raws = sum(map(len, values)), sum([len(memoryview(raw)) for raw in values.values()])
-    return len(text) == 1 + names + raws + 4 * len(values) and names <= LONGEST_KEY - BESIDE_KEY
-
-
-def _is_spaced(text: bytes, values: Mapping[str, msgspec.Raw]) -> bool:
-    """Return whether the text is these members as `json.dumps` writes them, so that no key is repeated."""
-    if len(text) > BLOCK:
-        return False
-    written = b", ".join([b'"%b": %b' % (name.encode("utf-8", "replace"), raw) for name, raw in values.items()])
-    return text == b"{%b}" % written
+def _members(text: bytes) -> dict[str, Member]:
+    try:
+        values = _decode_members(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if (readable := told_apart(text)) is text:
+            raise Unreadable(str(error)) from error
+        return _members(readable)
+    if len(values) > MOST_MEMBERS:
+        raise TooManyMembers(f"An object has {len(values)} members; at most {MOST_MEMBERS} are looked at.")
+    members, position = dict[str, Member](), text.index(b"{") + 1
+    # The decoder keeps the last value of a repeated key: then the bytes differ here, or some are left at the end.
+    for name, value in values.items():
+        key, raw = _KEY.match(text, position, position + LONGEST_KEY), memoryview(value)
+        if (key is None and text[position] in _BEFORE_KEY) or (key and key.end() - position == LONGEST_KEY):
+            raise KeyTooLong(f"A key, with the space around it, is longer than {LONGEST_KEY} bytes.")
+        if key is None or not text.startswith(raw, key.end()):
+            raise RepeatedKey(f"A key stands more than once, perhaps {name!r:.100}.")
+        members[name] = Member(key.start(1), key.end(), position := key.end() + len(raw))
+    if text[position : text.rindex(b"}")].strip(_SPACE):
+        raise RepeatedKey("A key stands more than once.")
+    return members
 
 
 class LengthenedObject(RawObject):
     """An object with an array that begins with known elements, which are not parsed again."""
 
-    def __init__(self, text: bytes, short: bytes, place: int, known: Sequence[bytes]) -> None:
-        """`short` is the text with `""` at index `place` instead of the known elements. Raises `Unreadable`.
-
-        A string is the placeholder because a number could merge with the bytes after it.
-        """
-        super().__init__(short)
-        members, longer = self.members, len(text) - len(short)
-        self.text = text
-        for name, member in members.items():
-            members[name] = Member(*(position + longer * (position > place) for position in member))
-            if member.start < place < member.stop:
-                self._name, self._known = name, known
-
-    def raw(self, name: str) -> bytes | None:
-        if name != self._name:
-            return super().raw(name)
-        member = self.members[name]
-        return self.text[member.start : member.stop]
+    def __init__(self, text: bytes, start: int, stop: int, known: Sequence[bytes]) -> None:
+        """`known` are the elements between the indexes `start` and `stop`. Raises `Unreadable`."""
+        # A string stands for them because a number could merge with the bytes after it.
+        members, longer = _members(b'%b""%b' % (text[:start], text[stop:])), stop - start - len(b'""')
+        self.text, self._start, self._stop, self._known = text, start, stop, known
+        self.members = {
+            name: Member(*(position + longer * (position > start) for position in member))
+            for name, member in members.items()
+        }
 
     def elements(self, name: str) -> Sequence[bytes]:
-        found = super().elements(name)
-        return (*self._known, *found[1:]) if name == self._name else found
-
-    def value(self, name: str) -> object:
-        if name != self._name:
-            return super().value(name)
-        return decoded(self.raw(name) or b"", msgspec.json.decode)
+        member = self.members[name]
+        if not member.start < self._start < member.stop:
+            return super().elements(name)
+        return (*self._known, *split_array(b'[""' + self.text[self._stop : member.stop])[1:])
 
 
 def holds_more_values(body: bytes, most: int, start: int = 0, counted: int = 0) -> bool:

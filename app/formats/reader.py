@@ -295,8 +295,7 @@ class Beginning(Struct, frozen=True):
 
     def read_rest(self, body: bytes) -> RawObject:
         """Parse a body that has this prefix. Raises `Unreadable`."""
-        start = len(self.head)
-        return LengthenedObject(body, b'%b""%b' % (self.head, body[self.stop :]), start, self.elements)
+        return LengthenedObject(body, len(self.head), self.stop, self.elements)
 
 
 class Beginnings:
