@@ -150,7 +150,7 @@ class Code(StrEnum):
     # The request was not examined.
     UNREADABLE = auto(), "the body is not one Steno can read (`bypassed`)"
     TOO_MANY_VALUES = auto(), "the body holds more than 200,000 values (`bypassed`)"
-    TOO_MANY_MESSAGES = auto(), "the body holds more than 10,000 new messages (`bypassed`)"
+    TOO_MANY_MESSAGES = auto(), "the body holds more than 20,000 messages (`bypassed`)"
     TOO_MANY_MEMBERS = auto(), "the body has more than 2,000 top-level members (`bypassed`)"
     KEY_TOO_LONG = auto(), "a key, with the space around it, has more than 65,536 bytes (`bypassed`)"
     PATH_NOT_COMPACTED = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from operator import attrgetter
 from sys import getsizeof
 from typing import Any
@@ -168,12 +168,6 @@ class MessageReader:
     def unread_bytes(self, raw_messages: Sequence[bytes]) -> int:
         known = self._longest_known(raw_messages).length
         return sum(len(raw) for raw in raw_messages[known:] if raw not in self._messages)
-
-    def digests(self, raw_messages: Sequence[bytes]) -> Iterator[tuple[Kind, bytes]]:
-        """Yield kind and digest of each message, without caching new ones. Raises `Unreadable`."""
-        for raw in raw_messages:
-            message = self._messages.get(raw) or self._read(raw)
-            yield message.kind, message.digest
 
     def read(self, raw_messages: Sequence[bytes]) -> History:
         """Return the parsed history and cache it. Raises `Unreadable`."""

@@ -33,7 +33,7 @@ class BodyBounds(Struct, frozen=True):
     """Largest body that Steno reads; a larger one goes to the provider unchanged."""
 
     values: int = 200_000
-    messages: int = 10_000
+    messages: int = 20_000
 
 
 BOUNDS = BodyBounds()

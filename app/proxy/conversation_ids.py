@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from urllib.parse import quote, unquote_to_bytes
 
@@ -163,10 +164,6 @@ class Conversations:
             self._tips.keep((tenant, found.conversation_id), tip)
         return found
 
-    async def knows(self, tenant: str, digests: Sequence[bytes]) -> bool:
-        """Return True if one of these digests is the end of an earlier request of the tenant."""
-        return any(self._heads.get(digest) for digest in digests) or bool(await self._stored(tenant, digests))
-
     def forget(self, erased: Erased) -> None:
         """Forget erased conversations: the next request with such a history starts a new conversation."""
         self._heads.drop(lambda _, head: erased.covers(*head[:2]))
@@ -184,11 +181,6 @@ class Conversations:
                 break
         else:
             if len(transcript) > 1:
-                known = await self._stored(tenant, tuple(possible_heads(transcript, chain)))
+                with suppress(StoreUnavailable):
+                    known = await self._store.heads(tenant, tuple(possible_heads(transcript, chain)))
         return recognise(transcript, chain, known, self._identity, partial(secrets.token_bytes, 8))
-
-    async def _stored(self, tenant: str, digests: Sequence[bytes]) -> Sequence[Head]:
-        try:
-            return await self._store.heads(tenant, digests)
-        except StoreUnavailable:
-            return ()

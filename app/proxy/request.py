@@ -7,10 +7,9 @@ digests of the messages, and the conversation.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import blake2b
-from itertools import dropwhile
 from typing import TYPE_CHECKING
 
 import structlog
@@ -20,14 +19,12 @@ from msgspec.structs import replace
 from app.compaction.budget import CAP, HEURISTIC_CAUTION, Budget, Window, budget_for
 from app.compaction.request import MANY_MESSAGES, ChatRequest, Measure
 from app.compaction.view import Conversation, turn_digests
-from app.conversation.identity import Identity, heads_of
-from app.conversation.messages import Kind
+from app.conversation.identity import heads_of
 from app.conversation.reasons import Code, Reason
 from app.errors import BodyTooLarge, InvalidRequest
 from app.formats.format import WireFormat
 from app.formats.raw_json import Unreadable
-from app.formats.reader import MessageReader
-from app.formats.requests import BOUNDS, BodyBounds, TooManyMessages, WireRequest
+from app.formats.requests import WireRequest
 from app.formats.sse import EVENT_SHAPES, EventShape
 from app.http import own_headers
 from app.http.encodings import DecodedTooLarge, UndecodableBody, decoded, decoders, encodings_of
@@ -66,8 +63,6 @@ MOST_GUESSED = 100
 """Maximum number of models logged for an unknown window: callers can invent any number of names."""
 BODY_SHARE = 0.8
 """Share of the provider's largest body above which Steno drops pictures."""
-_ALL_MESSAGES = BodyBounds(messages=BOUNDS.values)
-"""Bounds of a body before the number of its new messages is known."""
 
 
 async def plain_body(
@@ -154,33 +149,12 @@ async def split_body(services: Services, caller: Caller, body: bytes) -> WireReq
     """Read the members of a body. Raises `Unreadable` and `InvalidRequest`."""
     format_ = caller.format
     beginnings = services.readers[format_.name].beginnings
-    reading = partial(format_.read, body, _ALL_MESSAGES, beginnings, caller.target)
+    reading = partial(format_.read, body, beginnings=beginnings, target=caller.target)
     if len(body) > INLINE_BODY and beginnings.unread_bytes(body) > INLINE_BODY:
         wire = await services.work.do(caller.tenant, reading)
     else:
         wire = reading()
-    if len(wire.raw_messages) > BOUNDS.messages and not await _continues_known(services, caller, wire.raw_messages):
-        raise TooManyMessages(len(wire.raw_messages), BOUNDS.messages)
     return wire
-
-
-async def _continues_known(services: Services, caller: Caller, raw_messages: Sequence[bytes]) -> bool:
-    """Return True if a request with too many messages continues a known one with at least half of them. Raises
-    `Unreadable`."""
-    reader, most = services.readers[caller.format.name], BOUNDS.messages
-    finding = partial(_latest_ends, services.identity, reader, caller.tenant, raw_messages, most)
-    return await services.conversations.knows(caller.tenant, await services.work.do(caller.tenant, finding))
-
-
-def _latest_ends(
-    identity: Identity, reader: MessageReader, tenant: str, raw_messages: Sequence[bytes], most: int
-) -> list[bytes]:
-    """Return the digests at which an earlier request may have ended: in the second half of this history, at most `most`
-    messages from its end. No message is cached, because the client is unknown."""
-    said = [*dropwhile(lambda each: each[0] is Kind.INSTRUCTIONS, reader.digests(raw_messages))]
-    chain = identity.chain(tenant, (digest for _, digest in said))
-    latest = range(max(1, len(said) // 2, len(said) - most) - 1, len(said))
-    return [chain[index + 1] for index in latest if said[index][0] is not Kind.ASSISTANT]
 
 
 async def parse_request(

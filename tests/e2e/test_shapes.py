@@ -27,7 +27,7 @@ VICTIM = b"authorization: Bearer sk-victim"
 
 TOO_MUCH = {
     "too_many_values": (chat(tools=[{}] * 200_001), "more than 200000 values", "200000"),
-    "too_many_messages": (chat([*HELLO * 10_001]), "10001 messages", "at most 10000"),
+    "too_many_messages": (chat([*HELLO * 20_001]), "20001 messages", "at most 20000"),
     "too_many_members": (
         chat().replace(b"{", b"{" + b"".join(b'"k%d":1,' % number for number in range(1_999)), 1),
         "2001 members",
