@@ -14,22 +14,22 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 41_400,
+    "app": 41_287,
     "app/cli": 2_140,
     "app/compaction": 9_854,
     "app/conversation": 1_941,
     "app/http": 2_850,
     "app/inspector": 2_181,
     "app/providers": 1_720,
-    "app/proxy": 2_752,
+    "app/proxy": 2_719,
     "app/api": 2_185,
     "app/runtime": 552,
     "app/settings": 1_753,
     "app/store": 4_105,
     "app/telemetry": 521,
     "app/tokens": 2_065,
-    "app/formats": 6_477,
-    "tests": 54_211,
+    "app/formats": 6_397,
+    "tests": 54_129,
     "lab": 8_995,
 }
 """Lines of Python by folder, at most."""

@@ -5,8 +5,8 @@
 2. Shape (`refused_shape`): the order or the form of messages is wrong, which Steno may have caused by changing the
    history. Errors about signed thinking or sizes do not count.
 3. Missing path (`says_no_such_path`): the path is unknown, rather than a resource that the path names.
-4. Echo (`echoes`): a number in an error may be a quotation from the request. Numbers are compared by value in any
-   notation, and by the words next to them, because the error may have changed the number.
+4. Echo (`echoes`): a number in an error may be a quotation from the request. Numbers are compared by their digits, and
+   by the words next to them, because the error may have changed the number.
 5. Retry (`is_repeatable`, `named_pause`): whether and when the same request may be sent again.
 6. Relay (`provider_error`): the error object at the end of a stream that has begun.
 
@@ -319,7 +319,6 @@ LONGEST_COMPARED = 1 << 20
 _ESCAPED = re.compile(r"(?:\\u00|\\x|&#x0{0,4}|%)3([0-9]);?|&#0{0,4}(4[89]|5[0-7]);?")
 _FOREIGN_DIGIT = re.compile(r"(?![0-9])\d")
 _SEPARATOR = re.compile(r"(?<=[0-9])[,_'](?=[0-9]{3}(?![0-9]))")
-_MULTIPLIERS = (("k", 1_000), ("k", 1_024), ("thousand", 1_000), ("m", 10**6), ("m", 1 << 20), ("million", 10**6))
 _WORD = re.compile(r"[^\W_]+")
 _BESIDE = r"[\W_]{1,20}"
 
@@ -340,13 +339,12 @@ def echoes(error: str, number: int, request: str) -> bool:
     beside = set(islice(_beside(_comparable(error), number), 2 * MOST_PLACES + 1))
     if len(beside) > 2 * MOST_PLACES:
         return True
-    patterns = [re.compile(pattern) for pattern in (_written(number), *beside)]
-    return any(pattern.search(piece) for piece in _pieces(_comparable(request)) for pattern in patterns)
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """Split a text into overlapping pieces. A number cut in two may match wrongly, which counts as a quotation."""
-    return (text[start : start + PIECE + LONGEST_FOUND] for start in range(0, len(text), PIECE))
+    digits = "[^0-9a-z]{0,3}".join(str(number))
+    patterns = [re.compile(pattern) for pattern in (rf"(?<![0-9])0*{digits}(?![0-9])", *beside)]
+    text = _comparable(request)
+    # In overlapping pieces. A number cut in two may match wrongly, which counts as a quotation.
+    pieces = (text[start : start + PIECE + LONGEST_FOUND] for start in range(0, len(text), PIECE))
+    return any(pattern.search(piece) for piece in pieces for pattern in patterns)
 
 
 def _comparable(text: str) -> str:
@@ -354,28 +352,6 @@ def _comparable(text: str) -> str:
     if "\\" in text or "&#" in text or "%" in text:
         text = _ESCAPED.sub(lambda found: found[1] or chr(int(found[2])), text)
     return text if text.isascii() else _FOREIGN_DIGIT.sub(lambda found: str(int(found[0])), text)
-
-
-def _written(number: int) -> str:
-    return rf"(?<![0-9])0*(?:{'|'.join(_forms(number))})"
-
-
-def _forms(number: int) -> Iterator[str]:
-    """Yield patterns of all notations of a number."""
-    digits = str(number)
-    yield "[^0-9a-z]{0,3}".join(digits) + "(?![0-9])"
-    for power in range(1, len(digits) + 1):
-        yield rf"{_decimal(digits[:-power], digits[-power:])}e\+?0*{power}(?![0-9])"
-    for unit, scale in _MULTIPLIERS:
-        whole, rest = divmod(number * 1_000, scale)
-        if not rest:  # Up to three decimals.
-            thousandths = f"{whole:04}"
-            yield rf"{_decimal(thousandths[:-3], thousandths[-3:])} ?{unit}\b"
-
-
-def _decimal(whole: str, rest: str) -> str:
-    rest = rest.rstrip("0")
-    return (whole or "0") + (rf"[.,]{rest}0*" if rest else "(?:[.,]0+)?")
 
 
 def _beside(error: str, number: int) -> Iterator[str]:
@@ -425,7 +401,6 @@ CODES = {401: "invalid_api_key", 413: "request_too_large", 429: "rate_limit_exce
 TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 REQUEST_ID = (b"x-request-id", b"request-id", b"apim-request-id")
 """Headers with a provider's request id; the first one present counts."""
-MESSAGES = ("message", "detail", "error", "msg", "error_message")
 LONGEST_QUOTE = 500
 
 
@@ -460,19 +435,12 @@ def provider_error(status: int, headers: Iterable[tuple[bytes, bytes]], body: by
 
 
 def _error_in(body: bytes) -> dict[str, Any]:
-    """Return the members of the provider's error from any of the usual shapes."""
-    try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return {}
+    """Return the members of the provider's error; the message alone if they are not in an `error` object."""
+    value = decoded_body(body)
     value = value[0] if isinstance(value, list) and value else value  # Google's.
-    if not isinstance(value, dict):
-        return {"message": value} if isinstance(value, str) and value else {}
-    if isinstance(error := value.get("error"), dict):
+    if isinstance(value, dict) and isinstance(error := value.get("error"), dict):
         return {name: said for name, said in error.items() if said is not None or name != "message"}
-    message = next((said for name in MESSAGES if (said := value.get(name))), None)
-    if message is None:
-        return {}
-    text = message if isinstance(message, str) else msgspec.json.encode(message).decode()
+    if not isinstance(value, dict):
+        return {"message": value} if isinstance(value, str) and body[:1] == b'"' else {}
     named = {name: said for name in ("type", "param", "code") if isinstance(said := value.get(name), str)}
-    return {"message": text, **named}
+    return {"message": said.message, **named} if (said := _said(value)).message else {}

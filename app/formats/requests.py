@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from app.conversation.reasons import Code, Reason
 from app.errors import InvalidRequest
 from app.formats.raw_json import RawObject, Unreadable, object_of, objects_in, split_array, text_at
-from app.formats.refusals import echoed_in
 from app.formats.spec import FormatSpec
 from app.tokens.declarations import Declarations, ResponseFormat, Tool
 
@@ -172,10 +171,6 @@ class WireRequest(Struct, frozen=True):
         member = self.SPEC.cache_key_member
         raw = self.source.raw(member)
         return None if raw is None else (member, raw)
-
-    def echoed_in(self, error: str, number: int) -> bool:
-        """Return whether an error may quote this number from the request; True if unknown."""
-        return echoed_in(error, number, self.source.text)
 
     @classmethod
     def beside(cls, raw: bytes) -> bytes | None:

@@ -1,8 +1,8 @@
 """Format tables: the properties of a conversation API that need no code.
 
 Each format has one in its `spec.py`. If a vendor adds a finish reason or a tool type, only a row of its table changes.
-Three things are elsewhere: members of `usage` in `usage.py`, parts of messages in the format's module of messages, and
-the first events of a stream in the format's `answers.py`.
+Three things are elsewhere: members of `usage` in `usage.py`, parts of messages in the format's `format.py` or
+`messages.py`, and the first events of a stream in its `answers.py`.
 """
 
 from __future__ import annotations
@@ -102,6 +102,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     holders: tuple[str, ...] = ()
     """Members of a frame that may contain the answer object."""
     usage: str = "usage"
+    """Member with the reported tokens; `MEMBERS` in `usage.py` has the names in it."""
     usage_option: Pattern[bytes] | None = None
     """Pattern of refusals of the option that requests usage in a stream; None if streams always report it."""
     model: str = "model"

@@ -15,8 +15,9 @@ from app.formats.raw_json import RawObject, as_text, object_of, objects_in
 from app.tokens.rules import LONGEST_MODEL
 from app.tokens.usage import MOST_TOKENS, UNBILLED, Bill, Tokens
 
-CACHE_PARTS = ("cache_read_input_tokens", "cache_creation_input_tokens")
-"""Anthropic's cached tokens, which `input_tokens` does not include."""
+PROMPT_PARTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+"""Parts of Anthropic's prompts; their sum is the prompt. OpenAI's `input_tokens` is the whole."""
+CACHE_PARTS = PROMPT_PARTS[1:]
 _INPUT, _OUTPUT = (
     ("prompt_tokens_details", "input_tokens_details"),
     ("completion_tokens_details", "output_tokens_details"),
@@ -27,12 +28,12 @@ MEMBERS: dict[str, tuple[tuple[str, str], ...]] = {
     "cached": (
         ("", "cachedContentTokenCount"),
         *((details, "cached_tokens") for details in _INPUT),
-        *(("", name) for name in ("prompt_cache_hit_tokens", CACHE_PARTS[0], "cached_tokens")),
+        *(("", name) for name in ("prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens")),
     ),
     # OpenAI's and OpenRouter's name, LiteLLM's, Anthropic's.
     "written": (
         *((details, name) for name in ("cache_write_tokens", "cache_creation_tokens") for details in _INPUT),
-        ("", CACHE_PARTS[1]),
+        ("", "cache_creation_input_tokens"),
     ),
     "written_hour": (("cache_creation", "ephemeral_1h_input_tokens"),),
     "reasoning": (
@@ -42,6 +43,7 @@ MEMBERS: dict[str, tuple[tuple[str, str], ...]] = {
     "audio": tuple((details, "audio_tokens") for details in _INPUT),
     "speech": tuple((details, "audio_tokens") for details in _OUTPUT),
     "searches": (("server_tool_use", "web_search_requests"),),
+    "total": (("", "total_tokens"),),
 }
 """Members that may hold each number, each with the object that contains it; the first present one counts."""
 _THINKS_BESIDE = re.compile(r"gemini", re.IGNORECASE)
@@ -154,8 +156,8 @@ def read_usage(usage: object, model: str = "") -> Tokens:
     if "thoughtsTokenCount" in usage and completion is not None:
         completion += reasoning or 0
     elif completion is not None:
-        total = usage.get("total_tokens")
-        rest = total - prompt - completion if type(total) is int and prompt is not None else 0
+        total = _number(usage, "total")
+        rest = total - prompt - completion if total is not None and prompt is not None else 0
         if reasoning and (reasoning > completion or rest == reasoning):
             completion += reasoning
         elif reasoning is None and 0 < rest <= MOST_TOKENS and _THINKS_BESIDE.search(model):
@@ -181,11 +183,10 @@ def prompt_tokens(usage: object) -> int | None:
     """
     if not isinstance(usage, dict):
         return None
-    cached = sum(_count(usage.get(part)) for part in CACHE_PARTS)
-    if (whole := next((name for name in ("prompt_tokens", "promptTokenCount") if name in usage), None)) is not None:
-        tokens = 0 if cached else _count(usage[whole])
+    if (whole := next((name for _, name in MEMBERS["prompt"] if name in usage), None)) is None:
+        tokens = sum(_count(usage.get(part)) for part in PROMPT_PARTS)
     else:
-        tokens = _count(usage.get("input_tokens")) + cached
+        tokens = 0 if any(_count(usage.get(part)) for part in CACHE_PARTS) else _count(usage[whole])
     return tokens if 0 < tokens <= MOST_TOKENS else None
 
 

@@ -14,6 +14,7 @@ from app.compaction.request import ChatRequest
 from app.compaction.verify import coverage_of
 from app.compaction.view import sent_again_from, turn_digests
 from app.formats.answers import AnswerEditor
+from app.formats.refusals import echoed_in
 from app.formats.usage import Usage
 from app.http.upstream import LONGEST_REFUSAL
 from app.providers.providers import Provider, StreamedUsage
@@ -81,7 +82,7 @@ async def learn_limit(services: Services, attempt: Attempt, overflow: Overflow, 
     if (overflow.prompt or overflow.requested or limit) > MISJUDGED * expected:
         return False
     error = body[:LONGEST_REFUSAL].decode("utf-8", "replace")
-    if await services.work.do(request.tenant, lambda: request.wire.echoed_in(error, limit)):
+    if await services.work.do(request.tenant, lambda: echoed_in(error, limit, request.wire.body)):
         return False
     # If the refusal gives no size of the prompt, a limit up to the output cap may be about the output.
     learn_overflow(request, overflow, request.wire.answer.output if overflow.prompt is None else None)

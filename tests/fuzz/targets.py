@@ -24,7 +24,7 @@ from app.formats.answers import ContextMembers
 from app.formats.format import WireFormat
 from app.formats.raw_json import RawObject, Unreadable
 from app.formats.reader import MessageReader
-from app.formats.refusals import classify, decoded_body, error_body, is_repeatable, named_pause
+from app.formats.refusals import classify, decoded_body, echoed_in, error_body, is_repeatable, named_pause
 from app.formats.registry import FORMATS
 from app.formats.requests import WireRequest
 from app.formats.sse import EventShape, FrameSplitter
@@ -139,7 +139,7 @@ def _check_request(format_: WireFormat, data: bytes) -> None:
         return
     known = _by_json(data)
     _ = list(request.names), request.answer.wants_usage, request.is_typical, request.has_tools, request.forbids_tools
-    request.echoed_in("at most 128000 tokens", 128_000)
+    echoed_in("at most 128000 tokens", 128_000, request.body)
     request.declarations()
     if not any(name in request.source for name in own):
         assert request.untouched == data

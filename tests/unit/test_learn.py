@@ -33,7 +33,9 @@ async def test_a_limit_is_learnt_if_it_fits_what_was_sent_and_is_not_the_clients
         measure=SimpleNamespace(asked="m"),
         provider=SimpleNamespace(windows=windows),
         tenant="t",
-        wire=SimpleNamespace(answer=SimpleNamespace(output=None), echoed_in=lambda *_: is_quoted, model="m"),
+        wire=SimpleNamespace(
+            answer=SimpleNamespace(output=None), body=b'["%b"]' % (b"4,000" if is_quoted else b""), model="m"
+        ),
     )
     services: Any = SimpleNamespace(work=SimpleNamespace(do=run_at_once))
     attempt = Attempt(request, Decision(None))

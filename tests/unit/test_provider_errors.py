@@ -46,7 +46,7 @@ def test_what_it_left_out_is_made_from_its_status(status: int, kind: str, code: 
     [
         (b'{"error":"busy"}', "busy"),
         (b'{"detail":"Not authenticated"}', "Not authenticated"),
-        (b'{"detail":[{"msg":"Field required"}]}', '[{"msg":"Field required"}]'),
+        (b'{"detail":[{"msg":"Field required"}]}', "Field required"),
         (b'{"object":"error","message":"too long","code":400}', "too long"),
         (b'[{"error":{"message":"quota","status":"RESOURCE_EXHAUSTED"}}]', "quota"),
         (b'"busy"', "busy"),

@@ -23,10 +23,9 @@ from app.formats.raw_json import RawObject, joined_members
 from app.formats.refusals import provider_error
 from app.formats.requests import Headers, WireRequest
 from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event
-from app.formats.usage import Usage
+from app.formats.usage import PROMPT_PARTS, Usage
 
 _BEGINNINGS = ("message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta")
-PROMPT_PARTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
 @dataclass(slots=True)
