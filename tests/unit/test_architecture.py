@@ -41,7 +41,6 @@ MAY_SCALE = {
     "compaction/summariser_client.py": {
         "len(prompt + wire.wishes.focus) // 2"
     },  # the room a summary call leaves beside its own prompt
-    "proxy/request.py": {"len(said) // 2"},  # half of a history, in messages
     "compaction/trim.py": {"CHARACTERS_PER_TOKEN"},  # how long a shortened text may be, and OpenClaw's fill of a window
     "compaction/chunk_builder.py": {
         "len(messages) // 3",  # the newest third, which is marked as recent
