@@ -24,7 +24,7 @@ Upstream = Annotated[str | None, typer.Option(help="The provider's base URL, suc
 Config = Annotated[str | None, typer.Option(help="YAML file with settings.")]
 DatabaseURL = Annotated[str | None, typer.Option(help="PostgreSQL or SQLite URL, or `memory`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
-Window = Annotated[int | None, typer.Option(min=LEAST_WINDOW, help="Context window of every model, in tokens.")]
+WindowOption = Annotated[int | None, typer.Option(min=LEAST_WINDOW, help="Context window of every model, in tokens.")]
 
 
 def commands(**options: Any) -> typer.Typer:

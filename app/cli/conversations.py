@@ -1,52 +1,50 @@
-"""`steno conversations`: stored conversations of all tenants, directly from the database.
+"""`steno conversations` and `steno mcp`: stored conversations, for the operator and for a model.
 
-The operator needs neither a running Steno nor a key; callers use the REST interface. A running Steno notices a
-deletion as it notices one by another replica, at its next check.
+`steno conversations` reads the database, of all tenants: it needs neither a running Steno nor a key. A running Steno
+notices a deletion as it notices one by another replica, at its next check. `steno mcp` calls the REST interface of a
+running Steno with the user's key, so a model can read only the user's conversations.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, TypeVar
 
+import httpx2
 import msgspec
 import typer
 from msgspec import Struct
 
-from app.cli.command import (
-    AsJson,
-    Config,
-    DatabaseURL,
-    commands,
-    failing_on,
-    print_json,
-    say,
-    settings_of,
-)
-from app.settings.checks import open_store
+from app.api.conversations import handoff_of
+from app.api.mcp import ANSWER_SECONDS, server_of
+from app.cli.command import AsJson, Config, DatabaseURL, commands, fail, failing_on, print_json, say, settings_of
+from app.settings.checks import install_command, open_store
 from app.store import Store, StoredConversation, StoreError, StoreUnavailable
 from app.store.chunks import read_summaries
 from app.store.conversations import find_conversation, find_pins, read_conversations, read_tenants
 from app.store.tables import Paging
-from app.store.usage import UsagePage, read_records
+from app.store.usage import read_records
 
 T = TypeVar("T")
 
-PAGE = 100
+USUAL_URL = "http://127.0.0.1:8080"
+MOST_EXPORTED = 1_000_000
+"""Most summaries, and most usage records, of an exported conversation."""
 TENANT_SHOWN = 8
 """Characters of a tenant's digest that are printed: usually enough to distinguish tenants."""
 
-cli = commands(
-    help="List, show, export, hand off or delete stored conversations, of all tenants.", no_args_is_help=True
-)
+cli = commands()
+stored = commands(help="List, export, hand off or delete stored conversations, of all tenants.", no_args_is_help=True)
+cli.add_typer(stored, name="conversations")
 
 
 ConversationId = Annotated[str, typer.Argument(metavar="ID", help="The conversation's id.")]
 Tenant = Annotated[str, typer.Option(help="Only this tenant; the first characters of its id are enough.")]
 
 
-@cli.command("list")
+@stored.command("list")
 def list_conversations(
     limit: Annotated[int, typer.Option(min=1, max=100, help="At most so many, the latest first.")] = 20,
     tenant: Tenant = "",
@@ -70,32 +68,7 @@ def list_conversations(
         say(f"    {known.model}{f'  tenant {each.tenant[:TENANT_SHOWN]}' if several else ''}")
 
 
-@cli.command("show")
-def show_conversation(
-    conversation_id: ConversationId, tenant: Tenant = "", config: Config = None, database_url: DatabaseURL = None
-) -> None:
-    """Show a conversation and its summaries."""
-    content = _with_store(config, database_url, lambda store: _content_of(store, conversation_id, tenant))
-    known = content["conversation"]
-    before, after = known["tokens_before"], known["tokens_after"]
-    rows = {
-        "conversation": known["id"],
-        "tenant": content["tenant"],
-        "model": known["model"],
-        "status": f"{known['status']}{f' ({reason})' if (reason := known['reason']) else ''}",
-        "turns": f"{known['turns']}, {known['requests']} requests",
-        "tokens": f"{before:,} sent, {after:,} forwarded, window {known['window']:,}",
-        "last seen": known["updated_at"],
-    }
-    for name, value in rows.items():
-        say(f"{name:<13} {value}")
-    for summary in content["summaries"]:
-        first, last = summary["first_index"] + 1, summary["last_index"] + 1  # Summaries number messages from 1.
-        say(f"\n{summary['id']}: messages {first} to {last}, {summary['tokens']:,} tokens", bold=True)
-        say(summary["text"])
-
-
-@cli.command("export")
+@stored.command("export")
 def export_conversation(
     conversation_id: ConversationId, tenant: Tenant = "", config: Config = None, database_url: DatabaseURL = None
 ) -> None:
@@ -103,13 +76,11 @@ def export_conversation(
     print_json(_with_store(config, database_url, lambda store: _content_of(store, conversation_id, tenant)))
 
 
-@cli.command("handoff")
+@stored.command("handoff")
 def hand_off_conversation(
     conversation_id: ConversationId, tenant: Tenant = "", config: Config = None, database_url: DatabaseURL = None
 ) -> None:
     """Print a document in Markdown from which another model, or a person, can go on with a conversation."""
-
-    from app.api.conversations import handoff_of  # noqa: PLC0415 - for this alone
 
     async def document(store: Store) -> str:
         found = await _the_one(store, conversation_id, tenant)
@@ -118,7 +89,7 @@ def hand_off_conversation(
     typer.echo(_with_store(config, database_url, document), nl=False)
 
 
-@cli.command("delete")
+@stored.command("delete")
 def delete_conversation(
     conversation_id: ConversationId,
     tenant: Tenant = "",
@@ -199,27 +170,16 @@ async def _the_one(store: Store, conversation_id: str, tenant: str) -> Found:
 async def _content_of(store: Store, conversation_id: str, tenant: str) -> dict[str, Any]:
     """Return all stored data of a conversation, as values for JSON. Raises `NotFound`."""
     found = await _the_one(store, conversation_id, tenant)
-    key = found.tenant, found.conversation.id
-
-    async def every(query: Callable[..., Awaitable[Any]]) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = []
-        after: str | None = None
-        while True:
-            answer = await store.rest(query, *key, Paging(PAGE, after=after))
-            page = answer.page if isinstance(answer, UsagePage) else answer
-            rows += map(msgspec.to_builtins, page.data)
-            if not page.has_more:
-                return rows
-            after = page.last_id
-
+    key, whole = (found.tenant, found.conversation.id), Paging(MOST_EXPORTED)
     history = await store.history(*key)
+    used = await store.rest(read_records, *key, whole)
     return {
         "tenant": found.tenant,
         "conversation": _as_json(found.conversation),
-        "summaries": await every(read_summaries),
-        "pins": [msgspec.to_builtins(pin) for pin in await store.rest(find_pins, *key)],
-        "messages": [msgspec.to_builtins(each) for each in (history.messages if history else ())],
-        "usage": await every(read_records),
+        "summaries": msgspec.to_builtins((await store.rest(read_summaries, *key, whole)).data),
+        "pins": msgspec.to_builtins(await store.rest(find_pins, *key)),
+        "messages": msgspec.to_builtins(history.messages if history else ()),
+        "usage": msgspec.to_builtins(used.page.data),
     }
 
 
@@ -227,3 +187,37 @@ def _as_json(known: StoredConversation) -> dict[str, Any]:
     content: dict[str, Any] = msgspec.to_builtins(known)
     plan = known.plan and msgspec.json.decode(known.plan)
     return content | {"coverage": msgspec.json.decode(known.coverage or b"[]"), "plan": plan}
+
+
+# For a model
+
+
+@cli.command()
+def mcp(
+    url: Annotated[str | None, typer.Option(help="Steno's address; otherwise ANTHROPIC_BASE_URL.")] = None,
+    key_env: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Variable with the key; otherwise Claude Code's.")
+    ] = None,
+) -> None:
+    """Serve stored conversations to a model over MCP, on standard input and output: for a client's settings."""
+    try:
+        from mcp.server.stdio import stdio_server  # noqa: PLC0415 - an extra
+    except ImportError:
+        fail(f"This needs the extra `mcp`: {install_command('mcp')}.")
+    key = None if key_env is None else os.environ.get(key_env, "")
+    headers = keys_in(os.environ) if key is None else {"authorization": f"Bearer {key}"}
+    base_url = (url or os.environ.get("ANTHROPIC_BASE_URL") or USUAL_URL).rstrip("/").removesuffix("/v1")
+
+    async def serve() -> None:
+        client = httpx2.AsyncClient(base_url=base_url, headers=headers, timeout=ANSWER_SECONDS, trust_env=False)
+        async with client, stdio_server() as (reading, writing):
+            server = server_of(client)
+            await server.run(reading, writing, server.create_initialization_options())
+
+    asyncio.run(serve())
+
+
+def keys_in(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers with the keys that Claude Code sends."""
+    key, token = environment.get("ANTHROPIC_API_KEY"), environment.get("ANTHROPIC_AUTH_TOKEN")
+    return ({"x-api-key": key} if key else {}) | ({"authorization": f"Bearer {token}"} if token else {})

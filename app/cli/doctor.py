@@ -1,41 +1,73 @@
-"""`steno doctor`: checks whether Steno works with the settings, and prints remedies for problems."""
+"""`steno doctor`, `steno models` and `steno plan`: what Steno would do with these settings, without a running Steno.
+
+The only calls to providers are for their lists of models.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from functools import reduce
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Annotated, Any
 
+import httpx2
 import msgspec
 import typer
+import yaml
 from pydantic import SecretStr
 
 from app import __version__
-from app.cli import ports
-from app.cli.command import AsJson, Config, DatabaseURL, Upstream, commands, print_json, say, settings_of
-from app.cli.models import ask_for_models
+from app.cli.command import (
+    AsJson,
+    Config,
+    DatabaseURL,
+    Upstream,
+    WindowOption,
+    at_window,
+    commands,
+    fail,
+    failing_on,
+    print_json,
+    say,
+    settings_of,
+)
+from app.cli.serve import bind, close_sockets, host_and_port, is_steno
+from app.compaction.budget import Window
 from app.http.headers import new_instance
-from app.main import open_providers
-from app.providers.model_listings import ModelListing
-from app.providers.providers import Provider, judge_upstream, suffix
+from app.http.loopback import serve
+from app.main import create_app, open_providers
+from app.providers.model_listings import ListingOutcome, ModelListing
+from app.providers.providers import Provider, Providers, judge_upstream, suffix
 from app.providers.registry import day_of_list_prices, days_since
-from app.settings import Settings, every_setting
+from app.settings import DEFAULT_UPSTREAM, ClientSettings, ConfigurationError, Settings
 from app.settings.checks import CORRECT_URL, SECRET_NOT_CHECKED, Finding, check_settings, existing_secret, open_store
 from app.settings.server import tables_folder
-from app.store import Check, DatabaseURLError, Store, StoreUnavailable
-from app.store.engine import read_url
+from app.store import Check, Store, StoreUnavailable
 from app.store.schema import MADE_WITH_ANOTHER, WAYS_OUT
 from app.tokens.tokenizer import Tokenizer
 
 MOST_NAMES = 8
-LONGEST_VALUE = 60
 _STATES = {"ok": "ok", "warning": "warning", "problem": "problem", "fatal": "problem"}
 """Printed states, by the state of a finding. Only the verdict distinguishes fatal problems."""
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+SOURCES = {
+    "config": "your settings",
+    "provider": "the provider",
+    "learnt": "a refusal",
+    "bundled": "Steno's table",
+    "default": "a guess",
+}
+"""Printed names of the sources of a window."""
+ANSWER_SECONDS = 120.0
+STATUSES = {
+    "full": "Steno would forward it as it is.",
+    "summarized": "Steno would replace older turns with summaries.",
+    "trimmed": "Steno would shorten or leave out parts of it.",
+}
 
 cli = commands()
 
@@ -45,13 +77,17 @@ def doctor(
     upstream: Upstream = None,
     config: Config = None,
     database_url: DatabaseURL = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List all settings.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="List settings that differ from the default.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check settings, providers, database, tokenizer tables, windows and port; exit 1 if something is wrong."""
     settings = settings_of(config, upstream={"base_url": upstream}, storage={"url": database_url})
     found = asyncio.run(examine(settings))
-    (show_json if as_json else show)(found, settings if verbose else None)
+    # Passwords in it are hidden by their type.
+    changed = settings.model_dump(mode="json", exclude_defaults=True) if verbose else None
+    (show_json if as_json else show)(found, changed)
     sys.exit(not is_healthy(found))
 
 
@@ -64,7 +100,7 @@ async def examine(settings: Settings) -> list[Finding]:
         found.append(Finding("ok", "list prices", f"of {day.isoformat()}, {days_since(day)} days old"))
     found.append(check_port(settings.server.host, settings.server.port))
     if settings.server.admin is not None:
-        found.append(check_port(*ports.host_and_port(settings.server.admin), setting="server.admin"))
+        found.append(check_port(*host_and_port(settings.server.admin), setting="server.admin"))
     return found
 
 
@@ -73,20 +109,19 @@ def is_healthy(found: Iterable[Finding]) -> bool:
     return not any(_STATES[finding.state] == "problem" for finding in found)
 
 
-def show(found: Sequence[Finding], settings: Settings | None) -> None:
+def show(found: Sequence[Finding], changed: Mapping[str, Any] | None) -> None:
     say(verdict(found), fg="green" if is_healthy(found) else "red", bold=True)
     say("\nchecks")
     for finding in found:
         state = _STATES[finding.state]
         say(f"  {state:<8} {finding.subject}: {finding.text}", fg=_COLOURS[state], nl=False)
         say(f"\n{'':11}-> {finding.remedy}" if finding.remedy else "")
-    if settings is not None:
-        say("\nsettings in effect (* differs from the default)")
-        for each in in_effect(settings):
-            say(f"  {' ' if each['is_default'] else '*'} {each['key']} = {each['value']:.{LONGEST_VALUE}}")
+    if changed is not None:
+        say("\nsettings that differ from the default")
+        say(yaml.safe_dump(changed, sort_keys=False))
 
 
-def show_json(found: Sequence[Finding], settings: Settings | None) -> None:
+def show_json(found: Sequence[Finding], changed: Mapping[str, Any] | None) -> None:
     report = {
         "version": __version__,
         "starts": all(finding.state != "fatal" for finding in found),
@@ -96,17 +131,17 @@ def show_json(found: Sequence[Finding], settings: Settings | None) -> None:
             for each in found
         ],
     }
-    print_json(report if settings is None else report | {"settings": list(in_effect(settings))})
+    print_json(report if changed is None else report | {"settings": changed})
 
 
 def check_port(host: str, port: int, setting: str = "server.host") -> Finding:
     subject = f"address {host}:{port}"
     try:
-        ports.close(ports.take(host, port))
+        close_sockets(bind(host, port))
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             return Finding("problem", subject, f"cannot be listened on ({error.strerror})", f"Correct {setting}.")
-        if ports.is_steno(host, port):
+        if is_steno(host, port):
             return Finding("ok", subject, "in use by another Steno")
         remedy = f"Stop that, or set another {setting.replace('host', 'port')}."
         return Finding("problem", subject, "in use by another program", remedy)
@@ -126,8 +161,7 @@ def verdict(found: Iterable[Finding]) -> str:
 async def check_services(settings: Settings, *, no_database: bool) -> list[Finding]:
     """Report on providers and windows, and on the database. `no_database`: leave the database out."""
     store = Store("memory") if no_database else open_store(settings, secret=existing_secret(settings))
-    providers = open_providers(settings, store, new_instance())
-    try:
+    async with opened(settings, store) as providers:
         asked = [(provider, await _ask(provider)) for provider in providers.all]
         check = await store.check()
         if check.reachable and check.current_revision == check.head_revision:
@@ -140,6 +174,14 @@ async def check_services(settings: Settings, *, no_database: bool) -> list[Findi
             for finding in (upstream, *check_windows(provider, listing))
         ]
         return found if no_database else [*found, judge_database(check)]
+
+
+@asynccontextmanager
+async def opened(settings: Settings, store: Store) -> AsyncIterator[Providers]:
+    """Yield the providers, and close them and the store at the end."""
+    providers = open_providers(settings, store, new_instance())
+    try:
+        yield providers
     finally:
         await providers.close()
         await store.close()
@@ -204,22 +246,130 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMES]) + rest
 
 
-def in_effect(settings: Settings) -> Iterator[dict[str, Any]]:
-    """Yield each setting with its value, or a description if it is secret or long, and whether it is the default."""
-    defaults = Settings.model_construct()
-    for key, _ in every_setting():
-        value, default = (reduce(getattr, key.split("."), each) for each in (settings, defaults))
-        yield {"key": key, "value": _shown(key, value), "is_default": value == default}
+# Windows of models
 
 
-def _shown(key: str, value: Any) -> str:
-    if key == "secret":
-        return "null" if value is None else "(hidden)"
-    if isinstance(value, SecretStr):
-        try:
-            return read_url(value.get_secret_value()).shown
-        except DatabaseURLError:
-            return "(hidden: cannot be read)"
-    if key in ("models", "upstreams"):
-        return f"{len(value)} entries"
-    return msgspec.json.encode(value, enc_hook=str).decode()
+@cli.command()
+def models(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="These; otherwise all known.")] = None,
+    upstream: Upstream = None,
+    config: Config = None,
+) -> None:
+    """List context windows, and where each comes from."""
+    found = asyncio.run(windows_of(settings_of(config, upstream={"base_url": upstream}), names or ()))
+    if not found:
+        asked = "No provider lists its models, and the settings name none. Ask for one: steno models gpt-4o"
+        say(asked, file=sys.stderr)
+        return
+    width = max(len(model) for model, _, _ in found)
+    say(f"{'model':<{width}} {'window':>9} {'prompt':>9} {'answer':>7}  {'from':<13} upstream")
+    for model, at, window in found:
+        sizes = window.context, window.max_input, window.max_output
+        context, prompt, answer = (f"{tokens:,}" if tokens else "" for tokens in sizes)
+        say(f"{model:<{width}} {context:>9} {prompt:>9} {answer:>7}  {SOURCES[window.source]:<13} {at}")
+
+
+async def windows_of(settings: Settings, names: Sequence[str]) -> list[tuple[str, str, Window]]:
+    """Return models with their upstreams and windows: these models, or all that are known."""
+    async with opened(settings, Store("memory")) as providers:
+        found: list[tuple[str, str, Window]] = []
+        for provider in providers.all:
+            outcome, _ = await ask_for_models(provider)
+            listed = set(outcome.models) if isinstance(outcome, ModelListing) else set()
+            here = provider.windows.names() if not names else [name for name in names if name in listed]
+            found += ((name, provider.name, provider.windows.window_of(name)) for name in here)
+        default = providers.default
+        seen = {model for model, _, _ in found}
+        found += ((name, default.name, default.windows.window_of(name)) for name in names if name not in seen)
+        return sorted(found, key=lambda each: each[:2])
+
+
+async def ask_for_models(provider: Provider) -> tuple[ListingOutcome, str | None]:
+    """Ask the provider for its models. Return its answer, and the environment variable of the used key.
+
+    OPENAI_API_KEY is used for the default upstream only.
+    """
+    variable = provider.settings.api_key_env or ("OPENAI_API_KEY" if provider.name == DEFAULT_UPSTREAM else None)
+    key = os.environ.get(variable) if variable else None
+    outcome = await provider.windows.listings.fetch([(b"authorization", f"Bearer {key}".encode())] if key else [])
+    return outcome, variable if key else None
+
+
+# What would be done to a request
+
+
+@cli.command()
+def plan(
+    file: Annotated[typer.FileBinaryRead, typer.Argument(help="A request body as JSON; - reads standard input.")],
+    written: Annotated[
+        str | None, typer.Option("--as", help="Its format: chat_completions, messages, responses.")
+    ] = None,
+    window: WindowOption = None,
+    upstream: Upstream = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what Steno would do to a request. No provider gets it, and no stored summary is used."""
+    settings = settings_of(config, upstream={"base_url": upstream})
+    try:
+        request = msgspec.json.decode(file.read(), type=dict[str, Any])
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        fail(f"The request must be a JSON object: {error}.")
+    request["format"] = written or request.get("format") or ("responses" if "input" in request else "chat_completions")
+    with failing_on(ConfigurationError), asking(at_window(settings, window) if window else settings) as client:
+        answer = client.post("/context/plan", json=request)
+    planned = answer.json()
+    if answer.status_code != 200:
+        fail(planned["error"]["message"])
+    if as_json:
+        print_json(planned)
+    else:
+        for line in in_words(planned, request.get("model")):
+            typer.echo(line)
+
+
+@contextmanager
+def asking(settings: Settings) -> Iterator[httpx2.Client]:
+    """Start a Steno in this process, with its database in memory, and yield a client of it.
+
+    Raises `ConfigurationError` if the settings are not valid.
+    """
+    in_memory = settings.storage.model_copy(update={"url": SecretStr("memory")})
+    here = settings.server.model_copy(update={"host": "127.0.0.1"})
+    alone = settings.model_copy(update={"storage": in_memory, "server": here, "clients": ClientSettings()})
+    with (
+        serve(create_app(alone, reports=False)) as server,
+        httpx2.Client(base_url=server.url, timeout=ANSWER_SECONDS, trust_env=False) as client,
+    ):
+        yield client
+
+
+def in_words(planned: Mapping[str, Any], model: str | None) -> Iterator[str]:
+    context, budget = planned["context"], planned["budget"]
+    tokens = context["tokens"]
+    over = "over" if tokens["estimated"] > budget["trigger"] else "within"
+    yield STATUSES[planned["context_status"]]
+    yield ""
+    yield f"  request    {tokens['estimated']:>9,} tokens, {over} the trigger of {budget['trigger']:,}"
+    yield f"  forwarded  {tokens['forwarded']:>9,} tokens, {tokens['saved']:,} saved"
+    yield f"  window     {budget['window']:>9,} tokens for {model} (from: {SOURCES[budget['window_source']]})"
+    yield f"  limit      {budget['limit']:>9,} tokens for the prompt; a compaction aims at {budget['target']:,}"
+    if made := planned["summaries_to_make"]:
+        messages = f"{planned['messages_to_summarize']} messages"
+        yield f"  summaries  {made:>9,} to be made of {messages}, counted here at their largest"
+    if context["actions"]:
+        yield f"  actions    {', '.join(context['actions'])}"
+    if context["reason"]:
+        yield f"  reason     {context['reason']}"
+    yield ""
+    yield "  The payload in order:"
+    for part in planned["parts"]:
+        yield f"  {part['tokens']:>9,}  {part['kind']}{_range(part)}"
+
+
+def _range(part: Mapping[str, Any]) -> str:
+    """Return the range of messages in words. Messages are numbered from 1, as in summaries."""
+    first, last = part.get("first_index"), part.get("last_index")
+    if first is None or last is None:
+        return ""
+    return f", message {first + 1}" if first == last else f", messages {first + 1} to {last + 1}"

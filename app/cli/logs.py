@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, TextIO
+from collections.abc import Iterator
+from typing import Literal, TextIO
 
 import structlog
 
@@ -32,7 +31,11 @@ def configure_logging(level: str, shape: Shape, file: TextIO | None = None) -> N
     """Send structlog and the standard library's loggers to standard output, or to a file as text."""
     number, readable = logging.getLevelNamesMapping()[level.upper()], file is not None or is_readable(shape)
     colors = file is None and may_be_coloured(sys.stdout)
-    render = Line(colors=colors) if readable else structlog.processors.JSONRenderer()
+    render: list[structlog.typing.Processor] = [structlog.processors.JSONRenderer()]
+    if readable:
+        # repr_native_str: a value cannot pass for another line or control the terminal.
+        console = structlog.dev.ConsoleRenderer(colors=colors, repr_native_str=True, sort_keys=False)
+        render = [_without_empty, console]
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
@@ -48,11 +51,7 @@ def configure_logging(level: str, shape: Shape, file: TextIO | None = None) -> N
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, _without_words],
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                _where,
-                render,
-            ],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _where, *render],
         )
     )
     handler.addFilter(_unexpected)
@@ -88,6 +87,11 @@ def _where(_logger: object, _method: str, event: structlog.typing.EventDict) -> 
     return event
 
 
+def _without_empty(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Leave out empty fields and the logger: people read these lines."""
+    return {name: value for name, value in event.items() if name != "logger" and value not in (None, "", [], {})}
+
+
 def _places(error: BaseException) -> Iterator[str]:
     """Yield the traceback and kind of an error, after those of its cause."""
     origin = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
@@ -108,63 +112,3 @@ def _unexpected(record: logging.LogRecord) -> bool:
     is_server = record.name == "uvicorn.error"
     last_line = record.getMessage().rstrip().rpartition("\n")[2] if is_server else ""
     return not last_line.startswith(f"{DatabaseUnusable.__module__}.")
-
-
-COLUMNS = 120
-EVENT_WIDTH = 28
-"""Minimum columns of an event's name, so that the fields of most events are aligned."""
-_COLORS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "31"}
-"""ANSI codes, by level."""
-_DIM, _BOLD = "2", "1"
-_LAST = ("reason", "remedy", "conversation_id", "request_id")
-"""Fields that come last: explanations, then ids."""
-_LEFT_OUT = ("event", "level", "logger", "timestamp", "exception")
-
-
-class Line:
-    """Renders an event for a terminal of 120 columns, without empty fields.
-
-    Fields that do not fit the line continue on the next one, below the event's name. An error's traceback follows.
-    """
-
-    def __init__(self, *, colors: bool) -> None:
-        self._colors = colors
-
-    def __call__(self, _logger: object, _method: str, event: structlog.typing.EventDict) -> str:
-        level, exception = str(event.get("level", "info")), event.get("exception")
-        timestamp, name = str(event.get("timestamp", "")), f"{event['event']:<{EVENT_WIDTH}}"
-        indent = len(f"{timestamp} {level:<7} ")
-        line = f"{self._in(_DIM, timestamp)} {self._in(_COLORS.get(level, '0'), f'{level:<7}')} {self._in(_BOLD, name)}"
-        width = indent + len(name)
-        for field, value in _fields(event):
-            width += len(f" {field}={value}")
-            if width > COLUMNS:
-                line += "\n" + " " * (indent - 1)
-                width = indent + len(f"{field}={value}")
-            line += f" {self._in(_DIM, field + '=')}{value}"
-        return f"{line.rstrip()}\n{exception}" if exception else line.rstrip()
-
-    def _in(self, code: str, text: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self._colors else text
-
-
-def _fields(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    shown = {name: value for name, value in event.items() if name not in _LEFT_OUT and value not in (None, "", [], {})}
-    before, after, window = (shown.pop(name, None) for name in ("tokens_before", "tokens_after", "window"))
-    if before is not None:
-        yield "tokens", f"{before:,}->{after:,} of {window:,}"
-    ids = [(name, shown.pop(name)) for name in _LAST if name in shown]
-    for name, value in (*shown.items(), *ids):
-        yield name, _shown(value)
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, Mapping):
-        return ",".join(f"{name}:{_shown(inner)}" for name, inner in value.items())
-    if isinstance(value, list | tuple):
-        return ",".join(map(_shown, value))
-    text = str(value)
-    # Quoted if it contains spaces or quotes, or characters that control the terminal.
-    if " " not in text and '"' not in text and text.isprintable():
-        return text
-    return json.dumps(text, ensure_ascii=not text.isprintable())

@@ -1,4 +1,4 @@
-"""The command line of Steno: `steno --help` lists its commands. Each is in the module of its name.
+"""The command line of Steno: `steno --help` lists its commands.
 
 A command's module is imported when the command runs, so that `--help` and `--version` are fast.
 """
@@ -13,18 +13,21 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 COMMANDS = {
-    "serve": "Start the proxy.",
-    "run": "Run a command with Steno in front of its provider: steno run -- codex",
-    "doctor": "Check settings, providers, database, tables, windows and port; exit 1 if something is wrong.",
-    "plan": "Say what Steno would do to a request.",
-    "models": "List context windows, and where each comes from.",
-    "conversations": "List, show, export, hand off or delete stored conversations.",
-    "migrate": "Bring the database to the newest schema.",
-    "mcp": "Serve stored conversations to a model over MCP, on standard input and output.",
-    "tables": "Fetch the tables that tokens are counted with.",
-    "demo": "Hold a long conversation with and without Steno: no key, no network.",
+    "serve": ("serve", "Start the proxy."),
+    "run": ("run", "Run a command with Steno in front of its provider: steno run -- codex"),
+    "doctor": (
+        "doctor",
+        "Check settings, providers, database, tables, windows and port; exit 1 if something is wrong.",
+    ),
+    "plan": ("doctor", "Say what Steno would do to a request."),
+    "models": ("doctor", "List context windows, and where each comes from."),
+    "conversations": ("conversations", "List, export, hand off or delete stored conversations."),
+    "migrate": ("migrate", "Bring the database to the newest schema."),
+    "mcp": ("conversations", "Serve stored conversations to a model over MCP, on standard input and output."),
+    "tables": ("migrate", "Fetch the tables that tokens are counted with."),
+    "demo": ("run", "Hold a long conversation with and without Steno: no key, no network."),
 }
-"""Short help texts of the commands, by module name."""
+"""Modules and short help texts of the commands."""
 
 
 class Commands(TyperGroup):
@@ -34,14 +37,14 @@ class Commands(TyperGroup):
         return [*COMMANDS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:  # noqa: ARG002 - likewise
-        return TyperCommand(cmd_name, help=COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, _, rest = super().resolve_command(ctx, args)
         gc.disable()  # Garbage collection would take an eighth of the import's time, and find nothing.
-        module = import_module(f"app.cli.{name}")
+        module = import_module(f"app.cli.{COMMANDS[str(name)][0]}")
         gc.enable()
-        return name, typer.main.get_command(module.cli), rest
+        return name, typer.main.get_group(module.cli).commands[str(name)], rest
 
 
 cli = typer.Typer(

@@ -1,4 +1,4 @@
-"""`steno migrate`: bring the database to the newest schema, and bind it to its secret."""
+"""`steno migrate` and `steno tables`: what an installation needs before it serves, database and tokenizer tables."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import typer
 from app.cli.command import Config, DatabaseURL, commands, fail, settings_of
 from app.settings import ConfigurationError
 from app.settings.checks import check_secret, open_store, server_secret
-from app.settings.server import home
+from app.settings.server import home, tables_folder
 from app.store import StoreError, StoreUnavailable
 from app.store.schema import Upgrade
+from app.tokens.token_tables import TablesUnavailable, fetch, missing_in
 
 cli = commands()
 
@@ -92,3 +93,17 @@ def read_key(place: str) -> bytes:
             f" {place} does not, or cannot be read."
         )
     return key
+
+
+@cli.command()
+def tables(
+    folder: Annotated[Path | None, typer.Argument(help="Otherwise `tables` in Steno's folder.")] = None,
+) -> None:
+    """Fetch the tables that tokens are counted with; without them tokens are estimated from bytes."""
+    place = folder or tables_folder()
+    try:
+        if missing_in(place):
+            fetch(place)
+    except TablesUnavailable as error:
+        fail(f"The token tables cannot be fetched: {error}.")
+    typer.echo(f"Token tables {place}")

@@ -1,4 +1,5 @@
-"""`steno run -- COMMAND`: runs Steno on a free port while a command runs, and prints the savings at the end.
+"""`steno run -- COMMAND`: runs Steno on a free port while a command runs, and prints the savings at the end. Also
+`steno demo`, whose conversation is in the lab.
 
 Steno is a thread of this process, and the command is its only child: the command keeps the terminal, and Steno ends
 with this process. Steno prints nothing while the command runs. Its log goes to a file, whose path is printed at the end
@@ -7,6 +8,7 @@ if the log contains warnings or errors.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shlex
@@ -22,15 +24,22 @@ from pathlib import Path, PurePath
 from types import FrameType
 from typing import Annotated, Any
 
-import msgspec
 import typer
-from msgspec import Struct
 
 from app import __version__
-from app.cli import ports
-from app.cli.command import Config, DatabaseURL, Upstream, Window, at_window, commands, fail
+from app.cli.command import (
+    Config,
+    DatabaseURL,
+    Upstream,
+    WindowOption,
+    at_window,
+    commands,
+    fail,
+    failing_on,
+    keep_quiet,
+)
 from app.cli.logs import configure_logging
-from app.cli.serve import SWITCH_SECONDS, with_password
+from app.cli.serve import SWITCH_SECONDS, bind, cannot_listen, with_password
 from app.http.loopback import serve
 from app.http.protocol import protocol_within
 from app.inspector.pages import DOLLARS, counted, gain, money
@@ -59,7 +68,7 @@ ANTHROPIC_VARIABLES = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE")
 """Variables of Anthropic's clients and Claude Code; the second one is for LiteLLM."""
 KEY_VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
-_OPENCODE = "OPENCODE_CONFIG_CONTENT"
+OPENCODE = "OPENCODE_CONFIG_CONTENT"
 
 FIRST_PARTY = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"
 """Variable that tells Claude Code that its base URL leads to Anthropic. Otherwise, with a base URL other than
@@ -68,21 +77,11 @@ Anthropic's, Claude Code assumes a window of 200,000 tokens instead of the model
 cli = commands()
 
 
-class Options(Struct, frozen=True):
-    upstream: str | None = None
-    port: int = 0
-    window: int | None = None
-    """Context window of every model, in tokens."""
-    preset: str | None = None
-    database_url: str | None = None
-    simulated: bool = False
-
-
 @cli.command(context_settings={"allow_interspersed_args": False})
 def run(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="What to run, with its arguments.")],
     upstream: Upstream = None,
-    window: Window = None,
+    window: WindowOption = None,
     port: Annotated[int, typer.Option(help="Port to listen on; 0 for a free one.")] = 0,
     config: Config = None,
     database_url: DatabaseURL = None,
@@ -101,8 +100,14 @@ def run(
         os.environ["STENO_CONFIG"] = config
     if shutil.which(command[0]) is None:
         fail(f"There is no command {command[0]!r}.", NOT_FOUND)
+    flags = {
+        "server": {"port": port},
+        "upstream": {"base_url": upstream} if upstream else {},
+        "storage": {"url": database_url} if database_url else {},
+        "compaction": {"preset": preset} if preset else {},
+    }
     try:
-        status = _run(command, Options(upstream, port, window, preset, database_url, simulated))
+        status = _run(command, flags, window, simulated=simulated)
     except (ConfigurationError, StoreError) as error:
         fail(str(error), CANNOT_START)
     except OSError as error:
@@ -113,20 +118,35 @@ def run(
     raise typer.Exit(status if status >= 0 else 128 - status)
 
 
-def _run(command: Sequence[str], options: Options) -> int:
+@cli.command()
+def demo() -> None:
+    """Hold a long conversation with and without Steno, against a simulated provider: no key, no network."""
+    keep_quiet()
+    with failing_on(ConfigurationError):
+        sys.exit(import_module("lab.demo").hold_conversation())
+
+
+def _run(command: Sequence[str], flags: Mapping[str, Any], window: int | None, *, simulated: bool) -> int:
     """Run the command and return its exit status; negative if a signal ended it.
 
     Raises `ConfigurationError` or `StoreError` if Steno cannot start, and `OSError` if the command cannot.
     """
     environment = dict(os.environ)
     with ExitStack() as stack:
-        upstream = stack.enter_context(_simulated(options)) if options.simulated else options.upstream
-        settings, password = with_password(settings_of(options, upstream, environment))
+        if simulated:
+            window = window or SIMULATED_WINDOW
+            at = {"base_url": stack.enter_context(_simulated(window))}
+            # Messages are stored for the inspector: they are not private. A scripted provider costs nothing.
+            flags = {**flags, "upstream": at, "storage": {"url": "memory", "messages": True, **flags["storage"]}}
+            settings = settings_of(flags, {}).model_copy(update={"prices": None, "upstreams": {}})
+        else:
+            settings = settings_of(flags, environment)
+        settings, password = with_password(at_window(settings, window) if window else settings)
         log, warnings = stack.enter_context(_log_file(settings))
         records: list[UsageRecord] = []
-        with _serving(settings, options.port, records, log) as url:
+        with _serving(settings, records, log) as url:
             variables = variables_for(url, environment)
-            if options.simulated:
+            if simulated:
                 variables = dict.fromkeys(KEY_VARIABLES, SIMULATED_KEY) | variables
             arguments = prepared(command, url, variables, anthropic=is_anthropic(settings))
             upstreams = ", ".join(dict.fromkeys(each.base_url for each in settings.all_upstreams.values()))
@@ -149,31 +169,19 @@ def _run(command: Sequence[str], options: Options) -> int:
 # Settings
 
 
-def settings_of(options: Options, upstream: str | None, environment: Mapping[str, str]) -> Settings:
+def settings_of(flags: Mapping[str, Any], environment: Mapping[str, str]) -> Settings:
     """Return the settings of a run. Raises `ConfigurationError`.
 
-    DATABASE_URL is ignored, because it belongs to the command. The provider is that of the options, of Steno's
+    DATABASE_URL is ignored, because it belongs to the command. The provider is that of the flags, of Steno's
     settings, or of the command's own environment, in this order.
     """
     os.environ.pop("DATABASE_URL", None)
-    sections: dict[str, dict[str, Any]] = {
-        "server": {"host": HOST, "port": options.port, "workers": 1, "drain_seconds": DRAIN_SECONDS},
-        "upstream": {"base_url": upstream} if upstream else {},
-        "storage": {"url": options.database_url} if options.database_url else {},
-        "compaction": {"preset": options.preset} if options.preset else {},
-    }
-    if options.simulated:  # Messages are stored for the inspector: they are not private.
-        sections["storage"] = {"url": options.database_url or "memory", "messages": True}
-    sections = {name: section for name, section in sections.items() if any(section.values())}
+    server = {"host": HOST, "workers": 1, "drain_seconds": DRAIN_SECONDS, **flags.get("server", {})}
+    sections = {**{name: section for name, section in flags.items() if section}, "server": server}
     settings = load(**sections)
-    if upstream is None and not (settings.upstreams or "base_url" in settings.upstream.model_fields_set):
-        settings = load(**{**sections, **_providers_in(environment)})
-    window = options.window or (SIMULATED_WINDOW if options.simulated else None)
-    if window is not None:
-        settings = at_window(settings, window)
-    if options.simulated:  # A scripted provider costs nothing.
-        settings = settings.model_copy(update={"prices": None, "upstreams": {}})
-    return settings
+    if settings.upstreams or "base_url" in settings.upstream.model_fields_set:
+        return settings
+    return load(**{**sections, **_providers_in(environment)})
 
 
 def _providers_in(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -201,11 +209,11 @@ def is_anthropic(settings: Settings) -> bool:
 
 
 @contextmanager
-def _simulated(options: Options) -> Iterator[str]:
+def _simulated(window: int) -> Iterator[str]:
     """Run a scripted provider in this process; yields its base URL."""
     count = Tokenizer(tables_folder()).counter(rules_for("gpt-4o").encoding)
     simulator = import_module("lab.simulator").Simulator  # not an import statement, because `app` must not import `lab`
-    with simulator(window=options.window or SIMULATED_WINDOW, models="any", count=count).serve() as server:
+    with simulator(window=window, models="any", count=count).serve() as server:
         yield f"{server.url}/v1"
 
 
@@ -229,14 +237,14 @@ def _log_file(settings: Settings) -> Iterator[tuple[Path, list[logging.LogRecord
 
 
 @contextmanager
-def _serving(settings: Settings, port: int, records: list[UsageRecord], log: Path) -> Iterator[str]:
+def _serving(settings: Settings, records: list[UsageRecord], log: Path) -> Iterator[str]:
     """Run Steno, and yield its URL. Its usage records are appended to `records`. Raises `ConfigurationError` or
     `StoreError` if Steno cannot start."""
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        listener = ports.take(HOST, port)[0]
+        listener = bind(HOST, settings.server.port)[0]
     except OSError as error:
-        raise ConfigurationError(ports.cannot_listen(settings, error)) from error
+        raise ConfigurationError(cannot_listen(settings, error)) from error
     taken = listener.getsockname()[1]
     settings = settings.model_copy(update={"server": settings.server.model_copy(update={"port": taken, "admin": None})})
     app = create_app(settings)
@@ -324,8 +332,9 @@ def prepared(command: Sequence[str], url: str, environment: dict[str, str], *, a
             environment.setdefault(FIRST_PARTY, "1")
         case "codex":
             return _codex(command, f"{url}/v1", environment)
-        case "opencode":
-            _configure_opencode(f"{url}/v1", environment)
+        case "opencode":  # It reads base URLs from its configuration alone; this variable overrides its files.
+            at_steno = {name: {"options": {"baseURL": f"{url}/v1"}} for name in ("openai", "anthropic")}
+            environment.setdefault(OPENCODE, json.dumps({"provider": at_steno}))
     return [*command]
 
 
@@ -335,24 +344,6 @@ def _codex(command: Sequence[str], base_url: str, environment: Mapping[str, str]
     key = 'env_key="OPENAI_API_KEY"' if environment.get("OPENAI_API_KEY") else "requires_openai_auth=true"
     provider = f'{{name="Steno", base_url="{base_url}", wire_api="responses", {key}}}'
     return [command[0], "-c", 'model_provider="steno"', "-c", f"model_providers.steno={provider}", *command[1:]]
-
-
-def _configure_opencode(base_url: str, environment: dict[str, str]) -> None:
-    """Configure opencode, which reads base URLs only from its configuration. This variable overrides its files."""
-    try:
-        given = msgspec.json.decode(environment.get(_OPENCODE, "{}"), type=dict[str, Any])
-    except msgspec.DecodeError:
-        given = {}
-    at_steno = {name: {"options": {"baseURL": base_url}} for name in ("openai", "anthropic")}
-    environment[_OPENCODE] = msgspec.json.encode(_laid_over(given, {"provider": at_steno})).decode()
-
-
-def _laid_over(given: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(given)
-    for name, value in ours.items():
-        there = merged.get(name)
-        merged[name] = _laid_over(there, value) if isinstance(there, dict) and isinstance(value, dict) else value
-    return merged
 
 
 # Output at the end

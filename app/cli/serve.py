@@ -1,21 +1,23 @@
-"""`steno serve`: binds the port, then serves with one process, or with several under uvicorn's supervisor."""
+"""`steno serve`: binds its sockets, then serves with one process, or with several under uvicorn's supervisor."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import resource
 import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException
 from secrets import token_urlsafe
 from tempfile import TemporaryDirectory
 from threading import Thread
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import structlog
 import typer
@@ -29,14 +31,13 @@ from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import Process
 
 from app import __version__
-from app.cli import ports
 from app.cli.command import Config, DatabaseURL, Upstream, commands, fail, settings_of
 from app.cli.logs import configure_logging, is_readable
-from app.cli.ports import Taken
 from app.http.protocol import protocol_within
 from app.main import create_app
 from app.proxy.exchange import Services
 from app.settings import ConfigurationError, Settings
+from app.settings.server import ServerSettings
 from app.store import StoreError
 from app.telemetry.metrics import FOLDER
 
@@ -51,6 +52,13 @@ QUIET_SECONDS = 0.25
 SWITCH_SECONDS = 0.0005
 """Maximum seconds that a worker thread keeps the interpreter while the event loop waits for it. With Python's default
 of 5 ms, requests took twice as long while a thread was busy."""
+SPREADS = sys.platform == "linux"
+"""True if the kernel distributes connections over all sockets that listen at one address. Each worker then gets its own
+socket. With a shared socket, one process would accept most connections of a burst."""
+
+ASK_SECONDS = 0.5
+NEARBY = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - not listened to here
+"""Addresses at which this machine reaches a server that listens at all addresses."""
 
 cli = commands()
 
@@ -73,22 +81,31 @@ def serve(
     )
     configure_logging(settings.log.level, settings.log.format)
     try:
-        taken = ports.take_all(settings.server)
+        callers, operator = bind_all(settings.server)
     except OSError as error:
-        fail(ports.cannot_listen(settings, error))
+        fail(cannot_listen(settings, error))
     settings = settings.model_copy(update={"limits": settings.limits.of_each(settings.server.workers)})
     _allow_files(settings.limits.connections)
     on_terminal = is_readable(settings.log.format) and sys.stdout.isatty()
     settings, password = with_password(settings) if on_terminal else (settings, None)
+    arguments = ServeArguments(settings, callers, operator, password)
     try:
-        if settings.server.workers > 1:
-            problem = serve_in_workers(settings, taken, password)
-        else:
-            problem = Server(settings, taken, password).run_until_stopped()
+        problem = serve_in_workers(arguments) if settings.server.workers > 1 else Server(arguments).run_until_stopped()
     except (ConfigurationError, StoreError) as error:
         problem = str(error)
     if problem is not None:
         fail(problem)
+
+
+class ServeArguments(NamedTuple):
+    """Arguments of a server, or of each of its workers."""
+
+    settings: Settings
+    callers: list[socket.socket]
+    operator: list[socket.socket]
+    """Sockets of `server.admin`; empty if callers and the operator use the same address."""
+    password: str | None
+    """The inspector's, if it was generated for this run."""
 
 
 def _allow_files(connections: int) -> None:
@@ -140,19 +157,16 @@ def _config_of(settings: Settings, app: ASGIApp) -> uvicorn.Config:
 class Server(uvicorn.Server):
     """uvicorn's server with up to two listeners, a start message, and a readiness check that fails while it stops."""
 
-    def __init__(self, settings: Settings, taken: Taken, password: str | None = None, *, reports: bool = True) -> None:
+    def __init__(self, arguments: ServeArguments, *, reports: bool = True) -> None:
         """`reports`: print the start message, and log problems of the settings. Raises `ConfigurationError` and
         `StoreError`."""
         sys.setswitchinterval(SWITCH_SECONDS)
-        app = create_app(settings, reports=reports)
-        super().__init__(_config_of(settings, app))
-        self._settings = settings
-        self._taken = taken
-        self._password = password
+        self._app = app = create_app(arguments.settings, reports=reports)
+        super().__init__(_config_of(arguments.settings, app))
+        self._arguments = arguments
         self._reports = reports
-        self._app = app
         self._services: Services = app.state.services
-        self._operators_config = _config_of(settings, app.operators_entry)
+        self._operators_config = _config_of(arguments.settings, app.operators_entry)
         self._operators_state = ServerState()
         """Connections of the operator's listener, counted apart from those of callers."""
         self._operators_state.tasks = self.server_state.tasks
@@ -164,7 +178,7 @@ class Server(uvicorn.Server):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)
         with suppress(SystemExit):  # Raised by uvicorn after a failed start.
-            self.run(self._taken.callers)
+            self.run(self._arguments.callers)
         if self.started:
             return None
         failure: str | None = self._app.state.failure
@@ -177,9 +191,9 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         try:
             await super().startup(sockets)
-            self.servers += [await self._listen_for_operators(each) for each in self._taken.operator]
+            self.servers += [await self._listen_for_operators(each) for each in self._arguments.operator]
         except OSError as error:  # Another program has begun to listen since the socket was bound.
-            self._failure = ports.cannot_listen(self._settings, error)
+            self._failure = cannot_listen(self._arguments.settings, error)
             await self.lifespan.shutdown()
             sys.exit(STARTUP_FAILURE)
         if self._reports:
@@ -197,29 +211,24 @@ class Server(uvicorn.Server):
         return await loop.create_server(protocol, sock=listener, backlog=config.backlog)
 
     def _announce(self) -> None:
-        """Report addresses, providers, database and other facts: in one log line, or as the banner for people."""
-        settings, services, workers = self._settings, self._services, self._settings.server.workers
-        loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
-        http = self.config.http_protocol_class.__name__
-        callers, operator = self._taken
-        admin = ports.url_of(operator[0], nearby=True) if operator else None
+        """Report addresses, providers and database: in one log line, or as the banner for people."""
+        settings, callers, operator, password = self._arguments
+        database = self._services.store.place
+        admin = url_of(operator[0], nearby=True) if operator else None
         if is_readable(settings.log.format):
-            url = ports.url_of(callers[0], nearby=True)
-            runs_on = f"{workers} {'worker' if workers == 1 else 'workers'}, {loop}, {http}"
-            missing = tuple(services.estimator.heuristics)
-            sys.stdout.write(banner(settings, url, services.store.place, runs_on, missing, self._password, admin))
+            sys.stdout.write(banner(settings, url_of(callers[0], nearby=True), database, password, admin))
             sys.stdout.flush()
             return
         log.info(
             "serving",
             version=__version__,
-            url=f"{ports.url_of(callers[0])}/v1",
+            url=f"{url_of(callers[0])}/v1",
             admin=admin,
             upstream=settings.upstream.base_url,
-            database=services.store.place,
-            workers=workers,
-            loop=loop,
-            http=http,
+            database=database,
+            workers=settings.server.workers,
+            loop=type(asyncio.get_running_loop()).__module__.partition(".")[0],
+            http=self.config.http_protocol_class.__name__,
         )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -231,14 +240,13 @@ class Server(uvicorn.Server):
     async def _let_in(self) -> None:
         """Serve new requests until none arrive. A load balancer needs seconds to notice that this process stops, and
         cannot repeat requests that it sends to a closed listener."""
-        state, began = self.server_state, time.monotonic()
-        while time.monotonic() < began + self._settings.server.drain_seconds * LET_IN:
+        state, began, seconds = self.server_state, time.monotonic(), self._arguments.settings.server.drain_seconds
+        while time.monotonic() < began + seconds * LET_IN:
             seen = state.total_requests, set(state.connections)
             await asyncio.sleep(QUIET_SECONDS)
             if seen == (state.total_requests, set(state.connections)):
                 break
-        left = self._settings.server.drain_seconds - (time.monotonic() - began)
-        self.config.timeout_graceful_shutdown = max(1, round(left))
+        self.config.timeout_graceful_shutdown = max(1, round(seconds - (time.monotonic() - began)))
 
 
 # Several processes at one address, under uvicorn's supervisor, with these changes: each worker is a `Server` with two
@@ -246,12 +254,12 @@ class Server(uvicorn.Server):
 # ends later is replaced, whatever its exit status. Workers stop if their supervisor is killed.
 
 
-def serve_in_workers(settings: Settings, taken: Taken, password: str | None) -> str | None:
+def serve_in_workers(arguments: ServeArguments) -> str | None:
     """Serve until stopped. Return the reason for a failed start, or None. Exit with status 1 if the first worker could
     not start; the worker has printed the reason."""
-    if ports.SPREADS:
-        ports.share((*taken.callers, *taken.operator))
-    supervisor = Supervisor(settings, taken, password)
+    if SPREADS:
+        share_addresses((*arguments.callers, *arguments.operator))
+    supervisor = Supervisor(arguments)
     try:
         folder = TemporaryDirectory(prefix="steno-metrics-")
     except OSError as error:
@@ -265,26 +273,26 @@ def serve_in_workers(settings: Settings, taken: Taken, password: str | None) -> 
 
 
 class Worker(Process):
-    def __init__(
-        self, config: uvicorn.Config, settings: Settings, taken: Taken, password: str | None, *, reports: bool
-    ) -> None:
-        """See `Server` for `password` and `reports`."""
+    def __init__(self, config: uvicorn.Config, arguments: ServeArguments, *, reports: bool) -> None:
+        """See `Server` for `reports`."""
         super().__init__(config, [])
-        self._settings = settings
-        self._taken = taken
-        self._password = password
+        self._arguments = arguments
         self._reports = reports
         self.began = time.monotonic()
 
-    def target(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - `Taken` has the sockets
+    def target(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - `ServeArguments` has the sockets
         self.parent_conn.close()
-        configure_logging(self._settings.log.level, self._settings.log.format)
+        arguments = self._arguments
+        configure_logging(arguments.settings.log.level, arguments.settings.log.format)
         failure: str | None
         try:
-            taken = Taken(*map(ports.beside, self._taken)) if ports.SPREADS else self._taken
-            self._server = server = Server(self._settings, taken, self._password, reports=self._reports)
+            if SPREADS:
+                arguments = arguments._replace(
+                    callers=bind_again(arguments.callers), operator=bind_again(arguments.operator)
+                )
+            self._server = server = Server(arguments, reports=self._reports)
         except OSError as error:
-            failure = ports.cannot_listen(self._settings, error)
+            failure = cannot_listen(arguments.settings, error)
         except (ConfigurationError, StoreError) as error:
             failure = str(error)
         else:
@@ -302,12 +310,10 @@ class Worker(Process):
 
 
 class Supervisor(Multiprocess):
-    def __init__(self, settings: Settings, taken: Taken, password: str | None) -> None:
+    def __init__(self, arguments: ServeArguments) -> None:
         # The workers create their own configurations.
-        super().__init__(uvicorn.Config("app.main:app", workers=settings.server.workers, log_config=None), [])
-        self._settings = settings
-        self._taken = taken
-        self._password = password
+        super().__init__(uvicorn.Config("app.main:app", workers=arguments.settings.server.workers, log_config=None), [])
+        self._arguments = arguments
         self.workers: list[Worker] = []
         self.processes = self.workers  # type: ignore[assignment] # a list of its base class, in uvicorn
         self.has_failed = False
@@ -328,10 +334,7 @@ class Supervisor(Multiprocess):
         self.should_exit.set()
 
     def _begin(self) -> Worker:
-        is_first = not self.workers
-        worker = Worker(
-            self.config, self._settings, self._taken, self._password if is_first else None, reports=is_first
-        )
+        worker = Worker(self.config, self._arguments, reports=not self.workers)
         worker.start()
         return worker
 
@@ -345,24 +348,110 @@ class Supervisor(Multiprocess):
             self.workers[number] = self._begin()
 
 
+# Sockets
+
+
+def url_of(listener: socket.socket, *, nearby: bool = False) -> str:
+    """Return the URL of a listening server. `nearby`: use an address that this machine can reach."""
+    host, port = listener.getsockname()[:2]
+    host = NEARBY.get(host, host) if nearby else host
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def host_and_port(named: str) -> tuple[str, int]:
+    host, _, port = named.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def bind_all(server: ServerSettings) -> tuple[list[socket.socket], list[socket.socket]]:
+    """Bind the sockets of all addresses: those for callers, and those of `server.admin`, if it is set. Raises
+    `OSError`; its `filename` is `server.admin` if that address failed."""
+    callers = bind(server.host, server.port)
+    if server.admin is None:
+        return callers, []
+    try:
+        return callers, bind(*host_and_port(server.admin))
+    except OSError as error:
+        close_sockets(callers)
+        error.filename = server.admin
+        raise
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Reserve the port: bind a socket at each address of the host, without listening. Raises `OSError`."""
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(
+            socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        ):
+            sockets.append(_bound(socket.socket(family, kind, protocol), address))
+            port = port or sockets[0].getsockname()[1]
+    except OSError:
+        close_sockets(sockets)
+        raise
+    return sockets
+
+
+def share_addresses(sockets: Iterable[socket.socket]) -> None:
+    """Allow `bind_again` to bind to these addresses. Before binding, the option could share another program's port."""
+    for each in sockets:
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+
+
+def bind_again(sockets: Iterable[socket.socket]) -> list[socket.socket]:
+    """Bind further sockets at the same addresses, for one worker process."""
+    made = [(socket.socket(each.family, each.type, each.proto), each.getsockname()) for each in sockets]
+    share_addresses(each for each, _ in made)
+    return [_bound(*each) for each in made]
+
+
+def close_sockets(sockets: Iterable[socket.socket]) -> None:
+    for each in sockets:
+        each.close()
+
+
+def _bound(made: socket.socket, address: tuple[object, ...]) -> socket.socket:
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if made.family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind(address)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def is_steno(host: str, port: int) -> bool:
+    try:
+        with closing(HTTPConnection(NEARBY.get(host, host), port, timeout=ASK_SECONDS)) as connection:
+            connection.request("GET", "/readyz")
+            return (connection.getresponse().getheader("server") or "").startswith("steno")
+    except (OSError, HTTPException):
+        return False
+
+
+def cannot_listen(settings: Settings, error: OSError) -> str:
+    why = (error.strerror or str(error)).rpartition(": ")[2].lower()
+    if settings.server.admin is not None and error.filename == settings.server.admin:
+        return f"Steno cannot listen on {error.filename}: {why}. Choose another address for server.admin."
+    host, port = settings.server.host, settings.server.port
+    at = f"Steno cannot listen on {host}:{port}: {why}"
+    if error.errno != errno.EADDRINUSE:
+        return f"{at}. Choose another address with --host and --port."
+    by = " by another Steno" if is_steno(host, port) else ""
+    other = f"`steno serve --port {port + 1}`, or `make run PORT={port + 1}`"
+    return f"{at}{by}. Stop what listens there, or choose another port: {other}."
+
+
 # The banner
 
 _NAMES = {"chat_completions": "Chat Completions", "messages": "Messages", "responses": "Responses", "gemini": "Gemini"}
-WIDTH = 18
 
 
-def banner(
-    settings: Settings,
-    url: str,
-    database: str,
-    server: str,
-    missing_tables: tuple[str, ...] = (),
-    password: str | None = None,
-    admin: str | None = None,
-) -> str:
-    """Return the start message. `url`: scheme, host and port; `admin`: the same of the operator's listener; `server`:
-    workers, event loop and protocol; `password`: the inspector's, if it was generated for this run."""
-    estimated = f"no table for {', '.join(missing_tables)}: tokens are estimated by bytes"
+def banner(settings: Settings, url: str, database: str, password: str | None = None, admin: str | None = None) -> str:
+    """Return the start message. `url`: scheme, host and port; `admin`: the same of the operator's listener; `password`:
+    the inspector's, if it was generated for this run."""
     rows = [
         ("Chat Completions", f"OPENAI_BASE_URL={url}/v1"),
         ("Messages", f"ANTHROPIC_BASE_URL={url}"),  # Anthropic's SDKs add /v1 themselves.
@@ -373,10 +462,8 @@ def banner(
         ("", ""),
         *_upstreams(settings),
         ("Database", database),
-        ("Tokenizer", estimated if missing_tables else "tiktoken's tables"),
-        ("Server", server),
     ]
-    lines = (f"  {name:<{WIDTH}}{value}".rstrip() for name, value in rows)
+    lines = (f"  {name:<18}{value}".rstrip() for name, value in rows)
     return "\n".join(("", f"Steno {__version__}", "", *lines, "", "Stop it with Ctrl-C.", "", ""))
 
 

@@ -44,9 +44,8 @@ def test_models_are_listed_with_where_their_windows_come_from(tmp_path: Path, pr
     lines = [line.split() for line in shown(tmp_path, "models", *upstream, STENO_MODELS=models).splitlines()]
     assert ["mine", "32,000", "your", "settings", "default"] in lines
     assert ["gpt-4o", "8,000", "the", "provider", "default"] in lines
-    [guessed] = json.loads(run(tmp_path, "models", "never-heard-of", "--json", *upstream).stdout)
-    assert (guessed["id"], guessed["context_window"]) == ("never-heard-of", 128_000)
-    assert (guessed["source"], guessed["upstream"], guessed["max_output_tokens"]) == ("default", "default", None)
+    guessed = run(tmp_path, "models", "never-heard-of", *upstream).stdout.splitlines()[1]
+    assert guessed.split() == ["never-heard-of", "128,000", "a", "guess", "default"]
 
 
 def test_a_plan_says_in_words_what_would_happen(tmp_path: Path, simulator: Simulator, provider: RunningServer) -> None:
@@ -57,7 +56,7 @@ def test_a_plan_says_in_words_what_would_happen(tmp_path: Path, simulator: Simul
     assert planned.startswith("Steno would replace older turns with summaries.\n")
     assert "over the trigger of 5,320" in planned
     assert "window         8,000 tokens for gpt-4o (from: the provider)" in planned
-    assert "summarised, messages 1 to " in planned
+    assert "summarized, messages 1 to " in planned
     answer = json.loads(run(tmp_path, "plan", "request.json", "--json", *upstream).stdout)
     assert (answer["context_status"], answer["budget"]["trigger"]) == ("summarized", 5_320)
     [summarised] = [part for part in answer["parts"] if part["kind"] == "summarized"]
@@ -80,7 +79,7 @@ def stored(tmp_path: Path, steno: StartSteno) -> str:
     return url
 
 
-def test_conversations_are_listed_shown_exported_and_deleted(tmp_path: Path, stored: str) -> None:
+def test_conversations_are_listed_exported_and_deleted(tmp_path: Path, stored: str) -> None:
     """Of every tenant: whoever has the database needs no key."""
     at = ["--database-url", stored]
     listed = shown(tmp_path, "conversations", "list", *at)
@@ -94,12 +93,10 @@ def test_conversations_are_listed_shown_exported_and_deleted(tmp_path: Path, sto
     exported = json.loads(commands.run(["conversations", "export", "order-one", *at], tmp_path).stdout)
     assert exported["conversation"]["id"] == "order-one"
     [summary, *_] = exported["summaries"]
-    written = run(tmp_path, "conversations", "show", "order-one", *at).stdout
-    assert summary["text"].splitlines()[0] in written
-    assert f"{summary['id']}: messages 1 to {summary['last_index'] + 1}, " in written
+    assert summary["text"]
     assert exported["usage"]
     deleted = run(tmp_path, "conversations", "delete", "order-one", "--yes", *at)
     assert deleted.stdout == "Deleted order-one.\n"
-    ended = run(tmp_path, "conversations", "show", "order-one", *at)
+    ended = run(tmp_path, "conversations", "export", "order-one", *at)
     assert (ended.returncode, ended.stderr) == (1, "steno: There is no conversation 'order-one'.\n")
     assert "order-two" in run(tmp_path, "conversations", "list", *at).stdout

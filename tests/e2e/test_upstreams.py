@@ -43,7 +43,7 @@ def test_the_doctor_asks_each_upstream_with_its_own_key_and_no_other(
     entries = {"keyed": {"base_url": address, "api_key_env": "OTHER_KEY"}, "bare": {"base_url": address}}
     other.when(lambda record: record.header("authorization") is None, status=401)
     report = commands.run(
-        ["doctor", "--verbose", "--upstream", f"{provider.url}/v1", "--database-url", "memory"],
+        ["doctor", "--upstream", f"{provider.url}/v1", "--database-url", "memory"],
         tmp_path,
         STENO_UPSTREAMS=json.dumps(entries),
         OTHER_KEY=OWN_KEY,
@@ -54,7 +54,6 @@ def test_the_doctor_asks_each_upstream_with_its_own_key_and_no_other(
     assert f"ok       upstream keyed {address}: reachable, lists " in report.stdout
     assert f"ok       upstream bare {address}: reachable; without a key it does not list its models" in report.stdout
     assert "ok       windows keyed (provider): claude-haiku-4-5 8,000" in report.stdout
-    assert "* upstreams = 2 entries" in report.stdout
     assert [record.header("authorization") for record in simulator.log] == [f"Bearer {DEFAULT_KEY}"]
     assert [record.header("authorization") for record in other.log] == [f"Bearer {OWN_KEY}", None]
 

@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from app.cli.run import FIRST_PARTY, Options, is_anthropic, prepared, settings_of, variables_for
+from app.cli.run import FIRST_PARTY, is_anthropic, prepared, settings_of, variables_for
 
 URL = "http://127.0.0.1:9000"
 
@@ -51,20 +51,20 @@ def test_claude_code_is_told_that_anthropic_is_behind_steno_where_it_is() -> Non
 
 
 @pytest.mark.parametrize(
-    ("options", "environment", "anthropic"),
+    ("upstream", "environment", "anthropic"),
     [
-        (Options(), {}, True),
-        (Options(), {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, True),
-        (Options(), {"ANTHROPIC_BASE_URL": "http://127.0.0.1:1"}, False),
-        (Options(upstream="http://127.0.0.1:1/v1"), {}, False),
-        (Options(upstream="https://api.anthropic.com/v1"), {}, True),
+        ({}, {}, True),
+        ({}, {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, True),
+        ({}, {"ANTHROPIC_BASE_URL": "http://127.0.0.1:1"}, False),
+        ({"base_url": "http://127.0.0.1:1/v1"}, {}, False),
+        ({"base_url": "https://api.anthropic.com/v1"}, {}, True),
     ],
 )
 def test_anthropic_is_behind_steno_where_messages_can_go_nowhere_else(
-    monkeypatch: pytest.MonkeyPatch, options: Options, environment: dict[str, str], anthropic: bool
+    monkeypatch: pytest.MonkeyPatch, upstream: dict[str, str], environment: dict[str, str], anthropic: bool
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", "")
-    assert is_anthropic(settings_of(options, options.upstream, environment)) is anthropic
+    assert is_anthropic(settings_of({"upstream": upstream}, environment)) is anthropic
 
 
 @pytest.mark.parametrize(
@@ -81,19 +81,11 @@ def test_codex_gets_a_provider_before_its_own_arguments(environment: dict[str, s
     }
 
 
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
-        ("{}", {}),
-        ("no JSON", {}),
-        ('{"model": "openai/gpt-4o", "provider": {"openai": {"options": {"apiKey": "sk"}}}}', {"apiKey": "sk"}),
-    ],
-)
-def test_opencode_gets_its_providers_in_its_configuration(given: str, kept: dict[str, str]) -> None:
-    """What was in it stays."""
-    environment = {"OPENCODE_CONFIG_CONTENT": given}
+def test_opencode_gets_its_providers_in_its_configuration_unless_the_user_has_one() -> None:
+    environment: dict[str, str] = {}
     assert prepared(["opencode", "run"], URL, environment) == ["opencode", "run"]
-    made = json.loads(environment["OPENCODE_CONFIG_CONTENT"])
-    assert made["provider"]["openai"]["options"] == {"baseURL": f"{URL}/v1", **kept}
-    assert made["provider"]["anthropic"]["options"] == {"baseURL": f"{URL}/v1"}
-    assert made.get("model") == ("openai/gpt-4o" if kept else None)
+    at_steno = {"options": {"baseURL": f"{URL}/v1"}}
+    made = environment["OPENCODE_CONFIG_CONTENT"]
+    assert json.loads(made) == {"provider": {"openai": at_steno, "anthropic": at_steno}}
+    prepared(["opencode"], "http://127.0.0.1:1", environment)
+    assert environment["OPENCODE_CONFIG_CONTENT"] == made
