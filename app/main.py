@@ -9,6 +9,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 from fastapi import FastAPI
@@ -56,10 +57,12 @@ from app.settings.presets import PRESETS
 from app.settings.server import tables_folder
 from app.store import DatabaseUnusable, Store, StoreUnavailable
 from app.telemetry.metrics import CACHES, Metrics, Sampler
-from app.telemetry.spans import Tracer
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
 from app.tokens.usage import Tariff
+
+if TYPE_CHECKING:
+    from app.telemetry.traces import Tracer
 
 log = structlog.get_logger("steno")
 
@@ -231,12 +234,12 @@ def open_tracer() -> Tracer | None:
     if os.environ.get(TRACES_EXPORTER) != "otlp":
         return None
     try:
-        from app.telemetry.otel import OtelTracer  # noqa: PLC0415 - an extra, imported only if used
+        from app.telemetry import traces  # noqa: PLC0415 - an extra, imported only if used
     except ImportError as error:
         raise ConfigurationError(
             f"{TRACES_EXPORTER} is otlp, which needs the extra `otel`: {install_command('otel')}."
         ) from error
-    return OtelTracer(format_at)
+    return traces.Tracer(format_at)
 
 
 def open_providers(settings: Settings, store: Store, instance: bytes) -> Providers:

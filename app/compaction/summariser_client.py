@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic, time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
@@ -45,8 +45,10 @@ from app.http.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upst
 from app.providers.providers import Provider, Providers
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, LogThrottle
 from app.runtime.tenant_facts import TenantFacts
-from app.telemetry.spans import Tracer
 from app.tokens.estimator import Estimator
+
+if TYPE_CHECKING:
+    from app.telemetry.traces import Tracer
 
 log = structlog.get_logger("steno.summariser")
 PAUSED = Reason(Code.SUMMARISER_PAUSED)

@@ -50,13 +50,13 @@ from app.runtime.tasks import OwnedTasks, Work
 from app.settings import EventSettings, LimitSettings
 from app.store import Store
 from app.telemetry.metrics import Metrics, Sampler
-from app.telemetry.spans import Span, Tracer
 from app.tokens.estimator import Estimator
 from app.tokens.rules import LONGEST_MODEL
 from app.tokens.usage import Tokens
 
 if TYPE_CHECKING:
     from app.proxy.reply import EarlyStream
+    from app.telemetry.traces import Span, Tracer
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
 import pytest
@@ -15,8 +15,10 @@ from app.compaction.summariser_client import Route, Summariser
 from app.conversation.reasons import Code, because
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.http.upstream import Upstream
-from app.telemetry.spans import Tracer
 from tests.unit.providers import MockedUpstream, answer
+
+if TYPE_CHECKING:
+    from app.telemetry.traces import Tracer
 
 CHAT = "/v1/chat/completions"
 DONE = b'data: {"choices":[{"delta":{"content":"Notes."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'

@@ -1,4 +1,5 @@
-"""OpenTelemetry: spans by its conventions for generative AI, exported by OTLP over HTTP.
+"""Traces: spans by OpenTelemetry's conventions for generative AI, exported by OTLP over HTTP. Other modules import this
+one for type checking only: OpenTelemetry is an extra.
 
 The conventions are still in development, so their names are written here and not imported. The library reads the usual
 environment variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER` and so on). The tracer
@@ -21,8 +22,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from app import __version__
 from app.runtime.bounded import LogThrottle
-from app.telemetry.spans import Headers, Span, Value
 from app.tokens.usage import Tokens
+
+Headers = Sequence[tuple[bytes, bytes]]
 
 log = structlog.get_logger("steno.tracing")
 
@@ -41,7 +43,7 @@ _PROVIDERS = {"messages": "anthropic", "gemini": "gcp.gemini"}
 _REMEDY = "Check OTEL_EXPORTER_OTLP_ENDPOINT and whether the collector is running, or take OTEL_TRACES_EXPORTER away."
 
 
-class OtelTracer:
+class Tracer:
     def __init__(self, format_at: Callable[[bytes], str | None]) -> None:
         """`format_at`: returns the name of the wire format of a request's target."""
         self._format_at = format_at
@@ -49,22 +51,27 @@ class OtelTracer:
         self._provider.add_span_processor(BatchSpanProcessor(_Exporter(OTLPSpanExporter())))
         self._tracer = self._provider.get_tracer("steno", __version__)
 
-    def begins(self, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Span:
+    def begins(self, target: bytes, headers: Headers) -> Span:
+        """Start a span for a call to the provider's path `target`, in the trace of the headers or in a new one."""
         provider = _PROVIDERS.get(self._format_at(target) or "", "openai")
         attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": provider}
         parent = _PROPAGATOR.extract(_carrier(headers))
-        return _Span(self._tracer.start_span("chat", parent, SpanKind.CLIENT, attributes))
+        return Span(self._tracer.start_span("chat", parent, SpanKind.CLIENT, attributes))
 
     def close(self) -> None:
+        """Export waiting spans. Blocks for some seconds if the collector does not answer."""
         self._provider.shutdown()
 
 
-class _Span:
+class Span:
+    """One call to a model. No method raises."""
+
     def __init__(self, span: OtelSpan) -> None:
         self._span = span
         self._failure: str | None = None
 
-    def parent_of(self, headers: Sequence[tuple[bytes, bytes]]) -> Headers:
+    def parent_of(self, headers: Headers) -> list[tuple[bytes, bytes]]:
+        """Return the headers with this span as the parent, so that the provider can continue the trace."""
         carrier: dict[str, str] = {}
         _PROPAGATOR.inject(carrier, set_span_in_context(self._span))
         if not carrier:  # OTEL_SDK_DISABLED: pass the client's headers on.
@@ -77,7 +84,7 @@ class _Span:
         self._span.set_attribute("gen_ai.request.model", model)
         self._span.set_attribute("server.address", address)
 
-    def says(self, attribute: str, value: Value | None) -> None:
+    def says(self, attribute: str, value: str | float | Sequence[str] | None) -> None:
         if value is not None:
             self._span.set_attribute(attribute, value)
 
@@ -86,6 +93,7 @@ class _Span:
             self.says(attribute, getattr(tokens, kind))
 
     def failed(self, kind: str | None) -> None:
+        """Set the failure: a status or an error code of Steno; None if the call did not fail."""
         self._failure = kind
 
     def ends(self) -> None:
@@ -127,7 +135,7 @@ def _resource() -> Resource:
     return resource
 
 
-def _carrier(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, Any]:
+def _carrier(headers: Headers) -> dict[str, Any]:
     """Return the trace headers. Join several `tracestate` headers."""
     carrier: dict[str, str] = {}
     for name, value in headers:
