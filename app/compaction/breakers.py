@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from app.compaction.chunks import Compaction, Outcome, was_refused
 from app.conversation.reasons import Code, Reasons
-from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, HistoryKey, HistoryMap
-from app.runtime.tenant_facts import TenantFacts
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, HistoryKey, HistoryMap, TenantFacts
 
 FAILURES = 3
 OPEN_SECONDS = 30.0

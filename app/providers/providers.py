@@ -15,7 +15,7 @@ from app.http.upstream import Upstream
 from app.providers.calibrations import Calibrations
 from app.providers.model_listings import ListingOutcome, ListingRefused, ModelListing
 from app.providers.windows import Windows
-from app.runtime.tenant_facts import TenantFacts
+from app.runtime.bounded import TenantFacts
 from app.settings import DEFAULT_UPSTREAM, NamedUpstreamSettings, UpstreamSettings
 from app.settings.checks import POINT_AT_PROVIDER, Finding
 from app.store import StoredCalibration

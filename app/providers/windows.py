@@ -25,9 +25,8 @@ from app.formats.refusals import classify, decoded_body
 from app.http.upstream import Headers, Upstream
 from app.providers.model_listings import ANY_TENANT, ModelListings
 from app.providers.registry import bundled, look_up
-from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, TenantFacts
 from app.runtime.tasks import OwnedTasks
-from app.runtime.tenant_facts import TenantFacts
 from app.settings import ModelSettings, UpstreamSettings, entry_of
 from app.store import Store, StoreUnavailable
 from app.store.calibrations import forget_window, learn_window, read_learned_windows

@@ -116,14 +116,17 @@ class Cache(Generic[K, V]):
             self.pop(key)
             self._values[key] = value
             self._caches.sizes[self, key] = size
-            self._count(size)
+            self.held_bytes += size
+            self._caches.held_bytes += size
             self._caches.make_room()
 
     def pop(self, key: K) -> V | None:
         with self._caches.lock:
             if key not in self._values:
                 return None
-            self._count(-self._caches.sizes.pop((self, key)))
+            size = self._caches.sizes.pop((self, key))
+            self.held_bytes -= size
+            self._caches.held_bytes -= size
             return self._values.pop(key)
 
     def drop(self, gone: Callable[[K, V], bool]) -> None:
@@ -136,7 +139,3 @@ class Cache(Generic[K, V]):
     def items(self) -> list[tuple[K, V]]:
         with self._caches.lock:
             return list(self._values.items())
-
-    def _count(self, size: int) -> None:
-        self.held_bytes += size
-        self._caches.held_bytes += size

@@ -1,11 +1,11 @@
-"""Refusals of settings: error texts with the key, the given value unless it may be secret, and the allowed values.
+"""Refusals of settings: error texts with the key, the given value unless it may be secret, and what is allowed.
 
 Settings of the previous release that were removed are refused with advice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, get_args
 
@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 
 class ConfigurationError(Exception):
-    """Raised for settings that Steno cannot use; the text names the key and the allowed values."""
+    """Raised for settings that Steno cannot use; the text names the key and what is allowed."""
 
 
 _PRESET_DECIDES = "The preset decides it: choose another in compaction.preset."
@@ -115,12 +115,12 @@ _IN_YAML = {"tuple_type": "must be a list", "dict_type": "must be a mapping", "m
 
 
 def problems_in(error: ValidationError, section: type[BaseModel]) -> str:
-    """Return all problems in one line, each with the key in the section, the given value and the allowed values."""
+    """Return all problems in one line, each with the key in the section, the given value and what is allowed."""
     return "; ".join(_problem(problem, section) for problem in error.errors())
 
 
 def _problem(error: ErrorDetails, section: type[BaseModel]) -> str:
-    """Return one problem: the key, the given value unless it may be secret, and the allowed values."""
+    """Return one problem: the key, the given value unless it may be secret, and what is allowed."""
     key = ".".join(map(str, error["loc"]))
     siblings, field = _place(error["loc"], section)
     given, kind = error["input"], error["type"]
@@ -132,7 +132,7 @@ def _problem(error: ErrorDetails, section: type[BaseModel]) -> str:
         return f"{key} is not a setting{meant(str(error['loc'][-1]), siblings)}; known there: {', '.join(siblings)}"
     if kind == "value_error":
         return f"{key}: {error['ctx']['error']}{got}" if key else str(error["ctx"]["error"])
-    return f"{key}: {_IN_YAML.get(kind, error['msg'])}{_range(field)}{got}"
+    return f"{key}: {_IN_YAML.get(kind, error['msg'])}{got}"
 
 
 def meant(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
@@ -152,21 +152,3 @@ def _place(loc: tuple[int | str, ...], section: type[BaseModel]) -> tuple[Mappin
             siblings = next((section.model_fields for section in sections), {})
         field = siblings.get(name)
     return siblings, field
-
-
-def _range(field: FieldInfo | None) -> str:
-    words = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
-    bounds = [
-        f"{word} {bound}"
-        for constraint in (_constraints(field) if field else ())
-        for name, word in words.items()
-        if (bound := getattr(constraint, name, None)) is not None
-    ]
-    return f"; allowed is {' and '.join(bounds)}" if bounds else ""
-
-
-def _constraints(field: FieldInfo) -> Iterator[Any]:
-    yield from field.metadata
-    for kind in get_args(field.annotation):
-        for inner in getattr(kind, "__metadata__", ()):
-            yield from getattr(inner, "metadata", ())

@@ -236,11 +236,6 @@ def _check_names() -> None:
         raise ConfigurationError(
             f"{name} is not a setting of Steno{like}. Known: {', '.join(sorted(known))} (nested with __)."
         )
-    path = os.environ.get("STENO_CONFIG")
-    if path and Path(path).is_dir():
-        raise ConfigurationError(f"{path} is a folder, not a settings file (--config or STENO_CONFIG).")
-    if path and not Path(path).is_file():
-        raise ConfigurationError(f"There is no settings file {path} (--config or STENO_CONFIG).")
 
 
 def aliases() -> dict[str, Any]:

@@ -417,9 +417,9 @@ def test_a_mistake_in_the_file_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_file_that_is_missing_or_no_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STENO_CONFIG", str(tmp_path / "absent.yaml"))
-    assert refusal() == f"There is no settings file {tmp_path}/absent.yaml (--config or STENO_CONFIG)."
+    assert refusal() == f"The settings file {tmp_path}/absent.yaml cannot be read: No such file or directory."
     monkeypatch.setenv("STENO_CONFIG", str(tmp_path))
-    assert refusal() == f"{tmp_path} is a folder, not a settings file (--config or STENO_CONFIG)."
+    assert refusal() == f"The settings file {tmp_path} cannot be read: Is a directory."
     write_settings("", tmp_path, monkeypatch)
     (tmp_path / "settings.yaml").write_bytes(b"\xff\xfe\x00")
     assert "is not UTF-8" in refusal()

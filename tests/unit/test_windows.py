@@ -16,7 +16,7 @@ from app.compaction.budget import Overflow, Window
 from app.errors import UpstreamUnreachable
 from app.providers.model_listings import REFRESH_CHANGING_SECONDS, REFRESH_SECONDS, RETRY_SECONDS, WAIT_SECONDS
 from app.providers.windows import LEARNT_SECONDS, Windows, lower, overflow_in
-from app.runtime.tenant_facts import MOST_OF_ONE
+from app.runtime.bounded import MOST_OF_ONE
 from app.settings import Settings, load
 from app.settings.presets import PRESETS
 from app.store import Store
