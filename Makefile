@@ -214,7 +214,7 @@ format: dev-env ## put the code into shape
 	$(VENV)/ruff format .
 	$(VENV)/ruff check --fix .
 
-generate: dev-env ## write config/steno.yaml, docs/settings.md and the table of presets anew, from app/settings
+generate: dev-env ## write config/steno.yaml and docs/settings.md anew, from app/settings
 	PYTHONPATH=. $(VENV)/python scripts/generate_settings.py
 
 lock: dev-env ## write requirements/ anew; LOCK_ARGS=--upgrade takes newer versions

@@ -47,8 +47,7 @@ from app.proxy.endpoint import ChatEndpoint, CountingEndpoint, PassthroughEndpoi
 from app.proxy.exchange import Services
 from app.proxy.request import ModelLimits
 from app.proxy.router import Router
-from app.runtime.bounded import LogThrottle
-from app.runtime.caches import Caches
+from app.runtime.bounded import Caches, LogThrottle
 from app.runtime.tasks import OwnedTasks, Work, keep_heap_small, return_freed_memory
 from app.settings import ConfigurationError, Settings, UpstreamSettings, problems_in
 from app.settings.checks import SECRET_NOT_CHECKED, Finding, check_settings, install_command, open_store, server_secret

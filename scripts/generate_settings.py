@@ -1,4 +1,4 @@
-"""Write config/steno.yaml, docs/settings.md and the table of presets anew: make generate
+"""Write config/steno.yaml and docs/settings.md anew: make generate
 
 All of it stands once, in the sections of app/settings and their docstrings: the first paragraph is for both files, what
 follows for the reference alone, and an indented block is an example.
@@ -26,7 +26,7 @@ from app.settings import Settings, environment_name
 from app.settings.presets import PRESETS
 
 ROOT = Path(__file__).resolve().parent.parent
-SAMPLE, REFERENCE, POLICIES = ROOT / "config/steno.yaml", ROOT / "docs/settings.md", ROOT / "docs/policies.md"
+SAMPLE, REFERENCE = ROOT / "config/steno.yaml", ROOT / "docs/settings.md"
 WIDTH = 120
 LONGEST_VALUE = 400
 """Characters of a value that is quoted: a prompt is longer."""
@@ -270,26 +270,9 @@ def _flat(values: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, An
             yield key, value
 
 
-# The table of presets
-
-_TABLE = re.compile(r"(?<=<!-- presets: begin -->\n\n).*?(?=\n\n<!-- presets: end -->)", re.DOTALL)
-
-
-def with_presets(policies: str) -> str:
-    """The page with the table of presets written anew; a preset that has a heading there is a link to it."""
-    headings = "\n".join(re.findall(r"^### .*$", policies, re.MULTILINE))
-    rows = ["| preset | choose it for | not for |", "|---|---|---|"]
-    for name, preset in PRESETS.items():
-        heading = next((line[4:] for line in headings.splitlines() if f"`{name}`" in line), None)
-        anchor = heading and re.sub(r"[^a-z0-9 -]", "", heading).replace(" ", "-")
-        shown = f"[`{name}`](#{anchor})" if anchor else f"`{name}`"
-        rows.append(f"| {shown} | {preset.choose_for} | {preset.not_for} |")
-    return _TABLE.sub(lambda _: "\n".join(rows), policies)
-
-
 def generated() -> dict[Path, str]:
     """Each file that is written from the code, and what belongs there."""
-    return {SAMPLE: sample(), REFERENCE: reference(), POLICIES: with_presets(POLICIES.read_text())}
+    return {SAMPLE: sample(), REFERENCE: reference()}
 
 
 if __name__ == "__main__":

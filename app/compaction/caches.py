@@ -16,7 +16,7 @@ from app.compaction.recall import RecallPolicy, Recollection, with_recalled
 from app.compaction.request import ChatRequest, ConversationKey
 from app.compaction.verify import problems
 from app.compaction.view import View
-from app.runtime.caches import Cache, Caches, Erased
+from app.runtime.bounded import Cache, Caches, Erased
 from app.runtime.tasks import Work
 
 CHUNK_BYTES = 2_000

@@ -60,7 +60,7 @@ from app.compaction.user_words import SHARE, OmittedWords
 from app.compaction.view import View, current_turn, without_thinking
 from app.conversation.identity import possible_heads
 from app.conversation.reasons import Code, Reason, Reasons, because
-from app.runtime.caches import Erased
+from app.runtime.bounded import Erased
 from app.runtime.tasks import SingleFlight, Work
 from app.store import StoreUnavailable
 from app.tokens.usage import COMMON_PRICE, rates_of

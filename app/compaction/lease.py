@@ -40,7 +40,7 @@ from app.compaction.request import ChatRequest
 from app.compaction.summariser_client import PAUSED, Summariser, SummaryRouting
 from app.conversation.reasons import Code, because, hint_for, joined
 from app.providers.ledger import Ledger
-from app.runtime.caches import Erased
+from app.runtime.bounded import Erased
 from app.runtime.tasks import OwnedTasks, Work
 from app.store import CompactionStore, Lease, StoreUnavailable, UsageRecord
 from app.store.leases import HEARTBEAT_SECONDS

@@ -31,7 +31,7 @@ from app.formats.raw_json import (
     holds_more_values,
     told_apart,
 )
-from app.runtime.caches import Cache, Caches
+from app.runtime.bounded import Cache, Caches
 
 _decode = msgspec.json.Decoder().decode
 written_alike = msgspec.json.Encoder(order="deterministic").encode

@@ -30,8 +30,7 @@ from app.formats.raw_json import decoded
 from app.formats.requests import WireRequest
 from app.http.own_headers import CONVERSATION_ID
 from app.proxy.caller import Caller
-from app.runtime.bounded import LogThrottle
-from app.runtime.caches import Cache, Caches, Erased
+from app.runtime.bounded import Cache, Caches, Erased, LogThrottle
 from app.store import Store, StoreUnavailable
 
 log = structlog.get_logger("steno.intake")

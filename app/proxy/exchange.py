@@ -44,8 +44,7 @@ from app.providers.providers import Provider, Providers, StreamedUsage
 from app.proxy.caller import Authenticator, Caller
 from app.proxy.conversation_ids import Conversations
 from app.proxy.request import ModelLimits
-from app.runtime.bounded import LogThrottle
-from app.runtime.caches import Erased
+from app.runtime.bounded import Erased, LogThrottle
 from app.runtime.tasks import OwnedTasks, Work
 from app.settings import EventSettings, LimitSettings
 from app.store import Store

@@ -1,7 +1,7 @@
 """Presets: bundles of settings and constants, each modelled on another system.
 
 A preset overrides the defaults, and the operator's settings override the preset. `docs/policies.md` describes the
-presets; `make generate` writes its table from this module.
+presets.
 """
 
 from __future__ import annotations
@@ -58,10 +58,6 @@ detail, put what is older and finished into one line each, and move to Done what
 class Preset(Struct, frozen=True):
     """Bundle of settings and constants."""
 
-    choose_for: str
-    """Cases in which to choose the preset, for the table of presets."""
-    not_for: str
-    """Cases in which another preset is better, for the same table."""
     compaction: Mapping[str, Any] = {}
     """Settings of the section `compaction`."""
     summary: Mapping[str, Any] = {}
@@ -103,14 +99,8 @@ _LIBRECHAT_RESERVE = 0.05
 _LIBRECHAT_MASK = {"pressure": 0.80, "later": None, "shapes": False}
 
 PRESETS: Mapping[PresetName, Preset] = {
-    "default": Preset(
-        choose_for="nearly everything: chats and agents, with or without a prompt cache",
-        not_for="conversations that no second model may read; tool results that must stay whole until they are"
-        " summarised (switch masks off)",
-    ),
+    "default": Preset(),
     "lightspeed": Preset(
-        choose_for="moving from lightspeed-stack without a change in behaviour; conversations with few tool results",
-        not_for="agents with large tool results: without masks every refill costs a summary",
         compaction={**_AS_ITS_MODEL, "trigger": {"tokens": 0}, "tail": {"turns": 4}, "mask": _NO_MASKS},
         style="transcript",
         policy={**_UNGATED, "folds_in": False},
@@ -119,9 +109,6 @@ PRESETS: Mapping[PresetName, Preset] = {
         source_tokens=None,
     ),
     "librechat": Preset(
-        choose_for="agents that work on one goal at a time, before a provider with a prompt cache",
-        not_for="long chats that refer back to old turns: little but one summary is left; models that write poor"
-        " summaries",
         compaction={**_AS_ITS_MODEL, "trigger": _AT_THE_LIMIT, "tail": {"turns": 0}},
         summary={"prompt": LIBRECHAT_PROMPT},
         style="prefix",
@@ -131,16 +118,12 @@ PRESETS: Mapping[PresetName, Preset] = {
         shares={**_NO_FLOOR, "tail": 0.5, "tail_fill": 0.0, "reserve": _LIBRECHAT_RESERVE},
     ),
     "librechat-fading": Preset(
-        choose_for="tool results that are long and soon useless; places where no summariser may see the conversation",
-        not_for="dialogues: the oldest messages are left out for good",
         compaction={**_AS_ITS_MODEL, "trigger": _AT_THE_LIMIT},
         policy={**_UNGATED, "strategy": "none", "fade": True, "fit": False, "stub": False},
         mask=_LIBRECHAT_MASK,
         shares={**_NO_FLOOR, "target": 0.80, "reserve": _LIBRECHAT_RESERVE},
     ),
     "librechat-checkpoint": Preset(
-        choose_for="the smallest prompts, for long chats with short questions",
-        not_for="expensive summarisers: it makes several times as many summaries",
         compaction={**_AS_ITS_MODEL, "trigger": _AT_THE_LIMIT, "tail": {"turns": 0}, "mask": _NO_MASKS},
         summary={"max_tokens": 1_024},
         style="transcript",
@@ -148,35 +131,24 @@ PRESETS: Mapping[PresetName, Preset] = {
         shares={**_NO_FLOOR, "since_checkpoint": 0.10, "tail": 0.5, "tail_fill": 0.0},
     ),
     "openclaw-adaptive": Preset(
-        choose_for="agents whose client compacts by itself and needs help with large tool results only",
-        not_for="anything that must fit: the provider refuses a prompt that is still too large",
         compaction=_SESSION_PRUNING,
         policy={**_NOTHING_MECHANICAL, "session_pruning": SessionPruning("adaptive")},
         guessed_window=_OPENCLAW_WINDOW,
     ),
     "openclaw-aggressive": Preset(
-        choose_for="such agents, where old results need not be seen again",
-        not_for="anything that must fit, likewise",
         compaction=_SESSION_PRUNING,
         policy={**_NOTHING_MECHANICAL, "session_pruning": SessionPruning("aggressive")},
         guessed_window=_OPENCLAW_WINDOW,
     ),
     "sliding-window": Preset(
-        choose_for="small talk, where old turns do not matter",
-        not_for="anything with a task or a fact to remember; providers with a prompt cache",
         compaction={**_AS_ITS_MODEL, "trigger": _AT_THE_LIMIT, "tail": {"turns": 20}, "mask": _NO_MASKS},
         policy={**_UNGATED, "strategy": "window", "stub": False},
         shares={**_NO_FLOOR, "tail_turns": 3},
     ),
     "rolling": Preset(
-        choose_for="an endless conversation of which the gist is enough",
-        not_for="details that matter later: each summary is made from the last one, and they fade",
         compaction={**_AS_ITS_MODEL, "mask": _NO_MASKS},
         style="transcript",
         policy={**_UNGATED, "strategy": "rolling"},
     ),
-    "off": Preset(
-        choose_for="measuring, or a model that must see every byte",
-        not_for="conversations that can outgrow the window",
-    ),
+    "off": Preset(),
 }

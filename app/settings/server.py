@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, IPvAnyNetwork, SecretStr, field_val
 
 from app.formats.sse import EventShape
 from app.http.credentials import CREDENTIALS
-from app.runtime.caches import CACHE_BYTES
+from app.runtime.bounded import CACHE_BYTES
 from app.settings.types import Seconds, Section, switch
 
 _HOST = re.compile(r"\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")

@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.compaction.chunks import FirstChunk, SummaryChunk, UserWords
-from app.runtime.caches import storable
+from app.runtime.bounded import storable
 from app.store.leases import Lease, fence_holds
 from app.store.tables import (
     Page,

@@ -21,8 +21,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.conversation.identity import Head
-from app.runtime.bounded import BoundedMap, LogThrottle
-from app.runtime.caches import Erased, storable
+from app.runtime.bounded import BoundedMap, Erased, LogThrottle, storable
 from app.store.conversations import ConversationSeen, write_conversations
 from app.store.engine import DATABASE_ERRORS, Contended, Database, Guard, StoreUnavailable, describe, is_away
 from app.store.histories import LatestHistory, rows_of_histories, write_histories

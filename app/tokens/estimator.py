@@ -16,8 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.conversation.messages import History, Message
-from app.runtime.bounded import BoundedMap
-from app.runtime.caches import Cache, Caches
+from app.runtime.bounded import BoundedMap, Cache, Caches
 from app.tokens.declarations import Declarations
 from app.tokens.estimate import (
     FORMULA_VERSION,

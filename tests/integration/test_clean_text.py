@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import asdict, replace
 from sqlalchemy import Table, select
 
-from app.runtime.caches import storable
+from app.runtime.bounded import storable
 from app.store import Store, UsageRecord
 from app.store.tables import CleanText, conversations, heads, usage_records
 from app.tokens.usage import DecisionRecord, Price, SummaryStats, Tokens

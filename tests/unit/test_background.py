@@ -28,7 +28,7 @@ from app.compaction.plan import Prices
 from app.compaction.policy import Policy
 from app.conversation.messages import Message
 from app.conversation.reasons import Code, because
-from app.runtime.caches import Erased
+from app.runtime.bounded import Erased
 from app.runtime.tasks import OwnedTasks
 from app.settings import BackgroundSettings
 from app.tokens.usage import CostGate, Price, Rates

@@ -17,7 +17,7 @@ from app.compaction.view import Conversation
 from app.formats.chat_completions.format import CHAT_COMPLETIONS, read_message
 from app.formats.reader import MessageReader
 from app.main import create_app
-from app.runtime.caches import ENTRY_BYTES, MOST_AT_ONCE, Cache, Caches
+from app.runtime.bounded import ENTRY_BYTES, MOST_AT_ONCE, Cache, Caches
 from app.settings import load
 from app.telemetry.metrics import CACHES
 from app.tokens.declarations import Declarations

@@ -21,7 +21,7 @@ from app.formats.chat_completions.format import CHAT_COMPLETIONS, canonical, rea
 from app.formats.raw_json import TooManyValues, Unreadable
 from app.formats.reader import MESSAGE_BYTES, MessageReader
 from app.formats.requests import BodyBounds, WireRequest
-from app.runtime.caches import ENTRY_BYTES, Caches
+from app.runtime.bounded import ENTRY_BYTES, Caches
 from app.tokens.estimate import Costs
 from tests.unit.conversations import IDENTITY, chunk, count
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from app.compaction.caches import SECONDS, ChunkMemory, RecallIndexCache
 from app.compaction.recall import RecallPolicy
 from app.compaction.view import Conversation, Recalled, Summary, Verbatim, View
-from app.runtime.caches import CACHE_BYTES, Caches, Erased
+from app.runtime.bounded import CACHE_BYTES, Caches, Erased
 from app.runtime.tasks import Work
 from tests.unit.conversations import budget, chunk, conversation, cost, message, turns
 

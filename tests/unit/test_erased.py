@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.runtime.caches import Erased
+from app.runtime.bounded import Erased
 
 
 @pytest.mark.parametrize("conversation_id", ["one", "", "with spaces", "nul\0", "\ud800half", "caf\u00e9"])

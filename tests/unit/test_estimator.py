@@ -18,7 +18,7 @@ from app.conversation.messages import History, Message
 from app.formats.chat_completions.format import read_message
 from app.formats.reader import MessageReader
 from app.formats.responses.format import RESPONSES
-from app.runtime.caches import Caches
+from app.runtime.bounded import Caches
 from app.tokens.declarations import Declarations, Tool
 from app.tokens.estimate import estimate
 from app.tokens.estimator import Estimator, Prompt

@@ -10,7 +10,7 @@ from app.conversation.messages import Message
 from app.formats.chat_completions.format import read_message
 from app.formats.reader import MOST_NEW, Draft, MessageReader
 from app.formats.registry import FORMATS, mark_of
-from app.runtime.caches import Caches
+from app.runtime.bounded import Caches
 from tests.unit.conversations import IDENTITY
 
 

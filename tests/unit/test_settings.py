@@ -27,6 +27,7 @@ from scripts.generate_settings import owner
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "config" / "steno.yaml"
+DESCRIBED = (ROOT / "docs" / "policies.md").read_text()
 PASSWORD = "hunter2"
 
 SETTINGS = dict(every_setting())
@@ -294,13 +295,14 @@ def test_the_triggers_tokens_are_a_cap_and_zero_is_none(given: dict[str, Any], c
 
 
 @pytest.mark.parametrize("name", PRESET_NAMES)
-def test_each_preset_loads_with_all_its_values_and_builds_its_policies(name: PresetName) -> None:
+def test_each_preset_loads_with_all_its_values_builds_its_policies_and_is_described(name: PresetName) -> None:
     settings = load(compaction={"preset": name})
     assert settings.compaction.preset == name
     for section, values in PRESETS[name].settings.items():
         loaded = getattr(settings, section).model_dump(mode="json")
         assert is_within(to_jsonable_python(values), loaded), section
     Policies(settings)
+    assert f"| [`{name}`](#" in DESCRIBED
 
 
 def is_within(given: Any, loaded: Any) -> bool:

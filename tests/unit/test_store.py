@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 from structlog.testing import capture_logs
 
-from app.runtime.caches import Erased
+from app.runtime.bounded import Erased
 from app.store import StatementRefused, Store, StoreUnavailable, schema
 from app.store.engine import Contended, Database, is_away, unavailable
 from app.store.store import LONGEST_PAUSE_SECONDS
