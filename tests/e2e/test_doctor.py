@@ -108,7 +108,7 @@ def test_settings_that_differ_from_the_default_are_listed_without_secrets(tmp_pa
     changed = yaml.safe_load(listed.removesuffix("}\n") if shape else listed)
     assert changed == {
         "upstream": {"base_url": "http://127.0.0.1:1/v1"},
-        "storage": {"url": "**********"},
+        "storage": {"url": "**********", "timeout_seconds": 5.0},  # As the tests set it.
         "limits": {"connections": 77},
         "secret": "**********",
     }
