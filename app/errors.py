@@ -21,7 +21,6 @@
       SummaryNotFound         404  summary_not_found
       MessagesNotKept         404  messages_not_kept
       InvalidRequest          400  invalid_request
-      NothingToCompact        400  nothing_to_compact
       StorageUnavailable      503  storage_unavailable
       LoopDetected            508  loop_detected
       UpstreamUnreachable     502  upstream_unreachable
@@ -123,10 +122,6 @@ class MethodNotAllowed(_RequestError):
 
 class InvalidRequest(_RequestError):
     status, code = 400, "invalid_request"
-
-
-class NothingToCompact(_RequestError):
-    status, code = 400, "nothing_to_compact"
 
 
 class MissingCredentials(_RequestError):

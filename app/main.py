@@ -32,10 +32,9 @@ from app.formats.registry import FORMATS, format_at, keeps_version, key_headers,
 from app.http.admission import BytesInFlight, HostPolicy
 from app.http.headers import new_instance
 from app.http.upstream import CONNECT_SECONDS, Upstream
+from app.inspector import conversation, overview, reference, setup, tenants, visits
 from app.inspector.pages import Pages
-from app.inspector.routes import INSPECTOR_ROUTERS
-from app.inspector.session import Sessions
-from app.inspector.visits import Inspector
+from app.inspector.visits import Inspector, Sessions
 from app.providers.calibrations import Calibrations
 from app.providers.ledger import Ledger
 from app.providers.providers import Provider, Providers, judge_upstream
@@ -106,7 +105,7 @@ def create_app(settings: Settings, *, reports: bool = True) -> Application:
     for part in (conversations, summaries, compactions, usage, models, mcp):
         app.include_router(part.router)
     if settings.inspector.enabled:
-        add_inspector(app, settings, services, metrics)
+        add_inspector(app, settings, services)
     add_error_handlers(app)
     chat, counting = ChatEndpoint(services), CountingEndpoint(services)
     ways = super(Application, app).__call__, chat, counting, PassthroughEndpoint(services)
@@ -120,13 +119,13 @@ def create_app(settings: Settings, *, reports: bool = True) -> Application:
     return app
 
 
-def add_inspector(app: FastAPI, settings: Settings, services: Services, metrics: Metrics) -> None:
+def add_inspector(app: FastAPI, settings: Settings, services: Services) -> None:
     wrong = [each for each in check_settings(settings, services.estimator.heuristics) if each.state != "ok"]
     password = settings.inspector.password
     sessions = Sessions(server_secret(settings), None if password is None else password.get_secret_value())
-    app.state.inspector = Inspector(services, sessions, Pages(), tuple(wrong), metrics, settings.server.port)
-    for router in INSPECTOR_ROUTERS:
-        app.include_router(router)
+    app.state.inspector = Inspector(services, sessions, Pages(), tuple(wrong), settings.server.port)
+    for subject in (setup, reference, overview, conversation, tenants, visits):
+        app.include_router(subject.router)
 
 
 def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, reports: bool) -> Services:

@@ -14,26 +14,26 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 40_892,
+    "app": 40_599,
     "app/cli": 1_871,
-    "app/compaction": 9_854,
+    "app/compaction": 9_779,
     "app/conversation": 1_941,
     "app/http": 2_850,
-    "app/inspector": 2_181,
+    "app/inspector": 2_040,
     "app/providers": 1_719,
     "app/proxy": 2_717,
-    "app/api": 2_185,
+    "app/api": 2_126,
     "app/runtime": 519,
     "app/settings": 1_702,
     "app/store": 4_103,
-    "app/telemetry": 484,
+    "app/telemetry": 475,
     "app/tokens": 2_064,
     "app/formats": 6_397,
-    "tests": 54_091,
+    "tests": 54_004,
     "lab": 8_995,
 }
 """Lines of Python by folder, at most."""
-FILES = 176
+FILES = 173
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12

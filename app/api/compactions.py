@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from time import monotonic
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Request, Response
-from msgspec import Meta, Struct
 from msgspec.structs import replace
 from pydantic import BaseModel, Field
 
@@ -31,8 +30,7 @@ from app.compaction.decision import Decision, StepName
 from app.compaction.planning_state import build_view, paths, widest_path
 from app.compaction.request import ChatRequest
 from app.compaction.verify import coverage_of
-from app.conversation.reasons import Code, because
-from app.errors import InvalidRequest, NothingToCompact
+from app.errors import InvalidRequest
 from app.formats.format import WireFormat
 from app.formats.raw_json import RawObject
 from app.formats.registry import BY_NAME
@@ -57,25 +55,11 @@ NOT_KEPT = (
 )
 
 
-class CompactionBody(OfFormat):
-    """Body of a compaction on demand, beside the members of a request."""
-
-    through: Annotated[int, Meta(ge=0)] | None = None
-    """The last message that is to be summarised, counted after the instructions, from 0."""
-
-
-class Asked(Struct, frozen=True):
-    """Compaction on demand."""
-
-    format: WireFormat
-    wire: WireRequest
-    through: int | None
-    head: bytes | None = None
-    """Digest of the stored history; None if the body contains the messages."""
-
-
-async def _asked(services: Services, tenant: str, conversation: StoredConversation, body: bytes) -> Asked:
-    """Read the request in the body, or build it from the stored messages. Raises `InvalidRequest`."""
+async def _asked(
+    services: Services, tenant: str, conversation: StoredConversation, body: bytes
+) -> tuple[WireFormat, WireRequest, bytes | None]:
+    """Read the request in the body, or build it from the stored messages. Return its format, the request, and the
+    digest of the stored history; None if the body contains the messages. Raises `InvalidRequest`."""
     format_ = await format_of(services, tenant, body)
 
     def sent() -> tuple[RawObject, WireRequest | None]:
@@ -84,24 +68,19 @@ async def _asked(services: Services, tenant: str, conversation: StoredConversati
             return members, format_.read(body) if is_given(members, format_.spec.history) else None
 
     members, wire = await services.work.do(tenant, sent)
-    through = members.value("through")
-    if through is not None and (type(through) is not int or through < 0):
-        raise InvalidRequest("through names the last message to summarise: a message counts from 0.", "through")
+    head: bytes | None = None
     if wire is None:
         if not services.keeps_messages:
             raise InvalidRequest(NO_MESSAGES, "messages")
-        asked = await _stored(services, tenant, conversation, members, through)
-    else:
-        asked = Asked(format_, wire, through)
-        if format_ is not services.format:  # Other formats may have a member `instructions` of their own.
-            return asked
-    focus = read_focus(members.value("instructions"), "instructions")
-    return replace(asked, wire=asked.wire.asking(focus=focus))
+        format_, wire, head = await _stored(services, tenant, conversation, members)
+    elif format_ is not services.format:  # Other formats may have a member `instructions` of their own.
+        return format_, wire, None
+    return format_, wire.asking(focus=read_focus(members.value("instructions"), "instructions")), head
 
 
 async def _stored(
-    services: Services, tenant: str, conversation: StoredConversation, members: RawObject, through: int | None
-) -> Asked:
+    services: Services, tenant: str, conversation: StoredConversation, members: RawObject
+) -> tuple[WireFormat, WireRequest, bytes]:
     """Build a request from the stored history, in its format, with the digest of the original history."""
     history = await services.store.history(tenant, conversation.id)
     format_ = BY_NAME.get(history.format) if history else None
@@ -117,7 +96,7 @@ async def _stored(
         return format_.read(body)
 
     with readable(format_):
-        return Asked(format_, await services.work.do(tenant, read), through, history.head)
+        return format_, await services.work.do(tenant, read), history.head
 
 
 class CompactionOut(BaseModel):
@@ -126,22 +105,15 @@ class CompactionOut(BaseModel):
     object: Literal["compaction"] = "compaction"
     format: str
     model: str
-    messages: list[dict[str, Any]] = Field(description="To be sent in place of those that came, in the same format.")
+    messages: list[dict[str, Any]] = Field(
+        description="Messages to send in place of the request's, in the same format."
+    )
     context_status: str
     context: dict[str, Any]
 
 
-class ThroughOut(BaseModel):
-    index: int = Field(description="The last message they stand for, counted after the instructions, from 0.")
-    turn: int = Field(description="Turns that have begun by then.")
-
-
 class ForcedCompactionOut(CompactionOut):
-    summaries: list[SummaryOut] = Field(description="Those that were made for it.")
-    through: ThroughOut | None = Field(
-        description="Where the summaries end, which is where it was asked for or at the nearest place before it; null"
-        " where nothing was asked for."
-    )
+    summaries: list[SummaryOut] = Field(description="Summaries that were made for this request.")
 
 
 class StepOut(BaseModel):
@@ -150,8 +122,8 @@ class StepOut(BaseModel):
         description="Of stored: fits, too_large. Of mask: set, put_off. Of summarise: made, failed, in_background, ..."
         " Of the others: sent, refused."
     )
-    tokens: int | None = Field(description="Of the prompt with it; of summarise: of the summaries that were made.")
-    summaries: int = Field(description="How many stand in the prompt, or were made.")
+    tokens: int | None = Field(description="Of the prompt after this step; of summarise: of the new summaries.")
+    summaries: int = Field(description="Number of summaries in the prompt; of summarise: of new ones.")
     reason: str | None
 
 
@@ -162,16 +134,16 @@ class PlanDetailsOut(BaseModel):
     turn: int
     window: int
     window_source: str = Field(description="config, provider, learnt, bundled or default.")
-    limit: int = Field(description="What the prompt may use of the window.")
-    trigger: int = Field(description="Over so many tokens a compaction is due.")
-    target: int = Field(description="What a compaction aims at.")
-    floor: int = Field(description="What nothing can take away: instructions, tools and the last user message.")
-    estimated: int = Field(description="Of what came.")
-    forwarded: int = Field(description="Of what was sent.")
+    limit: int = Field(description="Tokens of the window that the prompt may use.")
+    trigger: int = Field(description="Tokens above which a compaction is due.")
+    target: int = Field(description="Tokens of the prompt that a compaction aims at.")
+    floor: int = Field(description="Tokens of instructions, tools and the last user message, which are never changed.")
+    estimated: int = Field(description="Tokens of the client's request.")
+    forwarded: int = Field(description="Tokens of the request to the provider.")
     context_status: str = Field(description=f"{STATUSES}.")
     actions: list[str]
     reason: str | None
-    steps: list[StepOut] = Field(description="What was looked at and tried, in order; the last one is what was sent.")
+    steps: list[StepOut] = Field(description="Steps that were tried, in order; the last one made the payload.")
 
 
 class PlanOut(BaseModel):
@@ -185,7 +157,7 @@ class PlanOut(BaseModel):
     summaries_to_make: int
     messages_to_summarize: int
     budget: dict[str, int | str]
-    plan: PlanDetailsOut | None = Field(description="What would be tried, and why; null where nothing is due.")
+    plan: PlanDetailsOut | None = Field(description="Steps that would be tried; null where nothing is due.")
 
 
 router = APIRouter(prefix="/context", tags=["compactions"])
@@ -229,65 +201,37 @@ async def compact(request: Request, services: TheServices, tenant: Tenant, body:
 
 
 @router.post(
-    "/conversations/{conversation_id}/compact",
-    openapi_extra=request_body(CompactionBody),
-    response_model=ForcedCompactionOut,
+    "/conversations/{conversation_id}/compact", openapi_extra=request_body(OfFormat), response_model=ForcedCompactionOut
 )
 async def compact_conversation(
     request: Request, services: TheServices, tenant: Tenant, conversation_id: ConversationId, body: Body
 ) -> Response:
-    """Summarises now what would be summarised when the window is full, or everything up to the message `through`. The
-    body is a request, in chat completions unless its `format` says otherwise; without messages it is about those that
-    are stored. `context.instructions` says what the summary is to look after, and in chat completions `instructions`,
-    too."""
+    """Summarises now the messages that would be summarised when the window is full. The body is a request, in chat
+    completions unless its `format` says otherwise; without messages it is about those that are stored.
+    `context.instructions` says what the summary is to look after, and in chat completions `instructions`, too."""
     record: RequestRecord = request.scope[REQUEST]
     conversation = await known(services, tenant, conversation_id)
-    asked = await _asked(services, tenant, conversation, body)
+    format_, wire, head = await _asked(services, tenant, conversation, body)
     # First, so that it has precedence over other names in the request.
     headers = [(CONVERSATION_ID, encoded_name(conversation_id)), *request.scope["headers"]]
-    caller = Caller(tenant, headers, asked.format, target=_target(request, asked.format))
-    with readable(asked.format):
-        chat = await parse_request(services, asked.wire, caller, record.request_id)
+    caller = Caller(tenant, headers, format_, target=_target(request, format_))
+    with readable(format_):
+        chat = await parse_request(services, wire, caller, record.request_id)
     # If the stored messages differ from the original ones, such as by removed secrets, a summary would fit no request.
-    if asked.head not in (None, chat.conversation.chain.digests[-1]):
+    if head not in (None, chat.conversation.chain.digests[-1]):
         raise InvalidRequest(NOT_KEPT, "messages")
     await count_messages(services, tenant, chat.conversation, chat.prompt)
     held = await _chunks(services, chat)
-    through = None
-    if asked.through is None:
-        # The trigger is lowered so far that masks alone are not enough, because the caller wants a summary.
-        threshold = await chat.beside(services.work.do, partial(_threshold, chat, held.values()))
-        with readable(asked.format):
-            chat = await parse_request(services, asked.wire.asking(threshold=threshold), caller, record.request_id)
-        chat = replace(chat, policy=replace(chat.policy, mask=None))
-        decision = await _prepare(services, chat, record)
-    else:
-        decision, covered = await _up_to(services, chat, record, asked.through)
-        if covered:
-            through = {"index": covered - 1, "turn": chat.conversation.transcript.turn_at(covered)}
+    # The trigger is lowered so far that masks alone are not enough, because the caller wants a summary.
+    threshold = await chat.beside(services.work.do, partial(_threshold, chat, held.values()))
+    with readable(format_):
+        chat = await parse_request(services, wire.asking(threshold=threshold), caller, record.request_id)
+    chat = replace(chat, policy=replace(chat.policy, mask=None))
+    decision = await _prepare(services, chat, record)
     made = [chunk for id_, chunk in (await _chunks(services, chat)).items() if id_ not in held]
     summaries = [summary_out(chunk).model_dump(mode="json") for chunk in made]
     shown = await chat.beside(services.work.do, lambda: _compaction(chat, decision))
-    return _answer({**shown, "summaries": summaries, "through": through})
-
-
-async def _up_to(services: Services, chat: ChatRequest, record: RequestRecord, through: int) -> tuple[Decision, int]:
-    """Summarise up to the message `through`, or as near before it as possible. Return the decision and the number of
-    summarised messages. Raises `InvalidRequest`, `NothingToCompact` and `StoreUnavailable`."""
-    began, count = monotonic(), len(chat.conversation.transcript)
-    if through >= count:
-        what = f"The history has {count} messages after the instructions, counted from 0; through is {through}."
-        raise InvalidRequest(what, "through")
-    if not chat.policy.summarises or not chat.may_compact:
-        return Decision(None, why=because(Code.COMPACTION_OFF)), 0
-    decision = await services.compactor.for_request(chat).compact(through + 1)
-    if decision.view is None and any(reason.code is Code.NOTHING_TO_SUMMARISE for reason in decision.why):
-        first = next((cut for cut in chat.conversation.transcript.cuts if cut), None)
-        can = "none can end anywhere" if first is None else f"the first one can end with message {first - 1}"
-        what = f"No summary can end with message {through} or before it"
-        raise NothingToCompact(f"{what}: {can}, counted after the instructions, from 0.", "through")
-    await _keep(services, chat, record, decision, began)
-    return decision, chat.covered(decision)
+    return _answer({**shown, "summaries": summaries})
 
 
 async def parsed(
@@ -323,22 +267,17 @@ async def _chunks(services: Services, chat: ChatRequest) -> dict[str, SummaryChu
 
 
 async def _prepare(services: Services, chat: ChatRequest, record: RequestRecord) -> Decision:
-    """Prepare the payload as for a chat request, and store the request, so that the next one is recognised."""
+    """Prepare the payload as for a chat request, log the decision, and store the request, so that the next one is
+    recognised, unless it was erased meanwhile."""
     began = monotonic()
     decision = await services.compactor.for_request(chat).prepare()
     await count_messages(services, chat.tenant, chat.conversation, chat.prompt)
-    await _keep(services, chat, record, decision, began)
-    return decision
-
-
-async def _keep(services: Services, chat: ChatRequest, record: RequestRecord, decision: Decision, began: float) -> None:
-    """Log the decision, and store the request unless it was erased meanwhile. `began`: start by the monotonic clock."""
     record.decided(chat, decision, seconds=round(monotonic() - began, 3), waited=False)
-    if services.store.is_erased(*chat.conversation_key, chat.epoch):
-        return
-    services.store.writes.record(await chat.beside(services.work.do, lambda: conversation_seen(chat, decision)))
-    if services.keeps_messages:
-        services.store.writes.record_history(latest_history(chat))
+    if not services.store.is_erased(*chat.conversation_key, chat.epoch):
+        services.store.writes.record(await chat.beside(services.work.do, lambda: conversation_seen(chat, decision)))
+        if services.keeps_messages:
+            services.store.writes.record_history(latest_history(chat))
+    return decision
 
 
 def _compaction(chat: ChatRequest, decision: Decision) -> dict[str, Any]:

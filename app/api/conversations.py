@@ -93,7 +93,7 @@ class MessageOut(BaseModel):
     tokens: int = Field(description="Steno's estimate.")
     sent: Any = Field(description="Its JSON, letter by letter.")
     coverage: CoverageOfMessageOut | None = Field(
-        description="What became of it in the latest payload; null for leading instructions."
+        description="Treatment of the message in the latest payload; null for leading instructions."
     )
 
 
@@ -105,7 +105,7 @@ class PinOut(BaseModel):
 
 
 class TenantOut(BaseModel):
-    id: str = Field(description="What the settings call this caller. It does not give the key away.")
+    id: str = Field(description="Name of this caller in the settings, or a digest. It does not give the key away.")
     object: Literal["tenant"] = "tenant"
 
 

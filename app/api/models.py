@@ -31,11 +31,11 @@ class ModelOut(BaseModel):
     object: Literal["model_window"] = "model_window"
     upstream: str = Field(description="The upstream's name in the settings.")
     context_window: int = Field(description="Tokens, prompt and completion together.")
-    max_input_tokens: int | None = Field(description="What the prompt may have, where that is less.")
-    max_output_tokens: int | None = Field(description="What an answer may have.")
+    max_input_tokens: int | None = Field(description="Maximum tokens of a prompt, if the window allows more.")
+    max_output_tokens: int | None = Field(description="Maximum tokens of an answer.")
     source: Literal["config", "provider", "learnt", "bundled", "default"]
-    note: str | None = Field(description="What is to be known about it.")
-    base_model: str = Field(description="The model it is counted and sized as.")
+    note: str | None = Field(description="Remark on the window.")
+    base_model: str = Field(description="Model with the same tokenizer and window.")
     listed: bool = Field(description="Whether the provider lists it.")
 
 
@@ -44,13 +44,13 @@ class CalibrationOut(BaseModel):
     object: Literal["calibration"] = "calibration"
     upstream: str
     model: str
-    formula: str = Field(description="What the estimates were counted with.")
+    formula: str = Field(description="Formula that the estimates were counted with.")
     tools: bool = Field(description="Whether it holds for requests with tools or for those without.")
     ratio: float = Field(description="Tokens the provider counts for one that is estimated.")
     offset: float = Field(description="Tokens the provider counts in every prompt beside those.")
     samples: int = Field(description="Answered requests it was learnt from.")
-    source: Literal["prior", "learnt"] = Field(description="prior: what is expected of the model's family.")
-    note: str | None = Field(description="Why the operator should look at it.")
+    source: Literal["prior", "learnt"] = Field(description="prior: the usual values of the model's family.")
+    note: str | None = Field(description="Reason why the operator should look at it.")
     updated_at: datetime
 
 

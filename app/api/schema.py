@@ -60,13 +60,13 @@ class Context(TypedDict):
     """Report of what was done to the context of a request."""
 
     conversation_id: Annotated[str, Field(description="The conversation's name, given or recognised.")]
-    status: Annotated[Status, Field(description="What became of the context.")]
-    actions: Annotated[list[Action], Field(description="What was done, in the order of the stages.")]
+    status: Annotated[Status, Field(description="Status of the context.")]
+    actions: Annotated[list[Action], Field(description="Changes to the history, in the order of the stages.")]
     tokens: Tokens
     chunks: Annotated[list[str], Field(description="The summaries in the payload, in order.")]
     reason: Annotated[str | None, Field(description="Why something could not be done.")]
     messages: NotRequired[
-        Annotated[Counts, Field(description="How many messages each action changed; absent where none.")]
+        Annotated[Counts, Field(description="Number of messages that each action changed; absent where none.")]
     ]
     recalled: NotRequired[Recalled]
     provider: NotRequired[Provider]
@@ -93,7 +93,7 @@ class ContextOptions(TypedDict, total=False):
     __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc] # pydantic's way
     compaction: Annotated[bool | None, Field(description="false leaves this request alone.")]
     instructions: Annotated[
-        str | None, Field(max_length=LONGEST_FOCUS, description="What the summariser is to look after.")
+        str | None, Field(max_length=LONGEST_FOCUS, description="Subjects that the summary must keep.")
     ]
     pin: Annotated[
         list[Annotated[int, Field(ge=0)]] | None,
@@ -121,7 +121,7 @@ class Proxied(TypedDict, total=False):
 class Answer(TypedDict, total=False):
     """The provider's answer, with what Steno adds."""
 
-    context_status: Annotated[Status, Field(description="What became of the context.")]
+    context_status: Annotated[Status, Field(description="Status of the context.")]
     context: Context
 
 
@@ -150,14 +150,14 @@ HEADERS: Mapping[str, Schema] = {
     for name, description, schema in (
         (
             own_headers.STATUS,
-            "What became of the context; `pending` while that is open, `bypassed` where Steno did not look at it.",
+            "Status of the context; `pending` while that is open, `bypassed` where Steno did not look at it.",
             {"type": "string", "enum": [*get_args(Status), "pending", "bypassed"]},
         ),
-        (own_headers.ACTIONS, "What was done, separated by commas.", _TEXT),
+        (own_headers.ACTIONS, "Changes to the history, separated by commas.", _TEXT),
         (own_headers.CONVERSATION_ID, "The conversation's name, percent-encoded.", _TEXT),
         (own_headers.REQUEST_ID, "Steno's id of the request.", _TEXT),
-        (own_headers.TOKENS_BEFORE, "Estimate of what came.", _NUMBER),
-        (own_headers.TOKENS_AFTER, "Estimate of what was forwarded.", _NUMBER),
+        (own_headers.TOKENS_BEFORE, "Estimate of the client's request.", _NUMBER),
+        (own_headers.TOKENS_AFTER, "Estimate of the forwarded request.", _NUMBER),
         (own_headers.WINDOW, "The context window that Steno assumes.", _NUMBER),
         (own_headers.REASON, "Why something could not be done.", _TEXT),
     )

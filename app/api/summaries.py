@@ -57,7 +57,9 @@ class SummaryOut(BaseModel):
     children: list[str] = Field(description="Summaries a fold stands for.")
     values: list[str] = Field(description="Exact values of those messages, copied by code: they stand after the text.")
     values_kept: float | None = Field(description="Share of the values that the text holds, too; null without any.")
-    user_words: list[dict[str, int | str | None]] = Field(description="What the user said there: `turn` and `text`.")
+    user_words: list[dict[str, int | str | None]] = Field(
+        description="The user's words in those messages: `turn` and `text`."
+    )
     user_words_tokens: int
     token_count: int
     model: str

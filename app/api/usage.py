@@ -44,8 +44,8 @@ class TokensOut(BaseModel):
     audio: int | None = Field(description="Of the prompt, sound that came from no cache.")
     speech: int | None = Field(description="Of the completion, sound.")
     window: int | None = Field(description="The model's, for this request; null for a summary, likewise the next two.")
-    limit: int | None = Field(description="What its prompt might use of the window.")
-    trigger: int | None = Field(description="Over so many tokens a compaction was due.")
+    limit: int | None = Field(description="Tokens of the window that the prompt might use.")
+    trigger: int | None = Field(description="Tokens above which a compaction was due.")
     replaced: int | None = Field(description="Of what a summary was to stand for; null for a message.")
     summary: int | None = Field(description="Of the summary that was kept; null where none was, and for a message.")
 
@@ -63,18 +63,18 @@ class UsageOut(BaseModel):
     model: str = Field(description="The one that was asked for.")
     status: int
     context_status: str | None
-    actions: list[str] = Field(description="What was done to the request's history; empty for a summary.")
+    actions: list[str] = Field(description="Changes to the request's history; empty for a summary.")
     reason: str | None = Field(description="Why something could not be done.")
     waited_seconds: float | None = Field(
-        description="How long the request waited for a compaction; null where none was being made for it."
+        description="Seconds that the request waited for a compaction; null where none was being made for it."
     )
-    seconds: float | None = Field(description="How long the call for a summary took; null for a message.")
+    seconds: float | None = Field(description="Duration of the call for a summary; null for a message.")
     summary_id: str | None = Field(description="The summary that came of it; null where none was kept.")
     tokens: TokensOut
     rows: list[SpendOut]
     cost: float | None = Field(description="In the prices' currency unit; null where a price or a count is not known.")
     saved_cost: float | None = Field(
-        description="What the client's own request would have cost, sent whole, less the cost: negative where that is"
+        description="Cost of the client's own request, had it been sent whole, less the cost: negative where that is"
         " more, and for a summary. null where one of them is not known."
     )
     values_kept: float | None = Field(description="Of a summary: the share of its exact values that its text holds.")
@@ -82,7 +82,7 @@ class UsageOut(BaseModel):
         description="provider: what it says it charged, in US dollars. settings: the operator's price."
         " registry: the public list price, in US dollars."
     )
-    priced_model: str | None = Field(description="Whose price it is: of the model that answered, where it is known.")
+    priced_model: str | None = Field(description="Model of the price: the one that answered, where it is known.")
     tier: str | None = Field(description="The service tier, as the answer says it.")
     created_at: datetime
 
@@ -105,7 +105,7 @@ class TooLargeOut(BaseModel):
 
     requests: int
     tokens: int = Field(description="Of these requests as they came, by Steno's estimate.")
-    saved_cost: float | None = Field(description="What was saved on them, as if the window had been large enough.")
+    saved_cost: float | None = Field(description="Savings on them, as if the window had been large enough.")
 
 
 class TotalsOut(CallsOut):
@@ -120,7 +120,7 @@ class TotalsOut(CallsOut):
     list_priced: int = Field(description="Calls whose cost is by public list prices, in US dollars.")
     billed: int = Field(description="Calls whose cost is what their provider says it charged, in US dollars.")
     saved_cost: float | None = Field(
-        description="What the client's own requests would have cost, sent whole, less the cost of all calls: negative"
+        description="Cost of the client's own requests, had they been sent whole, less the cost of all calls: negative"
         " where that is more. Calls of which one of them is not known are left out; null if that is all of them."
     )
     too_large: TooLargeOut

@@ -49,8 +49,6 @@ from app.tokens.estimate import Count, note_tokens
 
 WORDS_SHARE = 0.5
 """Maximum share of the replaced tokens for the user's words in a chunk, as the chunk has to be smaller."""
-LEAST_ASKED = 1_000
-"""Minimum tokens that a client-requested summary counts as replacing, so that a short history can be summarised too."""
 LEAST_PART = 100
 """Minimum tokens that one of several parts counts as replacing, besides its values and user's words."""
 
@@ -268,7 +266,7 @@ class ChunkBuilder(Struct, frozen=True):
         entries = [entry for each in chunks for entry in each.user_words]
         entries += [entry for index, entry in said if index not in carried]
         entries.sort(key=lambda entry: entry.turn or 0)
-        most = int(WORDS_SHARE * (max(replaces, LEAST_ASKED) if self.plan.asked else replaces))
+        most = int(WORDS_SHARE * replaces)
         before = [entry for each in others for entry in each.user_words]
         before += [] if chunks or not span else [entry for index, entry in self.said if index < span.start]
         kept = fitting_words(entries, min(room, most), min(wide, most), self.count, before)
@@ -331,9 +329,7 @@ class ChunkBuilder(Struct, frozen=True):
         held = self.count(prompts.chunk_beside(chunk))
         values = held - chunk.user_words_tokens
         replaces, least = stands_for, MINIMUM_TOKENS
-        if self.plan.asked and replaces < LEAST_ASKED:
-            replaces, least = LEAST_ASKED, 1
-        elif len(self.plan.spans) > 1 and replaces - held < LEAST_PART:
+        if len(self.plan.spans) > 1 and replaces - held < LEAST_PART:
             replaces, least = LEAST_PART + held, 1
         aim = max(MINIMUM_TOKENS, self._cap(chunk, replaces - chunk.user_words_tokens) - values)
         prompt, quoted = prompt or self.options.prompt, without_secrets(quoted)

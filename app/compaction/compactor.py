@@ -37,16 +37,12 @@ from app.compaction.mask import MaskBoundary
 from app.compaction.plan import (
     Plan,
     Prices,
-    cut_at,
     mask_costs_too_much,
-    plan_asked,
     plan_compaction,
     plan_costs_too_much,
 )
 from app.compaction.planning_state import (
-    Path,
     PlanningState,
-    build_view,
     changes_every_turn,
     due_mask,
     initial_state,
@@ -197,29 +193,6 @@ class RequestCompactor:
             return await self._without_due_thinking(merged)
         return await self.step_down(refused, said)
 
-    async def compact(self, position: int) -> Decision:
-        """Summarise all messages before a position for a client that requests it, even if that frees few tokens. May
-        raise `StoreUnavailable`."""
-        request = self.request
-        while True:
-            await self._read()
-            path, plan = await self._plan_to(position)
-            if plan is None:
-                if not path.chunks:
-                    return Decision(None, why=because(Code.NOTHING_TO_SUMMARISE))
-                # Pins and repeated client context belong only in a payload.
-                view = build_view(request.conversation, path)
-                return Decision(view, view.actions, made=self.made)
-            if why := self._no_more_rounds():
-                return Decision(None, why=why)
-            if self.compactor.lately(request, plan).stopping:
-                return Decision(None, why=because(Code.STOPPING))
-            self._tried.append(await self._make(plan))
-            if not _should_replan(self._tried[-1]):
-                if self.is_without_store:
-                    raise StoreUnavailable("the database went away while the summary was made")
-                return Decision(None, why=self._tried[-1].reasons)
-
     async def make_ahead(self, target: int) -> None:
         """Make the compaction that will be due for later requests, unless there is an objection. After a failure, only
         a request that needs the compaction tries again. `target`: the target of later requests, for masks."""
@@ -354,17 +327,6 @@ class RequestCompactor:
                 return None, False
             _ = state.can_do_without_summary
             return due, plan_costs_too_much(state, due, options, prices)
-
-        return await self._compute(plan)
-
-    async def _plan_to(self, position: int) -> tuple[Path, Plan | None]:
-        """Return the widest path up to a position, and the compaction that extends it to there, or None."""
-        state, options, series = self.state, self._summary_options(), self.request.series
-
-        def plan() -> tuple[Path, Plan | None]:
-            cut = cut_at(state.conversation, state.chunks, position)
-            path = state.widest_path_to(cut)
-            return path, plan_asked(state.conversation, path, options, series, cut, state.chunks)
 
         return await self._compute(plan)
 

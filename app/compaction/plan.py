@@ -280,8 +280,6 @@ class Plan(Struct, frozen=True):
     spans: tuple[Span, ...]
     range: ChunkRange
     """Range that the compaction will cover; also the key of its lease."""
-    asked: bool = False
-    """True if the client requested it: it is made however little it frees."""
     masked: bool = False
     """True if the summariser reads the masked conversation, because it does not fit one call without masks."""
     goes_on: bool = False
@@ -347,34 +345,6 @@ def folds_in(conversation: Conversation, plan: Plan, budget: Budget, options: Su
     most = min(options.input_tokens, options.source_tokens or options.input_tokens)
     fits = plan.masked or read + released_tokens(conversation.transcript, chunks) <= most
     return fits and will_fold(conversation, plan.base, span.stop, 1, budget)
-
-
-def cut_at(conversation: Conversation, chunks: Iterable[SummaryChunk], position: int) -> int:
-    """Return the last cut up to `position` that is not between summaries used together; 0 without one."""
-    positions = conversation.chain.positions
-    inside = {positions.get(chunk.through_digest) for chunk in chunks if chunk.continued}
-    return max((cut for cut in conversation.transcript.cuts if cut <= position and cut not in inside), default=0)
-
-
-def plan_asked(
-    conversation: Conversation,
-    base: Path,
-    options: SummaryOptions,
-    series: str,
-    cut: int,
-    known: Iterable[SummaryChunk] = (),
-) -> Plan | None:
-    """Plan the compaction of everything before `cut`, or as much as one can summarise; None if nothing is left."""
-    if cut <= base.covered:
-        return None
-    start = 0 if options.strategy == "full" else base.covered
-    spans, made = _spans(conversation, base if start else Path(), Span(start, cut), options, known)
-    if len(spans) > MOST_PARTS and start < base.covered:
-        spans, made = _spans(conversation, base, Span(base.covered, cut), options)
-    spans = spans[:MOST_PARTS]
-    first = 0 if options.cumulative else base.covered
-    through = conversation.chain[spans[-1].stop]
-    return Plan(base, spans, ChunkRange(series, conversation.chain[first], through), asked=True, made=made)
 
 
 def _plan_cumulative(

@@ -277,9 +277,6 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
     def widest_path(self) -> Path:
         return widest_path(self.paths)
 
-    def widest_path_to(self, cut: int) -> Path:
-        return widest_path(path for path in self.paths if path.covered <= cut)
-
     @lazy
     def least_view(self) -> View | None:
         """Return the view that changes least without firing the trigger; None if a compaction is due."""

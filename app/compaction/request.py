@@ -12,7 +12,7 @@ from app.compaction.budget import Budget, Window, least_counted, output_cap
 from app.compaction.decision import TASK_BUDGET_LOWERED, THINKING_OFF, UNTOUCHED, Decision, capped, floor_exceeded
 from app.compaction.policy import Policy
 from app.compaction.recall import quotation_for_last
-from app.compaction.view import Conversation, Note, Recalled, View, covered_by, current_turn, lacks_current_thinking
+from app.compaction.view import Conversation, Note, Recalled, View, current_turn, lacks_current_thinking
 from app.conversation.identity import Heads, Recognition
 from app.conversation.lazy import lazy
 from app.conversation.reasons import Code, because
@@ -204,9 +204,6 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
     def recalled(self, notes: Iterable[Note | Recalled]) -> int:
         """Return the tokens of recalled text, as the provider counts them."""
         return round(self.budget.line.ratio * sum(note.tokens for note in notes))
-
-    def covered(self, decision: Decision) -> int:
-        return covered_by(self.conversation, decision.view) if decision.view else 0
 
     def rendered(self, view: View) -> list[bytes]:
         payload = self.format.render(self.conversation, view, self.policy.alternates)

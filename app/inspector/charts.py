@@ -1,9 +1,9 @@
-"""Charts of one conversation: tokens by request, and a grid of the contents of the context window.
+"""Charts of one conversation: tokens by request, and a bar of the contents of the context window.
 
 The first chart shows the tokens of the client's history, and of the forwarded payload, which falls with each
 compaction. Its requests come from the ledger. Coordinates are in percent of the drawing.
 
-In the grid, each token of the latest payload belongs to one share. The rest of the window is reserved for the answer,
+In the bar, each token of the latest payload belongs to one share. The rest of the window is reserved for the answer,
 or free.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from math import floor, log10
+from math import ceil, floor, log10
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
@@ -20,10 +20,6 @@ from app.inspector.pages import DOLLARS, counted, money, short
 from app.store import StoredUsage, UsageRecord
 from app.tokens.usage import DecisionRecord
 
-CEILING = 2.2
-"""Multiple of the window up to which the axis is linear. Larger histories are compressed into a band above it."""
-BAND = 12.0
-"""Height of that band, in percent; below it, the axis is broken."""
 FLOOR = 0.3
 """Share of the trigger. If all requests are smaller, the axis fits the requests instead of the window."""
 LABELS_APART = 13.0
@@ -184,22 +180,19 @@ class Column(NamedTuple):
 
 
 def chart_of(requests: Sequence[ChartedRequest]) -> dict[str, Any] | None:
-    """Return the values for the chart's template; None without requests.
-
-    Lines are SVG points, and `steps` are SVG paths. `broken_at` is None if the whole axis is linear."""
+    """Return the values for the chart's template: lines are SVG points, and `steps` are SVG paths. None without
+    requests."""
     if not requests:
         return None
     most = max(max(each.sent, each.forwarded, *(made.before for made in each.compactions)) for each in requests)
-    step = _round_up(_even(requests, most) / _Y_TICKS)
-    top = step * -(-_even(requests, most) // step)
-    is_broken, width = most > top, 100 / len(requests)
+    window = max(each.decided.window for each in requests)
+    trigger = max(each.decided.trigger or each.decided.window for each in requests)
+    needed = max(window, most) * 1.04 if window and most >= FLOOR * trigger else max(1, most) * 1.15
+    step = _round_up(needed / _Y_TICKS)
+    top, width = step * ceil(needed / step), 100 / len(requests)
 
     def y(tokens: float) -> float:
-        if not is_broken:
-            return round(100 - 100 * tokens / top, 2)
-        if tokens <= top:
-            return round(100 - (98 - BAND) * tokens / top, 2)
-        return round(BAND * (1 - (tokens - top) / (most - top)), 2)
+        return round(100 - 100 * tokens / top, 2)
 
     lefts = [round(width * place, 2) for place in range(len(requests))]
     columns = tuple(
@@ -210,7 +203,6 @@ def chart_of(requests: Sequence[ChartedRequest]) -> dict[str, Any] | None:
         [(column.x, getattr(column, name)) for column in columns] for name in ("sent_at", "forwarded_at")
     )
     known = {name: getattr(requests[-1].decided, name) for name in ("trigger", "window")}
-    ticks = [step * number for number in range(round(top / step) + 1)] + [most] * is_broken
     return {
         "sent": _points(sent),
         "forwarded": _points(forwarded),
@@ -221,21 +213,11 @@ def chart_of(requests: Sequence[ChartedRequest]) -> dict[str, Any] | None:
         },
         "lines": [(y(at), f"{name} {short(at)}") for name, at in known.items() if at and at <= top],
         "above": ", ".join(f"{name} {short(at)}" for name, at in known.items() if at and at > top),
-        "broken_at": BAND + 1 if is_broken else None,
         "marks": list(_marks(columns, y)),
         "columns": columns,
-        "y_ticks": [(y(tokens), short(tokens)) for tokens in ticks],
+        "y_ticks": [(y(step * number), short(step * number)) for number in range(round(top / step) + 1)],
         "x_ticks": list(_x_ticks(columns)),
     }
-
-
-def _even(requests: Sequence[ChartedRequest], most: int) -> float:
-    """Return the minimum of tokens up to which the axis must be linear. `most`: largest number of tokens drawn."""
-    window = max(each.decided.window for each in requests)
-    trigger = max(each.decided.trigger or each.decided.window for each in requests)
-    if not window or most < FLOOR * trigger:
-        return max(1, most) * 1.15
-    return min(max(window, most), CEILING * window) * 1.04
 
 
 def _round_up(least: float) -> float:
@@ -285,7 +267,6 @@ Filling = Literal[
     "instructions", "tools", "summaries", "pinned", "recalled", "masked", "verbatim", "over", "reserve", "free"
 ]
 
-CELLS = 200
 LABELS: Mapping[Filling, str] = {
     "instructions": "Instructions",
     "tools": "Tools and format",
@@ -324,16 +305,10 @@ class Share(NamedTuple):
     of_window: float
 
 
-class Grid(Struct, frozen=True):
-    shares: tuple[Share, ...]
-    """Shares that are not empty. Their tokens add up to the window, except for `over`, which exceeds it."""
-    cells: tuple[Filling, ...]
-    """Cells row by row; every filling with tokens has at least one cell."""
+def window_shares(parts: Sequence[Mapping[str, Any]], window: int, limit: int | None) -> list[Share]:
+    """Return the shares that are not empty. Their tokens add up to the window, except for `over`, which exceeds it.
 
-
-def grid_of(parts: Sequence[Mapping[str, Any]], window: int, limit: int | None) -> Grid:
-    """Build the grid of a payload. `parts`: the coverage, in the provider's tokens; `limit`: the prompt's limit in
-    tokens, if known."""
+    `parts`: the coverage, in the provider's tokens; `limit`: the prompt's limit in tokens, if known."""
     used = payload_shares(parts)
     total = sum(used.values())
     room, inside = window, dict[Filling, int]()
@@ -343,10 +318,7 @@ def grid_of(parts: Sequence[Mapping[str, Any]], window: int, limit: int | None) 
     inside["reserve"] = min(room, max(0, window - limit)) if limit is not None else 0
     inside["free"] = room - inside["reserve"]
     shown = inside | {"over": max(0, total - window)}
-    return Grid(
-        tuple(Share(each, LABELS[each], shown[each], shown[each] / (window or 1)) for each in LABELS if shown[each]),
-        _cells({each: tokens for each, tokens in inside.items() if tokens}),
-    )
+    return [Share(each, LABELS[each], shown[each], shown[each] / (window or 1)) for each in LABELS if shown[each]]
 
 
 def payload_shares(parts: Sequence[Mapping[str, Any]]) -> dict[Filling, int]:
@@ -365,17 +337,3 @@ def payload_shares(parts: Sequence[Mapping[str, Any]]) -> dict[Filling, int]:
         found["instructions"] = 0
         found[largest] += missing
     return {filling: max(0, tokens) for filling, tokens in found.items()}
-
-
-def _cells(shares: Mapping[Filling, int]) -> tuple[Filling, ...]:
-    """Distribute all cells over the shares by the largest remainder method."""
-    shares = shares or {"free": 1}
-    total = sum(shares.values())
-    counts = {filling: CELLS * tokens // total for filling, tokens in shares.items()}
-    by_remainder = sorted(shares, key=lambda filling: -(CELLS * shares[filling] % total))
-    for filling in by_remainder[: CELLS - sum(counts.values())]:
-        counts[filling] += 1
-    for filling in (filling for filling, count in counts.items() if not count):
-        counts[max(counts, key=lambda each: counts[each])] -= 1
-        counts[filling] = 1
-    return tuple(filling for filling in LABELS for _ in range(counts.get(filling, 0)))

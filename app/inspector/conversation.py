@@ -19,11 +19,20 @@ from app.api.dependencies import ConversationId
 from app.conversation.reasons import Code
 from app.errors import StenoError, SummaryNotFound
 from app.formats.registry import BY_NAME, key_headers
-from app.inspector.charts import ChartedRequest, chart_of, grid_of, requests_of
+from app.inspector.charts import ChartedRequest, chart_of, requests_of, window_shares
 from app.inspector.pages import HEADERS, address, currency_of, segment
-from app.inspector.payload import Said, entry_of, folded, message_count, places_of, said_in, stretches_of
+from app.inspector.payload import (
+    Said,
+    entry_of,
+    explained,
+    folded,
+    meanings,
+    message_count,
+    places_of,
+    said_in,
+    stretches_of,
+)
 from app.inspector.visits import PageRoute, TheForm, TheVisit, Visit, no_such_page, redirected
-from app.inspector.why import explained, meanings
 from app.store import StoredConversation, StoredHistory, UsagePage
 from app.store.chunks import chunks_named, find_summary, read_summaries
 from app.store.conversations import find_conversation, find_pins, read_status
@@ -83,11 +92,10 @@ def page_at(wanted: int | None, count: int) -> Screenful:
 
 @router.get("")
 async def show_conversation(
-    visit: TheVisit, conversation: TheConversation, at: Number = None, through: Number = None, done: str = ""
+    visit: TheVisit, conversation: TheConversation, at: Number = None, done: str = ""
 ) -> Response:
-    """Show the conversation. `at` and `through` are numbers of messages, counted from 1."""
-    wanted, upto = (None if number is None else number - 1 for number in (at, through))
-    return await _page(visit, conversation, at=wanted, through=upto, done=DONE.get(done))
+    """Show the conversation. `at` is the number of a message, counted from 1."""
+    return await _page(visit, conversation, at=None if at is None else at - 1, done=DONE.get(done))
 
 
 async def _page(
@@ -95,13 +103,11 @@ async def _page(
     conversation: StoredConversation,
     *,
     at: int | None = None,
-    through: int | None = None,
     done: str | None = None,
     problem: str | None = None,
     status: int = 200,
 ) -> Response:
-    """Return the page of a conversation. `done`, `problem`: result of an action; `through`: default of the form for
-    the last message to compact."""
+    """Return the page of a conversation. `done`, `problem`: result of an action."""
     parts, id_ = conversation.parts, conversation.id
     ledger = await visit.find(read_records, id_, Paging(CALLS, order="desc"))
     summaries = await visit.find(read_summaries, id_, Paging(SUMMARIES, order="desc"))
@@ -116,13 +122,12 @@ async def _page(
         title=(await visit.find(find_titles, [id_])).get(id_),
         done=done,
         problem=problem,
-        through=through,
         usage=ledger.sums,
         currency=currency_of(ledger.sums.messages, ledger.sums.summaries),
         is_simulated=visit.is_simulated([provider]),
         requests=requests,
         chart=chart_of(requests),
-        grid=grid_of(parts, conversation.window, latest.decided.limit or None if latest else None),
+        shares=window_shares(parts, conversation.window, latest.decided.limit or None if latest else None),
         **_why(conversation, parts, latest),
         trigger=latest.decided.trigger if latest else None,
         # Sorted by messages, because the summaries of one compaction are stored in any order.
@@ -175,17 +180,17 @@ async def show_payload(
     visit: TheVisit, conversation: TheConversation, page: Annotated[int, Query(ge=1, le=1_000_000)] = 1
 ) -> Response:
     """Show one page of the latest payload."""
-    places = list(places_of(conversation.parts))
-    paging = page_at((page - 1) * MESSAGES, len(places))
-    shown = places[paging.first : paging.last + 1]
     history = await _latest_history(visit, conversation)
     stored = {message.index: message for message in history.messages} if history else {}
+    places = list(places_of(conversation.parts, stored))
+    paging = page_at((page - 1) * MESSAGES, len(places))
+    shown = places[paging.first : paging.last + 1]
     named = [part["summary_id"] for part, _ in shown if "summary_id" in part]
     chunks = {chunk.id: chunk for chunk in await visit.services.store.request(chunks_named, visit.tenant, named)}
     return visit.page(
         "payload.html",
         conversation=conversation,
-        entries=[entry_of(place, stored, chunks) for place in shown],
+        entries=[entry_of(place, chunks) for place in shown],
         paging=paging,
         page=paging.first // MESSAGES + 1,
         pages=max(paging.count - 1, 0) // MESSAGES + 1,
@@ -281,8 +286,6 @@ async def compact_now(request: Request, visit: TheVisit, conversation: TheConver
     asked: dict[str, Any] = {}
     if focus := form.get("focus", "").strip():
         asked["context"] = {"instructions": focus}
-    if through := form.get("through", ""):
-        asked["through"] = _index(through)
     headers: list[tuple[bytes, bytes]] = [(b"content-type", b"application/json")]
     if key := form.get("key", "").strip():
         history = await services.store.history(visit.tenant, id_)

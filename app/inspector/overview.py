@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
-from math import isinf
 from typing import Annotated, Any, get_args
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
-from prometheus_client.samples import Sample
 
 from app.api.usage import totals_of
 from app.compaction.decision import Status
-from app.inspector.pages import address, currency_of, short, whole, words
+from app.inspector.pages import address, currency_of, short, whole
 from app.inspector.visits import PageRoute, TheVisit, Visit, redirected
 from app.store import PeriodUsage, Sorting, StoredCalibration, UnknownCursor, UsageSums, Wanted
 from app.store.calibrations import read_models_used, read_own_calibrations
@@ -64,7 +60,6 @@ async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366
         models=usage.models,
         calibrations=[_calibration(visit, stored) for stored in calibrations.data],
         others_exist=await visit.others_exist(),
-        **(_since_start(visit) if visit.sees_server else {}),
     )
 
 
@@ -107,38 +102,6 @@ def _fates(name: str, parts: Iterable[PeriodUsage]) -> dict[str, Any]:
             amounts["failed"] += part.sums.failed
     said = ", ".join(f"{whole(number)} {kind}" for kind, number in amounts.items() if number)
     return _bar(name, f"{name}: {said or 'no calls'}", amounts)
-
-
-def _since_start(visit: Visit) -> dict[str, Any]:
-    """Return counts for all tenants since the start of this Steno, from the metrics."""
-    visit.services.store.writes.catch_up()
-    samples = visit.inspector.metrics.samples()
-    [waited], [seconds] = (samples[f"steno_summary_wait_seconds_{name}"] for name in ("count", "sum"))
-    return {
-        "compactions": _counted(samples["steno_compactions_total"], "outcome"),
-        "upstream_errors": _counted(samples["steno_upstream_errors_total"], "code"),
-        "waits": _waits(samples["steno_summary_wait_seconds_bucket"]),
-        "waited": waited.value,
-        "mean_wait": seconds.value / waited.value if waited.value else None,
-    }
-
-
-def _counted(samples: Iterable[Sample], label: str) -> list[tuple[str, float]]:
-    """Return the sums by value of a label, the largest first, without zeros."""
-    sums: Counter[str] = Counter()
-    for sample in samples:
-        sums[words(sample.labels[label])] += sample.value  # type: ignore[assignment] # a counter of seconds, too
-    return [(name, number) for name, number in sums.most_common() if number]
-
-
-def _waits(buckets: Iterable[Sample]) -> list[tuple[str, float]]:
-    """Return the number of waits by length, from a histogram's cumulative buckets; empty without waits."""
-    ends = [(0.0, 0.0), *sorted((float(sample.labels["le"]), sample.value) for sample in buckets)]
-    return [
-        (f"over {low:g} s" if isinf(high) else f"{low:g} to {high:g} s", upto - before)
-        for (low, before), (high, upto) in pairwise(ends)
-        if ends[-1][1]
-    ]
 
 
 def _calibration(visit: Visit, stored: StoredCalibration) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Messages of a conversation on its pages: the treatment of each message, and the latest payload.
+"""The latest payload of a conversation on its pages: the treatment of each message, the payload, and why it looks so.
 
 The store has the coverage of the payload: the kind and size of each part. Stored messages and summaries are shown with
 their text. Steno does not store notes that it wrote for one request or the rest of a cut message: the page shows only
@@ -7,9 +7,10 @@ their kind and size.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -17,6 +18,8 @@ from app.api.conversations import coverage_at, message_in
 from app.compaction.chunks import SummaryChunk
 from app.compaction.prompts import chunk_text
 from app.conversation.messages import Kind
+from app.conversation.reasons import Code
+from app.inspector.pages import counted, whole
 from app.store import StoredMessage
 
 FATES: Mapping[str, str] = {"summarized": "in a summary", "pruned": "left out"}
@@ -131,20 +134,18 @@ def _cut(kind: str, text: str, beside: str = "") -> Said:
 
 _WHOLE = ("instructions", "verbatim", "carried", "pinned")
 """Kinds of parts with unchanged messages."""
-_ONLY_SHAPE = "Only its shape is known: this message is not stored."
 _NOT_STORED = "It is worked out for each request and not stored."
 _NOTES = {
+    "instructions": "Not stored.",
     "tools": "Tools, the response format and additions of the provider. Steno never stores their text.",
     "stub": "A line of Steno's own that says messages were left out.",
-    "user_words": f"What the user said in messages that are left out. {_NOT_STORED}",
-    "client_instructions": f"What the client put into its messages for good, said again. {_NOT_STORED}",
+    "user_words": f"The user's words in messages that are left out. {_NOT_STORED}",
+    "client_instructions": f"Instructions of the client in messages that are left out, repeated. {_NOT_STORED}",
     "exact_values": f"Exact values of messages that are left out. {_NOT_STORED}",
     "state": f"The agent's plan, its last failure and its files, from messages that are left out. {_NOT_STORED}",
 }
-
-
-Place = tuple[Part, int | None]
-"""Place in the payload: a part of the coverage, and a message's index if it is a message of the client."""
+Place = tuple[Part, StoredMessage | None]
+"""Place in the payload: one stored message of a part, or a part whose messages are not stored or not the client's."""
 
 
 class Entry(Struct, frozen=True):
@@ -152,8 +153,7 @@ class Entry(Struct, frozen=True):
 
     kind: str
     """Kind of the part, as in the coverage."""
-    tokens: int | None
-    """Tokens; None for an unchanged message that is not stored."""
+    tokens: int
     index: int | None = None
     said: Said | None = None
     note: str | None = None
@@ -164,41 +164,137 @@ class Entry(Struct, frozen=True):
         return "summary" if self.kind == "summarized" else FATES.get(self.kind, self.kind).replace("_", " ")
 
 
-def places_of(parts: Sequence[Part]) -> Iterator[Place]:
-    """Yield all places, in the order of the payload."""
+def places_of(parts: Sequence[Part], messages: Mapping[int, StoredMessage]) -> Iterator[Place]:
+    """Yield all places, in the order of the payload. `messages`: stored messages by index; all or none are stored."""
     for part in parts:
-        kind = part["kind"]
-        if kind == "instructions":
-            yield from ((part, index) for index in range(-part["messages"], 0))
-            if tools := part.get("tools_tokens"):
-                yield {"kind": "tools", "tokens": tools}, None
-        elif "first_index" in part and kind not in ("summarized", "pruned"):
-            yield from ((part, index) for index in range(part["first_index"], part["last_index"] + 1))
-        else:
+        first, last = part.get("first_index", 0), part.get("last_index", -1)
+        if part["kind"] == "instructions":
+            first = -part["messages"]
+        own = () if part["kind"] in ("summarized", "pruned") else range(first, last + 1)
+        if stored := [messages[index] for index in own if index in messages]:
+            yield from ((part, message) for message in stored)
+        elif part.get("messages", True):
             yield part, None
+        if tools := part.get("tools_tokens"):
+            yield {"kind": "tools", "tokens": tools}, None
 
 
-def entry_of(place: Place, messages: Mapping[int, StoredMessage], chunks: Mapping[str, SummaryChunk]) -> Entry:
-    """Return the entry at a place. `messages`: stored messages by index; `chunks`: stored summaries by id."""
-    part, index = place
-    kind, tokens = part["kind"], part.get("tokens")
-    if index is not None:
-        stored, is_whole = messages.get(index), kind in _WHOLE
-        if stored is None:
-            return Entry(kind, None if is_whole else tokens, index, note=_ONLY_SHAPE)
-        if is_whole:
-            return Entry(kind, stored.tokens, index, said_in(stored))
-        note = f"Sent cut to about {tokens:,} tokens; what was left of it is not stored. This is the original."
-        return Entry(kind, tokens, index, said_in(stored), note)
+def entry_of(place: Place, chunks: Mapping[str, SummaryChunk]) -> Entry:
+    """Return the entry at a place. `chunks`: stored summaries by id."""
+    part, message = place
+    kind, tokens = part["kind"], part["tokens"] - part.get("tools_tokens", 0)
+    if message is not None:
+        said = said_in(message)
+        if kind in _WHOLE:
+            return Entry(kind, message.tokens, message.index, said)
+        note = f"Sent cut to about {tokens:,} tokens; the shorter text is not stored. This is the original."
+        return Entry(kind, tokens, message.index, said, note)
     if kind == "summarized":
         if (chunk := chunks.get(part["summary_id"])) is None:
             return Entry(kind, tokens, note="This summary is not stored any more.", summary_id=part["summary_id"])
         return Entry(kind, tokens, said=_cut("user", chunk_text(chunk)), summary_id=chunk.id)
-    if kind == "pruned":
+    if "first_index" in part:
         first, last = part["first_index"] + 1, part["last_index"] + 1
-        which = f"#{first} is" if first == last else f"#{first} to #{last} are"
-        return Entry(kind, 0, first - 1, note=f"{which} left out: nothing stands there.")
+        which = f"#{first}" if first == last else f"#{first} to #{last}"
+        return Entry(kind, tokens, first - 1, note=f"{'Left out' if kind == 'pruned' else 'Not stored'}: {which}.")
     if kind == "recalled":
         quoted = ", ".join(f"#{message + 1}" for message in part["messages"])
         return Entry(kind, tokens, note=f"Passages of {quoted}, quoted for this request. {_NOT_STORED}")
     return Entry(kind, tokens, note=_NOTES.get(kind))
+
+
+Tone = Literal["plain", "over", "done", "bad"]
+SOURCES = {
+    "config": "set in the settings",
+    "provider": "as its provider says",
+    "learnt": "learnt from a refusal",
+    "bundled": "from the bundled list of models",
+    "default": "assumed: its size is not known",
+}
+"""Displayed words for the sources of a window."""
+_STEPS: Mapping[str, tuple[str, Tone, str]] = {
+    "stored.fits": ("Checked", "plain", "With {summaries} of those stored the prompt has {tokens} tokens: enough"),
+    "stored.too_large": ("Checked", "over", "With {summaries} of those stored the prompt has {tokens} tokens"),
+    "mask.set": ("Masked", "done", "Results of tools that the assistant has answered are shortened from here on"),
+    "mask.put_off": ("Mask put off", "plain", "Shortening results of tools would cost more than it saves"),
+    "summarise.made": ("Summarised", "done", "Made {summaries}, {tokens} tokens in all"),
+    "summarise.awaited": ("Waited", "plain", "Another request was making the summary that was due"),
+    "summarise.in_background": ("Put off", "plain", "The summary that is due is made after the answer"),
+    "summarise.takes_too_long": ("Went on", "plain", "The summary was still being made: the request went without it"),
+    "summarise.lease_lost": ("Overtaken", "plain", "Another process made the summary first"),
+    "summarise.failed": ("Not summarised", "bad", "A summary was due and could not be made"),
+    "summarise.deleted": ("Not summarised", "bad", "The conversation was deleted while its summary was made"),
+    "summarise.store_away": ("Not summarised", "bad", "The database did not answer"),
+    "summarise.nothing_to_summarise": ("Not summarised", "bad", "There is nothing left that a summary could stand for"),
+    "summarise.not_begun": ("Not summarised", "bad", "A summary was due, and none was begun"),
+}
+"""Title, tone and sentence for the outcomes of the steps before the payload's choice."""
+_PAYLOADS = {
+    "least": "The smallest change under the trigger",
+    "widest": "Every stored summary and mask",
+    "fit": "The history with large texts shortened",
+    "prune": "The history without its oldest messages",
+    "truncate": "The history with all that was left cut short",
+    "without_summaries": "The history cut, without summaries",
+    "unchanged": "The request as it came",
+}
+"""Displayed words for the payloads that were tried."""
+
+
+class Explained(NamedTuple):
+    title: str
+    text: str
+    tone: Tone = "plain"
+
+
+def explained(plan: Mapping[str, Any] | None, sent: int, parts: Sequence[Part]) -> list[Explained]:
+    """Explain a payload: the numbers of its plan, and each tried step with its outcome. `plan`: the stored plan, see
+    `account_of` in `compaction/fallback`; None if no compaction was due. `sent`: tokens of the latest request."""
+    if plan is None:
+        sentence = f"The client's {whole(sent)} tokens were under the trigger, and its bytes went out as they came."
+        return [Explained("Nothing was due", sentence)]
+    return list(_explained(plan, parts))
+
+
+def _explained(plan: Mapping[str, Any], parts: Sequence[Part]) -> Iterator[Explained]:
+    came, went, trigger = plan["estimated"], plan["forwarded"], plan["trigger"]
+    source = SOURCES.get(plan["window_source"], plan["window_source"])
+    yield Explained(
+        "Room", f"A window of {whole(plan['window'])}, {source}; the prompt may use {whole(plan['limit'])}."
+    )
+    over = f"{whole(came - trigger)} over" if came > trigger else "within"
+    received = f"{whole(came)} tokens, {over} the trigger of {whole(trigger)}."
+    yield Explained("Received", received, "over" if came > trigger else "plain")
+    yield Explained(
+        "Minimum",
+        f"{whole(plan['floor'])} tokens of it are never touched: instructions, tools and the last user message."
+        f" A compaction aims at {whole(plan['target'])}.",
+    )
+    yield from map(_step, plan["steps"])
+    if chunks := [part for part in parts if part["kind"] == "summarized"]:
+        covered = sum(part["last_index"] - part["first_index"] + 1 for part in chunks)
+        stand = f"{counted(len(chunks), 'summary', 'summaries')} {'stands' if len(chunks) == 1 else 'stand'}"
+        tokens = whole(sum(part["tokens"] for part in chunks))
+        yield Explained("In it", f"{stand} for {whole(covered)} messages, in {tokens} tokens.", "done")
+    if quoted := sum(part["tokens"] for part in parts if part["kind"] in ("recalled", "exact_values", "state")):
+        yield Explained("Quoted", f"{whole(quoted)} tokens of what the last user message is about.", "done")
+    fewer = f", {whole(came - went)} fewer." if came > went else "."
+    yield Explained("Went out", f"{whole(went)} tokens{fewer}", "done")
+
+
+def _step(step: Mapping[str, Any]) -> Explained:
+    name, outcome, number = step["step"], step["outcome"], step["summaries"]
+    title, tone, text = _STEPS.get(f"{name}.{outcome}", (name, "plain", outcome))  # For steps of another release.
+    if name in _PAYLOADS:
+        title, text = "Not enough" if outcome == "refused" else "Chosen", _PAYLOADS[name] + " ({tokens} tokens)"
+        tone = "bad" if outcome == "refused" else "done"
+    summaries = "one summary" if number == 1 else f"{number or 'no'} summaries"
+    text = text.format(summaries=summaries, tokens=whole(step["tokens"]))
+    return Explained(title, f"{text}: {step['reason']}." if step["reason"] else f"{text}.", tone)
+
+
+def meanings(*reasons: str | None) -> list[tuple[str, str]]:
+    """Return the reasons that occur in these texts, each once, with their meanings."""
+    codes = {str(code): code for code in Code}
+    found = dict.fromkeys(word for reason in reasons for word in re.findall(r"[a-z_]+", reason or ""))
+    return [(word, codes[word].meaning) for word in found if word in codes]

@@ -14,10 +14,10 @@ from app.http import credentials
 from app.http.asgi import peer_of
 from app.http.headers import value_of
 from app.inspector.pages import counted
-from app.inspector.session import Session
 from app.inspector.visits import (
     Inspector,
     PageRoute,
+    Session,
     TheForm,
     TheInspector,
     TheVisit,

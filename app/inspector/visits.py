@@ -1,37 +1,151 @@
-"""Visits: the session and tenant of a request to the inspector, and its error pages."""
+"""Visits: the session and tenant of a request to the inspector, and its error pages.
+
+Steno stores no sessions: they are signed cookies that contain the visible tenant. A session begins with an API key,
+with the operator's password, or without sign-in if the server accepts callers without credentials. The cookie contains
+the tenant of an API key, and not the key.
+"""
 
 from __future__ import annotations
 
+import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from hashlib import blake2b
+from hmac import compare_digest
+from time import monotonic, time
 from typing import Annotated, Any, Concatenate
 from urllib.parse import parse_qsl
 
-from fastapi import Depends, Request
+import msgspec
+import structlog
+from fastapi import APIRouter, Depends, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse, Response
 from fastapi.routing import APIRoute
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
+from starlette.exceptions import HTTPException
 
 from app.api.dependencies import base_of, is_https
 from app.errors import InvalidRequest, MissingCredentials, StenoError
 from app.http.asgi import peer_of, read_body
 from app.http.headers import value_of
 from app.inspector.pages import HEADERS, Pages
-from app.inspector.session import COOKIE, LASTS_SECONDS, OPERATORS_COOKIE, OVER_TLS, Guesses, Session, Sessions
 from app.providers.model_listings import ModelListing
 from app.providers.providers import Provider
 from app.proxy.caller import ANONYMOUS
 from app.proxy.exchange import REQUEST, Services
 from app.proxy.router import LISTENER
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, LogThrottle
 from app.settings.checks import Finding
 from app.store import StoreUnavailable
 from app.store.conversations import has_other_tenants, latest_tenant
 from app.store.store import P, Query, T
-from app.telemetry.metrics import Metrics
 
+COOKIE = "steno_inspector"
+OPERATORS_COOKIE = "steno_operator"
+"""Cookie of the operator's listener. It has its own name, because browsers send a host's cookies to all its ports."""
+OVER_TLS = "__Host-"
+"""Prefix of cookie names over TLS. Browsers accept such a cookie only over TLS, and for this host and all its paths."""
+LASTS_SECONDS = 12 * 3600
+SEALED_AS = b"session 3"
+"""Input of a cookie's signature. Change it with the members of `Session`, so that older cookies are refused."""
+_MAC_BYTES = 32
+_LONGEST_COOKIE = 2_000
 FORM_BYTES = 1_000_000
 FORM_SECONDS = 20.0
+MOST_GUESSES = 10
+PERIOD_SECONDS = 600.0
+
+log = structlog.get_logger("steno.inspector")
+
+
+class Session(Struct, frozen=True):
+    tenant: str
+    """Shown tenant; empty if an operator has chosen none yet."""
+    operator: bool
+    """True for the operator, who may choose any tenant."""
+    expires: int
+    """Milliseconds since 1970."""
+    id: str
+    """Random id, from which the token of the session's forms is derived."""
+
+    @property
+    def is_signed_in(self) -> bool:
+        """True if the session began with a key or the operator's password."""
+        return self.operator or self.tenant != ANONYMOUS
+
+
+class Sessions:
+    """Reads and writes session cookies, valid for all replicas with the same secret and password. A change of either
+    ends all sessions."""
+
+    def __init__(self, secret: bytes, password: str | None = None, clock: Callable[[], float] = time) -> None:
+        """`clock`: returns seconds since 1970."""
+        self._password = None if password is None else password.encode()
+        key = blake2b(secret, digest_size=32, person=b"steno-inspector").digest()
+        self._key = blake2b(self._password or b"", key=key, digest_size=32).digest()
+        self._clock = clock
+
+    def accepts(self, password: str) -> bool:
+        return self._password is not None and compare_digest(password.encode(), self._password)
+
+    def opened(self, tenant: str, *, operator: bool = False) -> Session:
+        expires = int(1_000 * (self._clock() + LASTS_SECONDS))
+        return Session(tenant, operator, expires, secrets.token_urlsafe(12))
+
+    def seal(self, session: Session) -> str:
+        content = msgspec.json.encode(astuple(session))
+        return urlsafe_b64encode(self._mac(SEALED_AS, content) + content).rstrip(b"=").decode()
+
+    def unseal(self, cookie: str) -> Session | None:
+        """Return the session of a cookie; None if the cookie is not valid or the session has expired."""
+        try:
+            sealed = urlsafe_b64decode(cookie[:_LONGEST_COOKIE].encode() + b"==")
+        except ValueError:
+            return None
+        mac, content = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
+        if not compare_digest(mac, self._mac(SEALED_AS, content)):
+            return None
+        session = Session(*msgspec.json.decode(content, type=tuple[str, bool, int, str]))
+        return session if session.expires > 1_000 * self._clock() else None
+
+    def form_token(self, session: Session) -> str:
+        """Return the CSRF token of the session's forms. Other sites cannot read it."""
+        return self._mac(b"form", session.id.encode()).hex()
+
+    def sent_from_form(self, session: Session, token: str) -> bool:
+        return compare_digest(self.form_token(session).encode(), token.encode(errors="replace"))
+
+    def _mac(self, purpose: bytes, content: bytes) -> bytes:
+        return blake2b(content, key=self._key, digest_size=_MAC_BYTES, person=purpose.ljust(16, b"\0")).digest()
+
+
+class Guesses:
+    """Wrong sign-ins by address. Each process counts for itself, so several processes allow more guesses."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._made: BoundedMap[str, deque[float]] = BoundedMap(MOST_REMEMBERED)
+        """Times of the latest guesses of each address, the oldest first."""
+        self._throttle = LogThrottle(clock)
+
+    def wait(self, address: str) -> float:
+        """Return the seconds until the address may guess again; 0 for now."""
+        made = self._made.get(address)
+        if made is None or len(made) < MOST_GUESSES:
+            return 0.0
+        return max(0.0, made[0] + PERIOD_SECONDS - self._clock())
+
+    def count(self, address: str) -> None:
+        """Count a wrong guess, or one that was refused unread after too many wrong ones."""
+        if not (refused := self.wait(address) > 0):
+            made = self._made.get(address) or deque(maxlen=MOST_GUESSES)
+            made.append(self._clock())
+            self._made.keep(address, made)
+        if (times := self._throttle.count(address)) is not None:
+            log.warning("sign-in guessed", address=address, refused=refused, times=times)
 
 
 class Inspector(Struct, frozen=True):
@@ -42,8 +156,6 @@ class Inspector(Struct, frozen=True):
     pages: Pages
     findings: tuple[Finding, ...]
     """Problems of the settings, found at the start."""
-    metrics: Metrics
-    """Metrics of all workers."""
     port: int
     """Port of the callers' listener in the settings."""
     guesses: Guesses = field(default_factory=Guesses)
@@ -53,19 +165,13 @@ class SignInNeeded(Exception):
     """Raised if a visitor without a session opens a tenant's page."""
 
 
-class Trouble(Exception):
-    """Raised to show an error page."""
-
-    def __init__(self, status: int, title: str, why: str) -> None:
-        super().__init__(title)
-        self.status = status
-        self.title = title
-        self.why = why
+TITLES = {403: "Not allowed", 404: "Not found", 503: "The database cannot be used"}
+"""Titles of error pages by status, except "That did not work"."""
 
 
-def no_such_page() -> Trouble:
+def no_such_page() -> HTTPException:
     """Return the error for an unknown page. Another tenant's page gets the same, so that its existence stays secret."""
-    return Trouble(404, "Not found", "There is no such page, or it is not yours.")
+    return HTTPException(404, "There is no such page, or it is not yours.")
 
 
 class Visit(Struct, frozen=True):
@@ -177,7 +283,7 @@ async def _form(request: Request, visit: TheVisit) -> Mapping[str, str]:
     form = await read_form(request)
     if not visit.inspector.sessions.sent_from_form(visit.session, form.get("form_token", "")):
         why = "This form is not of your session: it may have ended. Go back, reload the page, and try again."
-        raise Trouble(403, "That form has expired", why)
+        raise HTTPException(403, why)
     return form
 
 
@@ -232,33 +338,52 @@ class PageRoute(APIRoute):
                     # For a link from another site, the browser sends the cookie only with the next request.
                     return _inspector(request).pages.page("onward.html", {})
                 return redirected("/ui/sign-in")
-            except (Trouble, StenoError, StoreUnavailable, RequestValidationError) as error:
-                return _shown_trouble(error, request)
+            except (HTTPException, StenoError, StoreUnavailable, RequestValidationError) as error:
+                return _error_page(error, request)
 
         return shown
 
 
-def _shown_trouble(error: Exception, request: Request) -> Response:
+def _error_page(error: Exception, request: Request) -> Response:
     """Return the page about an error, with the session's layout if there is a session."""
     match error:
-        case Trouble():
-            trouble = error
+        case HTTPException(status_code=status, detail=why):
+            pass
         case StoreUnavailable():
             why = f"{error.reason}. Requests are still served; what is stored can be shown again once it is back."
-            trouble = Trouble(503, "The database cannot be used", why[:1].upper() + why[1:])
+            status, why = 503, why[:1].upper() + why[1:]
         case RequestValidationError():
             first = error.errors()[0]
-            trouble = Trouble(400, "That did not work", f"{first['loc'][-1]}: {first['msg']}.")
+            status, why = 400, f"{first['loc'][-1]}: {first['msg']}."
         case StenoError():
             request.scope[REQUEST].failed(error)
-            trouble = Trouble(error.status, "That did not work", error.message)
+            status, why = error.status, error.message
         case _:
             raise error
-    inspector, shown = _inspector(request), {"title": trouble.title, "why": trouble.why}
+    inspector, shown = _inspector(request), {"title": TITLES.get(status, "That did not work"), "why": why}
     try:
         found = session_of(request, inspector)
     except StenoError:
         found = None
     if found is None:
-        return inspector.pages.page("trouble_outside.html", shown, trouble.status)
-    return Visit(inspector, request, *found).page("trouble.html", status=trouble.status, **shown)
+        return inspector.pages.page("trouble_outside.html", shown, status)
+    return Visit(inspector, request, *found).page("trouble.html", status=status, **shown)
+
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+"""Static files, and unknown paths under `/ui`: to be included last."""
+
+
+@router.get("/ui/static/{name}")
+async def read_file(request: Request, inspector: TheInspector, name: str) -> Response:
+    return await inspector.pages.files.get_response(name, request.scope)
+
+
+@router.get("/ui/")
+async def lead_to_overview() -> Response:
+    return redirected("/ui")
+
+
+@router.get("/ui/{rest:path}")
+async def refuse_unknown(rest: str) -> Response:  # noqa: ARG001 - FastAPI's way to name any path
+    raise no_such_page()

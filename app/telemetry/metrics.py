@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any, Literal, NoReturn, TypeVar, get_args
@@ -25,7 +24,6 @@ from prometheus_client import (
     generate_latest,
 )
 from prometheus_client.multiprocess import MultiProcessCollector
-from prometheus_client.samples import Sample
 
 from app import __version__
 from app.compaction.chunks import Outcome
@@ -234,13 +232,6 @@ class Metrics:
     def exposed(self) -> bytes:
         """Return all metrics in the format of `CONTENT_TYPE_LATEST`."""
         return generate_latest(self._all)
-
-    def samples(self) -> Mapping[str, Sequence[Sample]]:
-        found: defaultdict[str, list[Sample]] = defaultdict(list)
-        for metric in self._all.collect():
-            for sample in metric.samples:
-                found[sample.name].append(sample)
-        return found
 
     def begun(self, route: str, status: int, seconds: float) -> None:
         # A provider may answer with 999.

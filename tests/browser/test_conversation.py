@@ -270,15 +270,9 @@ async def test_a_payload_of_many_messages_is_shown_page_by_page(shop: Shop, open
     await expect(page.get_by_text("Page 2 of 3: 51 to 100 of 123 entries")).to_be_visible()
 
 
-async def test_the_plot_names_its_requests_and_breaks_its_axis(shop: Shop, open_at: OpenAt) -> None:
+async def test_the_plot_names_its_requests(shop: Shop, open_at: OpenAt) -> None:
     page = await open_at(shop.keeping, shop.path())
     await expect(page.locator(".range")).to_have_text("Requests 1 to 9 of 9.")
-    assert await page.locator(".token-chart .break").count() == 0
-    name = "far beyond"
-    ask(shop.keeping, talk(45), name=name)
-    page = await open_at(shop.keeping, shop.path(name))
-    await expect(page.locator(".range")).to_have_text("Request 1 of 1. Above 20k tokens the axis is broken.")
-    assert await page.locator(".token-chart .break").count() == 1
 
 
 # Actions
@@ -323,21 +317,6 @@ async def test_a_conversation_is_compacted_on_demand_with_a_key_for_that_once(
     assert KEY not in await page.content()
     assert KEY not in page.url
     assert rest(shop.keeping, "/summaries", name)["data"]
-
-
-async def test_everything_up_to_a_message_is_compacted(shop: Shop, open_at: OpenAt) -> None:
-    name = "up to here"
-    ask(shop.keeping, talk(5), name=name)
-    page = await open_at(shop.keeping, shop.path(name))
-    await page.get_by_role("link", name="Compact to here: message 7", exact=True).click()
-    await page.get_by_label("Key for the provider").fill(KEY)
-    await page.get_by_role("button", name="Summarise up to #7").click()
-    await expect(page.get_by_text("The summaries are made and stored")).to_be_visible()
-    (made,) = rest(shop.keeping, "/summaries", name)["data"]
-    assert (made["first_index"], made["last_index"]) == (0, 6)
-    await expect(page.locator("#m6")).to_be_hidden()
-    await page.locator("#messages details.inside > summary").click()
-    await expect(page.locator("#m6")).to_contain_text("in a summary")
 
 
 async def test_what_cannot_be_compacted_is_said_on_the_page(shop: Shop, open_at: OpenAt) -> None:

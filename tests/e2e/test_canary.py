@@ -163,11 +163,6 @@ def _crowded(run: Run, what: str) -> None:
     commands.until(lambda: get(run.steno.url, "/livez").status == 200)
 
 
-def _nothing_to_compact(run: Run, what: str) -> None:
-    run.ask("a conversation to compact", run.long(conversation_id="compacted"))
-    run.ask(what, short(through=0), target="/context/conversations/compacted/compact")
-
-
 def _as_stranger(*headers: bytes, host: bytes = b"steno.test") -> Callable[[Run, str], None]:
     request = request_bytes(short(), *headers, usual=False).replace(b"steno.test", host)
     return lambda run, what: run.keep(what, request)
@@ -210,7 +205,6 @@ WAYS: Mapping[type[errors.StenoError], Callable[[Run, str], None]] = {
     errors.FormatNotSpoken: _asking("/u/gone/v1/messages", short()),
     errors.ConversationNotFound: _asking("/context/conversations/none"),
     errors.SummaryNotFound: _asking("/context/conversations/known/summaries/none"),
-    errors.NothingToCompact: _nothing_to_compact,
     errors.MessagesNotKept: _asking("/context/conversations/known/messages"),
     errors.InvalidRequest: _asking(CHAT, short(context={"pin": [7]})),
     errors.StorageUnavailable: lambda run, what: None,  # noqa: ARG005 - of the Steno whose database is away

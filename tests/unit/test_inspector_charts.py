@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.inspector.charts import (
-    CELLS,
     ChartedRequest,
     Compaction,
+    Share,
     chart_of,
-    grid_of,
     payload_shares,
     requests_of,
+    window_shares,
 )
 from app.store import StoredUsage, UsageRecord
 from app.tokens.usage import DecisionRecord, SummaryStats, Tokens
@@ -152,8 +152,8 @@ def part(kind: str, tokens: int) -> dict[str, Any]:
     return {"kind": kind, "tokens": tokens}
 
 
-def shown(grid: Any) -> dict[str, int]:
-    return {share.filling: share.tokens for share in grid.shares}
+def shown(shares: list[Share]) -> dict[str, int]:
+    return {share.filling: share.tokens for share in shares}
 
 
 def test_each_token_is_in_one_share_and_what_is_left_is_reserved_or_free() -> None:
@@ -166,7 +166,7 @@ def test_each_token_is_in_one_share_and_what_is_left_is_reserved_or_free() -> No
         part("recalled", 60),
         part("exact_values", 40),
     ]
-    assert shown(grid_of(parts, 8_000, 7_600)) == {
+    assert shown(window_shares(parts, 8_000, 7_600)) == {
         "instructions": 300,
         "tools": 400,
         "summaries": 500,
@@ -185,17 +185,14 @@ def test_each_token_is_in_one_share_and_what_is_left_is_reserved_or_free() -> No
     window=st.integers(1, 1_000_000),
     limit=st.none() | st.integers(0, 1_200_000),
 )
-def test_the_shares_add_up_to_the_window_and_the_cells_to_the_grid(
+def test_the_shares_add_up_to_the_window(
     tokens: int, tools: int, parts: list[tuple[str, int]], window: int, limit: int | None
 ) -> None:
     payload = [instructions(tokens, tools), *(part(*each) for each in parts)]
     total = sum(each["tokens"] for each in payload)
     assert sum(payload_shares(payload).values()) == total
-    grid = grid_of(payload, window, limit)
-    amounts = shown(grid)
+    amounts = shown(window_shares(payload, window, limit))
     over = amounts.pop("over", 0)
     assert sum(amounts.values()) == window
     assert over == max(0, total - window)
     assert min(amounts.values()) > 0
-    assert len(grid.cells) == CELLS
-    assert set(grid.cells) == set(amounts)

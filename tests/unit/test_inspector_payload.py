@@ -46,11 +46,12 @@ ARCHIVED = {
     -1: stored(-1, said("Be brief.", "system")),
     6: stored(6, {"role": "tool", "tool_call_id": "a", "content": "a long table"}),
     7: stored(7, said("yes", "assistant")),
+    8: stored(8, said("no")),
 }
 
 
 def entries_of(parts: Any, archived: Any, chunks: Any) -> list[Entry]:
-    return [entry_of(place, archived, chunks) for place in places_of(parts)]
+    return [entry_of(place, chunks) for place in places_of(parts, archived)]
 
 
 def test_each_part_is_shown_as_it_went_or_said_to_be_a_shape() -> None:
@@ -64,11 +65,29 @@ def test_each_part_is_shown_as_it_went_or_said_to_be_a_shape() -> None:
         ("pruned", 4, None, True),
         ("masked", 6, "a long table", True),
         ("verbatim", 7, "yes", False),
-        ("verbatim", 8, None, True),
+        ("verbatim", 8, "no", False),
     ]
     assert "about 90 tokens" in (entries[5].note or "")
     assert "#2, #3" in (entries[3].note or "")
     assert "#5 to #6" in (entries[4].note or "")
+
+
+def test_messages_that_are_not_stored_are_one_entry_a_part() -> None:
+    entries = entries_of(PARTS, {}, {})
+    assert [(each.kind, each.index, each.tokens) for each in entries] == [
+        ("instructions", None, 10),
+        ("tools", None, 30),
+        ("summarized", None, 20),
+        ("recalled", None, 9),
+        ("pruned", 4, 0),
+        ("masked", 6, 90),
+        ("verbatim", 7, 14),
+    ]
+    assert [entries[number].note for number in (4, 5, 6)] == [
+        "Left out: #5 to #6.",
+        "Not stored: #7.",
+        "Not stored: #8 to #9.",
+    ]
 
 
 @pytest.mark.parametrize("sent", ['{"role": 3', "[]", '{"role": "user", "content": 7e999}'])

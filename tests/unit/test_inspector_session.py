@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from app.inspector.session import LASTS_SECONDS, MOST_GUESSES, PERIOD_SECONDS, Guesses, Sessions
+from app.inspector.visits import LASTS_SECONDS, MOST_GUESSES, PERIOD_SECONDS, Guesses, Sessions
 from app.runtime.bounded import MOST_REMEMBERED
 from tests.unit.clock import Clock
 

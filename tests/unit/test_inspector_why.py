@@ -8,7 +8,7 @@ import pytest
 
 from app.compaction.chunks import Outcome
 from app.compaction.decision import StepName
-from app.inspector.why import explained
+from app.inspector.payload import explained
 
 PARTS = [
     {"kind": "instructions", "messages": 1, "tools_tokens": 0, "tokens": 60},

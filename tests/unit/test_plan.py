@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Budget, Trigger
 from app.compaction.chunks import SummaryChunk
-from app.compaction.plan import MOST_PARTS, Plan, Span, choose_cut, cut_at, halves, plan_asked, split_span
+from app.compaction.plan import MOST_PARTS, Plan, Span, choose_cut, halves, split_span
 from app.compaction.planning_state import Path, build_view
 from app.compaction.policy import Strategy
 from app.compaction.view import Conversation
@@ -15,7 +15,6 @@ from app.conversation.messages import Message
 from tests.unit.conversations import (
     SETTINGS,
     budget,
-    case,
     chunk,
     conversation,
     message,
@@ -353,58 +352,3 @@ def test_one_summary_of_everything_is_made_in_steps_where_it_takes_many_parts(st
         starts.append(plan.spans[0].start)
         chunks.append(chunk(talk, 0, plan.spans[-1].stop))
     assert starts == [0, 512, 1_024, 1_536]
-
-
-# Asked for
-
-
-def test_what_is_asked_for_is_planned_however_little_it_frees() -> None:
-    talk = conversation(*turns(2, size=5), QUESTION)
-    assert compaction(talk) is None
-    plan = sure(plan_asked(talk, Path(), SETTINGS, "additive", 4))
-    assert (plan.spans, plan.asked) == ((Span(0, 4),), True)
-    assert (plan.range.from_digest, plan.range.through_digest) == (talk.chain[0], talk.chain[4])
-
-
-def test_what_is_asked_for_goes_on_from_what_there_is() -> None:
-    talk = conversation(*turns(4, size=40), QUESTION)
-    base = widest_path(talk, [chunk(talk, 0, 4)])
-    plan = sure(plan_asked(talk, base, SETTINGS, "additive", 8))
-    assert plan.spans == (Span(4, 8),)
-    assert plan.range.from_digest == talk.chain[4]
-    whole = sure(plan_asked(talk, base, EVERYTHING, "full", 8))
-    assert whole.spans == (Span(0, 8),)
-    assert whole.range.from_digest == talk.chain[0]
-
-
-def test_what_is_asked_for_up_to_a_place_ends_there_or_before() -> None:
-    talk = conversation(*turns(4, size=40), QUESTION)
-    plan = sure(plan_asked(talk, Path(), SETTINGS, "additive", cut_at(talk, (), 5)))
-    assert plan.spans == (Span(0, cut_at(talk, (), 5)),)
-    assert cut_at(talk, (), 4) == 4
-    assert cut_at(talk, (), 999) == 8
-    assert cut_at(talk, (), 0) == cut_at(conversation(), (), 3) == 0
-    base = case(talk, chunk(talk, 0, 4), chunk(talk, 4, 8)).widest_path_to(7)
-    assert base.covered == 4
-    assert plan_asked(talk, base, SETTINGS, "additive", 4) is None
-
-
-def test_what_is_asked_for_does_not_end_between_summaries_that_are_used_together() -> None:
-    talk = conversation(*turns(4, size=40), QUESTION)
-    parts = [chunk(talk, 0, 4, continued=True), chunk(talk, 4, 8)]
-    assert cut_at(talk, parts, 4) < 4
-    assert cut_at(talk, parts, 8) == 8
-
-
-def test_nothing_is_planned_where_all_is_summarised_or_there_is_nothing() -> None:
-    talk = conversation(*turns(4, size=40), QUESTION)
-    assert plan_asked(talk, widest_path(talk, [chunk(talk, 0, 8)]), SETTINGS, "additive", 8) is None
-    assert plan_asked(conversation(QUESTION), Path(), SETTINGS, "additive", 0) is None
-    assert plan_asked(conversation(), Path(), SETTINGS, "additive", 0) is None
-
-
-def test_of_more_parts_than_one_compaction_makes_the_last_summary_is_gone_on_from() -> None:
-    talk = conversation(*turns(1_500, size=500), QUESTION)
-    tight = replace(EVERYTHING, input_tokens=16_384, part_tokens=16_384)
-    plan = sure(plan_asked(talk, widest_path(talk, [chunk(talk, 0, 4)]), tight, "full", len(talk.transcript) - 1))
-    assert (plan.spans[0].start, len(plan.spans)) == (4, MOST_PARTS)

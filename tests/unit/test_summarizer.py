@@ -8,9 +8,8 @@ from msgspec.structs import replace
 from app.compaction.budget import Budget
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Compaction, Ending, Failure, Outcome, SummaryAnswer, SummaryChunk
-from app.compaction.plan import Plan, Span, longest_within, plan_asked, quoted_tokens, released_by
+from app.compaction.plan import Plan, Span, longest_within, quoted_tokens, released_by
 from app.compaction.plan import plan_compaction as plan_whole
-from app.compaction.planning_state import Path
 from app.compaction.policy import Strategy, SummaryOptions
 from app.compaction.prompts import LATER_NOTE, SummaryRequest
 from app.compaction.view import Altered, Conversation, Part, Pruned, Recalled, Verbatim, View
@@ -32,7 +31,6 @@ from tests.unit.conversations import (
     play,
     turns,
     widest_path,
-    words,
 )
 
 QUESTION = message("user", "the last question")
@@ -150,13 +148,6 @@ def test_all_is_made_anew_where_the_parts_that_are_there_are_too_many_to_gain_by
         assert plan is not None
         spans.append((len(plan.spans), len(plan.made)))
     assert spans == [(9, 7), (2, 0)]
-
-
-def test_a_compaction_that_is_asked_for_takes_the_parts_that_are_there() -> None:
-    stored = parts_made()
-    plan = plan_asked(TALK, widest_path(TALK, stored), SEVERAL, "additive", 16, stored)
-    assert plan is not None
-    assert plan.missing == (Span(4, 8),)
 
 
 def test_folded_are_the_chunks_that_were_there_too() -> None:
@@ -535,15 +526,3 @@ def test_a_plan_without_spans_only_folds() -> None:
     effects, compaction = play(flow(talk, stored), notes(20))
     assert [type(effect) for effect in effects] == [SummaryCall, Kept]
     assert [made.level for made in compaction.made] == [1]
-
-
-def test_a_summary_that_was_asked_for_may_be_as_short_or_long_as_little_text_needs() -> None:
-    talk = conversation(*turns(2, size=5), QUESTION)
-    plan = plan_asked(talk, Path(), SETTINGS, "additive", 4)
-    assert plan is not None
-    for length in (1, 40):
-        _, compaction = play(ChunkBuilder(talk, "conv", plan, BUDGET, SETTINGS, count), SummaryAnswer(words(length)))
-        assert compaction.is_whole, compaction.reasons
-        assert (compaction.made[0].first_index, compaction.made[0].last_index) == (0, 3)
-    empty = play(ChunkBuilder(talk, "conv", plan, BUDGET, SETTINGS, count), SummaryAnswer(""), SummaryAnswer(""))[1]
-    assert [reason.code for reason in empty.reasons] == [Code.SUMMARY_EMPTY]
