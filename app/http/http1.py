@@ -1,13 +1,11 @@
 """HTTP/1.1 towards providers: writes heads of requests and reads answers. It does no input or output.
 
 The parser is llhttp in its strictest mode, by httptools. It refuses bare line feeds, folded headers, spaces in a
-chunk's size, several lengths, and a length with a transfer encoding. This module adds limits and checks. Repeated
-lengths that are equal are merged into one before parsing continues.
+chunk's size, several lengths, and a length with a transfer encoding. This module adds limits and checks.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -25,8 +23,6 @@ LONGEST_HEAD = 100 << 10
 """Maximum bytes of headers, and of bytes in a row without any of the body: interim answers, trailers, extensions."""
 MOST_INTERIM = 32
 """Maximum number of interim answers, such as 103, before the final one."""
-_END_OF_HEAD = b"\r\n\r\n"
-_LENGTHS = re.compile(rb"\r\ncontent-length:([0-9, \t]*+)(?=\r\n)", re.IGNORECASE)
 
 
 WrittenHead = tuple[bytes, int | None]
@@ -140,10 +136,6 @@ class AnswerReading:
         # A built-in as callback saves a Python call for each of maybe hundreds of parts. HEAD ignores all parts.
         self.on_body: Callable[[bytes], object] = len if to_head else self.parts.append
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
-        self._head = bytearray()
-        """Bytes received before the headers were complete."""
-        self._doubt: HttpParserError | None = None
-        """Parser error about a length in the head, kept until the whole head has arrived."""
 
     def feed(self, data: bytes | memoryview) -> None:
         """Parse bytes. Raises `GarbledAnswer`; the parts before the invalid bytes remain."""
@@ -155,7 +147,7 @@ class AnswerReading:
         parts = self.parts
         known = len(parts)
         try:
-            self._parse(self._parser, data)
+            self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
             self.reusable = False
             if not self.complete:
@@ -170,26 +162,6 @@ class AnswerReading:
         elif self._bare > LONGEST_HEAD:
             self.stop()
             raise GarbledAnswer(f"More than {LONGEST_HEAD} bytes came, and none of them of a body.")
-
-    def _parse(self, parser: HttpResponseParser, data: bytes | memoryview) -> None:
-        if self._doubt is None:
-            try:
-                parser.feed_data(data)
-            except HttpParserError as error:
-                # After an interim answer the beginning of the head is unknown.
-                if self.arrived or self._interim or "Content-Length" not in str(error):
-                    raise
-                self._doubt = error
-        if self.arrived:
-            return
-        self._head += data
-        if self._doubt is not None and (stop := self._head.find(_END_OF_HEAD)) != -1:
-            head, behind = bytes(self._head[: stop + 2]), self._head[stop + 2 :]
-            if (folded := with_one_length(head)) is None:
-                raise self._doubt
-            self._head.clear()
-            self._doubt, self._parser = None, HttpResponseParser(self)
-            self._parser.feed_data(folded + behind)
 
     def end(self) -> None:
         """Handle the end of the connection. Raises `GarbledAnswer` if it is not the end of the answer."""
@@ -263,15 +235,3 @@ class AnswerReading:
 
     def on_message_complete(self) -> None:
         self.complete = self.arrived
-
-
-def with_one_length(head: bytes) -> bytes | None:
-    """Merge equal content-lengths into one (RFC 9110, section 8.6). Return None if they differ.
-
-    `head` must end with the line end of its last header.
-    """
-    said = {length.strip(b" \t") for lengths in _LENGTHS.findall(head) for length in lengths.split(b",")}
-    if len(said) != 1:
-        return None
-    once = iter([b"\r\nContent-Length: " + said.pop()])
-    return _LENGTHS.sub(lambda _: next(once, b""), head)

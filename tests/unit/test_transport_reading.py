@@ -51,7 +51,6 @@ def test_an_answer_ends_where_it_says_and_spoils_no_other(kind: str) -> None:
 
 
 REFUSED: dict[str, bytes] = {kind: data.encode("latin-1") for kind, data in CASES["refused"].items()} | {
-    "a length twice in a head without an end": OK + b"Content-Length: 2\r\n" * (LONGEST_HEAD // 19 + 1),
     "interim answers without an end": b"HTTP/1.1 103 Early\r\n\r\n" * (MOST_INTERIM + 1) + WHOLE,
     "headers without an end": OK + b"X-A: b\r\n" * (LONGEST_HEAD // 8 + 1),
     "a header without an end": OK + b"X-A: " + b"b" * (LONGEST_HEAD + 1),
@@ -71,11 +70,6 @@ def test_what_could_be_read_in_two_ways_or_has_no_end_is_refused(kind: str, size
 
 def test_headers_keep_order_repeats_and_bytes() -> None:
     assert read(WHOLE)[2] == [(b"content-length", b"2"), (b"x-case", b"a"), (b"x-case", b"\xe9"), (b"empty", b"")]
-
-
-def test_lengths_that_are_the_same_are_one_header_where_the_first_stood() -> None:
-    head = OK + b"A: 1\r\nContent-Length: 2\r\nB: 2\r\nCONTENT-LENGTH: 2, 2\r\nC: 3\r\n\r\nhi"
-    assert read(head)[2] == [(b"a", b"1"), (b"content-length", b"2"), (b"b", b"2"), (b"c", b"3")]
 
 
 def test_a_trailer_is_no_header() -> None:
