@@ -242,7 +242,7 @@ def open_tracer() -> Tracer | None:
 
 def open_providers(settings: Settings, store: Store, instance: bytes) -> Providers:
     """Make all upstreams, each with its own connections. No request is sent yet."""
-    guess = PRESETS[settings.compaction.preset].guessed_window
+    guess, calibrations = PRESETS[settings.compaction.preset].guessed_window, Calibrations(store)
 
     def provider(name: str, at: UpstreamSettings) -> Provider:
         formats = tuple(format_ for format_ in FORMATS if format_.name in at.speaks)
@@ -250,7 +250,7 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
         # Headers that an API needs in every request are needed for its list of models, too.
         default_headers = formats[0].summaries.spec.summary.headers if alone else ()
         windows = Windows(settings.models, guess, at, upstream, store, default_headers=default_headers)
-        return Provider(name, at, upstream, formats, windows, Calibrations(store, at.base_url))
+        return Provider(name, at, upstream, formats, windows, calibrations)
 
     return Providers(*(provider(name, at) for name, at in settings.all_upstreams.items()))
 
@@ -291,7 +291,7 @@ async def _check_services(services: Services) -> None:
             _log_finding(SECRET_NOT_CHECKED)
     for provider in services.providers.all:
         if (listed := await provider.windows.listings.first_outcome()) is not None:
-            _log_finding(await judge_upstream(provider, listed, provider.settings.api_key_env))
+            _log_finding(judge_upstream(provider, listed, provider.settings.api_key_env))
 
 
 def _lifespan(

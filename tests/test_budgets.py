@@ -14,22 +14,22 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 40_599,
+    "app": 40_409,
     "app/cli": 1_871,
     "app/compaction": 9_779,
     "app/conversation": 1_941,
-    "app/http": 2_850,
+    "app/http": 2_810,
     "app/inspector": 2_040,
-    "app/providers": 1_719,
+    "app/providers": 1_606,
     "app/proxy": 2_717,
-    "app/api": 2_126,
+    "app/api": 2_125,
     "app/runtime": 519,
     "app/settings": 1_702,
-    "app/store": 4_103,
+    "app/store": 4_093,
     "app/telemetry": 475,
-    "app/tokens": 2_064,
+    "app/tokens": 2_033,
     "app/formats": 6_397,
-    "tests": 54_004,
+    "tests": 53_891,
     "lab": 8_995,
 }
 """Lines of Python by folder, at most."""

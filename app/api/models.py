@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 from typing import Literal
 
 from fastapi import APIRouter, Request
@@ -60,16 +59,16 @@ router = APIRouter(prefix="/context", tags=["models"])
 @router.get("/calibration")
 async def list_calibrations(services: TheServices, tenant: Tenant, paging: NewestFirst) -> Listing[CalibrationOut]:
     """How the caller's estimates become the provider's tokens, for the models its requests taught; newest first."""
-    await services.providers.flush()
+    await services.providers.calibrations.flush()
     found = await services.store.rest(read_own_calibrations, tenant, paging)
-    return listing(found, partial(_calibration, services))
+    return listing(found, _calibration)
 
 
-def _calibration(services: Services, stored: StoredCalibration) -> CalibrationOut:
-    key, calibration = stored.key, services.providers.in_force(stored)
+def _calibration(stored: StoredCalibration) -> CalibrationOut:
+    calibration = stored.calibration
     return made_of(
         CalibrationOut,
-        key,
+        stored.key,
         ratio=round(calibration.line.ratio, 4),
         offset=round(calibration.line.offset, 1),
         samples=calibration.samples,

@@ -189,7 +189,7 @@ async def opened(settings: Settings, store: Store) -> AsyncIterator[Providers]:
 
 async def _ask(provider: Provider) -> tuple[Finding, ModelListing | None]:
     listed, key_in = await ask_for_models(provider)
-    finding = await judge_upstream(provider, listed, key_in)
+    finding = judge_upstream(provider, listed, key_in)
     return finding, listed if isinstance(listed, ModelListing) and listed.models else None
 
 

@@ -44,6 +44,7 @@ from app.http.headers import for_other_providers, for_summary, with_missing
 from app.http.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, read_into
 from app.providers.providers import Provider, Providers
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, LogThrottle, TenantFacts
+from app.store import CalibrationKey
 from app.tokens.estimator import Estimator
 
 if TYPE_CHECKING:
@@ -416,7 +417,8 @@ class SummaryRouting:
         summariser, provider = summary.model or request.model, self._at(request, summary.upstream)
         format_ = provider.format_for(request.format, request.tenant)
         formula = self.estimator.formula(format_.token_rules(self.base_model(summariser)))
-        line = provider.calibrations.of(request.tenant, summariser, formula, tools=False).line
+        key = CalibrationKey(provider.settings.base_url, summariser, formula, tools=False, tenant=request.tenant)
+        line = provider.calibrations.of(key).line
         window = provider.windows.window_of(summariser, request.tenant)
         room = line.to_estimate(limit_of(window, budget.summary))
         prompt, style, source_tokens = summary.prompt, rules.preset.style, rules.preset.source_tokens

@@ -105,10 +105,10 @@ def _fates(name: str, parts: Iterable[PeriodUsage]) -> dict[str, Any]:
 
 
 def _calibration(visit: Visit, stored: StoredCalibration) -> dict[str, Any]:
-    key, learnt, providers = stored.key, visit.services.providers.in_force(stored), visit.services.providers.all
+    key, providers = stored.key, visit.services.providers.all
     # Only the operator may see an upstream's address; others see its name, if it still has one.
     name = next((each.name for each in providers if each.settings.base_url == key.upstream), "")
-    return {"key": key, "upstream": key.upstream if visit.sees_server else name, "learnt": learnt, "stored": stored}
+    return {"key": key, "upstream": key.upstream if visit.sees_server else name, "stored": stored}
 
 
 @router.get(HERE)

@@ -1,32 +1,21 @@
-"""Calibrations: a process uses a sample at once, and shares it with the other replicas within seconds.
-
-Each tenant has its own calibration (a line). A tenant with few samples uses a line on which several other tenants
-agree, if there is one.
-"""
+"""Calibrations: a process uses a sample at once, and shares it with the other replicas within seconds."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from itertools import islice
 from time import monotonic
 
 import structlog
-from msgspec.structs import replace
 
 from app.runtime.bounded import BoundedMap, LogThrottle
 from app.store import CalibrationKey, StatementRefused, Store, StoreUnavailable
 from app.store.calibrations import learn_calibrations, read_calibrations
 from app.tokens.calibration import (
-    ENOUGH_OF_ONE,
     Calibration,
-    Line,
     Sample,
-    agreed_line,
     observe,
-    picture_scale,
-    pictures_of,
     prior_for,
     rejection_reason,
 )
@@ -38,8 +27,6 @@ MOST_REMEMBERED = 10_000
 """Calibrations in memory, about 3 kB each."""
 MOST_OF_TENANT = 500
 """Most calibrations of one tenant, so that one with made-up names of models does not push out other tenants'."""
-MOST_COMPARED = 32
-"""Most tenants whose lines of one model are compared, the last changed first."""
 MOST_WAITING = 10_000
 """Most samples that wait to be stored; further ones are dropped."""
 FLUSH_SECONDS = 1.0
@@ -54,23 +41,20 @@ PAUSE_SECONDS = 1.0
 
 
 class Calibrations:
-    """Calibrations of one upstream's models.
+    """Calibrations of all upstreams' models.
 
     They do not use the store's write-behind queue, which merges and erases rows by conversation: each flush here also
     reads the samples of other replicas.
     """
 
-    def __init__(self, store: Store, upstream: str) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._upstream = upstream
         self._known: BoundedMap[CalibrationKey, Calibration] = BoundedMap(
             MOST_REMEMBERED, lambda key, _: self._forget(key)
         )
         self._of_tenant: dict[str, BoundedMap[CalibrationKey, None]] = {}
-        self._lines: dict[CalibrationKey, dict[str, Line]] = {}
-        """Lines of tenants with enough samples: by the key for all tenants, then by tenant."""
-        self._rests: dict[tuple[str, str, str, bool], float] = {}
-        """Times until which samples are ignored, by the monotonic clock. Key: tenant, model, formula, tools."""
+        self._rests: dict[CalibrationKey, float] = {}
+        """Times until which samples are ignored, by the monotonic clock."""
         self._refused: BoundedMap[CalibrationKey, str | None] = BoundedMap(MOST_REMEMBERED)
         """Why the latest sample was rejected; None if it was not."""
         self._waiting: dict[CalibrationKey, list[Sample]] = {}
@@ -83,48 +67,33 @@ class Calibrations:
         self._task: asyncio.Task[None] | None = None
         self._throttle = LogThrottle()
 
-    def of(self, tenant: str, model: str, formula: str, tools: bool) -> Calibration:
-        """Return the calibration of the tenant's estimates from memory; the prior if there are no samples."""
-        if len(model) > LONGEST_MODEL:
-            return Calibration(prior_for(model, formula, tools))
-        key = CalibrationKey(self._upstream, model, formula, tools, tenant)
-        return self.in_force(key, self._known.use(key) or Calibration(prior_for(model, formula, tools)))
+    def of(self, key: CalibrationKey) -> Calibration:
+        """Return the calibration from memory; the prior if there are no samples."""
+        known = self._known.use(key) if len(key.model) <= LONGEST_MODEL else None
+        return known or Calibration(prior_for(key.model, key.formula, key.tools))
 
-    def in_force(self, key: CalibrationKey, own: Calibration) -> Calibration:
-        """Return the tenant's own calibration. If it has too few samples, use the line on which other tenants agree."""
-        if own.samples >= ENOUGH_OF_ONE:
-            return own
-        of_tenants = self._lines.get(key.of_all, {})
-        others = [of_tenants[tenant] for tenant in islice(reversed(of_tenants), MOST_COMPARED) if tenant != key.tenant]
-        line = agreed_line(own.prior, others)
-        return own if line is None else replace(own, adopted=line)
-
-    def picture_scale(self, tenant: str, model: str, formula: str) -> float:
-        return picture_scale(self.of(tenant, model, pictures_of(formula), tools=False).line.ratio)
-
-    def is_due(self, tenant: str, model: str, formula: str, tools: bool) -> bool:
+    def is_due(self, key: CalibrationKey) -> bool:
         """Whether `learn` would use a sample now. It ignores models with a name that is too long."""
-        rests = self._rests.get((tenant, model, formula, tools), 0.0)
-        return monotonic() >= rests and len(model) <= LONGEST_MODEL
+        return monotonic() >= self._rests.get(key, 0.0) and len(key.model) <= LONGEST_MODEL
 
-    def learn(self, tenant: str, model: str, formula: str, tools: bool, sample: Sample) -> None:
+    def learn(self, key: CalibrationKey, sample: Sample) -> None:
         """Learn from a sample, without waiting. It takes effect at once, and is stored within about a second."""
-        if not self.is_due(tenant, model, formula, tools):
+        if not self.is_due(key):
             return
-        key = CalibrationKey(self._upstream, model, formula, tools, tenant)
-        before = self._known.use(key) or Calibration(prior_for(model, formula, tools))
+        before = self.of(key)
         reason = rejection_reason(before, sample)
         if reason != self._refused.get(key):
             self._refused.keep(key, reason)
-            log.info("usage not learnt from" if reason else "usage learnt from again", model=model, reason=reason)
+            log.info("usage not learnt from" if reason else "usage learnt from again", model=key.model, reason=reason)
         if reason:
             return
         after = observe(before, sample)
         self._remember(key, after)
         if after.samples >= ENOUGH:
-            self._rests[tenant, model, formula, tools] = monotonic() + PAUSE_SECONDS
+            self._rests[key] = monotonic() + PAUSE_SECONDS
         if after.note and after.note != before.note:
-            log.warning("calibration", model=model, note=after.note, ratio=after.line.ratio, offset=after.line.offset)
+            line = after.line
+            log.warning("calibration", model=key.model, note=after.note, ratio=line.ratio, offset=line.offset)
         if self._unstored < MOST_WAITING:
             self._waiting.setdefault(key, []).append(sample)
             self._unstored += 1
@@ -187,15 +156,13 @@ class Calibrations:
             await self._refresh()
         except StoreUnavailable as error:
             if (times := self._throttle.count("exchange")) is not None:
-                log.warning(
-                    "calibrations wait for the database", upstream=self._upstream, reason=error.reason, times=times
-                )
+                log.warning("calibrations wait for the database", reason=error.reason, times=times)
         except Exception:  # The exchange with other replicas must go on after any error.
             if (times := self._throttle.count("exchange")) is not None:
-                log.exception("calibrations wait for the database", upstream=self._upstream, times=times)
+                log.exception("calibrations wait for the database", times=times)
         else:
             if (ended := self._throttle.end("exchange")) is not None:
-                log.info("calibrations exchanged again", upstream=self._upstream, times=ended[0], seconds=ended[1])
+                log.info("calibrations exchanged again", times=ended[0], seconds=ended[1])
 
     async def _refresh(self) -> None:
         """Read the calibrations that changed since the last call; at the first call, all."""
@@ -204,8 +171,7 @@ class Calibrations:
             return
         changed = await self._store.task(read_calibrations, None if last is None else now - last + OVERLAP_SECONDS)
         for stored in reversed(changed):
-            if stored.key.upstream == self._upstream:
-                self._adopt(stored.key, stored.calibration)
+            self._adopt(stored.key, stored.calibration)
         self._refreshed_at = now
         self._loaded.set()
 
@@ -222,10 +188,6 @@ class Calibrations:
             self._of_tenant[key.tenant] = held
         held.keep(key, None)  # First: if it pushes out one of the tenant's, `_known` has room for this one.
         self._known.keep(key, calibration)
-        if calibration.samples >= ENOUGH_OF_ONE:
-            of_tenants = self._lines.setdefault(key.of_all, {})
-            of_tenants.pop(key.tenant, None)  # So that the last changed comes last.
-            of_tenants[key.tenant] = calibration.line
 
     def _forget(self, key: CalibrationKey) -> None:
         """Remove a calibration from all maps."""
@@ -234,8 +196,4 @@ class Calibrations:
         held.pop(key, None)
         if not held:
             del self._of_tenant[key.tenant]
-        if (of_tenants := self._lines.get(key.of_all)) is not None:
-            of_tenants.pop(key.tenant, None)
-            if not of_tenants:
-                del self._lines[key.of_all]
-        self._rests.pop((key.tenant, key.model, key.formula, key.tools), None)
+        self._rests.pop(key, None)

@@ -93,8 +93,6 @@ HOLDERS = ("top_provider", "model_spec", "metadata", "parameters", "model_info",
 """Members of an entry that may be objects which contain the names above."""
 LITELLM_CREATED = 1_677_610_602
 """Value of `created` that LiteLLM gives every model."""
-USUAL_PATHS = ("/api/v1", "/openai/v1", "/v1beta/openai")
-"""Base paths of OpenRouter, of Groq and Azure, and of Gemini, instead of the usual `/v1`."""
 _NUM_CTX = re.compile(r"^num_ctx\s+(\S+)", re.MULTILINE)
 _DIGITS = re.compile(r"[0-9]{1,9}")
 
@@ -231,11 +229,6 @@ class ModelListings:
             await asyncio.wait({self._asking})
         return self.latest_outcome
 
-    async def find_base_url(self) -> str | None:
-        """Look for an API at other paths of the provider's host. Return its base URL, or None."""
-        path = await self._reader.find_path()
-        return path and urlsplit(self._at.base_url)._replace(path=path).geturl()
-
     def _ask(self, headers: Headers, tenant: str = ANY_TENANT) -> asyncio.Task[None]:
         """Ask the provider in the background, unless a listing is under way."""
         if self._asking is None or self._asking.done():
@@ -315,21 +308,6 @@ class ListingReader:
         except StenoError:
             pass  # The windows of /v1/models apply.
         return listing
-
-    async def find_path(self) -> str | None:
-        """Probe the host's usual paths for an API other than the base URL's. Return its path, or None."""
-        headers = self._complete(())
-        # The upstream replaces the first /v1 by the base URL's path.
-        below = {} if self._path.endswith("/v1") else {f"{self._path}/v1": "/v1/v1"}
-        for path, target in (below | {path: path for path in USUAL_PATHS if path != self._path}).items():
-            try:
-                status, content = await self._ask(f"{target}/models", headers)
-            except StenoError:
-                continue
-            lists = status == 200 and any(_name(entry, "id") for entry in _entries(content, "data"))
-            if lists or (status in (401, 403) and "error" in _object(content)):
-                return path
-        return None
 
     def _complete(self, headers: Headers) -> Headers:
         headers = with_missing(list(headers), self._default_headers)

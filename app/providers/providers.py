@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
@@ -10,7 +9,6 @@ import structlog
 
 from app.errors import FormatNotSpoken, LoopDetected, StenoError, UnknownUpstream, UpstreamUnreachable
 from app.formats.format import WireFormat
-from app.formats.refusals import says_no_such_path
 from app.http.upstream import Upstream
 from app.providers.calibrations import Calibrations
 from app.providers.model_listings import ListingOutcome, ListingRefused, ModelListing
@@ -18,8 +16,6 @@ from app.providers.windows import Windows
 from app.runtime.bounded import TenantFacts
 from app.settings import DEFAULT_UPSTREAM, NamedUpstreamSettings, UpstreamSettings
 from app.settings.checks import POINT_AT_PROVIDER, Finding
-from app.store import StoredCalibration
-from app.tokens.calibration import Calibration
 from app.tokens.rules import LONGEST_MODEL
 
 log = structlog.get_logger("steno.upstreams")
@@ -31,10 +27,6 @@ UNSPOKEN_SECONDS = 3600.0
 
 LARGEST_BODIES = {"amazonaws.com": 20_000_000, "aiplatform.googleapis.com": 30_000_000}
 """Largest request in bytes, by the end of the host's name, for hosts that accept less than the models' vendors."""
-
-
-PROBE_SECONDS = 5.0
-"""Timeout of an empty request, which tests whether a path exists."""
 
 
 class StreamedUsage(Enum):
@@ -127,6 +119,7 @@ class Providers:
 
     def __init__(self, default: Provider, *others: Provider) -> None:
         self.default = default
+        self.calibrations = default.calibrations
         self.all = (default, *others)
         self._by_name = {provider.name: provider for provider in self.all}
 
@@ -180,33 +173,17 @@ class Providers:
                     found.setdefault(name, []).append(provider)
         return found
 
-    def in_force(self, stored: StoredCalibration) -> Calibration:
-        """Return the calibration that is in use: the stored one, or one with the line on which other tenants agree."""
-        at = (provider for provider in self.all if provider.settings.base_url == stored.key.upstream)
-        provider = next(at, None)  # None: no longer in the settings.
-        return provider.calibrations.in_force(stored.key, stored.calibration) if provider else stored.calibration
-
     async def start(self) -> None:
         """Start to ask the providers for their windows, and load the calibrations."""
         for provider in self.all:
             provider.windows.start()
-        await asyncio.gather(*(provider.calibrations.start() for provider in self.all))
-
-    async def flush(self) -> None:
-        """Store the waiting calibration samples. Raises `StoreUnavailable`."""
-        for provider in self.all:
-            await provider.calibrations.flush()
-
-    async def forget(self, tenant: str) -> None:
-        """Forget the tenant's calibrations. After this, its waiting samples are not stored any more."""
-        for provider in self.all:
-            await provider.calibrations.forget(tenant)
+        await self.calibrations.start()
 
     async def stop(self) -> None:
         """End the background tasks. Call it before the store is closed."""
         for provider in self.all:
             await provider.windows.stop()
-        await asyncio.gather(*(provider.calibrations.stop() for provider in self.all))
+        await self.calibrations.stop()
 
     async def close(self) -> None:
         for provider in self.all:
@@ -216,10 +193,10 @@ class Providers:
 # Findings about an upstream's settings from its answer to a request for its models
 
 
-async def judge_upstream(provider: Provider, listed: ListingOutcome, key_in: str | None) -> Finding:
+def judge_upstream(provider: Provider, listed: ListingOutcome, key_in: str | None) -> Finding:
     """Judge an upstream's settings by its list of models. Any answer shows that the provider is reachable.
 
-    `key_in` names the variable with the key that was sent. If the base URL has no API, look for one at other paths.
+    `key_in` names the variable with the key that was sent.
     """
     subject = f"upstream{suffix(provider)} {provider.settings.base_url}"
     section = "upstream" if provider.name == DEFAULT_UPSTREAM else f"upstreams.{provider.name}"
@@ -241,43 +218,17 @@ async def judge_upstream(provider: Provider, listed: ListingOutcome, key_in: str
             return Finding(
                 "warning", subject, f"reachable, but refuses the key in {key_in} ({listed.status})", "Check it."
             )
-        case ListingRefused(status=200 | 404 | 405 as status):
-            found = f"has no list of models at /models ({'no JSON' if status == 200 else status})"
-        case ListingRefused(status=status):
-            return Finding("warning", subject, f"reachable, but answers with status {status}", "Ask the provider.")
-    return await _judge_path(provider, listed, subject, address, found)
-
-
-async def _judge_path(provider: Provider, listed: object, subject: str, address: str, found: str) -> Finding:
-    """Judge a base URL without a list of models, or with an empty one. `address` is the setting that may be wrong."""
-    if (elsewhere := await provider.windows.listings.find_base_url()) is not None:
-        text = f"{found}, but there is one at {elsewhere}"
-        return Finding("problem", subject, text, f"Set {address} to {elsewhere}.")
-    if isinstance(listed, ListingRefused) and listed.status == 200:
-        remedy = f"Check {address}: it is the API's address, with its path (most end in /v1), not a web site's."
-        return Finding("problem", subject, f"reachable, but {found}", remedy)
-    if isinstance(listed, ListingRefused) and (paths := await _missing_paths(provider)):
-        remedy = f"Check the path of {address}: most end in /v1."
-        return Finding("problem", subject, f"reachable, but {found}, and nothing at {' or '.join(paths)}", remedy)
+        case ListingRefused(status=200):
+            text = "reachable, but has no list of models at /models (no JSON)"
+            remedy = f"Check {address}: it is the API's address, with its path (most end in /v1), not a web site's."
+            return Finding("problem", subject, text, remedy)
+        case ListingRefused(status=404 | 405):
+            found = f"has no list of models at /models ({listed.status})"
+        case ListingRefused():
+            text = f"reachable, but answers with status {listed.status}"
+            return Finding("warning", subject, text, "Ask the provider.")
     remedy = f"Check the path of {address} (most end in /v1); some providers have no list of models."
     return Finding("warning", subject, f"reachable, but {found}", remedy)
-
-
-async def _missing_paths(provider: Provider) -> list[str]:
-    """Return the paths of the provider's formats if it has none of them, else an empty list.
-
-    Send an empty request to each path. It costs nothing, and an existing path refuses it in another way.
-    """
-    headers = [(b"content-type", b"application/json")]
-    paths = [format_.path for format_ in provider.formats if format_.spec.address is None]
-    for path in paths:
-        try:
-            answer = await provider.upstream.ask(path, headers, PROBE_SECONDS, b"{}")
-        except StenoError:
-            return []
-        if not says_no_such_path(answer.status, answer.body):
-            return []
-    return [path.decode().removeprefix("/v1") for path in paths]
 
 
 def suffix(provider: Provider) -> str:

@@ -89,7 +89,7 @@ class Services:
     async def erase(self, tenant: str) -> None:
         erased = Erased(tenant)
         self.conversations.forget(erased)
-        await self.providers.forget(tenant)
+        await self.providers.calibrations.forget(tenant)
         await self.store.erase_tenant(tenant)
         # Last, because a request may load summaries again until they are deleted.
         self.compactor.forget(erased)

@@ -19,7 +19,7 @@ from app.formats.usage import Usage
 from app.http.upstream import LONGEST_REFUSAL
 from app.providers.providers import Provider, StreamedUsage
 from app.proxy.exchange import Attempt, Call, Exchange, Services
-from app.store import ConversationSeen, LatestHistory, UsageRecord
+from app.store import CalibrationKey, ConversationSeen, LatestHistory, UsageRecord
 from app.tokens.calibration import Sample, picture_sample, pictures_of
 from app.tokens.tokenizer import by_bytes
 from app.tokens.usage import UNBILLED, PromptEstimate, Tokens
@@ -108,21 +108,20 @@ def learn_usage(attempt: Attempt, usage: Usage | None, *, streamed: bool) -> Non
     if reported is None:
         return
     provider.windows.add_prompt(tenant, wire.model, reported, request.measure.asked)
-    calibrations, formula = provider.calibrations, request.measure.formula
+    calibrations, measure = provider.calibrations, request.measure
+    key = CalibrationKey(provider.settings.base_url, wire.model, measure.formula, measure.tools, tenant)
     holds_media = conversation.history.holds_media
-    learner = (pictures_of(formula), False) if holds_media else (formula, request.measure.tools)
-    is_due = calibrations.is_due(tenant, wire.model, *learner)
-    if not is_due or not wire.is_typical:
+    learner = replace(key, formula=pictures_of(key.formula), tools=False) if holds_media else key
+    if not calibrations.is_due(learner) or not wire.is_typical:
         return  # No sample is due, or the request's parts cost differently at each provider.
     if not holds_media:
-        calibrations.learn(tenant, wire.model, *learner, Sample(attempt.tokens, reported))
+        calibrations.learn(learner, Sample(attempt.tokens, reported))
     elif attempt.decision.view is None and (shown := request.prompt.pictures()):
         # Everything was sent, and all media are pictures of known size: they cost the tokens that the text does not.
         plain, scaled = shown
-        text = calibrations.of(tenant, wire.model, formula, request.measure.tools)
-        sample = picture_sample(text, attempt.tokens - scaled, plain, reported)
+        sample = picture_sample(calibrations.of(key), attempt.tokens - scaled, plain, reported)
         if sample is not None:
-            calibrations.learn(tenant, wire.model, *learner, sample)
+            calibrations.learn(learner, sample)
 
 
 def record_calls(services: Services, attempt: Attempt) -> None:

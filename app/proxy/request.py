@@ -36,6 +36,8 @@ from app.proxy.conversation_ids import find_name
 from app.runtime.tasks import Work
 from app.settings.policies import Policies
 from app.settings.presets import PRESET_NAMES, PresetName
+from app.store import CalibrationKey
+from app.tokens.calibration import picture_scale, pictures_of
 from app.tokens.estimate import Count
 from app.tokens.estimator import Estimator, Prompt
 from app.tokens.rules import LONGEST_MODEL
@@ -302,7 +304,8 @@ class ModelLimits:
         token_rules = caller.format.token_rules(counted_as, provider.host)
         formula = estimator.formula(token_rules)
         tools = wire.has_tools and not (wire.forbids_tools and token_rules.hides_tools)
-        line = provider.calibrations.of(tenant, model, formula, tools).line
+        key = CalibrationKey(provider.settings.base_url, model, formula, tools, tenant)
+        line = provider.calibrations.of(key).line
         caution = HEURISTIC_CAUTION if token_rules.encoding in estimator.heuristics else 1.0
         in_body, header = read_preset(wire.wishes.options.get("preset")), own_headers.PRESET
         rules = self._policies.of(model, in_body or read_preset(caller.header(header), header.decode()))
@@ -320,7 +323,8 @@ class ModelLimits:
             threshold=wire.wishes.threshold,
             body_bytes=int(BODY_SHARE * provider.largest_body(caller.format)),
         )
-        scale = provider.calibrations.picture_scale(tenant, model, formula)
+        of_pictures = replace(key, formula=pictures_of(formula), tools=False)
+        scale = picture_scale(provider.calibrations.of(of_pictures).line.ratio)
         return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, scale)
 
     def for_summaries(self, model: str, tenant: str, format_: WireFormat) -> tuple[Count, Budget]:
@@ -331,7 +335,7 @@ class ModelLimits:
         formula = self._estimator.formula(token_rules)
         rules = self._policies.of(model)
         window = provider.windows.window_of(model, tenant, rules.preset.guessed_window)
-        line = provider.calibrations.of(tenant, model, formula, tools=False).line
+        line = provider.calibrations.of(CalibrationKey(provider.settings.base_url, model, formula, False, tenant)).line
         count = self._estimator.counter(token_rules.encoding)
         shares = rules.shares.for_model(cap_of(counted_as, CAP))
         return count, budget_for(window, None, shares, line)

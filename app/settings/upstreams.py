@@ -72,7 +72,7 @@ class UpstreamSettings(Section):
     """Address of the provider; its path takes the place of the client's `/v1`.
 
     Most providers want the path: `https://api.openai.com/v1`, not `https://api.openai.com`. The start and `steno
-    doctor` name the right one if they find it.
+    doctor` warn of one without a list of models.
     """
     first_byte_seconds: Seconds = 600.0
     """Seconds until the provider's status arrives; a reasoning model may think for minutes before it."""

@@ -12,8 +12,8 @@ from hashlib import blake2b
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
-from sqlalchemy import Row, case, delete, func, select
+from msgspec.structs import asdict
+from sqlalchemy import Row, bindparam, case, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.tables import (
@@ -46,11 +46,6 @@ class CalibrationKey(Struct, frozen=True):
     """Name of the formula by which Steno estimates tokens."""
     tools: bool
     tenant: str
-    """Tenant that sent the requests; empty in a key for all tenants."""
-
-    @property
-    def of_all(self) -> CalibrationKey:
-        return replace(self, tenant="")
 
     @property
     def id(self) -> str:
@@ -108,16 +103,11 @@ async def learn_calibrations(
         for sample in samples[keys[row.id]]:
             calibration = observe(calibration, sample)
         learnt[keys[row.id]] = calibration
-    stored = insert_into(connection, calibrations).values(created_at=now_ms(), updated_at=now_ms())
-    changed = ("recent", "samples", "offset_tokens", "ratio", "updated_at")
     await connection.execute(
-        stored.on_conflict_do_update(
-            index_elements=[calibrations.c.id], set_={name: stored.excluded[name] for name in changed}
-        ),
+        update(calibrations).where(calibrations.c.id == bindparam("of_id")).values(updated_at=now_ms()),
         [
             {
-                "id": key.id,
-                **asdict(key),
+                "of_id": key.id,
                 "recent": [[sample.estimate, sample.reported] for sample in calibration.recent],
                 "samples": calibration.samples,
                 "offset_tokens": calibration.adopted.offset if calibration.adopted else None,

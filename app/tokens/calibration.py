@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from math import exp, inf, log, log1p
-from statistics import median_high, median_low
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,10 +20,6 @@ from app.tokens.usage import MOST_TOKENS
 FEWEST_NOTED = 3
 """Least samples for a note: one or two may be arbitrary."""
 TOLERANCE = 0.01
-ENOUGH_OF_ONE = 5
-"""Samples after which a tenant has its own line: with them estimates are precise to a hundredth."""
-COMPARED_AT = (1_000, 100_000)
-"""Estimates at which lines of several tenants are compared."""
 SIZES = (1_000, 10_000, 100_000)
 """Estimates; a new line is adopted if it differs at one of them by more than `TOLERANCE`."""
 
@@ -144,32 +139,6 @@ class Calibration(Struct, frozen=True, dict=True):
         if not bounds.measured[0] <= self.line.ratio <= bounds.measured[1]:
             return f"unusual: the ratio is outside {bounds.measured[0]:g} to {bounds.measured[1]:g}"
         return None
-
-
-def agreed_line(prior: Prior, lines: Sequence[Line]) -> Line | None:
-    """Return the common line of several tenants, given one line of each; None for fewer than two.
-
-    At both `COMPARED_AT` it is their median (of two, the one nearer to the prior). So no tenant can move it beyond
-    another tenant's line or beyond `LineBounds.measured`.
-    """
-    if len(lines) < 2:
-        return None
-    small, large = (
-        _median([line.offset + line.ratio * size for line in lines], prior.offset + prior.ratio * size)
-        for size in COMPARED_AT
-    )
-    (least, most), (lowest, highest) = prior.bounds.measured, prior.bounds.offsets
-    ratio = min(most, max(least, (large - small) / (COMPARED_AT[1] - COMPARED_AT[0])))
-    offset = small - ratio * COMPARED_AT[0]
-    if lowest <= offset <= highest:
-        return Line(offset, ratio)
-    # With the offset at its bound the ratio changes, so that the line keeps the median at the large end.
-    offset = min(highest, max(lowest, offset))
-    return Line(offset, min(most, max(least, (large - offset) / COMPARED_AT[1])))
-
-
-def _median(values: Sequence[float], expected: float) -> float:
-    return min(median_low(values), median_high(values), key=lambda value: abs(log(value / expected)))
 
 
 def observe(calibration: Calibration, sample: Sample) -> Calibration:

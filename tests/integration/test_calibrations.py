@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from app.providers import calibrations as shell
 from app.providers.calibrations import Calibrations
@@ -105,113 +106,84 @@ async def test_a_tenant_sees_its_own_calibrations_only(store: Store) -> None:
 
 
 async def test_what_was_learnt_is_in_force_at_once(store: Store) -> None:
-    known = Calibrations(store, "openai")
-    assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).line.ratio == 1.0
+    known = Calibrations(store)
+    assert known.of(KEY).line.ratio == 1.0
     for sample in GROWING[:3]:
-        known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=sample)
-    assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).line.ratio == pytest.approx(1.25)
-    assert known.of(TENANT, "gpt-4o", FORMULA, tools=True).line.ratio == 1.0
-    assert known.of(TENANT, "gpt-4o", "2/o200k_base", tools=False).line.ratio == 1.0
+        known.learn(KEY, sample)
+    assert known.of(KEY).line.ratio == pytest.approx(1.25)
+    assert known.of(key("gpt-4o", tools=True)).line.ratio == 1.0
+    assert known.of(replace(KEY, formula="2/o200k_base")).line.ratio == 1.0
 
 
-async def test_one_tenants_samples_move_no_other_tenants_line_and_two_tenants_do(store: Store) -> None:
-    known = Calibrations(store, "openai")
-
-    def ratio(tenant: str) -> float:
-        return known.of(tenant, "gpt-4o", FORMULA, tools=False).line.ratio
-
-    def teach(tenant: str, ratio: float, samples: int = 5) -> None:
-        for sample in GROWING[:samples]:
-            known.learn(tenant, "gpt-4o", FORMULA, False, Sample(sample.estimate, round(ratio * sample.estimate)))
-
-    teach("hostile", 2.4, 12)
-    assert ratio("hostile") == pytest.approx(2.4)
-    assert ratio("new") == 1.0
-    teach(TENANT, 1.25, 4)
-    assert ratio("new") == 1.0, "four samples are too few to speak for others"
-    teach(TENANT, 1.25, 5)
-    assert ratio(TENANT) == pytest.approx(1.25)
-    assert ratio("new") == pytest.approx(1.25)
-    for tenant in ("b", "c"):
-        teach(tenant, 1.3)
-    teach("new", 1.0, 1)
-    assert ratio("new") == pytest.approx(1.3), "the middle of 1.25, 1.3, 1.3 and 2.4"
-    await known.flush()
-    again = Calibrations(store, "openai")
-    await again._refresh()
-    assert again.of("new", "gpt-4o", FORMULA, tools=False) == known.of("new", "gpt-4o", FORMULA, tools=False)
-    stored_row = next(row for row in await store.task(read_calibrations) if row.key.tenant == "new")
-    assert again.in_force(stored_row.key, stored_row.calibration).line.ratio == pytest.approx(1.3)
+async def test_one_tenants_samples_move_no_other_tenants_line(store: Store) -> None:
+    known = Calibrations(store)
+    for sample in GROWING:
+        known.learn(key("gpt-4o", tenant=STRANGER), sample)
+    assert known.of(key("gpt-4o", tenant=STRANGER)).line.ratio == pytest.approx(1.25)
+    assert known.of(KEY).line.ratio == 1.0
 
 
 async def test_a_tenant_that_makes_up_models_pushes_out_only_its_own(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shell, "MOST_OF_TENANT", 2)
-    known = Calibrations(store, "openai")
+    known = Calibrations(store)
     for sample in GROWING[:5]:
-        known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=sample)
+        known.learn(KEY, sample)
         for number in range(4):
-            known.learn(STRANGER, f"made up {number}", FORMULA, tools=False, sample=sample)
-    assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).samples == 5
+            known.learn(key(f"made up {number}", tenant=STRANGER), sample)
+    assert known.of(KEY).samples == 5
     assert len(known._known) == 3
-    for sample in GROWING[:5]:
-        known.learn(STRANGER, "gpt-4o", FORMULA, tools=False, sample=sample)
-    for number in range(2):
-        known.learn(STRANGER, f"made up {number}", FORMULA, tools=False, sample=GROWING[0])
-    assert list(known._lines[KEY.of_all]) == [TENANT]
 
 
 async def test_stopping_stores_what_waits(store: Store) -> None:
-    known = Calibrations(store, "openai")
+    known = Calibrations(store)
     await known.start()
     await asyncio.sleep(0.1)
-    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
+    known.learn(KEY, GROWING[0])
     await known.stop()
     assert (await stored(store))[KEY].samples == 1
 
 
-async def test_a_replica_knows_what_another_learnt_of_the_same_upstream(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_replica_knows_what_another_learnt(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "FLUSH_SECONDS", 0.02)
     monkeypatch.setattr(shell, "REFRESH_SECONDS", 0.05)
-    one, other, elsewhere = (Calibrations(store, name) for name in ("openai", "openai", "azure"))
-    for known in (one, other, elsewhere):
+    one, other = Calibrations(store), Calibrations(store)
+    for known in (one, other):
         await known.start()
     for sample in GROWING:
-        one.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=sample)
+        one.learn(KEY, sample)
     for _ in range(100):
-        if other.of(TENANT, "gpt-4o", FORMULA, tools=False).samples == len(GROWING):
+        if other.of(KEY).samples == len(GROWING):
             break
         await asyncio.sleep(0.05)
-    assert other.of(TENANT, "gpt-4o", FORMULA, tools=False) == one.of(TENANT, "gpt-4o", FORMULA, tools=False)
-    assert elsewhere.of(TENANT, "gpt-4o", FORMULA, tools=False).samples == 0
-    for known in (one, other, elsewhere):
+    assert other.of(KEY) == one.of(KEY)
+    assert other.of(replace(KEY, upstream="azure")).samples == 0
+    for known in (one, other):
         await known.stop()
 
 
 async def test_what_waits_is_added_to_what_others_stored(store: Store) -> None:
     """A refresh takes nothing back that this process already knows."""
-    known = Calibrations(store, "openai")
+    known = Calibrations(store)
     await store.task_change(learn_calibrations, {KEY: GROWING[:3]})
-    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[3])
+    known.learn(KEY, GROWING[3])
     await known._refresh()
-    assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).recent == tuple(GROWING[:4])
+    assert known.of(KEY).recent == tuple(GROWING[:4])
     await known.flush()
     assert (await stored(store))[KEY].recent == tuple(GROWING[:4])
 
 
 async def test_what_waits_of_a_tenant_that_is_forgotten_is_not_stored(store: Store) -> None:
-    known = Calibrations(store, "openai")
+    known = Calibrations(store)
     for tenant in (TENANT, STRANGER):
         for model in ("gpt-4o", "gpt-5"):
-            known.learn(tenant, model, FORMULA, tools=False, sample=GROWING[0])
+            known.learn(key(model, tenant=tenant), GROWING[0])
     await known.forget(TENANT)
-    assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).samples == 0
+    assert known.of(KEY).samples == 0
     await known.flush()
     assert set(await stored(store)) == {key("gpt-4o", tenant=STRANGER), key("gpt-5", tenant=STRANGER)}
-    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[1])
+    known.learn(KEY, GROWING[1])
     await known.flush()
     assert (await stored(store))[KEY].recent == (GROWING[1],)
 
@@ -221,12 +193,12 @@ async def test_samples_wait_while_the_database_is_away(open_store: OpenStore, ga
     gate.inject("refuse")
     store = open_store(gate.url)
     await store.start()
-    known = Calibrations(store, "openai")
-    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
+    known = Calibrations(store)
+    known.learn(KEY, GROWING[0])
     with pytest.raises(StoreUnavailable):
         await known.flush()
-    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[1])
-    assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).samples == 2
+    known.learn(KEY, GROWING[1])
+    assert known.of(KEY).samples == 2
     await known.start()
     await asyncio.sleep(0.1)
     gate.heal()
@@ -238,15 +210,15 @@ async def test_samples_wait_while_the_database_is_away(open_store: OpenStore, ga
 async def test_samples_in_flight_count_for_the_bound(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A flush that fails puts them back."""
     monkeypatch.setattr(shell, "MOST_WAITING", 2)
-    known = Calibrations(store, "openai")
+    known = Calibrations(store)
 
     async def fail(*_: object) -> None:
         for sample in GROWING[2:4]:
-            known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=sample)
+            known.learn(KEY, sample)
         raise StoreUnavailable("away")
 
     for sample in GROWING[:2]:
-        known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=sample)
+        known.learn(KEY, sample)
     with monkeypatch.context() as patched:
         patched.setattr(store, "task_change", fail)
         for _ in range(3):
@@ -259,35 +231,35 @@ async def test_samples_in_flight_count_for_the_bound(store: Store, monkeypatch: 
 async def test_an_error_that_nobody_foresaw_does_not_end_the_exchange(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known, learn = Calibrations(store, "openai"), store.task_change
+    known, learn = Calibrations(store), store.task_change
 
     async def fail(*_: object) -> None:
         monkeypatch.setattr(store, "task_change", learn)
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(store, "task_change", fail)
-    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
+    known.learn(KEY, GROWING[0])
     await known.start()
     await until_stored(store, 1)
     await known.stop()
 
 
 async def test_samples_that_the_database_refuses_are_dropped(store: Store) -> None:
-    known = Calibrations(store, "openai")
+    known = Calibrations(store)
     async with store.database.writing() as connection:
         await connection.run_sync(metadata.tables["calibrations"].drop)
-    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
+    known.learn(KEY, GROWING[0])
     await known.flush()
     assert not known._waiting
 
 
 async def test_a_name_no_model_has_is_neither_learnt_nor_remembered(store: Store) -> None:
-    known = Calibrations(store, "openai")
+    known = Calibrations(store)
     for model in ("m" * 300, "m" * 301, "gpt-4o" * 700_000):
         for sample in GROWING[:3]:
-            known.learn(TENANT, model, FORMULA, tools=False, sample=sample)
-    assert known.of(TENANT, "m" * 300, FORMULA, tools=False).samples == 3
-    assert known.of(TENANT, "m" * 301, FORMULA, tools=False) == Calibration(prior_of("m", tools=False))
-    assert known.of(TENANT, "gpt-4o" * 700_000, FORMULA, tools=False).samples == 0
+            known.learn(key(model), sample)
+    assert known.of(key("m" * 300)).samples == 3
+    assert known.of(key("m" * 301)) == Calibration(prior_of("m", tools=False))
+    assert known.of(key("gpt-4o" * 700_000)).samples == 0
     await known.flush()
     assert {row.model for row in await stored(store)} == {"m" * 300}

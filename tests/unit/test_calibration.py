@@ -9,7 +9,7 @@ from math import isfinite, log, log1p
 from time import process_time
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.tokens.calibration import (
@@ -22,7 +22,6 @@ from app.tokens.calibration import (
     Prior,
     Sample,
     _best,
-    agreed_line,
     claude_version,
     observe,
     picture_sample,
@@ -388,36 +387,3 @@ def test_only_pictures_have_a_scale_for_a_prior() -> None:
     assert prior_for("claude-sonnet-4", "3/o200k_base", tools=True) == prior_of("claude-sonnet-4", tools=True)
     assert prior_for("claude-sonnet-4", pictures_of("3/o200k_base"), tools=False) == Prior(1.0, 0.0, SCALED, PICTURES)
     assert picture_scale(1.0) == 1.0
-
-
-# Several tenants' lines
-
-
-TOLD = st.builds(Line, st.floats(0, 1_500), st.floats(0.7, 1.8))
-
-
-def test_one_tenants_line_is_nothing_that_others_agree_on() -> None:
-    assert agreed_line(prior_of("gpt-4o", tools=False), [Line(0.0, 1.3)]) is None
-
-
-def test_of_two_tenants_lines_what_is_nearer_to_the_prior_holds_at_either_end() -> None:
-    line = sure(agreed_line(prior_of("gpt-4o", tools=False), [Line(0.0, 1.3), Line(500.0, 1.1)]))
-    assert line.to_provider_tokens(1_000) == 1_300
-    assert line.to_provider_tokens(100_000) == 110_500
-
-
-def test_lines_that_lie_beyond_all_that_was_measured_give_none_that_does() -> None:
-    assert agreed_line(prior_of("gpt-4o", tools=False), [Line(1_500.0, 5.0)] * 3) == Line(1_500.0, 1.8)
-    assert agreed_line(prior_of("gpt-4o", tools=False), [Line(0.0, 0.5)] * 2) == Line(0.0, 0.7)
-    assert agreed_line(prior_of("gpt-4o", tools=False), [Line(2_500.0, 1.0)] * 2) == Line(1_500.0, 1.01)
-
-
-@given(st.lists(TOLD, min_size=2, max_size=6), st.builds(Line, st.floats(0, 1_500), st.floats(0.5, 5.0)))
-@example([Line(0.0, 0.75), Line(0.0, 0.75), Line(334.0, 1.0)], Line(0.0, 2.0))
-def test_one_tenant_more_moves_the_line_of_the_others_nowhere_they_do_not_reach(
-    honest: list[Line], hostile: Line
-) -> None:
-    line = sure(agreed_line(prior_of("gpt-4o", tools=False), [*honest, hostile]))
-    for size in (1_000, 100_000):
-        told = [one.to_provider_tokens(size) for one in honest]
-        assert min(told) - 1 <= line.to_provider_tokens(size) <= max(told) + 1

@@ -159,26 +159,3 @@ async def test_one_odd_entry_does_not_take_the_others_with_it(odd: bytes, around
     assert found.of("good") == Window(8_192, "provider")
     assert all(name.isprintable() and 0 < len(name) <= 300 for name in found.models)
     assert found.of("odd") is None
-
-
-@pytest.mark.parametrize(
-    ("path", "target", "told", "found"),
-    [
-        ("", "/v1/v1/models", listing({"id": "m"}), "/v1"),
-        ("/api", "/api/v1/models", listing({"id": "m"}), "/api/v1"),
-        ("/llm", "/v1/v1/models", listing({"id": "m"}), "/llm/v1"),
-        ("/v1", "/api/v1/models", listing({"id": "m"}), "/api/v1"),
-        ("/api/v1", "/openai/v1/models", listing({"id": "m"}), "/openai/v1"),
-        ("", "/v1beta/openai/models", listing({"id": "m"}), "/v1beta/openai"),
-        ("", "/v1/v1/models", b"<html>", None),
-        ("", "/v1/v1/models", {"data": []}, None),
-        ("", "/v1/v1/models", UpstreamUnreachable("gone"), None),
-    ],
-)
-async def test_an_api_is_looked_for_below_the_path_and_where_others_have_it(
-    path: str, target: str, told: Any, found: str | None
-) -> None:
-    """The client puts the base URL's path, here /v1, in place of the first /v1 of a target."""
-    there = target.removeprefix("/v1") if target.startswith("/v1/") else target
-    upstream = MockedUpstream({f"/v1{there}" if target != there else there: told})
-    assert await ListingReader(upstream, path, 5.0).find_path() == found
