@@ -1,4 +1,4 @@
-"""Agent progress: the files that tool calls read and changed, outdated results, the latest plan and the last failure.
+"""Agent progress: the files that tool calls read and changed, the latest plan and the last failure.
 
 Tool names differ between clients. The effect of a call is therefore derived from the common parts: a verb in the tool's
 name, a path among the arguments, or a shell command. A command is parsed only for the file that it prints and the files
@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
-from operator import attrgetter
 from posixpath import join, normpath
 from typing import Any
 
@@ -83,17 +81,6 @@ class CompletedCall(Struct, frozen=True):
     effect: ToolEffect
     result: str
     has_failed: bool
-
-
-class NewerResult(Struct, frozen=True):
-    """Later call that makes a result outdated."""
-
-    message: int
-    """Position of the newer result, or of the call that changed the file."""
-    known: int
-    """Number of messages up to the later call's result, inclusive."""
-    how: str
-    """`read again`, `run again` or `returned again`; `changed` if there is no newer result."""
 
 
 def agent_progress(messages: Sequence[Message], covered: int, longest_plan: int) -> Iterator[tuple[str, str]]:
@@ -180,45 +167,6 @@ def _files(calls: Sequence[CompletedCall], covered: int) -> Iterator[tuple[str, 
 def _quoted(effect: ToolEffect) -> str:
     text = one_line(effect.call)
     return text if len(text) <= LONGEST_CALL else f"{text[:LONGEST_CALL]} ..."
-
-
-def newer_results(messages: Sequence[Message]) -> dict[int, NewerResult]:
-    """Map the position of each message whose results are all outdated to the call that outdated the last of them. An
-    entry depends only on the first `NewerResult.known` messages."""
-    found: dict[int, NewerResult] = {}
-    latest: dict[tuple[str, ...], NewerResult] = {}
-    by_known = attrgetter("known")
-    for index, group in groupby(reversed([*completed_calls(messages)]), attrgetter("message")):
-        calls = [*group]
-        keys = [[key for key in _outdated_by(call) if key in latest] for call in calls]
-        if all(keys):
-            found[index] = max((min(map(latest.__getitem__, each), key=by_known) for each in keys), key=by_known)
-        for call in reversed(calls):
-            latest |= _outdates(call)
-    return found
-
-
-def _outdated_by(call: CompletedCall) -> list[tuple[str, ...]]:
-    """Return the keys of `_outdates` by which a later call makes this result outdated."""
-    effect = call.effect
-    if effect.reads:
-        return [("read", effect.reads, effect.part), ("read", effect.reads, ""), ("write", effect.reads)]
-    return [("run", effect.call) if effect.runs else ("same", effect.call, call.result)]
-
-
-def _outdates(call: CompletedCall) -> dict[tuple[str, ...], NewerResult]:
-    """Return the keys of earlier results that this call makes outdated. A failed read or write outdates nothing."""
-    effect, index = call.effect, call.message
-    made: dict[tuple[str, ...], NewerResult] = {}
-    if effect.runs and not _does_nothing(call.result):
-        made["run", effect.call] = NewerResult(index, index + 1, "run again")
-    elif effect.reads and not call.has_failed:
-        made["read", effect.reads, effect.part] = NewerResult(index, index + 1, "read again")
-    elif not (effect.runs or effect.writes or effect.reads):
-        made["same", effect.call, call.result] = NewerResult(index, index + 1, "returned again")
-    if not call.has_failed:
-        made |= {("write", path): NewerResult(call.caller, index + 1, "changed") for path in effect.writes}
-    return made
 
 
 def completed_calls(messages: Sequence[Message]) -> Iterator[CompletedCall]:

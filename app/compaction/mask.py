@@ -3,11 +3,9 @@
 A boundary is a position in the history. A tool result is masked if, before the boundary, one of these followed it:
 
 - text of the assistant, which shows that the model has read the result;
-- an assistant message without text, and then ten more results;
-- a result that makes it outdated (see `agent_progress`): the same file was read again, the same command run again.
+- an assistant message without text, and then ten more results.
 
-If a result became outdated before ten later ones came, its mask names the newer result. New messages change no mask
-until the boundary moves, so each message keeps the same bytes in every payload.
+New messages change no mask until the boundary moves, so each message keeps the same bytes in every payload.
 
 If a request has more bytes than its provider accepts, `drop_media` masks images, audio and files, too, the oldest
 first: those of finished turns, and of tool results that an assistant message follows. It stores nothing. A growing view
@@ -26,7 +24,6 @@ from itertools import accumulate
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.agent_progress import NewerResult, newer_results
 from app.compaction.budget import Budget
 from app.compaction.result_excerpts import shaped, shorten
 from app.compaction.view import Altered, Conversation, View, standing, with_changes
@@ -64,8 +61,7 @@ class MaskPolicy(Struct, frozen=True):
     """Share of the limit that messages without instructions have to reach before every maskable result is masked. None:
     mask only where that makes a summary unnecessary."""
     later: int | None = 10
-    """Number of later results that make a result maskable without text of the assistant. None: only text does, and no
-    result is outdated."""
+    """Number of later results that make a result maskable without text of the assistant. None: only text does."""
 
     @property
     def key(self) -> str:
@@ -89,17 +85,6 @@ class MaskBoundary(Struct, frozen=True, order=True):
     it: masks would replace a summary there, and the prompt's prefix would change."""
 
 
-class _Used(Struct, frozen=True):
-    """Lengths of the history at which a result is masked, and its masks."""
-
-    at: int
-    mask: Altered
-    old_at: int
-    """Length at which a newer result makes it outdated; above any length if none does."""
-    old: Altered
-    """Mask from `old_at` on."""
-
-
 class Masks:
     def __init__(
         self, transcript: Transcript, settings: MaskPolicy, cost: Cost, untouchable: Collection[int] = ()
@@ -114,8 +99,8 @@ class Masks:
 
     def between(self, start: int, boundary: int) -> Iterator[tuple[int, Altered]]:
         for index in range(start, boundary):
-            if (used := self._used.get(index)) is not None and used.at <= boundary:
-                yield index, used.old if used.old_at <= boundary else used.mask
+            if self._used_at.get(index, boundary + 1) <= boundary:
+                yield index, self._masks[index]
 
     def in_words(self, index: int) -> tuple[int, Altered] | None:
         """Return the length of the history from which `drop_media` may mask a message's media, and its mask; None if
@@ -132,19 +117,17 @@ class Masks:
     def saved(self, start: int, boundary: int) -> int:
         if start not in self._saved:
             more = [0] * (len(self._transcript) + 2)
-            for index, used in self._used.items():
+            for index, at in self._used_at.items():
                 if index >= start:
-                    more[used.at] += self._transcript.tokens_of(index) - used.mask.tokens
-                    more[used.old_at] += used.mask.tokens - used.old.tokens
+                    more[at] += self._transcript.tokens_of(index) - self._masks[index].tokens
             self._saved[start] = tuple(accumulate(more))
         return self._saved[start][boundary]
 
     @lazy
-    def _used(self) -> dict[int, _Used]:
-        messages, later, found = self._transcript.messages, self._settings.later, dict[int, _Used]()
-        never = len(messages) + 1
-        newer = {} if later is None else newer_results(messages)
-        said = never
+    def _used_at(self) -> dict[int, int]:
+        """Return the length of the history from which each result is masked."""
+        messages, later, found = self._transcript.messages, self._settings.later, dict[int, int]()
+        said = never = len(messages) + 1
         results: list[int] = []  # Positions of the results after a message, the last one first.
         behind = 0  # Number of these that follow the assistant's next message.
         for index in reversed(range(len(messages))):
@@ -154,14 +137,10 @@ class Masks:
                 behind = len(results)
             if (mask := self._masks.get(index)) is not None:
                 aged = results[behind - later] + 1 if later is not None and behind >= later else never
-                old = newer.get(index)
-                old_at = old.known if old is not None and old.known <= aged else never
-                at = min(said, aged, old_at)
-                if mask.media:
-                    # Media stay until the next turn begins: the current one may refer to them again.
-                    at, old_at = max(said, self._next_turn(index)), never
+                # Media stay until the next turn begins: the current one may refer to them again.
+                at = max(said, self._next_turn(index)) if mask.media else min(said, aged)
                 if at < never:
-                    found[index] = _Used(at, mask, old_at, self._mask(index, old) if old and old_at < never else mask)
+                    found[index] = at
             results += [index] * (len(message.answers) or message.is_result_text)  # One for each use of a tool.
         return found
 
@@ -184,27 +163,19 @@ class Masks:
         after = bisect_right(starts, index)
         return starts[after] + 1 if after < len(starts) else len(self._transcript) + 1
 
-    def _mask(self, index: int, newer: NewerResult | None = None) -> Altered:
+    def _mask(self, index: int) -> Altered:
         message = self._transcript.messages[index]
         places, call = message.result_places, self._transcript.call_text(index)
-        texts = tuple(
-            self._left(text, call, newer) if place in places else text for place, text in enumerate(message.texts)
-        )
+        texts = tuple(self._left(text, call) if place in places else text for place, text in enumerate(message.texts))
         # Counted as the result of a single call; a result of parallel calls costs a few tokens less.
         name = tool_name(self._transcript.messages, index) if message.kind is Kind.RESULT else message.name
         media = tuple(map(in_words, message.media)) if self._settings.shapes and _may_lose_media(message) else ()
         left = replace(message, texts=(*texts, *media), media=() if media else message.media, name=name)
         return Altered(index, texts, self._cost(left), "masked", media=media)
 
-    def _left(self, text: str, call: str, newer: NewerResult | None) -> str:
+    def _left(self, text: str, call: str) -> str:
         longest = self._settings.characters
-        left = shaped(text, call, longest) if self._settings.shapes else shorten(text, longest)
-        if newer is None or len(text) <= longest:
-            return left
-        where = f"{newer.how} in message {newer.message + 1}"
-        if newer.how != "changed":
-            return f"[... {len(text)} characters in all, {where} ...]"
-        return f"{left}\n[... {where} ...]"
+        return shaped(text, call, longest) if self._settings.shapes else shorten(text, longest)
 
 
 def cut_arguments(arguments: str, longest: int) -> str:

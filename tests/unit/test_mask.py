@@ -110,40 +110,6 @@ def reading(text: str, *calls: str) -> Conversation:
     return agent(*said)
 
 
-OLD = reading(RESULT, "read a.py", "read b.py", "edit b.py", "bash make", "read a.py", "bash make", "bash ls")
-"""Results at 2, 4, ..., 14."""
-
-
-def test_what_is_made_old_is_masked_first_and_says_where_the_newer_is() -> None:
-    found = dict(masks(OLD).between(0, 13))
-    assert {index: mask.texts[0].splitlines()[-1] for index, mask in found.items()} == {
-        2: "[... 1200 characters in all, read again in message 11 ...]",
-        4: "[... changed in message 6 ...]",
-        8: "[... 1200 characters in all, run again in message 13 ...]",
-    }
-    assert found[4].texts[0].startswith(RESULT[:210])
-    assert [index for index, _ in masks(OLD).between(0, 11)] == [2, 4]
-    assert list(masks(OLD, later=None).between(0, 15)) == []
-
-
-def test_what_has_been_masked_for_ten_results_stays_as_it_is() -> None:
-    """So only the latest masks may change where a boundary moves, and the prefix breaks no earlier for them."""
-    said = [message("assistant", "I see."), *steps(11, RESULT, answer="I see.")]
-    first, again = OLD.transcript.messages[1:3], OLD.transcript.messages[9:11]
-    soon = masks(agent(*first, *said[:10], *again, *said[10:]))
-    late = masks(agent(*first, *said, *again, message("assistant", "I see.")))
-    assert dict(soon.between(0, 10))[2] == dict(late.between(0, 10))[2] == dict(late.between(0, 38))[2]
-    assert dict(soon.between(0, 38))[2].texts[0].endswith("read again in message 15 ...]")
-
-
-def test_a_short_part_beside_an_old_result_stays() -> None:
-    talk = reading(RESULT, "read a.py", "read a.py")
-    messages = [*talk.transcript.messages]
-    messages[2] = replace(messages[2], texts=("ok", RESULT))
-    ((_, mask),) = masks(conversation(*messages)).between(0, 5)
-    assert mask.texts == ("ok", "[... 1200 characters in all, read again in message 5 ...]")
-
-
 SAID = st.lists(
     st.sampled_from(["read a.py", "read b.py", "edit a.py", "bash make", "write b.py", "say"]), min_size=1, max_size=40
 )

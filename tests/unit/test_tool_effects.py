@@ -1,4 +1,4 @@
-"""Work: what calls do to files, in the words of several clients, and whose result is old for what was done later."""
+"""Work: what calls do to files, in the words of several clients, and which of them failed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from app.compaction.agent_progress import (
     LONGEST_COMMAND,
-    NewerResult,
     ToolEffect,
+    completed_calls,
     effect_of,
-    newer_results,
+    reports_error,
     reports_failure,
 )
 from app.conversation.authored_text import result_confidence
@@ -115,36 +115,6 @@ def history(*steps: tuple[str, dict[str, Any], str]) -> History:
 
 
 READ = ("Read", {"file_path": "b.py"}, "x = 1")
-LINES = ("Read", {"file_path": "b.py", "offset": 9}, "x = 1")
-EDIT = ("Edit", {"file_path": "b.py"}, "done")
-NO_EDIT = ("Edit", {"file_path": "b.py"}, "Error: not found")
-WRITE = ("Write", {"file_path": "b.py"}, "done")
-TEST = ("bash", {"command": "pytest", "description": "Run it"}, "1 failed")
-AGAIN = ("bash", {"command": "pytest", "description": "Run it again"}, "1 passed")
-SEARCH = ("search", {"query": "x"}, "b.py")
-FOUND = ("search", {"query": "x"}, "b.py, c.py")
-
-OLD: dict[str, tuple[History, dict[int, NewerResult]]] = {
-    "a file that was read again": (history(READ, TEST, READ), {2: NewerResult(6, 7, "read again")}),
-    "by the first of several": (
-        history(READ, READ, READ),
-        {2: NewerResult(4, 5, "read again"), 4: NewerResult(6, 7, "read again")},
-    ),
-    "lines of which all was read": (history(LINES, READ), {2: NewerResult(4, 5, "read again")}),
-    "not all for some lines": (history(READ, LINES), {}),
-    "a command that was run again": (history(TEST, AGAIN), {2: NewerResult(4, 5, "run again")}),
-    "a file that was changed": (history(READ, EDIT), {2: NewerResult(3, 5, "changed")}),
-    "not by what failed": (history(READ, NO_EDIT), {}),
-    "a file that was written as a whole": (history(READ, WRITE), {2: NewerResult(3, 5, "changed")}),
-    "the same that came again": (history(SEARCH, SEARCH), {2: NewerResult(4, 5, "returned again")}),
-    "not what says something else": (history(SEARCH, FOUND), {}),
-    "nothing of what is not called": (
-        History([message("tool", "x", answers="c"), message("tool", "x", answers="c")]),
-        {},
-    ),
-}
-
-
 NOTHING_DONE = [
     "Error: ENOENT: no such file or directory",
     "File does not exist.",
@@ -170,19 +140,8 @@ NOTHING_DONE = [
 
 
 @pytest.mark.parametrize("said", NOTHING_DONE)
-def test_nothing_is_old_by_what_was_rejected_or_could_not_be_done(said: str) -> None:
-    for tool, arguments in (READ[:2], EDIT[:2], WRITE[:2]):
-        assert newer_results(history(READ, (tool, arguments, said))) == {}
-
-
-def test_a_command_that_was_rejected_is_not_run_again() -> None:
-    rejected = ("bash", {"command": "pytest"}, "The user doesn't want to proceed with this tool use.")
-    assert newer_results(history(TEST, rejected)) == {}
-
-
-def test_what_the_client_marks_as_failed_makes_nothing_old() -> None:
-    messages = history(READ, READ)
-    assert newer_results([*messages[:-1], replace(messages[-1], failed=(0,))]) == {}
+def test_a_result_tells_what_was_rejected_or_could_not_be_done(said: str) -> None:
+    assert reports_error(said)
 
 
 def test_each_result_of_a_message_is_its_own_calls() -> None:
@@ -191,24 +150,11 @@ def test_each_result_of_a_message_is_its_own_calls() -> None:
     results = replace(
         message("tool", "Error: not found"), texts=("Error: not found", "done"), answers=("e0", "e1"), owners=(0, 1)
     )
-    found = newer_results(History([*reads, replace(message("assistant"), calls=tuple(edits)), results]))
-    assert found == {4: NewerResult(5, 7, "changed")}
-
-
-@pytest.mark.parametrize(("messages", "old"), OLD.values(), ids=OLD)
-def test_old_is(messages: History, old: dict[int, NewerResult]) -> None:
-    assert newer_results(messages) == old
-
-
-def test_a_message_of_several_results_is_old_once_all_are() -> None:
-    read, *both = history(READ, TEST, AGAIN)[1:]
-    calls = (*read.calls, *both[1].calls)
-    results = replace(both[0], texts=("x = 1", "1 failed"), answers=("c0", "c1"), owners=(0, 1))
-    asked = [message("user", "Mend it."), replace(read, calls=calls), results]
-    assert newer_results(History([*asked, *both[3:]])) == {}
-    again = history(READ)[1:]
-    named = [replace(again[0], calls=(replace(again[0].calls[0], id="n"),)), replace(again[1], answers=("n",))]
-    assert newer_results(History([*asked, *both[3:], *named])) == {2: NewerResult(6, 7, "read again")}
+    found = completed_calls(History([*reads, replace(message("assistant"), calls=tuple(edits)), results]))
+    assert [(call.message, call.caller, call.effect.writes, call.has_failed) for call in found][2:] == [
+        (6, 5, ("a",), True),
+        (6, 5, ("b",), False),
+    ]
 
 
 def told(*calls: str) -> History:
@@ -239,7 +185,7 @@ CALLS = {
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_calls_that_are_written_as_text_are_read_alike(call: str) -> None:
-    assert newer_results(told(call, FENCE)) == {2: NewerResult(4, 5, "read again")}
+    assert [(each.message, each.effect.reads) for each in completed_calls(told(call))] == [(2, "b.py")]
 
 
 def test_a_history_of_results_that_are_told_holds_answers() -> None:
@@ -250,12 +196,5 @@ def test_a_history_of_results_that_are_told_holds_answers() -> None:
 @pytest.mark.parametrize(
     "text", ["I look.", "That is all.</p>", "```python\nx\n```", "```bash\ncat b.py", "```\n```", "```bash\n```python"]
 )
-def test_text_without_a_call_makes_nothing_old(text: str) -> None:
-    assert newer_results(told(text, text)) == {}
-
-
-def test_what_is_old_follows_from_what_stands_before_it_is_known() -> None:
-    whole = history(READ, TEST, EDIT, AGAIN, READ, LINES, WRITE, SEARCH, SEARCH)
-    for length in range(len(whole)):
-        known = {index: newer for index, newer in newer_results(whole).items() if newer.known <= length}
-        assert newer_results(whole[:length]) == known
+def test_text_without_a_call_does_nothing(text: str) -> None:
+    assert list(completed_calls(told(text))) == []
