@@ -28,7 +28,6 @@ from app.compaction.plan import (
     Span,
     is_shown,
     longest_within,
-    may_continue,
     quoted_tokens,
     released_by,
     replaced_tokens,
@@ -41,7 +40,7 @@ from app.compaction.prompts import SummaryRequest
 from app.compaction.records import extract_records, fit_records, merge_ranked, merge_records, parse_record
 from app.compaction.user_words import SHARE, chunk_room, fitting_words, held_tokens, own_entries, quote_user_words
 from app.compaction.verify import repair
-from app.compaction.view import Altered, Conversation, Part, Recalled, Verbatim, View, message_of
+from app.compaction.view import Altered, Conversation, Part, Recalled, Verbatim, View
 from app.conversation.quoting import fence_of, one_line
 from app.conversation.reasons import Code, Reasons
 from app.conversation.secrets import REMOVED, without_secrets
@@ -87,9 +86,9 @@ class SummaryCall(Struct, frozen=True):
     """Output cap of the call, in tokens of the estimate."""
 
 
-def _before(stop: int, parts: Iterable[Part], *, masked: bool) -> Sequence[Part]:
-    """Return the parts of a view up to the message at `stop`. Unless `masked`, altered messages are replaced by the
-    client's own: this ends the match of the provider's cache, but masked messages make a poorer summary."""
+def _before(stop: int, parts: Iterable[Part]) -> Sequence[Part]:
+    """Return the parts of a view up to the message at `stop`. Altered messages are replaced by the client's own: this
+    ends the match of the provider's cache, but masked messages make a poorer summary."""
     shown: list[Part] = []
     ends: list[int] = []
     for part in parts:
@@ -98,7 +97,7 @@ def _before(stop: int, parts: Iterable[Part], *, masked: bool) -> Sequence[Part]
                 shown.append(Verbatim(start, min(end, stop)))
                 ends.append(min(end, stop))
             case Altered(index):
-                shown.append(part if masked else Verbatim(index, index + 1))
+                shown.append(Verbatim(index, index + 1))
                 ends.append(index + 1)
             case _:
                 shown.append(part)
@@ -179,21 +178,12 @@ class ChunkBuilder(Struct, frozen=True):
         transcript, context = self.conversation.transcript, self.conversation.client_context
         stands = {span.start + offset for offset in carried}
         repeated = context.carry_over(span.stop, stands)
-        # With the masks of the sent view, if the span fits one call only with them.
-        sent = self.sent.parts if self.plan.masked and self.sent is not None else ()
-        inside = range(span.start, span.stop)
-        masks = {part.index: part for part in sent if isinstance(part, Altered) and part.index in inside}
         messages = [
-            message_of(self.conversation, index, masks[index])
-            if index in masks
-            else message
-            if index in stands
-            else context.without_repeated(message, index, repeated)
+            message if index in stands else context.without_repeated(message, index, repeated)
             for index, message in enumerate(transcript.messages[span.start : span.stop], span.start)
         ]
-        masked = sum(transcript.tokens_of(index) - part.tokens for index, part in masks.items())
-        tokens = quoted_tokens(transcript, span.start, span.stop) - masked
-        # A span exceeds one call only if it is a single unit, or was planned for a masked or cached view.
+        tokens = quoted_tokens(transcript, span.start, span.stop)
+        # A span exceeds one call only if it is a single unit, or was planned for a cached view.
         longest, readable = None, self.options.input_tokens
         if tokens > readable:
             lengths = [len(text) for message in messages for text in message.texts]
@@ -205,12 +195,11 @@ class ChunkBuilder(Struct, frozen=True):
 
     def _shown(self, path: Path, span: Span) -> View | None:
         """Return the view up to the span's end; None if the summariser reads a transcript instead."""
-        masked = self.plan.masked and self.sent is not None and may_continue(self.conversation, span, self.options)
-        if not masked and not is_shown(self.conversation, path, span, self.options):
+        if not is_shown(self.conversation, path, span, self.options):
             return None
-        tokens = min(shown_size(self.conversation, path, span), self.options.shown_tokens)
+        tokens = shown_size(self.conversation, path, span)
         view = self.sent if self.sent is not None and path == self.plan.base else build_view(self.conversation, path)
-        parts = tuple(_before(span.stop, view.parts, masked=masked))
+        parts = tuple(_before(span.stop, view.parts))
         notes = sum(part.tokens for part in parts if isinstance(part, Recalled))
         # Providers refuse a tool call without its result. The tokens that the repair saves are not needed here.
         return repair(self.conversation, View(parts, tokens + notes), lambda _: 0)

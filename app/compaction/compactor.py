@@ -321,8 +321,8 @@ class RequestCompactor:
             prices = self.compactor.prices(self.request, options.model)
 
         def plan() -> tuple[Plan | None, bool]:
-            path, masked_before = state.widest_path, state.masked_before
-            due = plan_compaction(state.conversation, path, state.budget, options, series, masked_before, state.chunks)
+            path, known = state.widest_path, state.chunks
+            due = plan_compaction(state.conversation, path, state.budget, options, series, known)
             if due is None:
                 return None, False
             _ = state.can_do_without_summary

@@ -4,7 +4,7 @@ whether it is worth its cost."""
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil
 
 from msgspec import Struct
@@ -280,8 +280,6 @@ class Plan(Struct, frozen=True):
     spans: tuple[Span, ...]
     range: ChunkRange
     """Range that the compaction will cover; also the key of its lease."""
-    masked: bool = False
-    """True if the summariser reads the masked conversation, because it does not fit one call without masks."""
     goes_on: bool = False
     """True if the history needs more summaries than one compaction makes; the next compaction goes on from there."""
     made: tuple[SummaryChunk, ...] = ()
@@ -304,17 +302,15 @@ def plan_compaction(
     budget: Budget,
     options: SummaryOptions,
     series: str,
-    masked_before: Callable[[int], int] = lambda _: 0,
     known: Iterable[SummaryChunk] = (),
 ) -> Plan | None:
     """Plan the compaction that is due after `base`. Return None if no summary frees enough.
 
-    `masked_before`: tokens that masks free between the base and a position. `known` chunks after the base are reused
-    for their part, unless the parts around them would become too many.
+    `known` chunks after the base are reused for their part, unless the parts around them would become too many.
     """
     if options.cumulative:
         return _plan_cumulative(conversation, base, budget, options, series)
-    start, goes_on, masked = base.covered, False, False
+    start, goes_on = base.covered, False
     made: tuple[SummaryChunk, ...] = ()
     cut = choose_cut(conversation, base, budget, options)
     if cut is None:
@@ -326,14 +322,12 @@ def plan_compaction(
         spans: tuple[Span, ...] = ()
     else:
         all_spans, made = _spans(conversation, base, Span(start, cut), options, known)
-        if len(all_spans) > 1 and is_shown(conversation, base, Span(start, cut), options, masked_before(cut)):
-            all_spans, made, masked = (Span(start, cut),), (), True
         spans = all_spans[:MOST_PARTS]
         cut, goes_on = spans[-1].stop, spans != all_spans
         if not _worth_it(conversation, base, spans, budget, options, is_last=not goes_on):
-            return plan_compaction(conversation, base, budget, options, series, masked_before) if made else None
+            return plan_compaction(conversation, base, budget, options, series) if made else None
     through = ChunkRange(series, conversation.chain[start], conversation.chain[cut])
-    return Plan(base, spans, through, masked=masked, goes_on=goes_on, made=made)
+    return Plan(base, spans, through, goes_on=goes_on, made=made)
 
 
 def folds_in(conversation: Conversation, plan: Plan, budget: Budget, options: SummaryOptions) -> bool:
@@ -343,7 +337,7 @@ def folds_in(conversation: Conversation, plan: Plan, budget: Budget, options: Su
     (span,), chunks = plan.spans, plan.base.chunks
     read = quoted_tokens(conversation.transcript, span.start, span.stop) + sum(chunk.tokens for chunk in chunks)
     most = min(options.input_tokens, options.source_tokens or options.input_tokens)
-    fits = plan.masked or read + released_tokens(conversation.transcript, chunks) <= most
+    fits = read + released_tokens(conversation.transcript, chunks) <= most
     return fits and will_fold(conversation, plan.base, span.stop, 1, budget)
 
 
@@ -397,19 +391,16 @@ def _behind(conversation: Conversation, span: Span, known: Iterable[SummaryChunk
     return found
 
 
-def is_shown(conversation: Conversation, base: Path, span: Span, options: SummaryOptions, masked: int = 0) -> bool:
-    """Return whether the summariser reads the conversation itself up to the span's end. `masked`: tokens that masks
-    free. Instructions before that end prevent it: the summariser would follow them, while a transcript quotes them."""
-    if options.style != "prefix" or conversation.transcript.messages.first_instruction < span.stop:
+def is_shown(conversation: Conversation, base: Path, span: Span, options: SummaryOptions) -> bool:
+    """Return whether the summariser reads the conversation itself up to the span's end. Instructions before that end
+    prevent it: the summariser would follow them, while a transcript quotes them."""
+    messages = conversation.transcript.messages
+    if options.style != "prefix" or messages.first_instruction < span.stop:
         return False
-    if not may_continue(conversation, span, options):
+    # Some summarisers accept a user message only after an assistant message.
+    if options.alternates and not is_answer(messages[span.stop - 1]):
         return False
-    return shown_size(conversation, base, span) - masked <= options.shown_tokens
-
-
-def may_continue(conversation: Conversation, span: Span, options: SummaryOptions) -> bool:
-    """Whether a user message may follow the span: some summarisers accept one only after an assistant message."""
-    return not options.alternates or is_answer(conversation.transcript.messages[span.stop - 1])
+    return shown_size(conversation, base, span) <= options.shown_tokens
 
 
 def shown_size(conversation: Conversation, base: Path, span: Span) -> int:
@@ -479,9 +470,8 @@ def calls_of_plan(
     rules = 2 * len(options.prompt) // CHARACTERS_A_TOKEN
     read = written = 0.0
     for span in plan.missing:
-        if plan.masked or is_shown(conversation, plan.base, span, options):
-            size = min(shown_size(conversation, plan.base, span), options.shown_tokens)
-            read += size * (shown.cached if shown else price.prompt)
+        if is_shown(conversation, plan.base, span, options):
+            read += shown_size(conversation, plan.base, span) * (shown.cached if shown else price.prompt)
         else:
             read += quoted_tokens(conversation.transcript, span.start, span.stop) * price.prompt
         read += rules * price.prompt

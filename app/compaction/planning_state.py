@@ -295,14 +295,6 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
         boundary = max(self.masking.usable(path.covered), default=0)
         return self._without_large_media(build_view(self.conversation, path, self.masking.masks, boundary))
 
-    def masked_before(self, position: int) -> int:
-        """Return the tokens that masks free between the widest path and a position."""
-        if self.masking is None:
-            return 0
-        covered, saved = self.widest_path.covered, self.masking.masks.saved
-        boundary = max(self.masking.usable(covered), default=0)
-        return saved(covered, boundary) - saved(position, boundary)
-
     @property
     def bare_view(self) -> View:
         """Return the view with every mask and no chunk."""

@@ -133,12 +133,6 @@ def test_what_the_summarisers_provider_has_in_its_cache_costs_what_reading_it_ag
     assert calls_of_plan(TALK, plan, LIMITS, PREFIX, PRICE, None) == pytest.approx(660 * 1.25 + 5 * 1.25 + 40 * 10)
 
 
-def test_what_is_shown_with_its_masks_costs_no_more_than_may_be_shown() -> None:
-    _, plan = planned()
-    small, masked = replace(PREFIX, shown_tokens=400), replace(plan, masked=True)
-    assert calls_of_plan(TALK, masked, LIMITS, small, PRICE, WARM) == pytest.approx(400 * 0.125 + 5 * 1.25 + 40 * 10)
-
-
 def test_a_small_range_is_written_in_half_its_tokens() -> None:
     """Where a summary may take more than that."""
     _, plan = planned()

@@ -106,28 +106,6 @@ def test_pins_are_part_of_a_case_and_what_they_keep_is_not_masked() -> None:
     assert after.widest_view.changed == {}
 
 
-def test_masks_in_use_take_tokens_away_before_a_position() -> None:
-    """Behind the summary, and before the boundary."""
-    results = [
-        each
-        for call in "abc"
-        for each in (
-            message("assistant", calls=[call]),
-            message("tool", "word " * 400, answers=call),
-            message("assistant", "done"),
-        )
-    ]
-    agent = conversation(message("user", "do it"), *results, *turns(2))
-    before = initial_state(agent, Policy(), budget(), cost, ()).with_chunks([chunk(agent, 0, 4)])
-    case_ = before.with_boundaries([MaskBoundary(7, 4), MaskBoundary(10, 5)])
-    assert before.masked_before(10) == 0
-    one = case_.masked_before(6)
-    assert 0 < one == case_.masked_before(10)
-    assert case_.masked_before(4) == 0
-    assert case_.widest_view.tokens == before.widest_view.tokens - one
-    assert initial_state(agent, Policy(mask=None), budget(), cost, ()).masked_before(10) == 0
-
-
 def test_a_case_begins_anew_without_what_was_found_and_with_its_pins() -> None:
     before = begun().with_pins(PINNED)
     found = before.with_chunks([chunk(TALK, 0, 10)]).with_boundaries([MaskBoundary(4, 0)])

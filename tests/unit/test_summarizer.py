@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from app.compaction.budget import Budget
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Compaction, Ending, Failure, Outcome, SummaryAnswer, SummaryChunk
 from app.compaction.plan import Plan, Span, longest_within, quoted_tokens, released_by
@@ -282,60 +281,6 @@ def test_it_is_shown_as_the_provider_has_it_with_what_was_quoted_and_without_mas
     assert request.shown.tokens == TALK.tokens - TALK.transcript.tokens(14) + 7
 
 
-ADDING = replace(SETTINGS, style="prefix", shown_tokens=300, input_tokens=300, part_tokens=200)
-"""Shorter than the conversation up to its tail, which has 560 tokens more than the instructions."""
-
-
-def masked_plan(stored: Sequence[SummaryChunk] = (), limits: Budget = BUDGET) -> Plan:
-    path = widest_path(TALK, stored)
-    plan = plan_whole(TALK, path, limits, ADDING, "additive", lambda position: 100 * (position > 2))
-    assert plan is None or not plan.masked
-    plan = plan_whole(TALK, path, limits, ADDING, "additive", lambda position: 30 * position)
-    assert plan is not None
-    return plan
-
-
-def test_it_is_shown_with_its_masks_where_only_so_one_call_reads_it() -> None:
-    masked, note = Altered(13, ("short",), 2, "masked"), Recalled((0,), "quoted", tokens=7)
-    sent = View((Verbatim(0, 3), Altered(3, ("short",), 2, "masked"), note, Verbatim(4, 13), masked, note), 500)
-    plan = masked_plan()
-    assert (plan.masked, plan.spans) == (True, (Span(0, 14),))
-    effects, compaction = play(ChunkBuilder(TALK, "conv", plan, BUDGET, ADDING, count, sent), notes())
-    (request,) = requests(effects)
-    assert shown(request) == (Verbatim(0, 3), sent.parts[1], note, Verbatim(4, 13), masked)
-    assert request.shown is not None
-    assert request.shown.tokens == 300 + 7
-    assert compaction.is_whole
-
-
-def test_what_was_shown_with_its_masks_is_quoted_with_them_where_the_first_answer_is_refused() -> None:
-    masked = Altered(13, ("shortened by a mask",), 2, "masked")
-    sent = View((Verbatim(0, 13), masked), 500)
-    effects, compaction = play(
-        ChunkBuilder(TALK, "conv", masked_plan(), BUDGET, ADDING, count, sent), notes(2), notes()
-    )
-    first, second = requests(effects)
-    assert (first.shown is not None, second.shown) == (True, None)
-    assert "shortened by a mask" in second.transcript
-    assert TALK.transcript.messages[13].texts[0] not in second.transcript
-    assert compaction.is_whole
-
-
-@pytest.mark.parametrize(("missing", "is_cut"), [(0, False), (1, True)])
-def test_what_is_quoted_with_masks_is_cut_only_where_it_is_too_long_with_them(missing: int, is_cut: bool) -> None:
-    long = conversation(*turns(8, size=400), QUESTION)
-    transcript = long.transcript
-    masks = [Altered(index, ("short",), 2, "masked") for index in (13, 15)]
-    sent = View((Verbatim(0, 13), masks[0], Verbatim(14, 15), masks[1], Verbatim(16, len(transcript))), 500)
-    plan = replace(masked_plan(), base=widest_path(long, ()))
-    assert plan.spans == (Span(0, 14),)
-    fitting = quoted_tokens(transcript, 0, 14) - transcript.tokens_of(13) + 2
-    settings = replace(ADDING, shown_tokens=fitting, input_tokens=fitting - missing)
-    effects, _ = play(ChunkBuilder(long, "conv", plan, BUDGET, settings, count, sent), notes(2), notes())
-    _, second = requests(effects)
-    assert ("characters in all" in second.transcript) == is_cut
-
-
 @pytest.mark.parametrize(
     ("lengths", "room", "longest"),
     [([5, 100, 60], 125, 60), ([5, 100, 60], 45, 20), ([10, 10], 30, 10), ([], 10, 0), ([7], 0, 0)],
@@ -345,13 +290,6 @@ def test_only_the_longest_texts_are_cut(lengths: list[int], room: int, longest: 
     assert sum(min(length, longest) for length in lengths) <= room
 
 
-def test_without_the_view_that_was_sent_it_is_quoted_in_one_call_shortened() -> None:
-    effects, _ = play(ChunkBuilder(TALK, "conv", masked_plan(), BUDGET, ADDING, count), notes())
-    (request,) = requests(effects)
-    assert request.shown is None
-    assert request.transcript
-
-
 @pytest.mark.parametrize("stored", [(), (chunk(TALK, 0, 6),)])
 def test_earlier_notes_that_are_shown_are_not_to_be_written_again(stored: tuple[SummaryChunk, ...]) -> None:
     effects, _ = play(flow(TALK, stored, replace(PREFIX, strategy="additive"), trigger=400), notes())
@@ -359,13 +297,6 @@ def test_earlier_notes_that_are_shown_are_not_to_be_written_again(stored: tuple[
     assert request.shown is not None
     assert (LATER_NOTE in request.closing) == bool(stored)
     assert LATER_NOTE not in request.transcript
-
-
-def test_one_call_that_is_shown_masks_folds_as_well() -> None:
-    stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
-    plan = masked_plan(stored)
-    effects, _ = play(ChunkBuilder(TALK, "conv", plan, BUDGET, ADDING, count), notes(40))
-    assert [type(effect) for effect in effects] == [SummaryCall, Kept]
 
 
 def test_what_a_client_left_unpaired_is_not_shown() -> None:
