@@ -149,7 +149,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     holder = secrets.token_hex(8)
     most = limits.compactions_per_tenant
     used = store, summariser, routing, tasks, work, ledger, metrics, rates, memory, most, holder
-    compactor = Compactor(*used, room=room, recall_index=RecallIndexCache(work, caches))
+    compactor = Compactor(*used, recall_index=RecallIndexCache(work, caches))
     in_flight = BytesInFlight(limits.in_flight_bytes)
     readers = {each.name: _reader(identity, each, settings.identity.ignore, caches) for each in FORMATS}
     return Services(

@@ -14,9 +14,9 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 40_409,
+    "app": 40_247,
     "app/cli": 1_871,
-    "app/compaction": 9_779,
+    "app/compaction": 9_619,
     "app/conversation": 1_941,
     "app/http": 2_810,
     "app/inspector": 2_040,
@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 2_033,
     "app/formats": 6_397,
-    "tests": 53_891,
+    "tests": 53_550,
     "lab": 8_995,
 }
 """Lines of Python by folder, at most."""

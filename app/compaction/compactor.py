@@ -23,7 +23,6 @@ from typing import ClassVar, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.background import BackgroundRoom
 from app.compaction.breakers import CompactionBackoff, HistoryBreaker
 from app.compaction.budget import most_without_summary
 from app.compaction.caches import RecallIndexCache
@@ -47,7 +46,6 @@ from app.compaction.planning_state import (
     due_mask,
     initial_state,
     successions,
-    without_summary,
 )
 from app.compaction.policy import SummaryOptions
 from app.compaction.recall import RecallPolicy
@@ -90,8 +88,6 @@ class Lately(Struct, frozen=True):
     """True if the last attempt at the same compaction failed."""
     comes_back: bool = False
     """True if another request is expected soon, so that a summary is worth making in the background."""
-    has_room: bool = False
-    """True if the conversation's compaction runs in the background, or could start there."""
 
 
 class CompactionStart(Struct, frozen=True):
@@ -261,7 +257,9 @@ class RequestCompactor:
         """Set the due mask, unless it costs too much. May raise `StoreUnavailable`."""
         boundary, self._mask_is_put_off = await self._affordable_mask(self.state)
         if boundary is not None:
-            await self._keep_masks(self.state.with_boundaries([boundary]))
+            await self.compactor.keep_mask(self.request, boundary)
+            self._state, self._has_set_a_mask = self.state.with_boundaries([boundary]), True
+            await self._compute(self._state.worked_out)
 
     async def _affordable_mask(self, state: PlanningState) -> tuple[MaskBoundary | None, bool]:
         """Return the due mask of a state or None, and True if a due mask costs more than it saves."""
@@ -271,15 +269,6 @@ class RequestCompactor:
         rates = self.compactor.prices(self.request).rates
         costs_too_much = await self._compute(lambda: mask_costs_too_much(state, boundary, rates))
         return None if costs_too_much else boundary, costs_too_much
-
-    async def _keep_masks(self, masked: PlanningState) -> None:
-        """Adopt a state, and store its new boundaries."""
-        for boundary in masked.boundaries:
-            if boundary not in self.state.boundaries:
-                await self.compactor.keep_mask(self.request, boundary)
-                self._has_set_a_mask = True
-        self._state = masked
-        await self._compute(masked.worked_out)
 
     def _remembered(self) -> PlanningState:
         """Return the state with the chunks in memory, masked if it is too large without a new summary."""
@@ -301,16 +290,12 @@ class RequestCompactor:
         lately = self.compactor.lately(self.request, plan)
         if why := await self._objections(lately):
             return Compaction((), Outcome.NOT_BEGUN, why)
-        # An announced compaction is made now. Without room in the background, the view is not shortened.
+        # An announced compaction is made now.
         may_go_on = self.may_postpone and self.announced is None and lately.comes_back and not lately.failed_last
-        if may_go_on:
-            state, most = self.state, most_without_summary(self.request.budget)
-            shortened = await self._compute(lambda: without_summary(state, most, shortens=lately.has_room))
-            if shortened is not None:
-                if self.compactor.is_dry_run:
-                    self._postponed = (await self.compactor.make(self.request, await self._job(plan))).made
-                await self._keep_masks(shortened)
-                return Compaction((), Outcome.IN_BACKGROUND)
+        if may_go_on and self.state.widest_view.tokens <= most_without_summary(self.request.budget):
+            if self.compactor.is_dry_run:
+                self._postponed = (await self.compactor.make(self.request, await self._job(plan))).made
+            return Compaction((), Outcome.IN_BACKGROUND)
         return await self._make(plan)
 
     async def _due_plan(self) -> tuple[Plan | None, bool]:
@@ -471,7 +456,6 @@ class Compactor(LeasedCompaction):
     """Store, summariser and memory of this process, for the compactions of all requests. Methods that use the database
     raise `StoreUnavailable`."""
 
-    room: BackgroundRoom
     recall_index: RecallIndexCache
     refused_shapes: CompactionBackoff = field(default_factory=partial(CompactionBackoff, tolerated=0))
     breaker: HistoryBreaker = field(default_factory=HistoryBreaker)
@@ -557,7 +541,6 @@ class Compactor(LeasedCompaction):
             paused=self.backoff.pauses(key),
             failed_last=self.backoff.failed_last(key),
             comes_back=is_enabled and self.rates.of(conversation).is_likely_to_continue,
-            has_room=self.room.is_taken(conversation) or self.room.is_free(request.tenant, request.size),
         )
 
     def shape_refused(self, request: ChatRequest, status: Status, why: Reasons) -> None:

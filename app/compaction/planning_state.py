@@ -18,7 +18,6 @@ the opposite error leaves a conversation without any.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from itertools import combinations
 
@@ -27,7 +26,7 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Budget, Trigger
 from app.compaction.chunks import FirstChunk, SummaryChunk
-from app.compaction.mask import MaskBoundary, Masking, Masks, drop_media, exceeds, moves, plan_mask
+from app.compaction.mask import MaskBoundary, Masking, Masks, drop_media, exceeds, plan_mask
 from app.compaction.policy import Policy
 from app.compaction.trim import fit
 from app.compaction.user_words import OmittedWords
@@ -376,40 +375,6 @@ def due_mask(state: PlanningState) -> MaskBoundary | None:
     path = state.widest_path
     unmasked = unmasked_tokens(state.conversation, path)
     return plan_mask(state.conversation, path.covered, unmasked, state.budget, state.masking, settings)
-
-
-def without_summary(state: PlanningState, at_most: int, *, shortens: bool) -> PlanningState | None:
-    """Return the state with which the request continues while its summary is made, in a view of at most `at_most`
-    tokens; None if it has to wait.
-
-    The state stays the same if it fits. Otherwise used tool results are masked, by a boundary that is kept so that
-    later requests begin alike until the summary is used. If that is not enough, large texts are also cut (`fit`), for
-    this request only. A request that would need to omit messages waits. `shortens`: whether the view may be changed.
-    """
-    if state.widest_view.tokens <= at_most:
-        return state
-    if not shortens:
-        return None
-    boundary = mask_for_now(state)
-    masked = state.with_boundaries([boundary]) if boundary else state
-    closer = replace(masked, budget=replace(state.budget, limit=at_most))
-    return closer if closer.can_do_without_summary else None
-
-
-def mask_for_now(state: PlanningState) -> MaskBoundary | None:
-    """Return the mask boundary for a request that continues without its due summary: no further than the trigger needs;
-    the last possible one if none is enough; None if it frees nothing."""
-    masking = state.masking
-    if masking is None:
-        return None
-    path = state.widest_path
-    ahead, masked = moves(state.conversation, path.covered, unmasked_tokens(state.conversation, path), masking)
-    if not ahead:
-        return None
-    enough = bisect_left(ahead, -state.budget.trigger.quiet_tokens, key=lambda position: -masked(position))
-    position = ahead[min(enough, len(ahead) - 1)]
-    frees = masked(position) < state.widest_view.tokens
-    return MaskBoundary(position, path.covered) if frees else None
 
 
 TELLING_TOKENS = 20

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from app.compaction.background import BackgroundLimits
 from app.compaction.summariser_client import Summariser
 from lab.simulator import Simulator
 from tests.e2e.commands import until
-from tests.e2e.histories import chat, turns, used
-from tests.e2e.raw import connected, get, post, request_bytes, send
-from tests.e2e.running import NOTHING_RECALLED, StartSteno, Steno
+from tests.e2e.histories import chat, turns
+from tests.e2e.raw import connected, get, request_bytes, send
+from tests.e2e.running import StartSteno, Steno
 from tests.e2e.test_without_database import context
 
 # A window of 8,000 has a limit of 7,600: the soft threshold is at 4,180 tokens, the trigger at 5,320; over 7,372 wait.
@@ -133,43 +132,6 @@ def test_a_turn_that_does_not_fit_well_waits_for_the_summary_that_is_being_made(
         held.let_go()
         assert asked.result(10) == ["compaction_started", "compaction_completed"]
     assert len(simulator.summaries) == 1
-
-
-def reports(number: int, turns_before: int) -> list[Any]:
-    """A history of so many turns, and an agent that has read so many long reports since."""
-    history = turns(turns_before)
-    for step in range(number):
-        history += [
-            *used(f"c{step}", f"Report {step}:" + " all is well here" * 250, "read_report"),
-            {"role": "assistant", "content": f"Report {step} says that all is well."},
-        ]
-    return [*history, {"role": "user", "content": "And now?"}]
-
-
-def ask_with_reports(proxy: Steno, number: int = 2) -> Any:
-    """Over the line when it comes: about 5,600 tokens of turns, and 1,000 of each report."""
-    return context(post(proxy.url, chat(reports(number, FIRING), conversation_id="one")))
-
-
-def test_an_agents_step_that_does_not_fit_well_goes_on_with_masked_results(
-    steno: StartSteno, simulator: Simulator, held: HeldSummaries, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Twenty seconds are longer for an agent than old results, head and tail, are a loss to it. The client is told."""
-    monkeypatch.setattr("app.main.BackgroundLimits", lambda: BackgroundLimits(1))
-    proxy = steno(compaction=NOTHING_RECALLED)
-    grow(proxy)
-    until(lambda: held.begun == 1)
-    told = ask_with_reports(proxy)
-    assert (told["status"], told["actions"], told["reason"]) == ("trimmed", ["masked"], "summary_in_background")
-    before = simulator.chats[-1].payload["messages"]
-    assert [message["role"] for message in before] == [message["role"] for message in reports(2, FIRING)]
-    told = context(post(proxy.url, chat([*reports(2, FIRING), *reports(1, 0)], conversation_id="one")))
-    assert (told["status"], told["reason"]) == ("trimmed", "summary_in_background")
-    # The boundary stays where it is: what is sent begins as before, and the new report is whole.
-    assert simulator.chats[-1].payload["messages"] == [*before, *reports(1, 0)]
-    held.let_go()
-    until(lambda: summaries_of(proxy) and settled(proxy))
-    assert ask_with_reports(proxy)["status"] == "summarized"
 
 
 def test_a_client_that_leaves_ends_no_background_compaction(

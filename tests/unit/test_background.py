@@ -232,7 +232,7 @@ class Course(Background):
             self._world(self._summarise).ask(request, methodcaller("make_ahead", target))
 
     def _world(self, make: Any) -> World:
-        goes_on = Lately(comes_back=True, has_room=True)
+        goes_on = Lately(comes_back=True)
         world = World({"lately": goes_on, "prices": DEAR, "make": make})
         world.stored = Stored(chunks=self._stored)
         return world

@@ -183,7 +183,7 @@ def test_where_three_do_not_suffice_the_reason_says_so() -> None:
 # The background
 
 
-COMES_BACK = Lately(comes_back=True, has_room=True)
+COMES_BACK = Lately(comes_back=True)
 
 
 @pytest.mark.parametrize(
