@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Compaction, Ending, Failure, Outcome, SummaryAnswer, SummaryChunk
 from app.compaction.plan import Plan, Span, longest_within, quoted_tokens, released_by
-from app.compaction.plan import plan_compaction as plan_whole
 from app.compaction.policy import Strategy, SummaryOptions
 from app.compaction.prompts import LATER_NOTE, SummaryRequest
 from app.compaction.view import Altered, Conversation, Part, Pruned, Recalled, Verbatim, View
