@@ -310,43 +310,6 @@ def test_a_dry_run_needs_the_store() -> None:
         World({"read_prefix": AWAY}, is_dry_run=True).decide(asked(LONG))
 
 
-# On demand
-
-
-def test_what_is_asked_for_stands_for_the_bare_history() -> None:
-    """What is pinned is for a payload."""
-    world = World()
-    world.stored = replace(world.stored, pins=(1,), chunks=(chunk(SHORT, 0, 4),))
-    decision = world.decide(asked(SHORT, pins=(0,)), methodcaller("compact", 4))
-    assert decision.actions == ("summarized",)
-
-
-@pytest.mark.parametrize(
-    ("replies", "position", "why"),
-    [
-        ({}, 0, because(Code.NOTHING_TO_SUMMARISE)),
-        ({"lately": Lately(stopping=True)}, 4, because(Code.STOPPING)),
-        ({"make": FAILED}, 4, WHY),
-        ({"make": Compaction((), Outcome.DELETED)}, 4, because(Code.CONVERSATION_DELETED)),
-        ({"make": Compaction((), Outcome.TAKES_TOO_LONG)}, 4, because(Code.SUMMARY_TAKES_TOO_LONG)),
-    ],
-)
-def test_what_could_not_be_made_on_demand_is_told(replies: Any, position: int, why: Any) -> None:
-    decision = World(replies).decide(asked(SHORT), methodcaller("compact", position))
-    assert (decision.view, decision.why) == (None, why)
-
-
-def test_somebody_who_asks_for_a_place_tries_again_what_failed_lately() -> None:
-    assert World({"lately": Lately(paused=WHY)}).decide(asked(SHORT), methodcaller("compact", 4)).status == "summarized"
-
-
-def test_what_is_asked_for_cannot_be_had_without_the_store() -> None:
-    away: list[Any] = [{"read_prefix": AWAY}, {"make": Compaction((), Outcome.STORE_AWAY)}]
-    for replies in away:
-        with pytest.raises(StoreUnavailable):
-            World(replies).decide(asked(SHORT), methodcaller("compact", 4))
-
-
 # Ahead
 
 
