@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 2_033,
     "app/formats": 6_397,
-    "tests": 53_545,
+    "tests": 53_504,
     "lab": 8_995,
 }
 """Lines of Python by folder, at most."""
