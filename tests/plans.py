@@ -191,7 +191,6 @@ async def do_all_that_is_repeated(store: Store) -> None:
         store.writes.record(seen(name, tenant=TENANT, summaries=(name,), heads=((history.digests[-1], 2),)))
         store.writes.record_history(history)
     await store.flush()
-    await store.writes._try_out()
     await store.database.ping()
     # What replicas tell each other, by the minute.
     key = CalibrationKey(upstream="default", model="gpt-4o", formula="f", tools=False, tenant=TENANT)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -55,6 +55,24 @@ class LatestHistory:
         """Bytes of all messages."""
         return sum(len(message.raw) for message in (*self.leading, *self.messages))
 
+    @cached_property
+    def row(self) -> dict[str, Any]:
+        """The row, without secrets. Compute it in a thread: it takes long."""
+        leading_first = (*self.leading, *self.messages)
+        sent = (self.alone(message.raw).decode("utf-8", "replace") for message in leading_first)
+        kept = [without_secrets(each).encode("utf-8", "replace") for each in sent]
+        sizes = msgspec.json.encode(_Sizes(list(self.tokens), list(map(len, kept))))
+        return {
+            "tenant": self.tenant,
+            "conversation_id": self.conversation_id,
+            "format": self.format,
+            "instructions": len(self.leading),
+            "title": without_secrets(title_of(self.messages)),
+            "head": self.digests[-1],
+            "digests": b"".join(self.digests),
+            "content": zlib.compress(b"\n".join((sizes, b"".join(kept))), ZLIB_LEVEL),
+        }
+
 
 class StoredMessage(Struct, frozen=True):
     index: int
@@ -89,35 +107,14 @@ class _Sizes(Struct):
     bytes: list[int]
 
 
-def rows_of_histories(histories: Sequence[LatestHistory]) -> list[dict[str, Any]]:
-    """Make the rows. Run it in a thread: removing secrets and compressing take long."""
-    return [_row(history) for history in histories]
-
-
-def _row(history: LatestHistory) -> dict[str, Any]:
-    sent = (history.alone(message.raw).decode("utf-8", "replace") for message in (*history.leading, *history.messages))
-    kept = [without_secrets(each).encode("utf-8", "replace") for each in sent]
-    sizes = msgspec.json.encode(_Sizes(list(history.tokens), list(map(len, kept))))
-    return {
-        "tenant": history.tenant,
-        "conversation_id": history.conversation_id,
-        "format": history.format,
-        "instructions": len(history.leading),
-        "title": without_secrets(title_of(history.messages)),
-        "head": history.digests[-1],
-        "digests": b"".join(history.digests),
-        "content": zlib.compress(b"\n".join((sizes, b"".join(kept))), ZLIB_LEVEL),
-    }
-
-
-async def write_histories(connection: AsyncConnection, rows: Sequence[Mapping[str, Any]]) -> None:
+async def write_histories(connection: AsyncConnection, unwritten: Sequence[LatestHistory]) -> None:
     """Store each history, unless its conversation is gone or has had a later request. Lock the conversation's row until
     the transaction ends. Needs a transaction."""
-    for row in sorted(rows, key=lambda row: (row["tenant"], row["conversation_id"])):
-        own = owned(conversations, row["tenant"], id=row["conversation_id"], head=row["head"])
+    for history in sorted(unwritten, key=lambda history: history.key):
+        own = owned(conversations, history.tenant, id=history.conversation_id, head=history.digests[-1])
         if (await connection.execute(select(conversations.c.id).where(own).with_for_update())).first() is None:
             continue
-        added = insert_into(connection, histories).values(**row, updated_at=now_ms())
+        added = insert_into(connection, histories).values(**history.row, updated_at=now_ms())
         changed = {column.name: added.excluded[column.name] for column in histories.c if not column.primary_key}
         await connection.execute(added.on_conflict_do_update(index_elements=list(histories.primary_key), set_=changed))
 

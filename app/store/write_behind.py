@@ -10,21 +10,19 @@ use. If the connection ends before a commit is acknowledged, its requests may be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from itertools import chain
 from time import monotonic
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar, cast
 
 import structlog
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
+from msgspec.structs import replace
 
 from app.conversation.identity import Head
 from app.runtime.bounded import BoundedMap, Erased, LogThrottle, storable
 from app.store.conversations import ConversationSeen, write_conversations
 from app.store.engine import DATABASE_ERRORS, Contended, Database, Guard, StoreUnavailable, describe, is_away
-from app.store.histories import LatestHistory, rows_of_histories, write_histories
+from app.store.histories import LatestHistory, write_histories
 from app.store.usage import UsageRecord, write_usage
 
 log = structlog.get_logger("steno.store")
@@ -35,8 +33,6 @@ MOST_SOON = 16
 """Most recording functions that are delayed. One more runs all of them, so that they do not pile up."""
 PAUSE_SECONDS = 0.2
 RETRY_SECONDS = 1.0
-TRIAL_SECONDS = 5.0
-"""Time without rows to store after which a trial statement tests whether the database can be written."""
 FLUSH_SECONDS = 10.0
 MOST_ERASED = 10_000
 """Erasures that are remembered. If there are more during a request, no rows of the request are stored."""
@@ -57,78 +53,57 @@ REMEDY = (
     "See that the database runs, that its disk has room, and that Steno may write to it: no read-only volume or file, "
     "no standby. Meanwhile stored summaries are used and no new ones are made; what waits is stored once it can be."
 )
-_TRIALS = {
-    # Writes a page of the file, to notice also a full disk.
-    "file": text("UPDATE alembic_version SET version_num = version_num"),
-    # Changes nothing, but fails if the database is read-only. Not the table above: if another role migrates, the
-    # server's role may have no right to it.
-    "postgresql": text("DELETE FROM leases WHERE tenant = ''"),
-}
 
 T = TypeVar("T")
 Key = tuple[str, ...]
 """Tenant, conversation and, for a usage record, its id."""
 
 
-class Queue(Generic[T]):
+class Queue(dict[Key, T]):
     """Rows that are not stored yet, the earliest first."""
 
-    def __init__(
-        self, join: Callable[[T, T], T] = lambda _, later: later, count: Callable[[T], int] = lambda _: 1
-    ) -> None:
-        """`join` merges two rows with the same key. `count` returns the number of requests in a row."""
-        self._join = join
-        self._count = count
-        self.waiting: dict[Key, T] = {}
-        self.in_flight: dict[Key, T] = {}
+    def __init__(self) -> None:
+        super().__init__()
         self.dropped = 0
-        """Number of rows that are never stored, because the queue was full or the database refused them."""
-
-    def __len__(self) -> int:
-        return len(self.waiting) + len(self.in_flight)
+        """Number of requests or rows that are never stored: the queue was full, or the database refused them."""
 
     @property
     def number(self) -> int:
         """Number of requests or rows that are not stored yet."""
-        return sum(map(self._count, chain(self.in_flight.values(), self.waiting.values())))
+        return sum(map(_requests_of, self.values()))
 
-    def add(self, key: Key, value: T) -> None:
-        earlier = self.waiting.pop(key, None)
-        self.waiting[key] = value if earlier is None else self._join(earlier, value)
+    def entries(self) -> list[tuple[Queue[T], Key, T]]:
+        return [(self, key, row) for key, row in self.items()]
 
-    def take(self, keys: Iterable[Key]) -> None:
-        self.in_flight = {key: self.waiting.pop(key) for key in keys if key in self.waiting}
-
-    def put_back(self) -> None:
-        """Put the rows in flight back into the queue, before those that were added meanwhile."""
-        if not self.in_flight:
-            return
-        newer, self.waiting, self.in_flight = self.waiting, self.in_flight, {}
-        for key, value in newer.items():
-            self.add(key, value)
-
-    def drop(self) -> None:
-        """Discard and count the rows in flight."""
-        self.dropped += sum(map(self._count, self.in_flight.values()))
-        self.in_flight = {}
+    def remove(self, key: Key, row: T) -> None:
+        """Remove a row that is stored or refused. If requests were added to it meanwhile, these stay."""
+        later = self.get(key)
+        if later is row:
+            del self[key]
+        elif isinstance(later, ConversationSeen):
+            self[key] = cast("T", replace(later, requests=later.requests - _requests_of(row)))
 
     def erase(self, what: Erased) -> bool:
         """Remove the rows of the erased conversation or tenant. Return whether there were any."""
-        erased = [key for key in self.waiting if what.covers(*key[:2])]
+        erased = [key for key in self if what.covers(*key[:2])]
         for key in erased:
-            del self.waiting[key]
+            del self[key]
         return bool(erased)
 
 
+def _requests_of(row: object) -> int:
+    return row.requests if isinstance(row, ConversationSeen) else 1
+
+
 class WriteBehind:
-    """Bounded queues of conversations, usage records and histories."""
+    """Bounded queues of conversations, usage records and histories. A row stays in its queue until it is stored."""
 
     def __init__(self, database: Database, guard: Guard, largest_history: int) -> None:
         """Histories of more than `largest_history` bytes are not stored."""
         self._database = database
         self._guard = guard
         self._largest_history = largest_history
-        self.conversations: Queue[ConversationSeen] = Queue(ConversationSeen.with_later, lambda seen: seen.requests)
+        self.conversations: Queue[ConversationSeen] = Queue()
         self.usage: Queue[UsageRecord] = Queue()
         self.histories: Queue[LatestHistory] = Queue()
         self._written: dict[Key, float] = {}
@@ -140,7 +115,6 @@ class WriteBehind:
         self._forgotten = 0
         """Epoch of the last erasure that is no longer remembered."""
         self._writing = asyncio.Lock()
-        self._ready: asyncio.Event | None = None
         self._recorded = asyncio.Event()
         self._soon: list[Callable[[], None]] = []
         self._throttle = LogThrottle()
@@ -171,32 +145,32 @@ class WriteBehind:
     def record(self, seen: ConversationSeen) -> None:
         """Queue the conversation's state after a request."""
         key, queue = (seen.tenant, seen.conversation_id), self.conversations
-        # Rows in flight return to the queue if the database is away.
-        if len(queue) >= QUEUE_CONVERSATIONS and key not in queue.waiting and key not in queue.in_flight:
+        earlier = queue.pop(key, None)
+        if earlier is None and len(queue) >= QUEUE_CONVERSATIONS:
             queue.dropped += 1
             return
-        queue.add(key, seen)
+        queue[key] = earlier.with_later(seen) if earlier else seen
         self._recorded.set()
 
     def record_usage(self, record: UsageRecord) -> None:
         if len(self.usage) >= QUEUE_RECORDS:
             self.usage.dropped += 1
             return
-        self.usage.add((record.tenant, record.conversation_id, record.id), record)
+        self.usage[record.tenant, record.conversation_id, record.id] = record
         self._recorded.set()
 
     def record_history(self, history: LatestHistory) -> None:
         """Queue a history in place of its conversation's earlier one, which goes even if the new one is dropped."""
-        waiting = self.histories.waiting
-        waiting.pop(history.key, None)
+        self.histories.pop(history.key, None)
         if not history.messages:
             return
+        waiting_bytes = sum(each.size for each in self.histories.values())
         is_too_large = history.size > self._largest_history
-        if is_too_large or (waiting and sum(each.size for each in waiting.values()) + history.size > QUEUE_BYTES):
+        if is_too_large or (waiting_bytes and waiting_bytes + history.size > QUEUE_BYTES):
             self.histories.dropped += 1
             self._log_dropped_history("it is too large" if is_too_large else "the queue is full")
             return
-        self.histories.add(history.key, history)
+        self.histories[history.key] = history
         self._recorded.set()
 
     def _log_dropped_history(self, reason: str) -> None:
@@ -212,10 +186,10 @@ class WriteBehind:
     def heads(self, tenant: str, digests: Iterable[bytes]) -> list[Head]:
         """Return the queued heads with these digests. If a digest has several, the newest comes last."""
         self.catch_up()
-        wanted, queue = set(digests), self.conversations
+        wanted = set(digests)
         return [
             Head(digest, seen.conversation_id, turn, seen.turns)
-            for seen in chain(queue.in_flight.values(), queue.waiting.values())
+            for seen in self.conversations.values()
             if seen.tenant == tenant
             for digest, turn in seen.heads
             if digest in wanted
@@ -223,7 +197,6 @@ class WriteBehind:
 
     def start(self, ready: asyncio.Event) -> None:
         """Start a background task that flushes as soon as the database is ready."""
-        self._ready = ready
         self._task = asyncio.ensure_future(self._run(ready))
 
     async def stop(self) -> None:
@@ -239,29 +212,21 @@ class WriteBehind:
         async with self._writing:
             await self._write_records()
 
-    async def flush(self, *, everything: bool = False) -> None:
-        """Write the queued requests, usage records, and one batch of due histories (`everything`: of all histories)."""
+    async def flush(self, *, first: Key | None = None, everything: bool = False) -> None:
+        """Write the queued requests, usage records, and one batch of histories: that of the conversation `first`, and
+        those that are due. `everything`: write all histories."""
         self.catch_up()
-        # Choose the histories before the conversations are written: a history needs its conversation's row. Compress
-        # them before the lock, so that no other task waits for that.
-        batch = self._next_histories([*self.histories.waiting] if everything else self.due_histories())
-        rows = await asyncio.to_thread(rows_of_histories, batch)
-        async with self._writing:
-            await self._write_records()
-            await self._write_histories(dict(zip(batch, rows, strict=True)))
-
-    async def flush_all(self) -> None:
-        """Flush until the queues are empty."""
-        await self.flush(everything=True)
-        while self.histories:
-            await self.flush(everything=True)
-
-    def hasten(self, tenant: str, conversation_id: str) -> None:
-        """Let the next flush write the conversation's history, even if `HISTORY_SECONDS` have not passed."""
-        key, waiting = (tenant, conversation_id), self.histories.waiting
-        self._written.pop(key, None)
-        if (history := waiting.pop(key, None)) is not None:
-            self.histories.waiting = {key: history, **waiting}
+        while True:
+            # Choose the histories before the conversations are written: a history needs its conversation's row.
+            # Compress them before the lock, so that no other task waits for that.
+            due = [*self.histories] if everything else self.due_histories()
+            batch = self._next_histories([first, *due] if first and first in self.histories else due)
+            await asyncio.to_thread(lambda: [history.row for history in batch])  # noqa: B023 - awaited here
+            async with self._writing:
+                await self._write_records()
+                await self._write_histories(batch)
+            if not everything or not self.histories:
+                return
 
     async def erase(self, what: Erased, erase: Callable[[], Awaitable[bool]]) -> bool:
         """Call `erase` while no flush runs, and remove queued rows, too. Return whether there were any rows."""
@@ -285,13 +250,13 @@ class WriteBehind:
     def due_histories(self) -> list[Key]:
         before = monotonic() - HISTORY_SECONDS
         self._written = {key: at for key, at in self._written.items() if at > before}
-        return [key for key in self.histories.waiting if key not in self._written]
+        return [key for key in self.histories if key not in self._written]
 
     def _next_histories(self, keys: Sequence[Key]) -> list[LatestHistory]:
         batch: list[LatestHistory] = []
         room = BATCH_BYTES
         for key in keys[:BATCH_HISTORIES]:
-            history = self.histories.waiting[key]
+            history = self.histories[key]
             room -= history.size
             if batch and room < 0:
                 break
@@ -299,78 +264,56 @@ class WriteBehind:
         return batch
 
     async def _write_records(self) -> None:
-        if self._ready is not None and not self._ready.is_set():
-            raise StoreUnavailable("the database is not ready")
-        seen, usage = [*self.conversations.waiting], [*self.usage.waiting]
-
-        async def write(connection: AsyncConnection) -> None:
-            await write_conversations(connection, [*self.conversations.in_flight.values()])
-            await write_usage(connection, [*self.usage.in_flight.values()])
-
+        seen, usage = self.conversations.entries(), self.usage.entries()
         for start in range(0, max(len(seen), len(usage)), BATCH):
             part = slice(start, start + BATCH)
-            for reason in await self._store({self.conversations: seen[part], self.usage: usage[part]}, write):
+            for reason in await self._store([*seen[part], *usage[part]]):
                 if (times := self._throttle.count("dropped record")) is not None:
                     log.warning("record not stored", reason=reason, times=times)
 
-    async def _write_histories(self, rows: Mapping[LatestHistory, Mapping[str, Any]]) -> None:
+    async def _write_histories(self, batch: Sequence[LatestHistory]) -> None:
         """Store the histories that are still queued: a later one may have replaced one of them."""
-        keys = [history.key for history in rows if self.histories.waiting.get(history.key) is history]
-
-        async def write(connection: AsyncConnection) -> None:
-            await write_histories(connection, [rows[history] for history in self.histories.in_flight.values()])
-
-        if await self._store({self.histories: keys}, write):
+        still = [entry for entry in self.histories.entries() if entry[2] in batch]
+        if await self._store(still):
             self._log_dropped_history("the database refused it")
-        elif keys and (ended := self._throttle.end("dropped history")) is not None:
+        elif still and (ended := self._throttle.end("dropped history")) is not None:
             log.info("histories stored again", times=ended[0], seconds=ended[1])
-        self._written |= dict.fromkeys(keys, monotonic())
+        self._written |= {key: monotonic() for _, key, _ in still}
 
-    async def _store(
-        self, batch: Mapping[Queue[Any], Sequence[Key]], write: Callable[[AsyncConnection], Awaitable[None]]
-    ) -> list[str]:
+    async def _store(self, batch: Sequence[tuple[Queue[Any], Key, Any]]) -> list[str]:
         """Store these rows in one transaction. If the database refuses it, store each row in its own transaction, and
-        drop refused rows. Return the reasons of the refusals. If the database is away, raise and keep the rows.
-
-        `write` stores the rows in flight.
-        """
-        for queue, keys in batch.items():
-            queue.take(keys)
-        number = sum(len(queue.in_flight) for queue in batch)
-        if not number:
+        drop refused rows. Return the reasons of the refusals. If the database is away, raise and keep the rows."""
+        if not batch:
             return []
+        reasons: list[str] = []
         try:
             async with self._database.writing(patient=True) as connection:
-                await write(connection)
-            for queue in batch:
-                queue.in_flight = {}
+                await write_conversations(connection, [row for queue, _, row in batch if queue is self.conversations])
+                await write_usage(connection, [row for queue, _, row in batch if queue is self.usage])
+                await write_histories(connection, [row for queue, _, row in batch if queue is self.histories])
         except DATABASE_ERRORS as error:
             if is_away(error):
                 raise
-            if number == 1:
-                for queue in batch:
-                    queue.drop()
-                return [describe(error)]
-        else:
-            return []
-        finally:
-            for queue in batch:
-                queue.put_back()
-        alone = [(queue, key) for queue, keys in batch.items() for key in keys]
-        return [reason for queue, key in alone for reason in await self._store({queue: [key]}, write)]
+            if len(batch) > 1:
+                return [reason for entry in batch for reason in await self._store([entry])]
+            reasons = [describe(error)]
+            [(queue, _, row)] = batch
+            queue.dropped += _requests_of(row)
+        for queue, key, row in batch:
+            queue.remove(key, row)
+        return reasons
 
     async def _run(self, ready: asyncio.Event) -> None:
+        await ready.wait()
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(TRIAL_SECONDS):  # Python 3.11's wait_for may lose a cancellation.
+                # Python 3.11's wait_for may lose a cancellation.
+                async with asyncio.timeout(HISTORY_SECONDS):
                     await self._recorded.wait()
-            await ready.wait()
             await asyncio.sleep(PAUSE_SECONDS)
             self._recorded.clear()
             try:
-                self.catch_up()
-                is_due = self.conversations or self.usage or self.due_histories()
-                await self._guard.bounded(self.flush if is_due else self._try_out, FLUSH_SECONDS)
+                await self._guard.bounded(self.flush, FLUSH_SECONDS)
             except StoreUnavailable as error:
                 if not isinstance(error, Contended):
                     self.reason = error.reason
@@ -389,9 +332,3 @@ class WriteBehind:
                 continue
             self._recorded.set()
             await asyncio.sleep(RETRY_SECONDS)
-
-    async def _try_out(self) -> None:
-        """Run the trial statement, to notice a full disk or read-only file before there are rows to store."""
-        if (trial := _TRIALS.get(self._database.address.kind)) is not None:
-            async with self._writing, self._database.writing(patient=True) as connection:
-                await connection.execute(trial)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -85,7 +84,6 @@ async def test_a_history_that_waited_is_written_when_its_time_has_come(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write_behind, "HISTORY_SECONDS", 0.3)
-    monkeypatch.setattr("app.store.write_behind.TRIAL_SECONDS", 0.1)
     for length in (1, 3):
         show(store, *TALK[:length])
         await store.writes.flush()
@@ -143,11 +141,11 @@ async def test_who_reads_waits_for_no_history_that_is_compressed(store: Store, m
     """One of megabytes takes a second."""
     done = threading.Event()
 
-    def compress(batch: Sequence[histories.LatestHistory]) -> list[dict[str, Any]]:
+    def wait(text: str) -> str:
         assert done.wait(20)
-        return histories.rows_of_histories(batch)
+        return text
 
-    monkeypatch.setattr("app.store.write_behind.rows_of_histories", compress)
+    monkeypatch.setattr(histories, "without_secrets", wait)
     show(store, *TALK)
     flushing = asyncio.ensure_future(store.writes.flush())
     await asyncio.sleep(0)
@@ -173,7 +171,7 @@ async def test_an_older_history_never_takes_the_place_of_a_newer_one(open_store:
     assert one.writes.histories.number == 1
     show(two, *TALK[:5])
     await two.writes.flush()
-    await one.writes.flush_all()
+    await one.writes.flush(everything=True)
     assert await kept(two) == TALK[:5]
 
 
@@ -197,7 +195,7 @@ async def test_what_another_replica_deleted_does_not_come_back(open_store: OpenS
         show(here, *TALK[:length])
         await here.writes.flush()
     await there.delete_conversation(TENANT, "c1")
-    await here.writes.flush_all()
+    await here.writes.flush(everything=True)
     assert await count(here, table) == [0]
 
 

@@ -306,11 +306,10 @@ async def make_read_only(url: str, on: bool) -> None:
         await administrator.close()
 
 
-async def test_a_database_that_can_only_be_read_is_told_of_before_anything_has_to_be_stored(
-    open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_database_that_can_only_be_read_is_told_of_until_what_waits_is_stored(
+    open_store: OpenStore, shared_url: str
 ) -> None:
-    """A read-only volume, a standby. What is there is read, and once it can be written nobody has to say so."""
-    monkeypatch.setattr("app.store.write_behind.TRIAL_SECONDS", 0.1)
+    """A read-only volume, a standby. What is there is read."""
     store = open_store(shared_url)
     await store.start()
     await put(store, chunk(0, 4))
@@ -323,6 +322,7 @@ async def test_a_database_that_can_only_be_read_is_told_of_before_anything_has_t
         event.listen(store.database.engine.sync_engine, "checkout", set_up)
     else:
         await make_read_only(shared_url, True)
+    store.writes.record(seen())
     await until(lambda: store.not_written is not None)
     assert "read" in str(store.not_written)
     assert "writ" in str(store.remedy)
@@ -338,7 +338,6 @@ async def test_a_full_disk_is_told_of_as_long_as_something_waits_for_it(
     open_store: OpenStore, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And not whenever something small still fits."""
-    monkeypatch.setattr("app.store.write_behind.TRIAL_SECONDS", 0.1)
     monkeypatch.setattr("app.store.write_behind.RETRY_SECONDS", 0.05)
     store, most = open_store(sqlite_url), 1
     await store.start()
