@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from stat import S_IMODE
 from typing import Any
@@ -50,14 +49,12 @@ async def test_a_database_is_tried_less_and_less_often_and_no_error_is_the_last_
 
 
 async def test_nothing_is_written_before_the_database_is_ready() -> None:
-    nothing: Any = None
-    writes, ready = WriteBehind(nothing, nothing, 1), asyncio.Event()
-    writes.start(ready)
-    with pytest.raises(StoreUnavailable, match="not ready"):
-        await writes.flush()
-    ready.set()
-    await writes.flush()
-    await writes.stop()
+    store = Store("memory")
+    with pytest.raises(StoreUnavailable, match="not started"):
+        await store.flush()
+    await store.start()
+    await store.flush()
+    await store.close()
 
 
 async def test_a_request_is_stored_after_more_erasures_than_are_remembered_and_none_that_they_overtook(
