@@ -13,7 +13,7 @@ from sqlalchemy import JSON, Boolean, Column, Connection, Double, Integer, Large
 from sqlalchemy.engine import Engine
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store import CalibrationKey, Lease, Store, retention
+from app.store import CalibrationKey, Claim, Lease, Store, retention
 from app.store.calibrations import learn_calibrations, read_calibrations, read_learned_windows
 from app.store.tables import metadata
 from app.tokens.calibration import Sample
@@ -198,9 +198,9 @@ async def do_all_that_is_repeated(store: Store) -> None:
     await store.task(read_calibrations, changed_within_seconds=60.0)
     await store.task(read_learned_windows, "default", 1_000)
     # Leases and those who wait for them, several times a second.
-    lease = await store.take_lease(TENANT, "id 1", span(0, 4), chain(100), "holder")
+    lease = await store.take_lease(Claim(TENANT, "id 1", span(0, 4), chain(100)), "holder")
     assert isinstance(lease, Lease)
-    await store.is_busy(TENANT, "id 1", span(0, 4), chain(100))
+    await store.is_busy(Claim(TENANT, "id 1", span(0, 4), chain(100)))
     await store.renew_lease(lease)
     await store.keep_chunks(lease, [chunk(0, 4)])
     await store.release_lease(lease)

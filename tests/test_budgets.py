@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 40_247,
+    "app": 40_143,
     "app/cli": 1_871,
     "app/compaction": 9_619,
     "app/conversation": 1_941,
@@ -25,11 +25,11 @@ LINES = {
     "app/api": 2_125,
     "app/runtime": 519,
     "app/settings": 1_702,
-    "app/store": 4_093,
+    "app/store": 3_989,
     "app/telemetry": 475,
     "app/tokens": 2_033,
     "app/formats": 6_397,
-    "tests": 53_504,
+    "tests": 53_503,
     "lab": 8_995,
 }
 """Lines of Python by folder, at most."""

@@ -42,7 +42,7 @@ from app.conversation.reasons import Code, because, hint_for, joined
 from app.providers.ledger import Ledger
 from app.runtime.bounded import Erased
 from app.runtime.tasks import OwnedTasks, Work
-from app.store import CompactionStore, Lease, StoreUnavailable, UsageRecord
+from app.store import Claim, CompactionStore, Lease, StoreUnavailable, UsageRecord
 from app.store.leases import HEARTBEAT_SECONDS
 from app.telemetry.metrics import Metrics
 from app.tokens.usage import SummaryStats
@@ -106,25 +106,25 @@ class LeasedCompaction:
         May raise `StoreUnavailable`."""
         if job.is_again:
             await asyncio.sleep(min(job.seconds_left, RACE_SECONDS * random.random()))
-        range_, chain = job.builder.plan.range, request.conversation.chain.positions
-        lease = await self.store.take_lease(*request.conversation_key, range_, chain, self.holder, self.most_per_tenant)
+        claim = Claim(*request.conversation_key, job.builder.plan.range, request.conversation.chain.positions)
+        lease = await self.store.take_lease(claim, self.holder, self.most_per_tenant)
         if lease == "too_many":
             return Compaction((), Outcome.NOT_BEGUN, because(Code.TOO_MANY_COMPACTIONS))
         if not isinstance(lease, Lease):
-            return await self._await_other(request, job)
+            return await self._await_other(request, job, claim)
         task = self.tasks.start(self._run(request, job, lease), f"compaction for {request.request_id}")
         # `asyncio.wait` does not cancel the task if the client disconnects or the deadline passes.
         await asyncio.wait({task}, timeout=job.seconds_left)
         return task.result() if task.done() else Compaction((), Outcome.TAKES_TOO_LONG)
 
-    async def _await_other(self, request: ChatRequest, job: CompactionJob) -> Compaction:
+    async def _await_other(self, request: ChatRequest, job: CompactionJob, claim: Claim) -> Compaction:
         """Wait for the end of another process's compaction. May raise `StoreUnavailable`."""
         if not job.waits:
             return Compaction((), Outcome.TAKES_TOO_LONG)
         job.announce()
-        began, range_, chain = monotonic(), job.builder.plan.range, request.conversation.chain.positions
+        began = monotonic()
         try:
-            ended = await self.store.await_lease(*request.conversation_key, range_, chain, job.seconds_left)
+            ended = await self.store.await_lease(claim, job.seconds_left)
         finally:
             self.metrics.lease_waits.observe(monotonic() - began)
         if ended is None:

@@ -18,7 +18,7 @@ from app.store.engine import (
     UnknownCursor,
 )
 from app.store.histories import LatestHistory, StoredHistory, StoredMessage
-from app.store.leases import Lease
+from app.store.leases import Claim, Lease
 from app.store.store import Check, CompactionStore, Store, StoredPrefix
 from app.store.tables import Page, Paging
 from app.store.usage import (

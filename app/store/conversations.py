@@ -67,36 +67,37 @@ AS_INTENDED: tuple[str, ...] = (
     *(Code.PROMPT_TEMPLATE, Code.NATIVE_COMPACTION, Code.CLIENT_COMPACTION, Code.SUMMARY_CALL),
 )
 """Reasons that are no failure: the client or operator chose so, or a summary is being made."""
-_SHOWN = (
-    *("model", "messages", "status", "reason", "tokens_before", "tokens_after", "window", "coverage", "summaries"),
-    *("forked_from", "plan"),
-)
-"""Columns named like fields of `ConversationSeen`."""
 
 
-class ConversationSeen(Struct, frozen=True):
-    """State of a conversation after one request, or after several merged ones."""
+class ConversationState(Struct, frozen=True, kw_only=True):
+    """State of a conversation after a request: columns of its row."""
 
-    tenant: str
-    conversation_id: str
     model: str
     turns: int
     messages: int
     status: str
+    reason: str | None
     tokens_before: int
     tokens_after: int
     window: int
-    reason: str | None
     forked_from: str | None
-    heads: tuple[tuple[bytes, int], ...]
-    """Digests by which the next request will be recognised, each with its turn."""
     coverage: str
     """The parts of the payload, as JSON."""
     summaries: tuple[str, ...]
     """Ids of the chunks in the payload."""
     plan: str | None = None
-    """The steps that were tried, with reasons, as JSON; None if no step was due."""
+    """The steps that were tried, with reasons, as JSON; None if no step was due. Of a stored conversation: those of the
+    latest request whose payload was changed or was due to be."""
     requests: int = 1
+
+
+class ConversationSeen(ConversationState, frozen=True, kw_only=True):
+    """State of a conversation after one request, or after several merged ones."""
+
+    tenant: str
+    conversation_id: str
+    heads: tuple[tuple[bytes, int], ...]
+    """Digests by which the next request will be recognised, each with its turn."""
 
     def with_later(self, later: ConversationSeen) -> ConversationSeen:
         """Merge with the state after later requests. Keep the newest `MOST_HEADS` heads, the newest last."""
@@ -112,24 +113,10 @@ class ConversationSeen(Struct, frozen=True):
         )
 
 
-class StoredConversation(Struct, frozen=True):
+class StoredConversation(ConversationState, frozen=True, kw_only=True):
     """A conversation as of its latest request."""
 
     id: str
-    model: str
-    turns: int
-    messages: int
-    requests: int
-    status: str
-    reason: str | None
-    tokens_before: int
-    tokens_after: int
-    window: int
-    forked_from: str | None
-    coverage: str
-    plan: str | None
-    """The plan, as JSON, of the latest request whose payload was changed or was due to be."""
-    summaries: tuple[str, ...]
     created_at: datetime
     updated_at: datetime
 
@@ -222,7 +209,8 @@ async def write_conversations(connection: AsyncConnection, unwritten: Sequence[C
     ordered = sorted(unwritten, key=lambda seen: (seen.tenant, seen.conversation_id))
     rows = [
         {
-            **{name: getattr(seen, name) for name in ("tenant", "turns", "requests", *_SHOWN)},
+            **{name: getattr(seen, name) for name in ConversationState.__struct_fields__},
+            "tenant": seen.tenant,
             "id": seen.conversation_id,
             "head": seen.heads[-1][0] if seen.heads else None,
         }
@@ -248,7 +236,7 @@ def _upsert_conversations(connection: AsyncConnection) -> Insert:
     return statement.on_conflict_do_update(
         index_elements=[old.tenant, old.id],
         set_={
-            **{name: new[name] for name in (*_SHOWN, "head")},
+            **{name: new[name] for name in (*ConversationState.__struct_fields__, "head")},
             "turns": case((new.turns > old.turns, new.turns), else_=old.turns),
             "requests": old.requests + new.requests,
             "forked_from": func.coalesce(old.forked_from, new.forked_from),

@@ -216,15 +216,10 @@ class Address(Struct, frozen=True):
     but not if it does not answer: one timeout covers all hosts.
     """
     path: Path | None
-    shown: str
-    """The URL without its password."""
+    place: str
+    """The URL without its password, or the absolute path of the file."""
     prepares: bool = True
     """False if the URL has `?prepared_statement_cache_size=0`, for PgBouncer in transaction mode."""
-
-    @property
-    def place(self) -> str:
-        """The URL without its password, or the absolute path of the file."""
-        return self.shown if self.path is None else str(self.path.absolute())
 
 
 def read_url(url: str) -> Address:
@@ -251,7 +246,8 @@ def read_url(url: str) -> Address:
         case "sqlite" | "sqlite+aiosqlite":
             if parsed.database in {None, "", ":memory:"}:
                 return Address("memory", "", None, "memory")
-            return Address("file", "", Path(str(parsed.database)), shown)
+            path = Path(str(parsed.database))
+            return Address("file", "", path, str(path.absolute()))
         case "postgres" | "postgresql" | "postgresql+asyncpg":
             # asyncpg's own parser takes over; SQLAlchemy's `ssl` option is libpq's `sslmode`.
             options = {"sslmode" if name == "ssl" else name: value for name, value in parse_qsl(parts.query)}

@@ -44,6 +44,16 @@ KEPT_MS = 600_000
 """Time from the end of a lease until its row is deleted: longer than a process needs to notice the end."""
 
 
+class Claim(Struct, frozen=True):
+    """A range of which a request wants to make a chunk."""
+
+    tenant: str
+    conversation_id: str
+    range: ChunkRange
+    chain: Collection[bytes]
+    """Digests of the request's history."""
+
+
 class Lease(Struct, frozen=True):
     """The right to make one chunk. It ends when the epoch in the database is higher."""
 
@@ -60,52 +70,38 @@ simultaneous compactions."""
 
 
 async def acquire_lease(
-    connection: AsyncConnection,
-    tenant: str,
-    conversation_id: str,
-    wanted: ChunkRange,
-    chain: Collection[bytes],
-    holder: str,
-    ttl_ms: int,
-    most: int | None = None,
+    connection: AsyncConnection, claim: Claim, holder: str, ttl_ms: int, most: int | None = None
 ) -> Lease | Refusal:
     """Take the lease of the range. Refuse it if `is_busy`, or if `most` conversations of the tenant have live leases.
     Needs a transaction."""
-    await _take_turns(connection, tenant, conversation_id, wanted)
-    if await is_busy(connection, tenant, conversation_id, wanted, chain, ttl_ms):
+    await _take_turns(connection, claim)
+    if await is_busy(connection, claim, ttl_ms):
         return "busy"
     if most is not None:
-        number = select(func.count(distinct(leases.c.conversation_id))).where(_live(tenant, ttl_ms))
+        number = select(func.count(distinct(leases.c.conversation_id))).where(_live(claim.tenant, ttl_ms))
         if (await connection.scalar(number) or 0) >= most:
             return "too_many"
-    granted = {"conversation_id": conversation_id, "holder": holder, "expires_at": now_ms() + ttl_ms}
-    added = insert_into(connection, leases).values(tenant=tenant, **asdict(wanted), epoch=now_ms(), **granted)
+    granted = {"conversation_id": claim.conversation_id, "holder": holder, "expires_at": now_ms() + ttl_ms}
+    key = {"tenant": claim.tenant, **asdict(claim.range)}
+    added = insert_into(connection, leases).values(**key, epoch=now_ms(), **granted)
     epoch = await connection.scalar(
         added.on_conflict_do_update(
             index_elements=list(leases.primary_key),
             set_={"epoch": leases.c.epoch + 1, **granted},
         ).returning(leases.c.epoch)
     )
-    return Lease(tenant, conversation_id, wanted, holder, epoch)
+    return Lease(claim.tenant, claim.conversation_id, claim.range, holder, epoch)
 
 
-async def is_busy(
-    connection: AsyncConnection,
-    tenant: str,
-    conversation_id: str,
-    wanted: ChunkRange,
-    chain: Collection[bytes],
-    ttl_ms: int,
-) -> bool:
+async def is_busy(connection: AsyncConnection, claim: Claim, ttl_ms: int) -> bool:
     """Whether there is a live lease of the conversation, or of a range with the same start whose end is in the chain
     (or is the wanted end)."""
     # The database compares the ids: it has them in their storable form.
-    is_same = (leases.c.conversation_id == conversation_id).label("is_same_conversation")
-    in_the_way = _in_the_way(tenant, conversation_id, wanted, ttl_ms)
-    rows = await connection.execute(select(leases.c.through_digest, is_same).where(in_the_way))
+    is_same = (leases.c.conversation_id == claim.conversation_id).label("is_same_conversation")
+    rows = await connection.execute(select(leases.c.through_digest, is_same).where(_in_the_way(claim, ttl_ms)))
+    end = claim.range.through_digest
     return any(
-        row.is_same_conversation or row.through_digest == wanted.through_digest or row.through_digest in chain
-        for row in rows
+        row.is_same_conversation or row.through_digest == end or row.through_digest in claim.chain for row in rows
     )
 
 
@@ -120,12 +116,11 @@ async def renew_lease(connection: AsyncConnection, lease: Lease, ttl_ms: int) ->
 
     An expired lease can be renewed, unless another process has meanwhile taken a lease that is in its way.
     """
-    await _take_turns(connection, lease.tenant, lease.conversation_id, lease.range)
+    await _take_turns(connection, lease)
     renew = update(leases).where(_held_by(lease)).values(expires_at=now_ms() + ttl_ms)
     if (await connection.execute(renew.where(_live(lease.tenant, ttl_ms)))).rowcount:
         return True
-    in_the_way = _in_the_way(lease.tenant, lease.conversation_id, lease.range, ttl_ms)
-    if await connection.scalar(select(leases.c.epoch).where(in_the_way).limit(1)) is not None:
+    if await connection.scalar(select(leases.c.epoch).where(_in_the_way(lease, ttl_ms)).limit(1)) is not None:
         return False
     return bool((await connection.execute(renew)).rowcount)
 
@@ -157,9 +152,8 @@ async def revoke_leases(connection: AsyncConnection, tenant: str, conversation_i
 
 async def is_revoked_within(connection: AsyncConnection, tenant: str, wanted: ChunkRange, ms: int) -> bool:
     """Whether a lease of a range with the same start was revoked in the last `ms` milliseconds."""
-    starts_there = (leases.c.series == wanted.series, leases.c.from_digest == wanted.from_digest)
     revoked = (leases.c.conversation_id == _REVOKED, leases.c.expires_at >= now_ms() - ms)
-    found = select(leases.c.epoch).where(leases.c.tenant == tenant, *starts_there, *revoked).limit(1)
+    found = select(leases.c.epoch).where(leases.c.tenant == tenant, _starts_with(wanted), *revoked).limit(1)
     return await connection.scalar(found) is not None
 
 
@@ -179,22 +173,27 @@ def _live(tenant: str, ttl_ms: int) -> ColumnElement[bool]:
     return and_(leases.c.tenant == tenant, leases.c.expires_at > now, leases.c.expires_at <= now + ttl_ms)
 
 
-def _in_the_way(tenant: str, conversation_id: str, wanted: ChunkRange, ttl_ms: int) -> ColumnElement[bool]:
+def _in_the_way(wanted: Claim | Lease, ttl_ms: int) -> ColumnElement[bool]:
     """Condition of the live leases of the conversation, and of ranges with the same start."""
-    starts_there = and_(leases.c.series == wanted.series, leases.c.from_digest == wanted.from_digest)
-    return and_(_live(tenant, ttl_ms), or_(leases.c.conversation_id == conversation_id, starts_there))
+    is_same_conversation = leases.c.conversation_id == wanted.conversation_id
+    return and_(_live(wanted.tenant, ttl_ms), or_(is_same_conversation, _starts_with(wanted.range)))
 
 
-async def _take_turns(connection: AsyncConnection, tenant: str, conversation_id: str, wanted: ChunkRange) -> None:
+def _starts_with(wanted: ChunkRange) -> ColumnElement[bool]:
+    return and_(leases.c.series == wanted.series, leases.c.from_digest == wanted.from_digest)
+
+
+async def _take_turns(connection: AsyncConnection, wanted: Claim | Lease) -> None:
     """Make other transactions that take a lease for this conversation or this start wait until this one ends.
 
     On SQLite, BEGIN IMMEDIATE does this. On PostgreSQL, two transactions would not see each other's new rows.
     """
     if connection.dialect.name != "postgresql":
         return
+    tenant, start = wanted.tenant, wanted.range
     keys = {
-        _lock_key(b"conversation", tenant, conversation_id.encode(errors="surrogatepass")),
-        _lock_key(b"start", tenant, wanted.series.encode(), wanted.from_digest),
+        _lock_key(b"conversation", tenant, wanted.conversation_id.encode(errors="surrogatepass")),
+        _lock_key(b"start", tenant, start.series.encode(), start.from_digest),
     }
     for key in sorted(keys):  # always in this order, so no deadlock
         await connection.execute(select(func.pg_advisory_xact_lock(key)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from asyncio import sleep
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from time import monotonic
 from typing import Concatenate, Literal, ParamSpec, Protocol, TypeVar
@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.compaction.chunks import ChunkRange, FirstChunk, SummaryChunk
+from app.compaction.chunks import FirstChunk, SummaryChunk
 from app.conversation.identity import Head
 from app.runtime.bounded import Erased, LogThrottle
 from app.store import chunks, conversations, leases, retention, schema
@@ -39,7 +39,7 @@ from app.store.engine import (
     unopened,
 )
 from app.store.histories import StoredHistory, read_history
-from app.store.leases import LEASE_SECONDS, Lease, Refusal
+from app.store.leases import LEASE_SECONDS, Claim, Lease, Refusal
 from app.store.write_behind import REMEDY as UNWRITABLE
 from app.store.write_behind import WriteBehind
 
@@ -102,18 +102,8 @@ class CompactionStore(Protocol):
     async def keep_mask(
         self, tenant: str, settings: str, digest: bytes, start: bytes, conversation_id: str
     ) -> None: ...
-    async def take_lease(
-        self,
-        tenant: str,
-        conversation_id: str,
-        wanted: ChunkRange,
-        chain: Collection[bytes],
-        holder: str,
-        most: int | None = None,
-    ) -> Lease | Refusal: ...
-    async def await_lease(
-        self, tenant: str, conversation_id: str, wanted: ChunkRange, chain: Collection[bytes], seconds: float
-    ) -> Literal["ended", "revoked"] | None: ...
+    async def take_lease(self, claim: Claim, holder: str, most: int | None = None) -> Lease | Refusal: ...
+    async def await_lease(self, claim: Claim, seconds: float) -> Literal["ended", "revoked"] | None: ...
     async def renew_lease(self, held: Lease) -> bool: ...
     async def release_lease(self, held: Lease) -> bool: ...
     async def keep_chunks(self, held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None: ...
@@ -427,26 +417,17 @@ class Store:
     async def keep_mask(self, tenant: str, settings: str, digest: bytes, start: bytes, conversation_id: str) -> None:
         await self.request_change(chunks.keep_mask, tenant, settings, digest, start, conversation_id)
 
-    async def take_lease(
-        self,
-        tenant: str,
-        conversation_id: str,
-        wanted: ChunkRange,
-        chain: Collection[bytes],
-        holder: str,
-        most: int | None = None,
-    ) -> Lease | Refusal:
+    async def take_lease(self, claim: Claim, holder: str, most: int | None = None) -> Lease | Refusal:
         """Take the lease of a range. Refuse it if a live lease is in the way (`busy`), or if all processes together
         compact `most` conversations of the tenant (`too_many`)."""
 
         async def work() -> Lease | Refusal:
-            place = tenant, conversation_id, wanted, chain
             # First without a transaction, so that many waiting requests do not queue for the write lock.
             async with self.database.reading() as connection:
-                if await leases.is_busy(connection, *place, self.lease_ttl_ms):
+                if await leases.is_busy(connection, claim, self.lease_ttl_ms):
                     return "busy"
             async with self.database.writing() as connection:
-                return await leases.acquire_lease(connection, *place, holder, self.lease_ttl_ms, most)
+                return await leases.acquire_lease(connection, claim, holder, self.lease_ttl_ms, most)
 
         async def give_back(granted: Lease | Refusal) -> None:
             # The request has given up: other requests would wait for nothing.
@@ -454,7 +435,7 @@ class Store:
                 try:
                     await self.release_lease(granted)
                 except StoreUnavailable:
-                    log.warning("lease not released, it expires by itself", conversation_id=conversation_id)
+                    log.warning("lease not released, it expires by itself", conversation_id=granted.conversation_id)
 
         try:
             return await self._guarded(work, late=give_back)
@@ -462,23 +443,22 @@ class Store:
             # Many requests take leases at once, or a process died while it took one: both end soon.
             return "busy"
 
-    async def is_busy(self, tenant: str, conversation_id: str, wanted: ChunkRange, chain: Collection[bytes]) -> bool:
+    async def is_busy(self, claim: Claim) -> bool:
         """Whether `take_lease` would have to wait."""
-        return await self.request(leases.is_busy, tenant, conversation_id, wanted, chain, self.lease_ttl_ms)
+        return await self.request(leases.is_busy, claim, self.lease_ttl_ms)
 
-    async def await_lease(
-        self, tenant: str, conversation_id: str, wanted: ChunkRange, chain: Collection[bytes], seconds: float
-    ) -> Literal["ended", "revoked"] | None:
+    async def await_lease(self, claim: Claim, seconds: float) -> Literal["ended", "revoked"] | None:
         """Wait at most `seconds` until no live lease is in the way; return None if one still is. Return `revoked` if a
         lease of a range with the same start was revoked meanwhile, perhaps that of another conversation."""
         began = monotonic()
-        while await self.is_busy(tenant, conversation_id, wanted, chain):
+        while await self.is_busy(claim):
             if (left := began + seconds - monotonic()) <= 0:
                 return None
             # Random, because many requests may begin to wait together.
             await sleep(min(left, POLL_SECONDS * random.uniform(0.75, 1.25)))
         waited_ms = round(1_000 * (monotonic() - began)) + SPARE_MS
-        return "revoked" if await self.task(leases.is_revoked_within, tenant, wanted, waited_ms) else "ended"
+        is_revoked = await self.task(leases.is_revoked_within, claim.tenant, claim.range, waited_ms)
+        return "revoked" if is_revoked else "ended"
 
     async def renew_lease(self, held: Lease) -> bool:
         """Prolong a lease; return False if it was taken over or released, so that its chunk cannot be committed."""

@@ -22,7 +22,7 @@ from time import perf_counter
 from typing import Any
 
 from app.compaction.chunks import ChunkRange
-from app.store import Lease, Store
+from app.store import Claim, Lease, Store
 from app.store.chunks import chunks_in, masks_in, recent_first_chunks
 from app.store.conversations import find_pins
 from tests.databases import database_on, start_server
@@ -81,7 +81,7 @@ async def compact(store: Store, number: int, timings: Timings) -> None:
     tenant, own, history = _tenant(number), f"new {number}", chain(number, 50)
     made = chunk(0, 4, id=f"chunk {number}", conversation_id=own, from_digest=history[0], through_digest=history[1])
     wanted = ChunkRange(SERIES, *history[:2])
-    acquired = store.take_lease(tenant, own, wanted, history, "holder")
+    acquired = store.take_lease(Claim(tenant, own, wanted, history), "holder")
     if isinstance(lease := await timed(timings, "acquire a lease", acquired), Lease):
         await timed(timings, "commit a chunk", store.keep_chunks(lease, [made]))
         await timed(timings, "release the lease", store.release_lease(lease))

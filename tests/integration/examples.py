@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from app.compaction.chunks import ChunkRange, SummaryChunk
 from app.conversation.identity import Identity
 from app.conversation.messages import Kind, Message
-from app.store import ConversationSeen, LatestHistory, Lease, Store
+from app.store import Claim, ConversationSeen, LatestHistory, Lease, Store
 
 TENANT = "tenant-a"
 STRANGER = "tenant-b"
@@ -98,7 +98,7 @@ async def take(
     store: Store, start: int, end: int, *, tenant: str = TENANT, conversation_id: str = "c1", holder: str = "h1"
 ) -> Lease:
     """A lease that must be granted."""
-    granted = await store.take_lease(tenant, conversation_id, span(start, end), chain(100), holder)
+    granted = await store.take_lease(Claim(tenant, conversation_id, span(start, end), chain(100)), holder)
     assert isinstance(granted, Lease)
     return granted
 
@@ -107,10 +107,9 @@ async def put(store: Store, *chunks: SummaryChunk, tenant: str = TENANT) -> Sequ
     """Store chunks under a lease of the first one's range."""
     first = chunks[0]
     lease = await store.take_lease(
-        tenant,
-        first.conversation_id,
-        ChunkRange(first.series, first.from_digest, first.through_digest),
-        chain(100),
+        Claim(
+            tenant, first.conversation_id, ChunkRange(first.series, first.from_digest, first.through_digest), chain(100)
+        ),
         "maker",
     )
     assert isinstance(lease, Lease)

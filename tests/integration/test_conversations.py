@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from sqlalchemy import update
 
 from app.conversation.identity import Head
-from app.store import Store, UnknownCursor
+from app.store import Claim, Store, UnknownCursor
 from app.store.chunks import chunks_in, delete_chunks_of, note_use
 from app.store.conversations import find_conversation, read_conversations, write_conversations
 from app.store.tables import Paging, summary_chunks
@@ -163,7 +163,7 @@ async def test_compaction_under_way_cannot_commit_to_a_deleted_conversation(stor
     await store.delete_conversation(TENANT, "c1")
     assert await store.keep_chunks(lease, [chunk(0, 4)]) is None
     assert not await store.renew_lease(lease)
-    assert not await store.is_busy(TENANT, "c1", lease.range, chain(10))
+    assert not await store.is_busy(Claim(TENANT, "c1", lease.range, chain(10)))
 
 
 async def test_deleting_takes_rows_in_the_order_in_which_a_flush_takes_them(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from app.store import DatabaseUnusable, DatabaseURLError, Store
+from app.store import Claim, DatabaseUnusable, DatabaseURLError, Store
 from app.store.chunks import chunks_in
 from app.store.conversations import find_conversation
 from app.store.engine import Address, read_url
@@ -180,7 +180,7 @@ async def test_store_works_behind_pgbouncer_in_transaction_mode(pooled: Store) -
             assert await store.renew_lease(lease)
             assert await store.keep_chunks(lease, [chunk(start, end)])
             await store.release_lease(lease)
-            assert not await store.is_busy(tenant, "c1", span(start, end), chain(10))
+            assert not await store.is_busy(Claim(tenant, "c1", span(start, end), chain(10)))
             assert len(await store.request(chunks_in, tenant, SERIES, chain(10))) == end // 4
         store.writes.record(seen(tenant=tenant, heads=((digest(1), 1),)))
 

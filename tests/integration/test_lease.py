@@ -6,7 +6,7 @@ import asyncio
 
 from sqlalchemy import update
 
-from app.store import Lease, Store
+from app.store import Claim, Lease, Store
 from app.store.conversations import read_status
 from app.store.tables import leases
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, seen, span, take
@@ -26,11 +26,11 @@ async def test_so_many_conversations_of_a_tenant_hold_leases_at_all_replicas(
     await one.start()
     await other.start()
     held = await take(one, 0, 4)
-    third = "c3", span(20, 30), chain(100), "h2", 1
-    assert await other.take_lease(TENANT, *third) == "too_many"
-    assert isinstance(await other.take_lease(STRANGER, *third), Lease)
+    third = "c3", span(20, 30), chain(100)
+    assert await other.take_lease(Claim(TENANT, *third), "h2", 1) == "too_many"
+    assert isinstance(await other.take_lease(Claim(STRANGER, *third), "h2", 1), Lease)
     await one.release_lease(held)
-    assert isinstance(await other.take_lease(TENANT, *third), Lease)
+    assert isinstance(await other.take_lease(Claim(TENANT, *third), "h2", 1), Lease)
 
 
 async def test_whoever_looks_at_a_conversation_sees_that_it_is_being_compacted(store: Store) -> None:
@@ -58,13 +58,13 @@ async def test_whoever_looks_at_a_conversation_sees_when_its_latest_request_was_
 async def test_other_series_does_not_wait(store: Store) -> None:
     """A request reads only its own series."""
     await take(store, 0, 4)
-    assert isinstance(await store.take_lease(TENANT, "c2", span(0, 4, "focus"), chain(100), "h2"), Lease)
+    assert isinstance(await store.take_lease(Claim(TENANT, "c2", span(0, 4, "focus"), chain(100)), "h2"), Lease)
 
 
 async def test_many_ranges_of_one_conversation_at_once_get_one_grant(store: Store) -> None:
     """No two rows collide here, so only taking turns keeps the second one out."""
     answers = await asyncio.gather(
-        *(store.take_lease(TENANT, "c1", span(0, 1 + number), chain(100), f"h{number}") for number in range(40))
+        *(store.take_lease(Claim(TENANT, "c1", span(0, 1 + number), chain(100)), f"h{number}") for number in range(40))
     )
     assert sum(isinstance(answer, Lease) for answer in answers) == 1
 
@@ -75,7 +75,7 @@ async def test_two_stores_on_one_database_share_the_lease(open_store: OpenStore,
     for store in stores:
         await store.start()
     answers = await asyncio.gather(
-        *(stores[n % 2].take_lease(TENANT, "c1", span(0, 4), chain(100), f"h{n}") for n in range(20))
+        *(stores[n % 2].take_lease(Claim(TENANT, "c1", span(0, 4), chain(100)), f"h{n}") for n in range(20))
     )
     assert sum(isinstance(answer, Lease) for answer in answers) == 1
 
@@ -83,5 +83,5 @@ async def test_two_stores_on_one_database_share_the_lease(open_store: OpenStore,
 async def test_other_tenant_never_waits(store: Store) -> None:
     """The same ids and digests mean nothing to another tenant."""
     await take(store, 0, 4)
-    assert not await store.is_busy(STRANGER, "c1", span(0, 4), chain(100))
+    assert not await store.is_busy(Claim(STRANGER, "c1", span(0, 4), chain(100)))
     await take(store, 0, 4, tenant=STRANGER)

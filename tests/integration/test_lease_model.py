@@ -38,7 +38,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.compaction.chunks import ChunkRange
-from app.store import Lease, chunks
+from app.store import Claim, Lease, chunks
 from app.store import leases as lease_queries
 from app.store.engine import Database
 from app.store.tables import leases, summary_chunks
@@ -117,9 +117,8 @@ class LeaseModel(RuleBasedStateMachine):
     @rule(target=granted, holder=HOLDERS, place=PLACES)
     def acquire(self, holder: str, place: tuple[str, ChunkRange]) -> Any:
         conversation_id, wanted = place
-        answer = self._write(
-            lease_queries.acquire_lease, TENANT, conversation_id, wanted, CHAINS[conversation_id], holder, TTL_MS
-        )
+        claim = Claim(TENANT, conversation_id, wanted, CHAINS[conversation_id])
+        answer = self._write(lease_queries.acquire_lease, claim, holder, TTL_MS)
         in_the_way = self._in_the_way(conversation_id, wanted)
         if answer == "busy":
             assert in_the_way, "told to wait for nobody"

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store import Lease, Store, StoreUnavailable, leases
+from app.store import Claim, Lease, Store, StoreUnavailable, leases
 from app.store.chunks import chunks_in, keep_mask
 from app.store.conversations import find_conversation
 from tests.databases import SMALL_POOL
@@ -40,8 +40,8 @@ Call = Callable[[Store], Awaitable[object]]
 REQUEST_PATH: dict[str, Call] = {
     "chunks_in": lambda store: store.request(chunks_in, TENANT, SERIES, chain(10)),
     "heads": lambda store: store.heads(TENANT, [digest(1)]),
-    "acquire": lambda store: store.take_lease(TENANT, "c1", span(0, 4), chain(10), "h1"),
-    "is_busy": lambda store: store.is_busy(TENANT, "c1", span(0, 4), chain(10)),
+    "acquire": lambda store: store.take_lease(Claim(TENANT, "c1", span(0, 4), chain(10)), "h1"),
+    "is_busy": lambda store: store.is_busy(Claim(TENANT, "c1", span(0, 4), chain(10))),
 }
 
 LIMITS = "lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"
@@ -147,9 +147,9 @@ async def test_lease_granted_after_its_request_gave_up_is_given_back(open_store:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(leases, "_take_turns", slowly)
-        await seconds_refused(store.take_lease(TENANT, "c1", span(0, 4), chain(10), "h1"))
+        await seconds_refused(store.take_lease(Claim(TENANT, "c1", span(0, 4), chain(10)), "h1"))
     await store.guard.abandoned_calls(10)
-    assert isinstance(await store.take_lease(TENANT, "c1", span(0, 4), chain(10), "h2"), Lease)
+    assert isinstance(await store.take_lease(Claim(TENANT, "c1", span(0, 4), chain(10)), "h2"), Lease)
 
 
 @pytest.mark.parametrize("way", ["up", "down"])
@@ -164,13 +164,13 @@ async def test_replica_cut_off_in_a_transaction_is_in_the_way_of_one_conversatio
     await cut_off.start()
     await well.start()
     gate.inject(Fault("black hole", way, seen=(b"INSERT INTO leases",)), times=1)
-    await seconds_refused(cut_off.take_lease(TENANT, "c1", span(0, 4), chain(10), "h1"))
+    await seconds_refused(cut_off.take_lease(Claim(TENANT, "c1", span(0, 4), chain(10)), "h1"))
     for number in range(2):
-        assert await well.take_lease(TENANT, "c1", span(0, 4), chain(10), "h2") == "busy"
+        assert await well.take_lease(Claim(TENANT, "c1", span(0, 4), chain(10)), "h2") == "busy"
         await take(well, 10 + number, 20, conversation_id=f"other {number}")
     assert well.state == "ok"
     async with asyncio.timeout(30):
-        while await well.take_lease(TENANT, "c1", span(0, 4), chain(10), "h2") == "busy":
+        while await well.take_lease(Claim(TENANT, "c1", span(0, 4), chain(10)), "h2") == "busy":
             pass
 
 
@@ -247,14 +247,14 @@ async def test_connections_to_a_server_that_was_demoted_are_not_kept(open_store:
 async def test_client_that_leaves_does_not_break_the_connection(store: Store) -> None:
     """The wait is cancelled, the statement is not; late grants are given back."""
     for _ in range(20):
-        call = asyncio.ensure_future(store.take_lease(TENANT, "c1", span(0, 4), chain(10), "h1"))
+        call = asyncio.ensure_future(store.take_lease(Claim(TENANT, "c1", span(0, 4), chain(10)), "h1"))
         await asyncio.sleep(0)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
     await store.guard.abandoned_calls(10)
-    assert not await store.is_busy(TENANT, "c1", span(0, 4), chain(10))
-    assert isinstance(await store.take_lease(TENANT, "c1", span(0, 4), chain(10), "h2"), Lease)
+    assert not await store.is_busy(Claim(TENANT, "c1", span(0, 4), chain(10)))
+    assert isinstance(await store.take_lease(Claim(TENANT, "c1", span(0, 4), chain(10)), "h2"), Lease)
 
 
 async def test_locked_sqlite_file_holds_no_request_longer_than_the_bound(
@@ -264,10 +264,10 @@ async def test_locked_sqlite_file_holds_no_request_longer_than_the_bound(
     store, other_process = open_store(sqlite_url, BOUND_SECONDS), open_store(sqlite_url)
     await store.start()
     async with other_process.database.writing():
-        took = await seconds_refused(store.take_lease(TENANT, "c1", span(0, 4), chain(10), "h1"))
+        took = await seconds_refused(store.take_lease(Claim(TENANT, "c1", span(0, 4), chain(10)), "h1"))
     assert took < BOUND_SECONDS * 1.9
     await store.guard.abandoned_calls(10)
-    assert isinstance(await store.take_lease(TENANT, "c1", span(0, 4), chain(10), "h2"), Lease)
+    assert isinstance(await store.take_lease(Claim(TENANT, "c1", span(0, 4), chain(10)), "h2"), Lease)
 
 
 @pytest.mark.usefixtures("small_pool")

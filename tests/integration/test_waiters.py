@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from app.store import Store, StoreUnavailable
+from app.store import Claim, Store, StoreUnavailable
 from app.store.tables import leases
 from tests.integration.examples import TENANT, OpenStore, chain, span, take
 
@@ -24,7 +24,7 @@ async def started(open_store: OpenStore, url: str, number: int = 2, **options: A
 
 
 async def wait_for_end(store: Store, conversation_id: str = "c1", seconds: float = LONG) -> str | None:
-    return await store.await_lease(TENANT, conversation_id, span(0, 4), chain(10), seconds)
+    return await store.await_lease(Claim(TENANT, conversation_id, span(0, 4), chain(10)), seconds)
 
 
 async def begin_to_wait(store: Store, conversation_id: str = "c1") -> asyncio.Task[str | None]:
@@ -77,7 +77,7 @@ async def test_waiting_ends_at_its_deadline(store: Store) -> None:
     """The holder goes on; the lease stays."""
     await take(store, 0, 4)
     assert not await wait_for_end(store, seconds=0.2)
-    assert await store.is_busy(TENANT, "c1", span(0, 4), chain(10))
+    assert await store.is_busy(Claim(TENANT, "c1", span(0, 4), chain(10)))
 
 
 async def test_lease_that_expires_ends_the_waiting(open_store: OpenStore, shared_url: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, select
 from structlog.testing import capture_logs
 
-from app.store import Lease, Store, StoreUnavailable, write_behind
+from app.store import Claim, Lease, Store, StoreUnavailable, write_behind
 from app.store.chunks import chunks_in
 from app.store.conversations import find_conversation, read_conversations, write_conversations
 from app.store.tables import Paging, conversations, usage_records
@@ -54,7 +54,7 @@ async def test_a_killed_process_loses_what_waits_and_no_summary(open_store: Open
     for store in (killed, other):
         await store.start()
     await killed.writes.stop()  # No flush comes in between.
-    lease = await killed.take_lease(TENANT, "c1", span(0, 4), chain(10), "h1")
+    lease = await killed.take_lease(Claim(TENANT, "c1", span(0, 4), chain(10)), "h1")
     assert isinstance(lease, Lease)
     killed.writes.record(seen(heads=((digest(1), 1),)))
     killed.writes.record_usage(record())
